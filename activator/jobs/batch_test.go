@@ -359,7 +359,7 @@ func TestManyBatches(t *testing.T) {
 		if o := b.ended("b", b.create("b", chats("m", 3), "24h").ID); o.Status != store.Completed {
 			t.Errorf("another tenant's batch is %s", o.Status)
 		}
-		if n := len(b.running); n != 1 {
+		if n := len(b.batches.running); n != 1 {
 			t.Errorf("%d batches of one tenant run, want an eighth of 8", n)
 		}
 		b.do(http.MethodPost, pathBatches+"/"+last.ID+"/cancel", "a", nil)

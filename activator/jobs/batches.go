@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -76,7 +75,7 @@ type fault struct {
 	Param   *string `json:"param"`
 }
 
-func batchOf(b store.Batch) batchObject {
+func batchOf(b store.Job) batchObject {
 	at := func(t time.Time) *int64 {
 		if t.IsZero() {
 			return nil
@@ -85,24 +84,24 @@ func batchOf(b store.Batch) batchObject {
 		return &n
 	}
 	o := batchObject{ID: b.ID, Object: "batch", Endpoint: b.Endpoint, Model: b.Model, Input: b.Input, Window: b.Window, Status: b.Status,
-		Created: b.Created.Unix(), Expires: b.Expires.Unix(), InProgress: at(b.Began), Finalizing: at(b.Finalized), Cancelling: at(b.CancelAsked),
+		Created: b.Created.Unix(), Expires: b.Deadline.Unix(), InProgress: at(b.Began), Finalizing: at(b.Finalized), Cancelling: at(b.CancelAsked),
 		Counts: counts{Total: b.Total, Completed: b.Completed, Failed: b.Failed}, Metadata: b.Metadata}
 	o.Usage.Input, o.Usage.Output, o.Usage.Total = b.Tokens.Input, b.Tokens.Output, b.Tokens.Input+b.Tokens.Output
 	o.Usage.Details.Cached, o.Usage.OutputDetails.Reasoning = b.Tokens.Cached, b.Tokens.Reasoning
 	switch b.Status {
 	case store.Completed:
-		o.Completed = at(b.Ended_)
+		o.Completed = at(b.Ended)
 	case store.Failed:
-		o.Failed = at(b.Ended_)
+		o.Failed = at(b.Ended)
 	case store.Expired:
-		o.Expired = at(b.Ended_)
+		o.Expired = at(b.Ended)
 	case store.Cancelled:
-		o.Cancelled = at(b.Ended_)
+		o.Cancelled = at(b.Ended)
 	}
-	if b.Ended() && b.OutBytes > 0 {
+	if b.Done() && b.OutBytes > 0 {
 		o.Output = &b.OutID
 	}
-	if b.Ended() && b.ErrBytes > 0 {
+	if b.Done() && b.ErrBytes > 0 {
 		o.ErrorFile = &b.ErrID
 	}
 	if len(b.Faults) > 0 {
@@ -153,46 +152,18 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 	}
 	b, err := s.newBatch(c, store.Batch{Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Metadata: want.Metadata, KeepOutput: keep}, window)
 	if err != nil {
-		return noFile(err, want.Input)
+		return missing(err, "file", want.Input, "id")
 	}
 	api.WriteJSON(w, http.StatusOK, batchOf(b))
 	return nil
 }
 
-// newBatch stores a caller's batch and schedules it, unless the caller has too many.
-func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Batch, error) {
-	b.Owner = c.Owner()
-	if n := s.unfinished(b.Owner); n >= s.cfg.MaxBatches {
-		return b, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d batches have not ended, as many as may be: wait for one, or cancel it", n).WithRetryAfter(time.Minute)
-	}
-	var err error
-	if b.Caller, err = json.Marshal(c); err != nil {
-		return b, err
-	}
-	if b, err = s.store.NewBatch(b, window); err != nil {
-		return b, err
-	}
-	s.mu.Lock()
-	s.waits(store.Ref{Owner: b.Owner, ID: b.ID})
-	s.mu.Unlock()
-	s.stir()
-	return b, nil
+// newBatch stores a caller's batch and schedules it.
+func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Job, error) {
+	return s.create(c, store.Job{Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
 }
 
-// unfinished returns the number of an owner's batches that have not ended.
-func (s *Server) unfinished(owner string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n = len(s.waiting.of[owner]) + len(s.hurry.of[owner])
-	for _, r := range s.running {
-		if r.owner == owner {
-			n++
-		}
-	}
-	return n
-}
-
-func missing(param string) *api.Error {
+func absent(param string) *api.Error {
 	return &api.Error{Status: http.StatusBadRequest, Param: param, Code: "missing_required_parameter", Message: "the field " + param + " is missing"}
 }
 
@@ -206,11 +177,11 @@ const (
 func (q *wanted) check() (window, keep time.Duration, err error) {
 	switch {
 	case q.Input == "":
-		return 0, 0, missing("input_file_id")
+		return 0, 0, absent("input_file_id")
 	case q.Endpoint == "":
-		return 0, 0, missing("endpoint")
+		return 0, 0, absent("endpoint")
 	case q.Window == "":
-		return 0, 0, missing("completion_window")
+		return 0, 0, absent("completion_window")
 	case !slices.Contains(Endpoints, q.Endpoint):
 		return 0, 0, api.BadRequest("endpoint", "the endpoint is %.80q: want one of %s", q.Endpoint, strings.Join(Endpoints, ", "))
 	case len(q.Metadata) > maxPairs:
@@ -251,18 +222,10 @@ func parseWindow(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// noBatch turns ErrNotFound into an error that names the batch.
-func noBatch(err error, id string) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return &api.Error{Status: http.StatusNotFound, Param: "batch_id", Message: fmt.Sprintf("there is no batch %.80q", id)}
-	}
-	return err
-}
-
 func (s *Server) showBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.find(c.Owner(), r.PathValue("id"), false)
+	b, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixBatch)
 	if err != nil {
-		return noBatch(err, r.PathValue("id"))
+		return missing(err, "batch", r.PathValue("id"), "batch_id")
 	}
 	api.WriteJSON(w, http.StatusOK, batchOf(b))
 	return nil
@@ -273,38 +236,38 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 	if err != nil {
 		return err
 	}
-	list, more, err := s.store.Batches(c.Owner(), false, q)
+	list, more, err := s.store.Jobs(c.Owner(), store.PrefixBatch, q)
 	if errors.Is(err, store.ErrNotFound) {
 		return api.BadRequest("after", "there is no batch %.80q to go on after", q.After)
 	} else if err != nil {
 		return err
 	}
-	api.WriteJSON(w, http.StatusOK, pageOf(list, more, batchOf, func(b store.Batch) string { return b.ID }))
+	api.WriteJSON(w, http.StatusOK, pageOf(list, more, batchOf, func(b store.Job) string { return b.ID }))
 	return nil
 }
 
 func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.cancel(c.Owner(), r.PathValue("id"), false)
+	b, err := s.cancel(c.Owner(), r.PathValue("id"), store.PrefixBatch)
 	if err != nil {
-		return noBatch(err, r.PathValue("id"))
+		return missing(err, "batch", r.PathValue("id"), "batch_id")
 	}
 	api.WriteJSON(w, http.StatusOK, batchOf(b))
 	return nil
 }
 
-// find returns a batch of messages, or another batch.
-func (s *Server) find(owner, id string, messages bool) (store.Batch, error) {
-	b, err := s.store.Batch(owner, id)
-	if err == nil && b.Messages != messages {
-		err = store.ErrNotFound
+// find returns a job whose id has a prefix.
+func (s *Server) find(owner, id, prefix string) (store.Job, error) {
+	if !strings.HasPrefix(id, prefix) {
+		return store.Job{}, store.ErrNotFound
 	}
-	return b, err
+	return s.store.Job(owner, id)
 }
 
-func (s *Server) cancel(owner, id string, messages bool) (store.Batch, error) {
-	b, err := s.find(owner, id, messages)
+// cancel cancels a batch whose id has a prefix.
+func (s *Server) cancel(owner, id, prefix string) (store.Job, error) {
+	b, err := s.find(owner, id, prefix)
 	if err == nil {
-		b, err = s.store.CancelBatch(owner, id)
+		b, err = s.store.Cancel(owner, id)
 	}
 	if errors.Is(err, store.ErrState) {
 		return b, api.Errorf(http.StatusConflict, "", "the batch %s is %s: it can't be cancelled any more", id, b.Status)
@@ -312,10 +275,10 @@ func (s *Server) cancel(owner, id string, messages bool) (store.Batch, error) {
 		return b, err
 	}
 	s.mu.Lock()
-	if run := s.running[id]; run != nil {
+	if run := s.batches.running[id]; run != nil {
 		run.cancel(errCancelled)
-	} else if s.waiting.remove(owner, id) {
-		s.hurry.add(owner, id)
+	} else if s.batches.waiting.remove(owner, id) {
+		s.batches.hurry.add(owner, id)
 	}
 	s.mu.Unlock()
 	s.stir()

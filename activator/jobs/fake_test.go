@@ -19,7 +19,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/folder"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -131,7 +130,7 @@ func echo(after time.Duration) func(http.ResponseWriter, *http.Request, string) 
 type bench struct {
 	t     *testing.T
 	front *fakeFront
-	store store.Store
+	store *store.Store
 	*Server
 	handler http.Handler
 	stop    func() // ends Run and waits for it
@@ -139,7 +138,7 @@ type bench struct {
 
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
-	s, err := folder.Open(folder.Config{Dir: t.TempDir(), Limits: store.Limits{Shared: activator.Anonymous}})
+	s, err := store.Open(store.Config{At: t.TempDir(), Limits: store.Limits{Shared: activator.Anonymous}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,27 +166,23 @@ func (b *bench) start(cfg Config) {
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
-	run.Go(func() {
-		if err := s.Run(ctx); err != nil {
-			b.t.Error(err)
-		}
-	})
+	run.Go(func() { s.Run(ctx) })
 	b.stop = func() {
 		cancel()
 		run.Wait()
-		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.running) != 0 || len(s.served) != 0 {
-			b.t.Errorf("left are %d bytes of memory, the models %v in the gate, %d lines, %d batches and %d requests", s.memory.used, s.gate.models, len(s.lines), len(s.running), len(s.served))
+		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.batches.running) != 0 || len(s.requests.running) != 0 || len(s.requests.awaited) != 0 {
+			b.t.Errorf("left are %d bytes of memory, the models %v in the gate, %d lines, %d batches and %d requests", s.memory.used, s.gate.models, len(s.lines), len(s.batches.running), len(s.requests.running))
 		}
 	}
 }
 
 // unanswered returns the requests without an answer.
-func (b *bench) unanswered() (all []store.Later) {
+func (b *bench) unanswered() (all []store.Job) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	err := b.store.Watch(ctx, func(n store.News) {
-		for _, ref := range n.Laters {
-			l, err := b.store.Later(ref.Owner, ref.ID)
+	b.store.Watch(ctx, func(n store.News) {
+		for _, ref := range n.Free {
+			l, err := b.store.Job(ref.Owner, ref.ID)
 			if err != nil {
 				b.t.Error(err)
 			}
@@ -195,9 +190,6 @@ func (b *bench) unanswered() (all []store.Later) {
 		}
 		cancel()
 	})
-	if err != nil {
-		b.t.Error(err)
-	}
 	return all
 }
 

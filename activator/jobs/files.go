@@ -87,10 +87,10 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// noFile turns ErrNotFound into an error that names the file.
-func noFile(err error, id string) error {
+// missing turns ErrNotFound into an error that names the thing and its parameter.
+func missing(err error, thing, id, param string) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return &api.Error{Status: http.StatusNotFound, Param: "id", Message: fmt.Sprintf("there is no file %.80q", id)}
+		return &api.Error{Status: http.StatusNotFound, Param: param, Message: fmt.Sprintf("there is no %s %.80q", thing, id)}
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func noFile(err error, id string) error {
 func (s *Server) showFile(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	f, err := s.store.File(c.Owner(), r.PathValue("id"))
 	if err != nil {
-		return noFile(err, r.PathValue("id"))
+		return missing(err, "file", r.PathValue("id"), "id")
 	}
 	api.WriteJSON(w, http.StatusOK, fileOf(f))
 	return nil
@@ -108,7 +108,7 @@ func (s *Server) showFile(w http.ResponseWriter, r *http.Request, c activator.Ca
 func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	body, f, err := s.store.OpenFile(c.Owner(), r.PathValue("id"))
 	if err != nil {
-		return noFile(err, r.PathValue("id"))
+		return missing(err, "file", r.PathValue("id"), "id")
 	}
 	defer body.Close()
 	h := w.Header()
@@ -124,7 +124,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, c activator.
 	if errors.Is(err, store.ErrInUse) {
 		return api.Errorf(http.StatusConflict, "", "the file %s is the input of a batch that runs: cancel that first", id)
 	} else if err != nil {
-		return noFile(err, id)
+		return missing(err, "file", id, "id")
 	}
 	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "file", Deleted: true})
 	return nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/folder"
 )
 
 const good = `{"custom_id":"good","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"x"}}`
@@ -263,7 +262,7 @@ func FuzzUpload(f *testing.F) {
 	f.Add(media, body.Bytes()[:70])
 	f.Add("multipart/form-data; boundary=x", []byte("--x\r\nContent-Disposition: form-data; name=file; filename=\"../../a\"\r\n\r\nb\r\n--x\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--x--"))
 	f.Add("multipart/form-data", []byte("--"))
-	s, err := folder.Open(folder.Config{Dir: f.TempDir()})
+	s, err := store.Open(store.Config{At: f.TempDir()}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}

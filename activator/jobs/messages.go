@@ -40,7 +40,7 @@ type messagesCounts struct {
 	Expired    int `json:"expired"`
 }
 
-func messagesOf(r *http.Request, b store.Batch) messagesObject {
+func messagesOf(r *http.Request, b store.Job) messagesObject {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -48,9 +48,9 @@ func messagesOf(r *http.Request, b store.Batch) messagesObject {
 		t = t.UTC()
 		return &t
 	}
-	o := messagesObject{ID: b.ID, Type: "message_batch", Status: "in_progress", Created: b.Created.UTC(), Expires: b.Expires.UTC(), Cancel: at(b.CancelAsked)}
+	o := messagesObject{ID: b.ID, Type: "message_batch", Status: "in_progress", Created: b.Created.UTC(), Expires: b.Deadline.UTC(), Cancel: at(b.CancelAsked)}
 	switch {
-	case !b.Ended():
+	case !b.Done():
 		if o.Counts.Processing = b.Total; b.Status == store.Cancelling {
 			o.Status = "canceling"
 		}
@@ -60,7 +60,7 @@ func messagesOf(r *http.Request, b store.Batch) messagesObject {
 	default:
 		o.Counts.Expired = b.Abandoned
 	}
-	o.Status, o.Ended = "ended", at(b.Ended_)
+	o.Status, o.Ended = "ended", at(b.Ended)
 	o.Counts.Succeeded, o.Counts.Errored = b.Completed, b.Total-b.Completed-o.Counts.Cancelled-o.Counts.Expired
 	scheme := "http"
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
@@ -109,18 +109,10 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	return nil
 }
 
-// noMessages turns ErrNotFound into an error that names the batch.
-func noMessages(err error, id string) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return api.Errorf(http.StatusNotFound, "", "there is no message batch %.80q", id)
-	}
-	return err
-}
-
 func (s *Server) showMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.find(c.Owner(), r.PathValue("id"), true)
+	b, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	if err != nil {
-		return noMessages(err, r.PathValue("id"))
+		return missing(err, "message batch", r.PathValue("id"), "")
 	}
 	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
 	return nil
@@ -155,7 +147,7 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 			return api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, mostMessages)
 		}
 	}
-	all, more, err := s.store.Batches(c.Owner(), true, q)
+	all, more, err := s.store.Jobs(c.Owner(), store.PrefixMessages, q)
 	if errors.Is(err, store.ErrNotFound) {
 		return api.BadRequest("after_id", "there is no message batch %.80q to go on from", q.After)
 	} else if err != nil {
@@ -177,11 +169,11 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 
 // messageResults sends the results of the requests, in the order of their answers.
 func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.find(c.Owner(), r.PathValue("id"), true)
+	b, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	switch {
 	case err != nil:
-		return noMessages(err, r.PathValue("id"))
-	case !b.Ended():
+		return missing(err, "message batch", r.PathValue("id"), "")
+	case !b.Done():
 		return api.Errorf(http.StatusNotFound, "", "the message batch %s has not ended: its results are there when it has", b.ID)
 	}
 	var parts []io.Reader
@@ -194,7 +186,7 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 		}
 		body, _, err := s.store.OpenFile(c.Owner(), part.file)
 		if err != nil {
-			return noMessages(err, b.ID)
+			return missing(err, "message batch", b.ID, "")
 		}
 		defer body.Close()
 		parts = append(parts, body)
@@ -206,9 +198,9 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 }
 
 func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.cancel(c.Owner(), r.PathValue("id"), true)
+	b, err := s.cancel(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	if err != nil {
-		return noMessages(err, r.PathValue("id"))
+		return missing(err, "message batch", r.PathValue("id"), "")
 	}
 	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
 	return nil
@@ -216,21 +208,21 @@ func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activa
 
 func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	_, err := s.find(c.Owner(), id, true)
+	_, err := s.find(c.Owner(), id, store.PrefixMessages)
 	if err == nil {
-		err = s.store.DeleteBatch(c.Owner(), id)
+		err = s.store.Delete(c.Owner(), id)
 	}
 	if errors.Is(err, store.ErrState) {
 		return api.Errorf(http.StatusConflict, "", "the message batch %s has not ended: cancel it first", id)
 	} else if err != nil {
-		return noMessages(err, id)
+		return missing(err, "message batch", id, "")
 	}
 	api.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "message_batch_deleted"})
 	return nil
 }
 
 // dropInput deletes the requests of a message batch that has ended: nothing else uses them.
-func (s *Server) dropInput(b store.Batch) {
+func (s *Server) dropInput(b store.Job) {
 	if !b.Messages {
 		return
 	}

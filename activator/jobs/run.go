@@ -18,7 +18,7 @@ const retryStore = 5 * time.Second
 // run is a running batch. It belongs to the batch's goroutine.
 type run struct {
 	s        *Server
-	claim    store.Claim
+	claim    *store.Claim
 	caller   activator.Caller
 	input    store.Body
 	places   []line // positions of all lines
@@ -67,7 +67,7 @@ type outcome struct {
 
 // runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier if the batch is cancelled.
 func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
-	claim, done, err := s.store.Claim(owner, id)
+	claim, err := s.store.Claim(owner, id, false)
 	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrHeld) {
 		return
 	} else if err != nil { // the store will report it again
@@ -75,10 +75,10 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 		return
 	}
 	defer claim.Close()
-	b := claim.Batch()
-	r := &run{s: s, claim: claim, id: id, path: b.Endpoint, messages: b.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: b.Expires, window: b.Expires.Sub(b.Created)}
+	b := claim.Job()
+	r := &run{s: s, claim: claim, id: id, path: b.Endpoint, messages: b.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: b.Deadline, window: b.Deadline.Sub(b.Created)}
 	defer func() { s.forget(r.unsaved) }()
-	status, faults, err := r.do(ctx, mine, done)
+	status, faults, err := r.do(ctx, mine)
 	for err == nil {
 		if err = r.finish(ctx, status, faults); !store.Passing(err) {
 			break
@@ -88,7 +88,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	}
 	switch {
 	case err == nil:
-		b := claim.Batch()
+		b := claim.Job()
 		s.dropInput(b)
 		s.metrics.ended.WithLabelValues(status).Inc()
 		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", b.Completed, "failed", b.Failed, "of", b.Total)
@@ -113,15 +113,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // do runs the lines, and returns the batch's final status. After an error the batch continues another time.
-func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, faults []store.Fault, err error) {
-	b := r.claim.Batch()
+func (r *run) do(ctx, mine context.Context) (status string, faults []store.Fault, err error) {
+	b := r.claim.Job()
 	if err := json.Unmarshal(b.Caller, &r.caller); err != nil {
 		return "", nil, fmt.Errorf("read its caller: %w", err)
 	}
 	if b.Status == store.Cancelling && b.Total == 0 { // cancelled before it was read
 		return store.Cancelled, nil, nil
 	}
-	faults, err = r.open(done)
+	faults, err = r.open()
 	if err != nil {
 		return "", nil, err
 	}
@@ -130,7 +130,7 @@ func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, f
 		return store.Failed, faults, nil
 	}
 	defer r.leaveAll()
-	if r.claim.Batch().Status == store.Cancelling {
+	if r.claim.Job().Status == store.Cancelling {
 		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
 	}
 	err = r.lines(mine)
@@ -144,8 +144,8 @@ func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, f
 }
 
 // open opens and checks the input. faults are its errors.
-func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
-	s, c, b := r.s, r.claim, r.claim.Batch()
+func (r *run) open() (faults []store.Fault, err error) {
+	s, c, b := r.s, r.claim, r.claim.Job()
 	file, _, err := s.store.OpenFile(b.Owner, b.Input)
 	if errors.Is(err, store.ErrNotFound) {
 		return []store.Fault{{Code: "missing_file", Message: "the input file is not there any more"}}, nil
@@ -161,6 +161,7 @@ func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
 		r.models = append(r.models, &work{model: name, tries: map[int]int{}})
 	}
 	r.places = in.lines
+	done := c.LinesDone()
 	for n, l := range in.lines {
 		if w := r.models[l.model]; !done[n] {
 			w.pending = append(w.pending, n)
@@ -168,7 +169,7 @@ func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
 			r.left++
 		}
 	}
-	return nil, c.Change(func(b *store.Batch) {
+	return nil, c.Change(func(b *store.Job) error {
 		b.Total = len(in.lines)
 		if len(in.models) == 1 {
 			b.Model = in.models[0]
@@ -179,6 +180,7 @@ func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
 		if b.Status == store.Validating {
 			b.Status = store.InProgress
 		}
+		return nil
 	})
 }
 
@@ -375,11 +377,12 @@ func (r *run) finish(ctx context.Context, status string, faults []store.Fault) e
 	if err := r.recordAll(ctx); err != nil {
 		return err
 	}
-	if r.claim.Batch().Finalized.IsZero() && status != store.Failed {
-		err := r.claim.Change(func(b *store.Batch) {
+	if r.claim.Job().Finalized.IsZero() && status != store.Failed {
+		err := r.claim.Change(func(b *store.Job) error {
 			if status != store.Cancelled {
 				b.Status, b.Finalized = store.Finalizing, time.Now()
 			}
+			return nil
 		})
 		if err != nil {
 			return err

@@ -83,7 +83,7 @@ type sent struct {
 	body   io.ReadCloser
 	size   int64
 	paid   int64        // the memory reserved for the answer
-	claim  *store.Later // its id becomes the stored response's; nil: a new id
+	claim  *store.Claim // its id becomes the stored response's; nil: a new id
 }
 
 // serve sends a request and stores its answer. It blocks until the answer or ctx has ended.

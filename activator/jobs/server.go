@@ -91,7 +91,7 @@ type Front interface {
 // Server serves files, batches, later answers and stored responses. See the package comment.
 type Server struct {
 	cfg     Config
-	store   store.Store
+	store   *store.Store
 	front   Front
 	log     *slog.Logger
 	metrics *metrics
@@ -105,19 +105,9 @@ type Server struct {
 
 	began time.Time // when Run began; set before it starts anything
 
-	mu      sync.Mutex          // guards the fields below
-	waiting lineup              // batches
-	hurry   lineup              // batches cancelled before they ran
-	running map[string]*running // batches, by id
-	asked   lineup              // waiting requests
-	served  map[string]*running // requests, by id
-	done    map[string]chan struct{}
-}
-
-// running is a batch or request in progress.
-type running struct {
-	owner  string
-	cancel context.CancelCauseFunc
+	mu       sync.Mutex // guards the fields below
+	batches  pool
+	requests pool
 }
 
 // The causes for ending work in progress.
@@ -128,18 +118,19 @@ var (
 )
 
 // New returns a server. It starts no goroutine. log may be nil.
-func New(cfg Config, s store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
+func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1),
-		running: map[string]*running{}, served: map[string]*running{}, done: map[string]chan struct{}{}}
+		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
+	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.requests = pool{most: cfg.Later, each: cfg.Later, run: b.serveRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
 	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
@@ -289,75 +280,29 @@ func explain(err error) error {
 }
 
 // Run runs batches and serves requests until ctx ends and everything it started has stopped. Work without a result is
-// taken over by the store's next server. The error is why the store can't be read.
-func (s *Server) Run(ctx context.Context) error {
+// taken over by the store's next server.
+func (s *Server) Run(ctx context.Context) {
 	s.began = time.Now()
 	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop(errClosing)
-	watching, unwatch := context.WithCancel(closing)
-	watched := make(chan error) // the result of watching the store: received at the end of Run, after all else has ended
-	go func() { watched <- s.store.Watch(watching, s.hear) }()
+	var all, watch sync.WaitGroup
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	watch.Go(func() { s.store.Watch(watching, s.hear) })
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
 	s.sweep()
-	for {
-		s.startBatches(closing, &all)
-		s.startLater(closing, &all)
+	for ctx.Err() == nil {
+		s.start(closing, &all)
 		select {
 		case <-s.work:
 		case <-sweep.C:
 			s.sweep()
-		case err := <-watched:
-			unwatch()
-			return err
 		case <-ctx.Done():
-			stop(errClosing)
-			all.Wait()
-			unwatch() // until then this member's work here counts as alive
-			return <-watched
 		}
 	}
-}
-
-// hear handles the store's news: new work, and work that is no longer ours.
-func (s *Server) hear(n store.News) {
-	s.mu.Lock()
-	for _, b := range n.Batches {
-		s.waits(b)
-	}
-	for _, l := range n.Laters {
-		s.asks(l)
-	}
-	end := func(ids []string, why error) {
-		for _, id := range ids {
-			for _, run := range []*running{s.running[id], s.served[id]} {
-				if run != nil {
-					run.cancel(why)
-				}
-			}
-		}
-	}
-	end(n.Cancelled, errCancelled)
-	end(n.Lost, errLost)
-	s.mu.Unlock()
-	s.stir()
-}
-
-// waits adds a batch to the waiting ones, unless it is known: the store may report it before or after its creator
-// does. The caller holds mu.
-func (s *Server) waits(b store.Ref) {
-	if s.running[b.ID] == nil && !s.hurry.has(b) && !s.waiting.has(b) {
-		s.waiting.add(b.Owner, b.ID)
-	}
-}
-
-// asks does the same for a later request. The caller holds mu.
-func (s *Server) asks(l store.Ref) {
-	if s.served[l.ID] == nil && !s.asked.has(l) {
-		s.asked.add(l.Owner, l.ID)
-	}
+	stop(errClosing)
+	all.Wait()
+	unwatch() // until then this member's work counts as alive
+	watch.Wait()
 }
 
 // unknownYet reports whether a model is unknown but may still appear.

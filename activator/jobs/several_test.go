@@ -11,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/bucket"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
@@ -22,8 +21,8 @@ func several(t *testing.T, n int) (all []*bench, service *s3test.Faulty) {
 	t.Helper()
 	service, at := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
 	for range n {
-		s, err := bucket.Open(bucket.Config{Service: at, Bucket: "bucket", Limits: store.Limits{Shared: activator.Anonymous}, Poll: 50 * time.Millisecond, Lease: 10 * time.Second,
-			Try: 300 * time.Millisecond, Timeout: time.Second})
+		s, err := store.Open(store.Config{S3: at, At: "s3://bucket", Limits: store.Limits{Shared: activator.Anonymous}, Poll: 50 * time.Millisecond, Lease: 10 * time.Second,
+			Try: 300 * time.Millisecond, Timeout: time.Second}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,16 +89,39 @@ func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {
 	}
 }
 
+// showResponse answers with a response, whether it has ended or not.
 func (s *Server) showResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	id := r.PathValue("id")
-	err := s.keeper.Show(w, r, c.Owner(), id)
-	if errors.Is(err, store.ErrNotFound) {
-		err = s.showBackground(w, c.Owner(), id)
+	if v := r.URL.Query().Get("stream"); v != "" && v != "false" {
+		return api.BadRequest("stream", "the events of a stored response are not kept, so that it can't be had as a stream: leave stream out")
 	}
+	id := r.PathValue("id")
+	err := s.showState(w, c.Owner(), id)
 	if errors.Is(err, store.ErrNotFound) { // it may have just ended
-		err = s.keeper.Show(w, r, c.Owner(), id)
+		err = s.showState(w, c.Owner(), id)
 	}
 	return responses.Missing(err, id)
+}
+
+func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
+	j, err := s.find(owner, id, store.PrefixResponse)
+	if err != nil {
+		return err
+	}
+	if j.Done() {
+		return s.keeper.Show(w, j)
+	}
+	body, err := s.store.ReadRequest(j)
+	if err != nil {
+		return err
+	}
+	status := "queued"
+	s.mu.Lock()
+	if s.requests.running[id] != nil || j.Holder != "" {
+		status = "in_progress"
+	}
+	s.mu.Unlock()
+	api.WriteJSON(w, http.StatusOK, responses.Unfinished(j, body, status))
+	return nil
 }
 
 func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
@@ -108,13 +131,75 @@ func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, c activat
 
 func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	err := s.store.DeleteResponse(c.Owner(), id)
-	if errors.Is(err, store.ErrNotFound) {
-		err = s.forgetBackground(c.Owner(), id)
-	}
-	if err != nil {
+	if err := s.delete(c.Owner(), id, store.PrefixResponse); err != nil {
 		return responses.Missing(err, id)
 	}
 	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "response", Deleted: true})
 	return nil
+}
+
+// takeBackground accepts a background response: a request that is answered later, with the response's id.
+func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activator.Caller, q responses.Request, body []byte) error {
+	if q.Stream {
+		return api.BadRequest("stream", "a response in the background can't be streamed: ask for it by its id, or leave background out")
+	}
+	limit, err := patience(r.Header, s.cfg.Patience)
+	if err != nil {
+		return err
+	}
+	path, _ := api.NamedPath(r.URL.Path)
+	model, bad := ask(r, path, body)
+	if bad != nil {
+		return bad
+	}
+	if _, bad := s.front.Room(c, model); bad != nil {
+		return bad
+	}
+	if err := s.keeper.Exists(c.Owner(), q.Previous); err != nil {
+		return err
+	}
+	id, _ := s.store.NewResponseID()
+	j, err := s.keepRequest(r, c, id, q.Kept(), limit)
+	if err != nil {
+		return err
+	}
+	w.Header()["X-Request-Id"] = []string{j.ID}
+	api.WriteJSON(w, http.StatusOK, responses.Unfinished(j, body, "queued"))
+	return nil
+}
+
+// keepUnanswered stores a background response without an answer, with why if it failed.
+func (s *Server) keepUnanswered(claim *store.Claim, status string, why *api.Error) error {
+	body, err := s.store.ReadRequest(claim.Job())
+	if errors.Is(err, store.ErrNotFound) {
+		return store.ErrFenced
+	} else if err != nil {
+		return err
+	}
+	return s.keeper.KeepUnfinished(claim, body, status, why)
+}
+
+// cancelResponse cancels a background response. One that has ended is unchanged.
+func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	owner, id := c.Owner(), r.PathValue("id")
+	j, err := s.find(owner, id, store.PrefixResponse)
+	switch {
+	case err != nil:
+		return responses.Missing(err, id)
+	case j.Done() && !j.Background:
+		return api.BadRequest("response_id", "the response %s is not one in the background: it can't be cancelled", id)
+	}
+	claim, err := s.store.Claim(owner, id, true)
+	if err == nil {
+		defer claim.Close()
+		defer s.drop(owner, id)
+		err = s.keepUnanswered(claim, store.Cancelled, nil)
+	}
+	switch {
+	case errors.Is(err, store.ErrFenced): // it was just deleted
+		return responses.Missing(store.ErrNotFound, id)
+	case err != nil && !errors.Is(err, store.ErrState):
+		return responses.Missing(err, id)
+	}
+	return responses.Missing(s.showState(w, owner, id), id)
 }

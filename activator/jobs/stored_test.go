@@ -11,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
 	"github.com/rouse-dev/rouse/activator/jobs/responses"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -160,26 +162,19 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// hasty is a store that reports new work before its creator has an answer.
+// hasty is objects of a store that reports new work before its creator has an answer.
 type hasty struct {
-	store.Store
+	objects.Objects
 	tell func(store.News)
 }
 
-func (h *hasty) NewLater(l store.Later, body []byte, patience time.Duration) (store.Later, error) {
-	l, err := h.Store.NewLater(l, body, patience)
-	if err == nil {
-		h.tell(store.News{Laters: []store.Ref{{Owner: l.Owner, ID: l.ID}}})
+func (h *hasty) Put(key string, body []byte, when objects.Condition) (string, error) {
+	version, err := h.Objects.Put(key, body, when)
+	if rest, found := strings.CutPrefix(key, "jobs/"); found && when.Absent && err == nil {
+		_, id, _ := strings.Cut(rest, "/")
+		h.tell(store.News{Free: []store.Ref{{Owner: peer.Named("a"), ID: id}}})
 	}
-	return l, err
-}
-
-func (h *hasty) NewBatch(b store.Batch, window time.Duration) (store.Batch, error) {
-	b, err := h.Store.NewBatch(b, window)
-	if err == nil {
-		h.tell(store.News{Batches: []store.Ref{{Owner: b.Owner, ID: b.ID}}})
-	}
-	return b, err
+	return version, err
 }
 
 // TestToldBefore: work that the store reports before its creator's call has ended is done once, and can be cancelled.
@@ -187,8 +182,16 @@ func TestToldBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
 		b.stop()
-		h := &hasty{Store: b.store}
-		b.store = h
+		folder, err := objects.OpenFolder(t.TempDir(), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &hasty{Objects: folder}
+		if b.store, err = store.OpenIn(h, store.Config{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer b.store.Close()
+		defer b.stop()
 		b.start(Config{})
 		h.tell = func(n store.News) {
 			b.hear(n)

@@ -28,7 +28,7 @@ const (
 type form struct {
 	purpose, name string
 	keep          time.Duration
-	file          store.Upload
+	file          *store.Upload
 }
 
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Caller) error {

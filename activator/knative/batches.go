@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator/jobs"
-	"github.com/rouse-dev/rouse/activator/jobs/store/place"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 )
 
 // openStore opens the store of files, batches and later answers, if configured.
@@ -17,7 +17,7 @@ func (p *process) openStore() (err error) {
 	if p.cfg.Store.At == "" {
 		return nil
 	}
-	if p.store, err = place.Open(p.cfg.Store, p.log); err != nil {
+	if p.store, err = store.Open(p.cfg.Store, p.log); err != nil {
 		return fmt.Errorf("ROUSE_STORE: %w", err)
 	}
 	return nil
@@ -59,11 +59,8 @@ func (p *process) howStored() string {
 // runBatches runs the store's batches until ctx ends. It ends before requests are drained, so that its own requests
 // delay nobody.
 func (p *process) runBatches(ctx context.Context) {
-	if p.batches == nil {
-		return
-	}
-	if err := p.batches.Run(ctx); err != nil {
-		p.log.Error("files, batches and later answers are not served", "error", err)
+	if p.batches != nil {
+		p.batches.Run(ctx)
 	}
 }
 

@@ -38,7 +38,7 @@ import (
 	pkgnet "knative.dev/pkg/network"
 
 	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/jobs/store/place"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/activator/peer"
@@ -79,7 +79,7 @@ type Config struct {
 	Drain time.Duration
 	// Store is the storage for files, batches, later answers and responses, in a folder for one activator at a time;
 	// an empty At: none.
-	Store place.Config
+	Store store.Config
 	// Join, if not nil, makes the process only an agent of front doors. It serves their requests alone, and only for
 	// functions of [api.Class].
 	Join *clusteragent.Config

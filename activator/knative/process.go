@@ -71,7 +71,7 @@ type process struct {
 	agent    *clusteragent.Agent // nil: it is not an agent
 	far      *elsewhere          // nil: no clusters elsewhere
 	share    *share.Share
-	store    store.Store  // nil: none
+	store    *store.Store // nil: none
 	batches  *jobs.Server // of the store
 	gateways *gateways    // nil: it is no endpoint picker
 	handler  http.Handler // for the ports of requests; nil: none

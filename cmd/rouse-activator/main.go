@@ -23,7 +23,6 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative"
 	"github.com/rouse-dev/rouse/activator/peer"
@@ -167,7 +166,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
 	return knative.Run(ctx, knative.Config{
-		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: place.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
+		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
 		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,

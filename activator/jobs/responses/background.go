@@ -24,12 +24,6 @@ func (q *Request) Kept() []byte {
 	return jsonfield.Set(jsonfield.Delete(q.body, "background"), "store", []byte("true"))
 }
 
-// Background reports whether a stored response was a background one.
-func (k *Keeper) Background(owner, id string) (bool, error) {
-	r, err := k.store.Response(owner, id)
-	return r.Background, err
-}
-
 // unfinished is a response without an answer, or without one yet, with all of a response's fields.
 type unfinished struct {
 	ID           string          `json:"id"`
@@ -64,7 +58,7 @@ type failure struct {
 }
 
 // Unfinished returns the response object for a request without an answer yet. body is the request's.
-func Unfinished(l store.Later, body []byte, status string) any {
+func Unfinished(l store.Job, body []byte, status string) any {
 	u := unfinished{ID: l.ID, Object: "response", Created: l.Created.Unix(), Status: status, Background: true, Store: true, Output: []struct{}{}, Truncation: "disabled"}
 	for name, f := range map[string]struct {
 		to   *json.RawMessage
@@ -83,10 +77,11 @@ func Unfinished(l store.Later, body []byte, status string) any {
 	return u
 }
 
-// KeepUnfinished stores a response without an answer in place of its request, with why if it failed. The errors are
-// those of [store.Store.KeepResponse].
-func (k *Keeper) KeepUnfinished(claim store.Later, body []byte, status string, why *api.Error) error {
-	u, _ := Unfinished(claim, body, status).(unfinished)
+// KeepUnfinished stores a response without an answer for its request, with why if it failed. The errors are those of
+// [store.Store.KeepResponse].
+func (k *Keeper) KeepUnfinished(claim *store.Claim, body []byte, status string, why *api.Error) error {
+	j := claim.Job()
+	u, _ := Unfinished(j, body, status).(unfinished)
 	if why != nil {
 		u.Error = &failure{Code: "server_error", Message: why.Message}
 		if why.Status == http.StatusTooManyRequests {
@@ -95,7 +90,7 @@ func (k *Keeper) KeepUnfinished(claim store.Later, body []byte, status string, w
 	}
 	answer, err := json.Marshal(u)
 	if err != nil {
-		return fmt.Errorf("tell how %s ended: %w", claim.ID, err)
+		return fmt.Errorf("tell how %s ended: %w", j.ID, err)
 	}
 	q, _, err := Read(body)
 	input := []byte("[]")
@@ -104,5 +99,6 @@ func (k *Keeper) KeepUnfinished(claim store.Later, body []byte, status string, w
 			input = items
 		}
 	}
-	return k.store.KeepResponse(store.Response{ID: claim.ID, Owner: claim.Owner, Previous: q.Previous, Status: status, Created: claim.Created, Background: true}, nil, input, answer, &claim)
+	j.Status, j.Previous, j.Background = status, q.Previous, true
+	return k.store.KeepResponse(j, nil, input, answer, claim)
 }

@@ -14,21 +14,30 @@ import (
 // CodePrevious is OpenAI's code for a missing previous response.
 const CodePrevious = "previous_response_not_found"
 
+// response returns a response that has ended.
+func (k *Keeper) response(owner, id string) (store.Job, error) {
+	r, err := k.store.Job(owner, id)
+	if err == nil && (!r.Done() || !store.IsResponse(id)) {
+		err = store.ErrNotFound
+	}
+	return r, err
+}
+
 // turns returns the responses of a conversation up to the one with an id, the oldest first. If one of them is
 // missing, the error is store.ErrNotFound, and the result holds the later ones.
-func (k *Keeper) turns(owner, id string) ([]store.Response, error) {
-	var all []store.Response
+func (k *Keeper) turns(owner, id string) ([]store.Job, error) {
+	var all []store.Job
 	size := int64(0)
 	var missing error
 	for id != "" {
-		r, err := k.store.Response(owner, id)
+		r, err := k.response(owner, id)
 		if errors.Is(err, store.ErrNotFound) {
 			missing = fmt.Errorf("%w: %s", err, id)
 			break
 		} else if err != nil {
 			return nil, err
 		}
-		size += r.Input + r.Answer
+		size += r.Answer.Bytes
 		switch {
 		case len(all) == k.cfg.MaxTurns:
 			return nil, api.BadRequest("previous_response_id", "the conversation has more than %d turns: begin a new one", k.cfg.MaxTurns)
@@ -51,7 +60,7 @@ func (k *Keeper) before(owner, previous string, take func(int64) error) (items [
 	}
 	size := int64(2)
 	for _, t := range turns {
-		size += t.Input + t.Answer
+		size += t.Answer.Bytes
 	}
 	if err := take(2 * size); err != nil { // once for reading, once for sending
 		return nil, nil, err

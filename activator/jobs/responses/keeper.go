@@ -28,13 +28,13 @@ type Config struct {
 // Keeper stores responses. See the package comment.
 type Keeper struct {
 	cfg   Config
-	store store.Store
+	store *store.Store
 	log   *slog.Logger
 	count func(result string)
 }
 
 // New returns a Keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
-func New(cfg Config, s store.Store, log *slog.Logger, count func(result string)) *Keeper {
+func New(cfg Config, s *store.Store, log *slog.Logger, count func(result string)) *Keeper {
 	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 32<<20)
 	cfg.MaxTurns = cmp.Or(cfg.MaxTurns, 500)
 	cfg.MaxConversation = cmp.Or(cfg.MaxConversation, 32<<20)
@@ -49,7 +49,7 @@ type Turn struct {
 	Owner string
 	// Claim is the claim of a request that is answered later, whose id the response gets; nil: a direct request. The
 	// claimed request is done once the response is stored.
-	Claim *store.Later
+	Claim *store.Claim
 	// Take charges the body's account for n more bytes; nil: not charged.
 	Take func(n int64) error
 }
@@ -70,12 +70,13 @@ func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http
 	}
 	out := &writer{w: w, r: r, k: k, turn: &t}
 	if t.Store {
-		if err := k.store.Fits(t.Owner, int64(len(input))+usualAnswer); err != nil {
-			return err
-		}
-		out.kept = store.Response{Owner: t.Owner, Previous: t.Previous, Background: t.Claim != nil}
+		more := 1
+		out.kept = store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}
 		if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
-			out.kept.ID = t.Claim.ID
+			out.kept.ID, more = t.Claim.Job().ID, 0
+		}
+		if err := k.store.Fits(t.Owner, int64(len(input))+usualAnswer, more); err != nil {
+			return err
 		}
 		out.input = input
 	}

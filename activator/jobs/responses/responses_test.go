@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/folder"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -30,7 +29,7 @@ type bench struct {
 
 func newBench(t testing.TB, cfg Config, room store.Limits) *bench {
 	t.Helper()
-	s, err := folder.Open(folder.Config{Dir: t.TempDir(), Limits: room})
+	s, err := store.Open(store.Config{At: t.TempDir(), Limits: room}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +116,11 @@ func read(t testing.TB, w *httptest.ResponseRecorder) (s said) {
 // show returns a response.
 func (b *bench) show(owner, id string) (said, error) {
 	w := httptest.NewRecorder()
-	if err := b.Show(w, httptest.NewRequest(http.MethodGet, Path+"/x", nil), owner, id); err != nil {
+	kept, err := b.response(owner, id)
+	if err == nil {
+		err = b.Show(w, kept)
+	}
+	if err != nil {
 		return said{}, err
 	}
 	return read(b.t, w), nil
@@ -162,7 +165,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("another owner goes on: %d %+v", w.Code, s)
 	}
 	// A deleted response is also missing from later ones.
-	if err := b.store.DeleteResponse("a", first.ID); err != nil {
+	if err := b.store.Delete("a", first.ID); err != nil {
 		t.Fatal(err)
 	}
 	w, _ = b.turn("a", `{"model":"m","previous_response_id":"`+second.ID+`","input":"x"}`)

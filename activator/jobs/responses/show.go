@@ -31,16 +31,9 @@ func Missing(err error, id string) error {
 	return err
 }
 
-// Show answers with a stored response. If it returns an error, it has written nothing; store.ErrNotFound: there is no
-// such response.
-func (k *Keeper) Show(w http.ResponseWriter, r *http.Request, owner, id string) error {
-	if v := r.URL.Query().Get("stream"); v != "" && v != "false" {
-		return api.BadRequest("stream", "the events of a stored response are not kept, so that it can't be had as a stream: leave stream out")
-	}
-	kept, err := k.store.Response(owner, id)
-	if err != nil {
-		return err
-	}
+// Show answers with a response that has ended. If it returns an error, it has written nothing; store.ErrNotFound: it was
+// just deleted.
+func (k *Keeper) Show(w http.ResponseWriter, kept store.Job) error {
 	_, answer, err := k.store.ReadResponse(kept)
 	if err != nil {
 		return err
@@ -64,8 +57,8 @@ type page struct {
 	More   bool              `json:"has_more"`
 }
 
-// Items answers with a response's input: with the conversation that it continues, as far as that still exists. Errors
-// are those of [Keeper.Show].
+// Items answers with a response's input: with the conversation that it continues, as far as that still exists. If it
+// returns an error, it has written nothing; store.ErrNotFound: there is no such response.
 func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	v := r.URL.Query()
 	limit, newest, after := usualItems, true, v.Get("after")

@@ -32,8 +32,8 @@ type writer struct {
 	k    *Keeper
 	turn *Turn
 
-	kept   store.Response // to be stored, once the answer is whole
-	before []string       // the ids of the previous responses
+	kept   store.Job // to be stored, once the answer is whole
+	before []string  // the ids of the previous responses
 	input  []byte
 
 	mode   mode

@@ -10,24 +10,24 @@ import (
 	crand "crypto/rand"
 )
 
-// ids is an encoding that preserves order, so that an owner's records are sorted by time.
-var ids = base32.HexEncoding.WithPadding(base32.NoPadding)
+// ordered is an encoding that preserves order, so that an owner's records are sorted by time.
+var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// IDs generates unguessable ids that grow with time. The zero value is ready; it is safe for concurrent use.
-type IDs struct {
+// ids generates unguessable ids that grow with time. The zero value is ready; it is safe for concurrent use.
+type ids struct {
 	last atomic.Int64 // the last time in an id, in nanoseconds
 }
 
-// New returns a new id and its time.
-func (i *IDs) New(prefix string) (string, time.Time) {
+// next returns a new id and its time.
+func (i *ids) next(prefix string) (string, time.Time) {
 	now := time.Now()
 	for {
 		last := i.last.Load()
-		next := max(last+1, now.UnixNano())
-		if i.last.CompareAndSwap(last, next) {
+		t := max(last+1, now.UnixNano())
+		if i.last.CompareAndSwap(last, t) {
 			var at [8]byte
-			binary.BigEndian.PutUint64(at[:], uint64(next)) //nolint:gosec // it is after 1970
-			return prefix + strings.ToLower(ids.EncodeToString(at[:])) + strings.ToLower(crand.Text()), now
+			binary.BigEndian.PutUint64(at[:], uint64(t)) //nolint:gosec // it is after 1970
+			return prefix + strings.ToLower(ordered.EncodeToString(at[:])) + strings.ToLower(crand.Text()), now
 		}
 	}
 }

@@ -19,108 +19,91 @@ type Limits struct {
 	Shared string
 }
 
-// WithDefaults replaces zero fields with their defaults.
-func (l Limits) WithDefaults() Limits {
+func (l Limits) withDefaults() Limits {
 	l.MaxBytes = cmp.Or(l.MaxBytes, 10<<30)
 	l.Keep = cmp.Or(l.Keep, 30*24*time.Hour)
 	l.MaxResponses = cmp.Or(l.MaxResponses, 100_000)
 	return l
 }
 
-// Used is the use of each owner.
-type Used struct {
-	Bytes     map[string]int64
-	Responses map[string]int
+// used is the use of each owner.
+type used struct {
+	bytes     map[string]int64
+	responses map[string]int
 }
 
-// Room tracks owners' use within limits. It is safe for concurrent use.
-type Room struct {
+// room tracks owners' use within limits. It is safe for concurrent use.
+type room struct {
 	limits Limits
 
 	mu   sync.Mutex // guards the fields below
-	used Used
+	used used
 	all  int64
 }
 
-// NewRoom returns an empty Room.
-func NewRoom(l Limits) *Room {
-	return &Room{limits: l.WithDefaults(), used: Used{Bytes: map[string]int64{}, Responses: map[string]int{}}}
+// newRoom returns an empty room.
+func newRoom(l Limits) *room {
+	return &room{limits: l, used: used{bytes: map[string]int64{}, responses: map[string]int{}}}
 }
 
-// Bytes returns the total bytes of all owners.
-func (r *Room) Bytes() int64 {
+// bytes returns the total bytes of all owners.
+func (r *room) bytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all
 }
 
-// Responses returns the number of an owner's responses.
-func (r *Room) Responses(owner string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.used.Responses[owner]
-}
-
-// Count adds n bytes to an owner's use, without a limit.
-func (r *Room) Count(owner string, n int64) {
+// count adds n bytes to an owner's use, without a limit.
+func (r *room) count(owner string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all += n
-	if r.used.Bytes[owner] += n; r.used.Bytes[owner] <= 0 {
-		delete(r.used.Bytes, owner)
+	if r.used.bytes[owner] += n; r.used.bytes[owner] <= 0 {
+		delete(r.used.bytes, owner)
 	}
 }
 
-// Take adds n bytes to an owner's use, or returns ErrFull.
-func (r *Room) Take(owner string, n int64) error {
+// take adds n bytes to an owner's use, or returns ErrFull.
+func (r *room) take(owner string, n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch l := &r.limits; {
 	case r.all+n > l.MaxBytes:
 		return fmt.Errorf("%w: all files together may take %d bytes: delete some, or wait until they expire", ErrFull, l.MaxBytes)
-	case owner != l.Shared && r.used.Bytes[owner]+n > l.MaxBytes/2:
+	case owner != l.Shared && r.used.bytes[owner]+n > l.MaxBytes/2:
 		return fmt.Errorf("%w for this tenant: its files may take %d bytes: delete some, or wait until they expire", ErrFull, l.MaxBytes/2)
 	}
 	r.all += n
-	r.used.Bytes[owner] += n
+	r.used.bytes[owner] += n
 	return nil
 }
 
-// Fits returns why n more bytes and a response can't be stored now.
-func (r *Room) Fits(owner string, n int64) error {
-	if err := r.Take(owner, n); err != nil {
-		return err
-	}
-	r.Count(owner, -n)
-	return r.TakeResponses(owner, 0)
-}
-
-// TakeResponses adds n responses to an owner's use, or returns ErrFull.
-func (r *Room) TakeResponses(owner string, n int) error {
+// takeResponses adds n responses to an owner's use, or returns ErrFull.
+func (r *room) takeResponses(owner string, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.used.Responses[owner] >= r.limits.MaxResponses {
+	if r.used.responses[owner]+n > r.limits.MaxResponses {
 		return fmt.Errorf("%w for this tenant: it may have %d responses: delete some, or wait until they expire", ErrFull, r.limits.MaxResponses)
 	}
-	r.used.Responses[owner] += n
+	r.used.responses[owner] += n
 	return nil
 }
 
-// CountResponses adds n to an owner's responses, without a limit.
-func (r *Room) CountResponses(owner string, n int) {
+// countResponses adds n to an owner's responses, without a limit.
+func (r *room) countResponses(owner string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.used.Responses[owner] += n; r.used.Responses[owner] <= 0 {
-		delete(r.used.Responses, owner)
+	if r.used.responses[owner] += n; r.used.responses[owner] <= 0 {
+		delete(r.used.responses, owner)
 	}
 }
 
-// Set replaces the use with a fresh count.
-func (r *Room) Set(u Used) {
+// set replaces the use with a fresh count.
+func (r *room) set(u used) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used, r.all = u, 0
-	for _, n := range u.Bytes {
+	for _, n := range u.bytes {
 		r.all += n
 	}
 }

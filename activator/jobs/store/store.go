@@ -1,18 +1,29 @@
 package store
 
 import (
-	"context"
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
+	"github.com/rouse-dev/rouse/internal/s3"
 )
 
 // The errors that callers distinguish.
 var (
-	ErrNotFound = errors.New("there is no such thing")
+	ErrNotFound = objects.ErrNotFound
 	// ErrFull means that [Limits.MaxBytes] or the disk is used up.
-	ErrFull = errors.New("the store is full")
+	ErrFull = objects.ErrFull
+	// ErrUnavailable means that the store does not answer now, but may later.
+	ErrUnavailable = objects.ErrUnavailable
 	// ErrFenced means that another claim has followed, or that the object is gone.
 	ErrFenced = errors.New("the claim does not count any more")
 	// ErrInUse means that a batch still reads the file.
@@ -21,149 +32,328 @@ var (
 	ErrState = errors.New("it has ended")
 	// ErrHeld means that another live user of the store has claimed it.
 	ErrHeld = errors.New("another has claimed it")
-	// ErrUnavailable means that the store does not answer now, but may later.
-	ErrUnavailable = errors.New("the store does not answer")
 )
 
 // Passing reports whether an error may go away: the store is full or unavailable.
 func Passing(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) }
 
-// Ref names a batch, or a request.
-type Ref struct{ Owner, ID string }
-
-// News is a store's report of its work. It holds levels: the same may be reported again.
-type News struct {
-	// Batches and Laters are unfinished and, as far as known, without a holder, in order of arrival.
-	Batches, Laters []Ref
-	// Cancelled are batches claimed here that were cancelled elsewhere. Lost are batches and requests claimed here
-	// whose claim no longer counts.
-	Cancelled, Lost []string
+// Config is a store's configuration. Zero fields have the defaults that they name.
+type Config struct {
+	// At is its folder, for one server, or s3://BUCKET/PREFIX, for any number; empty: no store.
+	At string
+	Limits
+	// Wait is how long to wait for another process that is about to close a folder. Default 2 s.
+	Wait time.Duration
+	// Spare is the free disk space that bodies in a folder leave for records. Default 64 MiB.
+	Spare int64
+	// S3 is the service of buckets.
+	S3 s3.Service
+	// Timeout and Try bound requests to a bucket: see [objects.BucketConfig].
+	Timeout, Try time.Duration
+	// Poll is the interval of looking for work, and of beats. Default 5 s.
+	Poll time.Duration
+	// Lease is how long a member may go without a beat before others take over its claims. Default 30 s.
+	Lease time.Duration
+	// Survey is the interval of counting everything and deleting what has expired. Default 10 min.
+	Survey time.Duration
+	// Piece is the size of a file's pieces, and Merge the size from which results begin a new piece. Default 4 MiB
+	// and 512 KiB.
+	Piece, Merge int
 }
 
-// Store keeps clients' data. Once a method has returned nil, its changes are durable. Methods are safe for concurrent
-// use. They block on a disk, or on a service for a bounded time; after that the error is ErrUnavailable, and a change
-// may or may not have happened. All of them find only the owner's data: for other owners it does not exist
-// (ErrNotFound).
-type Store interface {
-	// Watch reports the work to do, at once and until ctx ends, or returns an error. It is called once.
-	Watch(ctx context.Context, tell func(News)) error
-	// Sweep deletes what has expired: files that no batch reads, batches, answers and responses. It returns the
-	// number.
-	Sweep(now time.Time) (int, error)
-	// Bytes returns the total size of all bodies.
-	Bytes() int64
-	// Fits returns why n more bytes of an owner's, and a response, can't be stored now; nil: they can, as far as
-	// known.
-	Fits(owner string, n int64) error
-	// Close closes the store. No method may be called afterwards.
-	Close() error
-
-	Files
-	Batches
-	Laters
-	Responses
+func (c Config) withDefaults() Config {
+	c.Limits = c.Limits.withDefaults()
+	c.Wait = cmp.Or(c.Wait, 2*time.Second)
+	c.Spare = cmp.Or(c.Spare, 64<<20)
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Survey = cmp.Or(c.Survey, 10*time.Minute)
+	c.Piece = cmp.Or(c.Piece, 4<<20)
+	c.Merge = cmp.Or(c.Merge, 512<<10)
+	return c
 }
 
-// Files are a store's files.
-type Files interface {
-	// NewUpload begins to write a file. [Upload.Commit] or [Upload.Discard] ends it.
-	NewUpload(owner string) (Upload, error)
-	File(owner, id string) (File, error)
-	// OpenFile opens the body of a file.
-	OpenFile(owner, id string) (Body, File, error)
-	// Files lists an owner's files, of one purpose if given. more reports whether others follow: a store may list
-	// fewer than requested. A Query.After that does not exist is ErrNotFound.
-	Files(owner, purpose string, q Query) (all []File, more bool, err error)
-	// DeleteFile deletes a file, unless a batch still reads it (ErrInUse).
-	DeleteFile(owner, id string) error
+// Shared reports whether several servers can use the store, over a network.
+func (c Config) Shared() bool { return strings.HasPrefix(c.At, "s3://") }
+
+// gather is how long results wait for others if recording them takes network requests.
+const gather = 2 * time.Second
+
+// Gather returns how long results of a batch may wait for others before they are recorded.
+func (c Config) Gather() time.Duration {
+	if c.Shared() {
+		return gather
+	}
+	return 0
 }
 
-// Upload is a file that is being written. It belongs to one goroutine.
-type Upload interface {
-	// Write implements [io.Writer]. The error wraps [ErrFull] if there is no room.
-	io.Writer
-	// Bytes returns the number of bytes written.
-	Bytes() int64
-	// Commit creates the file. keep is how long it is kept; 0: the store's default. After an error there is no file.
-	Commit(name, purpose string, keep time.Duration) (File, error)
-	// Discard drops the upload. It must not follow a Commit.
-	Discard()
+// Validate returns an error for an invalid location.
+func (c Config) Validate() error {
+	if c.Shared() {
+		_, _, err := objects.ParseURL(c.At)
+		return err
+	}
+	if scheme, _, found := strings.Cut(c.At, "://"); found {
+		return fmt.Errorf("%.20q is no kind of store: want a folder, or s3://BUCKET/PREFIX", scheme)
+	}
+	return nil
 }
 
-// Body is a stored body. ReadAt is safe for concurrent use, the other methods are not.
-type Body interface {
-	io.ReadSeekCloser
-	io.ReaderAt
+// Store is an open store.
+type Store struct {
+	cfg     Config
+	objects objects.Objects
+	member  string // this process's name in the store
+	ids     ids
+	room    *room
+	log     *slog.Logger
+	ready   objects.Gate
+	joined  objects.Gate
+	closing chan struct{} // closed by Close
+
+	mu       sync.Mutex           // guards the fields below
+	held     map[string]hold      // the claims of this member, by id
+	members  map[string]beat      // as last seen, by name
+	seen     map[string]time.Time // when work without a holder was first seen, by id
+	looked   time.Time            // when members were last read
+	surveyed time.Time
+	expiries map[string]expiry // of files, by key, so that each is read once
 }
 
-// Batches are a store's batches.
-type Batches interface {
-	// NewBatch stores a batch whose input, endpoint, window, caller and metadata are set. The error is ErrNotFound if
-	// the owner has no such file.
-	NewBatch(b Batch, window time.Duration) (Batch, error)
-	Batch(owner, id string) (Batch, error)
-	// Batches lists an owner's batches of messages, or the others. See [Files.Files].
-	Batches(owner string, messages bool, q Query) (all []Batch, more bool, err error)
-	// CancelBatch requests the cancellation of a batch. One that has ended, or is about to, is ErrState; repeating it
-	// has no effect.
-	CancelBatch(owner, id string) (Batch, error)
-	// DeleteBatch deletes a batch that has ended (otherwise ErrState), and its output.
-	DeleteBatch(owner, id string) error
-	// Claim claims a batch for running it. done are the lines that are done. [Claim.Close] or [Claim.Finish] ends the
-	// claim. ErrState: the batch has ended. ErrHeld: another runs it.
-	Claim(owner, id string) (c Claim, done map[int]bool, err error)
+// hold is a claim of this member.
+type hold struct {
+	owner string
+	epoch uint64
 }
 
-// Claim is the right to run a batch, until another claim follows: from then on every method returns ErrFenced. It
-// belongs to one goroutine.
-type Claim interface {
-	// Batch returns the record as known to the claim.
-	Batch() Batch
-	// Change changes the batch's record. If cancellation was requested meanwhile, the record has that state before do
-	// is called.
-	Change(do func(*Batch)) error
-	// Record adds results. After nil all of them are durable, each line once. After an error none counts. After
-	// ErrUnavailable, call it again with the same results, optionally followed by others. ErrFenced: another has the
-	// batch, or a line already has a result.
-	Record(results []Result) error
-	// Finish ends the batch with a status and creates its output files. It can be called again after an error.
-	Finish(status string, faults []Fault) error
-	// Close ends the claim; another may follow.
-	Close()
+// beat is a member's last beat.
+type beat struct {
+	version string
+	since   time.Time // when this version was first seen
 }
 
-// Laters are a store's requests that are answered later.
-type Laters interface {
-	// NewLater stores a request. One for a response already has its id.
-	NewLater(l Later, body []byte, patience time.Duration) (Later, error)
-	Later(owner, id string) (Later, error)
-	// ClaimLater claims a request for serving it, and opens its body, which the caller closes. ErrState: it was
-	// answered. ErrHeld: another serves it; with take, the claim is taken from that one instead.
-	ClaimLater(owner, id string, take bool) (Later, Body, error)
-	// LeaveLater gives a claim back: another may follow.
-	LeaveLater(claim Later)
-	// Asked reads the body of a request that has no answer yet.
-	Asked(l Later) ([]byte, error)
-	// FinishLater stores the answer to a claimed request. After an error there is none; ErrFenced means that no one
-	// waits for this one.
-	FinishLater(claim Later, status int, header http.Header, body []byte) error
-	// Answer opens the answer of a request.
-	Answer(l Later) (Body, error)
-	// DeleteLater deletes a request and its answer.
-	DeleteLater(owner, id string) error
+// Open opens the store; cfg.At must not be empty. log may be nil. It fails if a bucket can't be used: see
+// [objects.Bucket]. If the service does not answer, Open succeeds, and methods return [ErrUnavailable] until it does.
+func Open(cfg Config, log *slog.Logger) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	var in objects.Objects
+	var err error
+	if cfg.Shared() {
+		in, err = objects.OpenBucket(objects.BucketConfig{Service: cfg.S3, At: cfg.At, Timeout: cfg.Timeout, Try: cfg.Try})
+	} else {
+		in, err = objects.OpenFolder(cfg.At, cfg.Wait, cfg.Spare)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return OpenIn(in, cfg, log)
 }
 
-// Responses are a store's responses.
-type Responses interface {
-	// NewResponseID returns the id and time for a response to be stored. It stores nothing.
-	NewResponseID() (string, time.Time)
-	// KeepResponse stores a response whose id, owner, status and time are set, with its input and answer. After an
-	// error other than ErrUnavailable it is not stored. The responses that it continues from are kept as long as it
-	// is. claim is the claim of the request that it answers, which is then done; nil: none. ErrFenced: no one waits
-	// for this one.
-	KeepResponse(r Response, before []string, input, answer []byte, claim *Later) error
-	Response(owner, id string) (Response, error)
-	// ReadResponse reads a response's input and answer.
-	ReadResponse(r Response) (input, answer []byte, err error)
-	DeleteResponse(owner, id string) error
+// OpenIn opens the store in some objects, which it closes.
+func OpenIn(in objects.Objects, cfg Config, log *slog.Logger) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if cfg.Limits.Shared != "" {
+		cfg.Limits.Shared = ownerKey(cfg.Limits.Shared)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: newRoom(cfg.Limits), log: log, closing: make(chan struct{}),
+		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
+	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
+		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)
+	} else if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return s, nil
+}
+
+// format is the content of the format object.
+type format struct {
+	Version int
+}
+
+const thisFormat = 2
+
+// prepare reads or creates the format, and counts what is there.
+func (s *Store) prepare() error {
+	return s.ready.Pass(func() error {
+		f, _, err := read[format](s, "format")
+		if errors.Is(err, ErrNotFound) {
+			f = &format{Version: thisFormat}
+			if _, err = put(s, "format", objects.Condition{Absent: true}, f); errors.Is(err, objects.ErrChanged) {
+				f, _, err = read[format](s, "format")
+			}
+		}
+		if err == nil && f.Version != thisFormat {
+			err = fmt.Errorf("open the store %s: another version of Rouse has made it: it has the format %d, want %d", s.cfg.At, f.Version, thisFormat)
+		}
+		if err != nil {
+			return err
+		}
+		all, err := s.survey()
+		if err != nil {
+			return err
+		}
+		s.room.set(all.used)
+		if !s.objects.Shared() { // what an earlier process has left
+			s.sweepOrphans(all, 0)
+		}
+		return nil
+	})
+}
+
+// Bytes returns the total size of all bodies.
+func (s *Store) Bytes() int64 { return s.room.bytes() }
+
+// take adds n bytes to an owner's use, or returns why it can't.
+func (s *Store) take(owner string, n int64) error {
+	if err := s.objects.Room(n); err != nil {
+		return err
+	}
+	return s.room.take(ownerKey(owner), n)
+}
+
+// Fits returns why n more bytes of an owner's, and so many responses, can't be stored now; nil: they can, as far as
+// known.
+func (s *Store) Fits(owner string, n int64, responses int) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if err := s.take(owner, n); err != nil {
+		return err
+	}
+	s.room.count(ownerKey(owner), -n)
+	if err := s.room.takeResponses(ownerKey(owner), responses); err != nil {
+		return err
+	}
+	s.room.countResponses(ownerKey(owner), -responses)
+	return nil
+}
+
+// Close closes the store. No method may be called afterwards. Others may take over this member's claims at once.
+func (s *Store) Close() error {
+	if s.joined.Open() {
+		s.forget("members/" + s.member)
+	}
+	close(s.closing)
+	return s.objects.Close()
+}
+
+// ownerKey returns the part of a key for an owner.
+func ownerKey(owner string) string {
+	var k strings.Builder
+	long := 0 // objects may store an upper-case letter as two
+	for i := range len(owner) {
+		switch ch := owner[i]; {
+		case ch >= 0x80 || !objects.IsName(string(rune(ch)), "_-"):
+			fmt.Fprintf(&k, "=%02x", ch)
+		case 'A' <= ch && ch <= 'Z':
+			long++
+			fallthrough
+		default:
+			k.WriteByte(ch)
+		}
+	}
+	switch {
+	case k.Len() == 0:
+		return "="
+	case k.Len()+long > 200: // places may store a part of a key as a file name
+		sum := sha256.Sum256([]byte(owner))
+		return "==" + hex.EncodeToString(sum[:])
+	}
+	return k.String()
+}
+
+// isID reports whether an id may be one of ours. Others are not looked up.
+func isID(id string) bool { return id != "" && len(id) <= 100 && objects.IsName(id, "_-") }
+
+// The kinds of records: the first part of their keys.
+const (
+	kindFile = "files"
+	kindJob  = "jobs"
+)
+
+func keyOf(kind, owner, id string) string { return kind + "/" + ownerKey(owner) + "/" + id }
+
+func dataKey(owner, id, name string) string { return keyOf("data", owner, id) + "/" + name }
+
+// stamped is a record as it is stored: Write is unique to each write, so that a repeated write is recognised.
+type stamped[T any] struct {
+	Write  string
+	Record T
+}
+
+// forget deletes objects that no longer count. A survey deletes those that remain.
+func (s *Store) forget(keys ...string) {
+	for _, key := range keys {
+		if err := s.objects.Delete(key); err != nil {
+			s.log.Debug("an object stays until the next survey", "key", key, "error", err)
+		}
+	}
+}
+
+func read[T any](s *Store, key string) (v *T, version string, err error) {
+	raw, version, err := s.objects.Get(key, 0, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	r := new(stamped[T])
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, "", fmt.Errorf("read the record %s: %w", key, err)
+	}
+	return &r.Record, version, nil
+}
+
+// find reads an owner's record by an unchecked id.
+func find[T any](s *Store, kind, owner, id string) (v *T, version string, err error) {
+	if !isID(id) {
+		return nil, "", ErrNotFound
+	}
+	if err := s.prepare(); err != nil {
+		return nil, "", err
+	}
+	return read[T](s, keyOf(kind, owner, id))
+}
+
+// put writes a record on a condition: see [objects.Objects].
+func put[T any](s *Store, key string, when objects.Condition, v *T) (version string, err error) {
+	raw, err := json.Marshal(stamped[T]{Write: rand.Text(), Record: *v})
+	if err != nil {
+		return "", err
+	}
+	return s.objects.Put(key, raw, when)
+}
+
+// write writes an object that is no record.
+func (s *Store) write(key string, body []byte) error {
+	_, err := s.objects.Put(key, body, objects.Condition{})
+	return err
+}
+
+// mostConflicts bounds how often a change is retried because others were faster.
+const mostConflicts = 20
+
+// change changes a job. It returns an error of do unchanged, with the job.
+func (s *Store) change(owner, id string, do func(*Job) error) (j *Job, version string, err error) {
+	for range mostConflicts {
+		j, version, err := find[Job](s, kindJob, owner, id)
+		if err != nil {
+			return nil, "", err
+		}
+		if err := do(j); err != nil {
+			return j, version, err
+		}
+		if version, err = put(s, keyOf(kindJob, owner, id), objects.Condition{Version: version}, j); !errors.Is(err, objects.ErrChanged) {
+			return j, version, err
+		}
+	}
+	return nil, "", changing(id)
+}
+
+func changing(id string) error {
+	return fmt.Errorf("%w: the record of %s is changed all the time", ErrUnavailable, id)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -322,20 +321,20 @@ func recordBytes(text string) (int64, error) {
 }
 
 // storeConfig returns the configuration of --store, empty without one.
-func (f *upFlags) storeConfig() (place.Config, error) {
+func (f *upFlags) storeConfig() (store.Config, error) {
 	if f.store == "" {
-		return place.Config{}, nil
+		return store.Config{}, nil
 	}
 	size, err := api.ParseBytes(f.storeSize)
 	if err != nil || size == 0 {
-		return place.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
+		return store.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
 	}
 	if f.storeKeep < time.Minute {
-		return place.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
+		return store.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
 	}
-	cfg := place.Config{At: f.store, Limits: store.Limits{MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, S3: s3.Environment(os.Getenv)}
+	cfg := store.Config{At: f.store, Limits: store.Limits{MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, S3: s3.Environment(os.Getenv)}
 	if err := cfg.Validate(); err != nil {
-		return place.Config{}, fmt.Errorf("--store %w", err)
+		return store.Config{}, fmt.Errorf("--store %w", err)
 	}
 	return cfg, nil
 }

@@ -40,7 +40,8 @@ func (s *server) runBatches(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
-	return s.batches.Run(ctx)
+	s.batches.Run(ctx)
+	return nil
 }
 
 // newSink creates the sender of events to K_SINK, if that is set.

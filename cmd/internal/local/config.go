@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/jobs/store/place"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -60,7 +60,7 @@ type Config struct {
 	// Keys is the file of client keys; empty: clients need none.
 	Keys string
 	// Store is where files, batches, later answers and responses are kept; with an empty At they are not.
-	Store place.Config
+	Store store.Config
 	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
 	Clusters *joining.Front
 	Join     *clusteragent.Config

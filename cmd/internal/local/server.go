@@ -40,7 +40,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
@@ -97,7 +96,7 @@ type server struct {
 	applied  map[api.FunctionName]*applied // created by front doors
 
 	keys    *keys.Store  // nil: clients need none
-	store   store.Store  // nil: there is none
+	store   *store.Store // nil: there is none
 	batches *jobs.Server // of the store
 
 	pageToken string          // opens the administrative API to the page
@@ -140,7 +139,7 @@ func Run(ctx context.Context, cfg Config) error {
 		s.lists = s.mayList
 	}
 	if cfg.Store.At != "" {
-		if s.store, err = place.Open(cfg.Store, cfg.Logger); err != nil {
+		if s.store, err = store.Open(cfg.Store, cfg.Logger); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
 		defer func() {
