@@ -8,9 +8,9 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/responses"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -55,20 +55,12 @@ func pageOf[T, R any](records []R, more bool, object func(R) T, id func(R) strin
 }
 
 func query(v url.Values, usual, most int) (q store.Query, err error) {
-	q.After, q.Limit = v.Get("after"), usual
-	if text := v.Get("limit"); text != "" {
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > most {
-			return q, api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, most)
-		}
+	q.After = v.Get("after")
+	if q.Limit, err = responses.Limit(v, usual, most); err != nil {
+		return q, err
 	}
-	switch order := v.Get("order"); order {
-	case "", "desc":
-	case "asc":
-		q.Oldest = true
-	default:
-		return q, api.BadRequest("order", "order is %.40q: want asc or desc", order)
-	}
-	return q, nil
+	q.Oldest, err = responses.Oldest(v)
+	return q, err
 }
 
 func (s *Server) listFiles(w http.ResponseWriter, r *http.Request, c activator.Caller) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/responses"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -73,31 +74,15 @@ func messagesOf(r *http.Request, b store.Job) messagesObject {
 
 // createMessages creates a batch. Its requests go straight to disk, as lines like uploaded ones.
 func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	select {
-	case s.uploads <- struct{}{}:
-		defer func() { <-s.uploads }()
-	default:
-		return api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
-	}
 	window, err := patience(r.Header, usualWindow)
 	if err != nil {
 		return err
 	}
-	if r.ContentLength > s.cfg.MaxFile {
-		return s.tooLarge()
-	}
-	in := newPaced(w, r, s.cfg.MaxFile)
-	defer in.end()
-	file, err := s.store.NewUpload(c.Owner())
-	if err != nil {
-		return err
-	}
-	n, err := s.readMessages(in, file)
-	if err != nil {
-		file.Discard()
-		return in.explain(err, s.tooLarge())
-	}
-	kept, err := file.Commit("requests.jsonl", store.MessagesInput, 0)
+	n := 0
+	kept, err := s.receive(w, r, c, s.cfg.MaxFile, func(in io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
+		n, err = s.readMessages(in, file)
+		return "requests.jsonl", store.MessagesInput, 0, err
+	})
 	if err != nil {
 		return err
 	}
@@ -134,18 +119,16 @@ const (
 
 func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	v := r.URL.Query()
-	q := store.Query{After: v.Get("after_id"), Limit: usualMessages}
+	limit, err := responses.Limit(v, usualMessages, mostMessages)
+	if err != nil {
+		return err
+	}
+	q := store.Query{After: v.Get("after_id"), Limit: limit}
 	if before := v.Get("before_id"); before != "" {
 		if q.After != "" {
 			return api.BadRequest("before_id", "before_id and after_id are both there: want one of them")
 		}
 		q.After, q.Oldest = before, true
-	}
-	if text := v.Get("limit"); text != "" {
-		var err error
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > mostMessages {
-			return api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, mostMessages)
-		}
 	}
 	all, more, err := s.store.Jobs(c.Owner(), store.PrefixMessages, q)
 	if errors.Is(err, store.ErrNotFound) {

@@ -3,7 +3,6 @@ package jobs
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"io"
 	"maps"
 	"mime"
@@ -67,11 +66,7 @@ func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Hand
 		err = s.takeLater(w, r, c, path, next)
 	}
 	if err != nil {
-		if api.AsError(err).Status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-		}
-		w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
-		api.WriteErrorTo(w, r, explain(err))
+		refuse(w, r, err)
 	}
 }
 

@@ -239,9 +239,6 @@ func (s *Server) known(h handler) http.Handler {
 		}
 		if err != nil {
 			inbound.Unread(w, r)
-			if api.AsError(err).Status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-			}
 			refuse(w, r, err)
 		}
 	})
@@ -249,6 +246,9 @@ func (s *Server) known(h handler) http.Handler {
 
 // refuse writes an error, with an id for inquiries.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if api.AsError(err).Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
 	w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
 	api.WriteErrorTo(w, r, explain(err))
 }

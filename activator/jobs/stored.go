@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"bytes"
-	"crypto/rand"
 	"errors"
 	"io"
 	"net/http"
@@ -29,8 +28,7 @@ func (s *Server) storing(next http.Handler) http.Handler {
 			return
 		}
 		if err := s.serveResponse(w, r, c, next); err != nil {
-			w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
-			api.WriteErrorTo(w, r, explain(err))
+			refuse(w, r, err)
 		}
 	})
 }

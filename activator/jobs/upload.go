@@ -32,32 +32,41 @@ type form struct {
 }
 
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	select {
-	case s.uploads <- struct{}{}:
-		defer func() { <-s.uploads }()
-	default:
-		return api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
-	}
-	if r.ContentLength > s.cfg.MaxFile+formCost {
-		return s.tooLarge()
-	}
-	in := newPaced(w, r, s.cfg.MaxFile+formCost)
-	defer in.end()
-	file, err := s.store.NewUpload(c.Owner())
-	if err != nil {
-		return err
-	}
-	f := form{file: file}
-	if err := s.readForm(r, &f); err != nil {
-		f.file.Discard()
-		return in.explain(err, s.tooLarge())
-	}
-	kept, err := file.Commit(f.name, f.purpose, f.keep)
+	kept, err := s.receive(w, r, c, s.cfg.MaxFile+formCost, func(_ io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
+		f := form{file: file}
+		err = s.readForm(r, &f)
+		return f.name, f.purpose, f.keep, err
+	})
 	if err != nil {
 		return err
 	}
 	api.WriteJSON(w, http.StatusOK, fileOf(kept))
 	return nil
+}
+
+// receive stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
+	select {
+	case s.uploads <- struct{}{}:
+		defer func() { <-s.uploads }()
+	default:
+		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
+	}
+	if r.ContentLength > limit {
+		return store.File{}, s.tooLarge()
+	}
+	in := newPaced(w, r, limit)
+	defer in.end()
+	file, err := s.store.NewUpload(c.Owner())
+	if err != nil {
+		return store.File{}, err
+	}
+	name, purpose, keep, err := read(in, file)
+	if err != nil {
+		file.Discard()
+		return store.File{}, in.explain(err, s.tooLarge())
+	}
+	return file.Commit(name, purpose, keep)
 }
 
 func (s *Server) tooLarge() *api.Error {

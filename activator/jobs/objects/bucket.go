@@ -314,3 +314,10 @@ func (b *Bucket) List(prefix string) (all []Entry, err error) {
 func (b *Bucket) Delete(key string) error {
 	return b.try(0, func(ctx context.Context, _ bool) error { return b.bucket.Delete(ctx, b.prefix+key) })
 }
+
+// Forget implements [Objects]. It tries once.
+func (b *Bucket) Forget(key string) {
+	ctx, cancel := context.WithTimeout(b.closing, b.cfg.Try)
+	defer cancel()
+	_ = b.bucket.Delete(ctx, b.prefix+key)
+}

@@ -241,6 +241,9 @@ func (f *Folder) Delete(key string) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// Forget implements [Objects].
+func (f *Folder) Forget(key string) { _ = os.Remove(f.path(key)) }
+
 // List implements [Objects].
 func (f *Folder) List(prefix string) (all []Entry, err error) {
 	root := f.dir // the deepest folder with all of them

@@ -57,6 +57,9 @@ type Objects interface {
 	List(prefix string) ([]Entry, error)
 	// Delete deletes an object. A missing one is no error.
 	Delete(key string) error
+	// Forget tries to delete an object that no record names. It may stay, or be there again after a failure of the
+	// machine.
+	Forget(key string)
 	// Room returns ErrFull if n more bytes would leave too little space for records.
 	Room(n int64) error
 	// Shared reports whether other processes may use the same objects.

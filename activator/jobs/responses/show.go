@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -57,30 +58,50 @@ type page struct {
 	More   bool              `json:"has_more"`
 }
 
+// Limit returns how many entries of a list a client asks for.
+func Limit(v url.Values, usual, most int) (int, error) {
+	text := v.Get("limit")
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// Oldest reports whether a client asks for a list with the oldest first.
+func Oldest(v url.Values) (bool, error) {
+	switch order := v.Get("order"); order {
+	case "", "desc":
+		return false, nil
+	case "asc":
+		return true, nil
+	default:
+		return false, api.BadRequest("order", "order is %.40q: want asc or desc", order)
+	}
+}
+
 // Items answers with a response's input: with the conversation that it continues, as far as that still exists. If it
 // returns an error, it has written nothing; store.ErrNotFound: there is no such response.
 func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	v := r.URL.Query()
-	limit, newest, after := usualItems, true, v.Get("after")
-	if text := v.Get("limit"); text != "" {
-		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostItems {
-			return api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, mostItems)
-		}
+	after := v.Get("after")
+	limit, err := Limit(v, usualItems, mostItems)
+	if err != nil {
+		return err
 	}
-	switch order := v.Get("order"); order {
-	case "", "desc":
-	case "asc":
-		newest = false
-	default:
-		return api.BadRequest("order", "order is %.40q: want asc or desc", order)
+	oldest, err := Oldest(v)
+	if err != nil {
+		return err
 	}
 	ids, items, err := k.asked(owner, id)
 	if err != nil {
 		return err
 	}
 	at := func(n int) int { // the index of the list's nth item
-		if newest {
+		if !oldest {
 			return len(ids) - 1 - n
 		}
 		return n

@@ -19,16 +19,9 @@ type Claim struct {
 	unsure  bool   // a write of it, by this claim or another, may have happened
 	ended   bool   // the job has ended, or another claim has followed, or the claim is closed
 
-	pieces  int          // the number of pieces, or answers, that this claim has begun
-	tails   [2][]byte    // the content of the last pieces, if they are this claim's
-	waiting *unsureLines // of the last write, if it is unsure
-	written map[int]bool // lines of unsure writes that turned out to have happened
-}
-
-// unsureLines are lines whose write may have happened.
-type unsureLines struct {
-	lines []int
-	bytes int64
+	pieces  int       // the number of pieces, or answers, that this claim has begun
+	tails   [2][]byte // the content of the last pieces, if they are this claim's
+	retried bool      // results of the last Record may have been recorded
 }
 
 // Claim claims a job for working on it. [Claim.Close] ends the claim. ErrState: the job has ended. ErrHeld: another
@@ -59,7 +52,7 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 		s.drop(id)
 		return nil, err
 	}
-	c := &Claim{s: s, job: j, version: version, written: map[int]bool{}}
+	c := &Claim{s: s, job: j, version: version}
 	s.hold(j, before)
 	if !j.Sealed.IsZero() {
 		defer c.Close()
@@ -131,16 +124,6 @@ func (c *Claim) refresh() error {
 		return c.lose()
 	}
 	c.job, c.version, c.unsure = j, version, false
-	if w := c.waiting; w != nil {
-		c.waiting = nil
-		if len(w.lines) > 0 && j.lineDone(w.lines[0]) {
-			for _, line := range w.lines {
-				c.written[line] = true
-			}
-		} else {
-			c.s.room.count(ownerKey(j.Owner), -w.bytes)
-		}
-	}
 	return nil
 }
 
@@ -200,15 +183,14 @@ func (c *Claim) record(all []Result) error {
 	if err == nil {
 		err = c.Change(func(j *Job) error { return addResults(j, results, texts, made) })
 	}
-	if errors.Is(err, ErrUnavailable) && c.unsure {
-		c.waiting = &unsureLines{bytes: n}
-		for _, r := range results {
-			c.waiting.lines = append(c.waiting.lines, r.Line)
-		}
-		c.tails = [2][]byte{}
+	switch {
+	case err == nil:
+		c.retried = false
+	case errors.Is(err, ErrUnavailable) && c.unsure:
+		c.s.room.count(ownerKey(c.job.Owner), -n)
+		c.retried, c.tails = true, [2][]byte{}
 		return err
-	}
-	if err != nil {
+	default:
 		c.s.room.count(ownerKey(c.job.Owner), -n)
 	}
 	for k, m := range made {
@@ -224,11 +206,11 @@ func (c *Claim) record(all []Result) error {
 	return err
 }
 
-// missing returns the results that no unsure write has recorded yet, and their texts for both files.
+// missing returns the results that the last Record has not recorded, and their texts for both files.
 func (c *Claim) missing(all []Result) (results []Result, texts [2][]byte) {
 	for _, r := range all {
-		if c.written[r.Line] {
-			delete(c.written, r.Line)
+		if c.retried && c.job.lineDone(r.Line) { // under this epoch nobody else records lines
+			c.s.room.count(ownerKey(c.job.Owner), int64(len(r.Text)))
 			continue
 		}
 		k := 1

@@ -18,6 +18,9 @@ type File struct {
 	Bytes         int64
 	Created       time.Time
 	Expires       time.Time
+
+	Of     string // the prefix of the pieces: the file's own id, or the batch's
+	Pieces []Piece
 }
 
 // Hidden reports whether lists leave out the file.
@@ -31,12 +34,6 @@ type Query struct {
 	Limit int
 	// Oldest sorts the oldest first; otherwise the newest are.
 	Oldest bool
-}
-
-type fileRecord struct {
-	File
-	Of     string // the prefix of the pieces: the file's own id, or the batch's
-	Pieces []Piece
 }
 
 // Upload is a file that is being written. It belongs to one goroutine.
@@ -95,7 +92,7 @@ func (u *Upload) Commit(name, purpose string, keep time.Duration) (File, error) 
 		keep = u.s.cfg.Keep
 	}
 	now := time.Now()
-	f := fileRecord{File: File{ID: u.id, Owner: u.owner, Name: name, Purpose: purpose, Bytes: u.n, Created: now, Expires: now.Add(keep)}, Of: u.id, Pieces: u.done}
+	f := File{ID: u.id, Owner: u.owner, Name: name, Purpose: purpose, Bytes: u.n, Created: now, Expires: now.Add(keep), Of: u.id, Pieces: u.done}
 	if u.err == nil {
 		_, u.err = put(u.s, keyOf(kindFile, u.owner, u.id), objects.Condition{Absent: true}, &f)
 	}
@@ -104,7 +101,7 @@ func (u *Upload) Commit(name, purpose string, keep time.Duration) (File, error) 
 		u.Discard()
 		return File{}, fmt.Errorf("keep the file: %w", u.err)
 	}
-	return f.File, nil
+	return f, nil
 }
 
 // Discard drops the upload. It must not follow a Commit.
@@ -115,50 +112,39 @@ func (u *Upload) Discard() {
 	u.s.room.count(ownerKey(u.owner), -u.n)
 }
 
-// file returns the record of a file that has not expired.
-func (s *Store) file(owner, id string) (*fileRecord, error) {
-	f, _, err := find[fileRecord](s, kindFile, owner, id)
+// File returns an owner's file.
+func (s *Store) File(owner, id string) (File, error) {
+	f, _, err := find[File](s, kindFile, owner, id)
 	if err == nil && !time.Now().Before(f.Expires) {
 		err = ErrNotFound
 	}
-	return f, err
-}
-
-// File returns an owner's file.
-func (s *Store) File(owner, id string) (File, error) {
-	f, err := s.file(owner, id)
 	if err != nil {
 		return File{}, err
 	}
-	return f.File, nil
+	return *f, nil
 }
 
 // OpenFile opens the body of a file.
 func (s *Store) OpenFile(owner, id string) (Body, File, error) {
-	f, err := s.file(owner, id)
+	f, err := s.File(owner, id)
 	if err != nil {
-		return nil, File{}, err
+		return nil, f, err
 	}
-	return s.open(owner, f.Of, f.Pieces), f.File, nil
+	return s.open(owner, f.Of, f.Pieces), f, nil
 }
 
 // Files lists an owner's files, of one purpose if given. more reports whether others follow.
-func (s *Store) Files(owner, purpose string, q Query) ([]File, bool, error) {
+func (s *Store) Files(owner, purpose string, q Query) (all []File, more bool, err error) {
 	now := time.Now()
-	all, more, err := page(s, keyOf(kindFile, owner, ""), "", q, func(f *fileRecord) bool {
+	return page(s, keyOf(kindFile, owner, ""), "", q, func(f *File) bool {
 		return (purpose == "" || f.Purpose == purpose) && !f.Hidden() && now.Before(f.Expires)
 	})
-	files := make([]File, len(all))
-	for k, f := range all {
-		files[k] = f.File
-	}
-	return files, more, err
 }
 
 // DeleteFile deletes a file, unless a batch still reads it (ErrInUse). A batch that is created with the file meanwhile
 // fails because its input does not exist.
 func (s *Store) DeleteFile(owner, id string) error {
-	f, _, err := find[fileRecord](s, kindFile, owner, id)
+	f, _, err := find[File](s, kindFile, owner, id)
 	if err != nil {
 		return err
 	}
@@ -171,7 +157,7 @@ func (s *Store) DeleteFile(owner, id string) error {
 }
 
 // dropFile deletes an unused file.
-func (s *Store) dropFile(owner string, f *fileRecord) error {
+func (s *Store) dropFile(owner string, f *File) error {
 	if err := s.objects.Delete(keyOf(kindFile, owner, f.ID)); err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func (b *Batch) add(r Result) {
 }
 
 // outputs returns the files that a batch creates, as far as they are not empty.
-func (j *Job) outputs(keep time.Duration) (all []fileRecord) {
+func (j *Job) outputs(keep time.Duration) (all []File) {
 	if j.KeepOutput > 0 {
 		keep = min(keep, j.KeepOutput)
 	}
@@ -183,8 +183,8 @@ func (j *Job) outputs(keep time.Duration) (all []fileRecord) {
 	}
 	for k, f := range []File{{ID: j.OutID, Name: j.ID + "_output.jsonl", Bytes: j.OutBytes}, {ID: j.ErrID, Name: j.ID + "_error.jsonl", Bytes: j.ErrBytes}} {
 		if f.Bytes > 0 {
-			f.Owner, f.Purpose, f.Created, f.Expires = j.Owner, purpose, j.Sealed, j.Sealed.Add(keep)
-			all = append(all, fileRecord{File: f, Of: j.ID, Pieces: j.Pieces[k]})
+			f.Owner, f.Purpose, f.Created, f.Expires, f.Of, f.Pieces = j.Owner, purpose, j.Sealed, j.Sealed.Add(keep), j.ID, j.Pieces[k]
+			all = append(all, f)
 		}
 	}
 	return all

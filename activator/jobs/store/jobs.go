@@ -25,7 +25,7 @@ func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	case j.Input == "":
 		j.ID, j.Created = s.ids.next(PrefixAsync)
 	default:
-		if _, err := s.file(j.Owner, j.Input); err != nil {
+		if _, err := s.File(j.Owner, j.Input); err != nil {
 			return j, err
 		}
 		prefix := PrefixBatch
@@ -128,7 +128,7 @@ func (s *Store) dropJob(j *Job) error {
 		return err
 	}
 	for _, f := range j.outputs(0) {
-		if f, _, err := find[fileRecord](s, kindFile, j.Owner, f.ID); err == nil {
+		if f, _, err := find[File](s, kindFile, j.Owner, f.ID); err == nil {
 			if err := s.dropFile(j.Owner, f); err != nil {
 				return err
 			}

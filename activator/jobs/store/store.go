@@ -56,8 +56,8 @@ type Config struct {
 	Lease time.Duration
 	// Survey is the interval of counting everything and deleting what has expired. Default 10 min.
 	Survey time.Duration
-	// Piece is the size of a file's pieces, and Merge the size from which results begin a new piece. Default 4 MiB
-	// and 512 KiB.
+	// Piece is the size of a file's pieces, and Merge the size from which results begin a new piece. Default 4 MiB,
+	// and 512 KiB in a bucket, 64 KiB in a folder.
 	Piece, Merge int
 }
 
@@ -69,7 +69,12 @@ func (c Config) withDefaults() Config {
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.Survey = cmp.Or(c.Survey, 10*time.Minute)
 	c.Piece = cmp.Or(c.Piece, 4<<20)
-	c.Merge = cmp.Or(c.Merge, 512<<10)
+	if c.Merge == 0 {
+		c.Merge = 64 << 10
+		if c.Shared() {
+			c.Merge = 512 << 10
+		}
+	}
 	return c
 }
 
@@ -109,7 +114,6 @@ type Store struct {
 	log     *slog.Logger
 	ready   objects.Gate
 	joined  objects.Gate
-	closing chan struct{} // closed by Close
 
 	mu       sync.Mutex           // guards the fields below
 	held     map[string]hold      // the claims of this member, by id
@@ -161,7 +165,7 @@ func OpenIn(in objects.Objects, cfg Config, log *slog.Logger) (*Store, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: newRoom(cfg.Limits), log: log, closing: make(chan struct{}),
+	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: newRoom(cfg.Limits), log: log,
 		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
 	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
 		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)
@@ -239,7 +243,6 @@ func (s *Store) Close() error {
 	if s.joined.Open() {
 		s.forget("members/" + s.member)
 	}
-	close(s.closing)
 	return s.objects.Close()
 }
 
@@ -287,12 +290,10 @@ type stamped[T any] struct {
 	Record T
 }
 
-// forget deletes objects that no longer count. A survey deletes those that remain.
+// forget deletes objects that no longer count. A sweep deletes those that remain.
 func (s *Store) forget(keys ...string) {
 	for _, key := range keys {
-		if err := s.objects.Delete(key); err != nil {
-			s.log.Debug("an object stays until the next survey", "key", key, "error", err)
-		}
+		s.objects.Forget(key)
 	}
 }
 

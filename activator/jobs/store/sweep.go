@@ -118,7 +118,7 @@ func (s *Store) expireFile(key string, e objects.Entry, now time.Time) (bool, er
 	if read1 && known.version == e.Version && now.Before(known.at) {
 		return false, nil
 	}
-	f, _, err := read[fileRecord](s, key)
+	f, _, err := read[File](s, key)
 	if err != nil {
 		return false, err
 	}
