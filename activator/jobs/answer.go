@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// serveRequest serves a request until it is answered, its time is up, or ctx ends.
-func (s *Server) serveRequest(_, ctx context.Context, owner, id string) {
+// runRequest serves a request until it is answered, its time is up, or ctx ends.
+func (s *Server) runRequest(_, ctx context.Context, owner, id string) {
 	claim, err := s.store.Claim(owner, id, false)
 	if err == nil {
 		defer claim.Close() // unless it has ended, the next server takes it over
@@ -28,7 +28,7 @@ func (s *Server) serveRequest(_, ctx context.Context, owner, id string) {
 	case errors.Is(err, errCancelled), errors.Is(err, store.ErrFenced):
 		s.metrics.later.WithLabelValues("cancelled").Inc()
 	default: // the store will report it again
-		s.log.Error("a request can't be answered later", "request", id, "error", err)
+		s.log.Error("answer a request later", "request", id, "error", err)
 	}
 }
 
@@ -41,7 +41,7 @@ func (s *Server) serveClaim(ctx context.Context, claim *store.Claim) error {
 	defer body.Close()
 	result := "answered"
 	a, err := s.untilAnswered(ctx, claim, body)
-	defer func() { s.memory.give(a.charged) }()
+	defer func() { s.memory.release(a.charged) }()
 	if errors.Is(err, errExpired) {
 		result = "expired"
 	} else if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) serveClaim(ctx context.Context, claim *store.Claim) error {
 		} else if errors.Is(err, store.ErrFenced) {
 			return err
 		}
-		s.log.Error("an answer waits for the store", "request", l.ID, "error", err)
+		s.log.Error("answer waits for the store", "request", l.ID, "error", err)
 		if err := sleep(ctx, retryStore); err != nil {
 			return err
 		}
@@ -86,32 +86,32 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 		if store.IsResponse(l.ID) {
 			q.claim = claim
 		}
-		a := s.serve(mine, q)
+		a := s.serveRequest(mine, q)
 		if text.unavailable() {
-			s.memory.give(a.charged)
+			s.memory.release(a.charged)
 			a = answer{short: true}
 		}
 		f, code, after := judge(a)
 		switch {
 		case mine.Err() != nil && (a.status/100 != 2 || f != final):
-			s.memory.give(a.charged)
+			s.memory.release(a.charged)
 			if err := context.Cause(mine); !errors.Is(err, errExpired) {
 				return answer{}, err
 			}
 			return answerOf(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, "the request was not answered within %s", l.Deadline.Sub(l.Created).Round(time.Second))), errExpired
 		case a.large:
-			s.memory.give(a.charged)
+			s.memory.release(a.charged)
 			return answerOf(api.Errorf(http.StatusBadGateway, "answer_too_large", "the answer has more than %s", api.Bytes(s.cfg.MaxAnswer))), nil
 		case f == refused || s.unknownYet(code):
-			s.memory.give(a.charged)
+			s.memory.release(a.charged)
 			refusals++
 			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
 		case f == failed && failures+1 < s.cfg.Attempts:
-			s.memory.give(a.charged)
+			s.memory.release(a.charged)
 			failures++
 			_ = sleep(mine, pause(failures, after))
 		case a.status == 0:
-			s.memory.give(a.charged)
+			s.memory.release(a.charged)
 			return answerOf(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", l.ID)), nil
 		default:
 			return a, nil

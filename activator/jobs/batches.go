@@ -160,7 +160,7 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 
 // newBatch stores a caller's batch and schedules it.
 func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Job, error) {
-	return s.create(c, store.Job{Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
+	return s.createJob(c, store.Job{Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
 }
 
 func absent(param string) *api.Error {
@@ -223,7 +223,7 @@ func parseWindow(text string) (time.Duration, error) {
 }
 
 func (s *Server) showBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixBatch)
+	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixBatch)
 	if err != nil {
 		return missing(err, "batch", r.PathValue("id"), "batch_id")
 	}
@@ -247,7 +247,7 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 }
 
 func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.cancel(c.Owner(), r.PathValue("id"), store.PrefixBatch)
+	b, err := s.cancelJob(c.Owner(), r.PathValue("id"), store.PrefixBatch)
 	if err != nil {
 		return missing(err, "batch", r.PathValue("id"), "batch_id")
 	}
@@ -255,17 +255,17 @@ func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator
 	return nil
 }
 
-// find returns a job whose id has a prefix.
-func (s *Server) find(owner, id, prefix string) (store.Job, error) {
+// findJob returns a job whose id has a prefix.
+func (s *Server) findJob(owner, id, prefix string) (store.Job, error) {
 	if !strings.HasPrefix(id, prefix) {
 		return store.Job{}, store.ErrNotFound
 	}
 	return s.store.Job(owner, id)
 }
 
-// cancel cancels a batch whose id has a prefix.
-func (s *Server) cancel(owner, id, prefix string) (store.Job, error) {
-	b, err := s.find(owner, id, prefix)
+// cancelJob cancels a batch whose id has a prefix.
+func (s *Server) cancelJob(owner, id, prefix string) (store.Job, error) {
+	b, err := s.findJob(owner, id, prefix)
 	if err == nil {
 		b, err = s.store.Cancel(owner, id)
 	}
@@ -281,6 +281,6 @@ func (s *Server) cancel(owner, id, prefix string) (store.Job, error) {
 		s.batches.hurry.add(owner, id)
 	}
 	s.mu.Unlock()
-	s.stir()
+	s.signalWork()
 	return b, nil
 }

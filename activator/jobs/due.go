@@ -31,8 +31,8 @@ type pace struct {
 // maxPaces bounds the remembered models: beyond it, all are forgotten.
 const maxPaces = 1000
 
-// saw records how long a line took.
-func (p *pace) saw(model string, took time.Duration) {
+// record records how long a line took.
+func (p *pace) record(model string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, known := p.each[model]
@@ -45,8 +45,8 @@ func (p *pace) saw(model string, took time.Duration) {
 	p.each[model] = took
 }
 
-// of returns how long a line of a model takes; 0: unknown.
-func (p *pace) of(model string) time.Duration {
+// lineTime returns how long a line of a model takes; 0: unknown.
+func (p *pace) lineTime(model string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.each[model]

@@ -133,7 +133,7 @@ const maxJSON = 64 << 10
 
 func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	in := newPaced(w, r, maxJSON)
-	defer in.end()
+	defer in.clearDeadline()
 	raw, err := io.ReadAll(in)
 	if err != nil {
 		return in.explain(err, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", api.Bytes(maxJSON)))

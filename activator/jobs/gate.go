@@ -11,34 +11,34 @@ import (
 // them all. It is safe for concurrent use. The zero value is empty.
 type gate struct {
 	mu     sync.Mutex // guards models, and what the members have
-	models map[string]map[*member]struct{}
+	models map[string]map[*batchLines]struct{}
 }
 
-// member is a batch's lines for one model.
-type member struct {
+// batchLines is a batch's lines for one model.
+type batchLines struct {
 	model    string
 	deadline time.Time // of the batch
 	left     int       // lines without a result
 	behind   int       // of these, lines sent in the background
 }
 
-// join adds a batch's lines.
-func (g *gate) join(model string, deadline time.Time, left int) *member {
+// addBatch adds a batch's lines.
+func (g *gate) addBatch(model string, deadline time.Time, left int) *batchLines {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.models == nil {
-		g.models = map[string]map[*member]struct{}{}
+		g.models = map[string]map[*batchLines]struct{}{}
 	}
 	if g.models[model] == nil {
-		g.models[model] = map[*member]struct{}{}
+		g.models[model] = map[*batchLines]struct{}{}
 	}
-	m := &member{model: model, deadline: deadline, left: left}
+	m := &batchLines{model: model, deadline: deadline, left: left}
 	g.models[model][m] = struct{}{}
 	return m
 }
 
-// leave removes m, which has no more lines in the background.
-func (g *gate) leave(m *member) {
+// removeBatch removes m, which has no more lines in the background.
+func (g *gate) removeBatch(m *batchLines) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := g.models[m.model]
@@ -47,16 +47,16 @@ func (g *gate) leave(m *member) {
 	}
 }
 
-// settled records that a line of m has its result.
-func (g *gate) settled(m *member) {
+// lineAnswered records that a line of m has its result.
+func (g *gate) lineAnswered(m *batchLines) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.left--
 }
 
-// before returns how many lines of the model must be answered for all of m's to be: those of batches with no later
+// linesBefore returns how many lines of the model must be answered for all of m's to be: those of batches with no later
 // deadline.
-func (g *gate) before(m *member) (n int) {
+func (g *gate) linesBefore(m *batchLines) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for other := range g.models[m.model] {
@@ -67,8 +67,8 @@ func (g *gate) before(m *member) (n int) {
 	return n
 }
 
-// enter admits up to want more lines of m to the background, and returns how many.
-func (g *gate) enter(m *member, room activator.Room, want int) int {
+// admitLines admits up to want more lines of m to the background, and returns how many.
+func (g *gate) admitLines(m *batchLines, room activator.Room, want int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all, behind := g.models[m.model], 0
@@ -83,8 +83,8 @@ func (g *gate) enter(m *member, room activator.Room, want int) int {
 	return n
 }
 
-// left removes a line of m from the background.
-func (g *gate) left(m *member) {
+// lineLeft removes a line of m from the background.
+func (g *gate) lineLeft(m *batchLines) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.behind--

@@ -80,73 +80,73 @@ func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, erro
 			continue
 		}
 		if len(c.in.lines) == cfg.MaxLines {
-			c.fault("too_many_tasks", number, "", "the file has more than %d requests: make several batches of it", cfg.MaxLines)
+			c.addFault("too_many_tasks", number, "", "the file has more than %d requests: make several batches of it", cfg.MaxLines)
 			break
 		}
-		c.line(number, at, text)
+		c.checkLine(number, at, text)
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		c.fault("line_too_long", number+1, "", "the line has more than %d bytes", cfg.MaxLine)
+		c.addFault("line_too_long", number+1, "", "the line has more than %d bytes", cfg.MaxLine)
 	case err != nil:
 		return input{}, nil, fmt.Errorf("read the input: %w", err)
 	case len(c.in.lines) == 0 && len(c.faults) == 0:
-		c.fault("empty_file", 0, "", "the file has no requests")
+		c.addFault("empty_file", 0, "", "the file has no requests")
 	}
 	return c.in, c.faults, nil
 }
 
-func (c *checker) fault(code string, line int, param, format string, args ...any) {
+func (c *checker) addFault(code string, line int, param, format string, args ...any) {
 	c.faults = append(c.faults, store.Fault{Code: code, Line: line, Param: param, Message: fmt.Sprintf(format, args...)})
 }
 
-// line checks a line that is not blank.
-func (c *checker) line(number int, at int64, text []byte) {
+// checkLine checks a line that is not blank.
+func (c *checker) checkLine(number int, at int64, text []byte) {
 	var q request
 	if err := json.Unmarshal(text, &q); err != nil {
-		c.fault("invalid_json_line", number, "", "the line is no such JSON object: %v", err)
+		c.addFault("invalid_json_line", number, "", "the line is no such JSON object: %v", err)
 		return
 	}
 	switch {
 	case q.ID == nil || *q.ID == "":
-		c.fault("missing_required_parameter", number, "custom_id", "custom_id is missing: want a text that no other line has")
+		c.addFault("missing_required_parameter", number, "custom_id", "custom_id is missing: want a text that no other line has")
 	case len(*q.ID) > maxID:
-		c.fault("invalid_custom_id", number, "custom_id", "custom_id has %d bytes: want %d at most", len(*q.ID), maxID)
+		c.addFault("invalid_custom_id", number, "custom_id", "custom_id has %d bytes: want %d at most", len(*q.ID), maxID)
 	case q.Method == nil || *q.Method != "POST":
-		c.fault("invalid_method", number, "method", "method is %.40q: want POST", text1(q.Method))
+		c.addFault("invalid_method", number, "method", "method is %.40q: want POST", text1(q.Method))
 	case q.URL == nil || *q.URL != c.endpoint:
-		c.fault("invalid_url", number, "url", "url is %.80q: want %s, the endpoint of the batch", text1(q.URL), c.endpoint)
+		c.addFault("invalid_url", number, "url", "url is %.80q: want %s, the endpoint of the batch", text1(q.URL), c.endpoint)
 	case len(q.Body) == 0 || q.Body[0] != '{':
-		c.fault("missing_required_parameter", number, "body", "body is missing: want a JSON object")
+		c.addFault("missing_required_parameter", number, "body", "body is missing: want a JSON object")
 	default:
-		c.body(number, at, text, &q)
+		c.checkBody(number, at, text, &q)
 	}
 }
 
-// body checks the request of a line, by the front door's rules.
-func (c *checker) body(number int, at int64, text []byte, q *request) {
+// checkBody checks the request of a line, by the front door's rules.
+func (c *checker) checkBody(number int, at int64, text []byte, q *request) {
 	asked, bad := parse.JSON(jsonfield.Open(q.Body))
 	switch {
 	case bad != nil:
-		c.fault("invalid_request", number, "body", "%s", bad.Message)
+		c.addFault("invalid_request", number, "body", "%s", bad.Message)
 		return
 	case asked.Model == "":
-		c.fault("missing_required_parameter", number, "body.model", "model is missing")
+		c.addFault("missing_required_parameter", number, "body.model", "model is missing")
 		return
 	case asked.Stream:
-		c.fault("streaming_unsupported", number, "body.stream", "an answer in a file is no stream: leave stream out")
+		c.addFault("streaming_unsupported", number, "body.stream", "an answer in a file is no stream: leave stream out")
 		return
 	}
 	hash := maphash.String(c.seed, *q.ID)
 	if other := c.ids[hash]; other > 0 {
-		c.fault("duplicate_custom_id", number, "custom_id", "custom_id %.80q is that of line %d too: want one that no other line has", *q.ID, other)
+		c.addFault("duplicate_custom_id", number, "custom_id", "custom_id %.80q is that of line %d too: want one that no other line has", *q.ID, other)
 		return
 	}
 	c.ids[hash] = number
 	model, known := c.models[asked.Model]
 	if !known {
 		if len(c.in.models) == c.cfg.MaxModels {
-			c.fault("too_many_models", number, "body.model", "the file asks more than %d models: make several batches of it", c.cfg.MaxModels)
+			c.addFault("too_many_models", number, "body.model", "the file asks more than %d models: make several batches of it", c.cfg.MaxModels)
 			return
 		}
 		model = int32(len(c.in.models)) //nolint:gosec // it is bounded

@@ -9,8 +9,8 @@ type memory struct {
 	used  int64
 }
 
-// take takes n bytes, and reports whether they were available.
-func (m *memory) take(n int64) bool {
+// reserve takes n bytes, and reports whether they were available.
+func (m *memory) reserve(n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.used+n > m.limit {
@@ -20,10 +20,10 @@ func (m *memory) take(n int64) bool {
 	return true
 }
 
-// force takes n bytes even if none are left: a result has to be kept until it is recorded.
-func (m *memory) force(n int64) { m.give(-n) }
+// add takes n bytes even if none are left: a result has to be kept until it is recorded.
+func (m *memory) add(n int64) { m.release(-n) }
 
-func (m *memory) give(n int64) {
+func (m *memory) release(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used -= n

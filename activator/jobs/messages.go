@@ -79,7 +79,7 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 		return err
 	}
 	n := 0
-	kept, err := s.receive(w, r, c, s.cfg.MaxFile, func(in io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
+	kept, err := s.receiveFile(w, r, c, s.cfg.MaxFile, func(in io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
 		n, err = s.readMessages(in, file)
 		return "requests.jsonl", store.MessagesInput, 0, err
 	})
@@ -95,7 +95,7 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 }
 
 func (s *Server) showMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixMessages)
+	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	if err != nil {
 		return missing(err, "message batch", r.PathValue("id"), "")
 	}
@@ -152,7 +152,7 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 
 // messageResults sends the results of the requests, in the order of their answers.
 func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixMessages)
+	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	switch {
 	case err != nil:
 		return missing(err, "message batch", r.PathValue("id"), "")
@@ -181,7 +181,7 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 }
 
 func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.cancel(c.Owner(), r.PathValue("id"), store.PrefixMessages)
+	b, err := s.cancelJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	if err != nil {
 		return missing(err, "message batch", r.PathValue("id"), "")
 	}
@@ -191,7 +191,7 @@ func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activa
 
 func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	_, err := s.find(c.Owner(), id, store.PrefixMessages)
+	_, err := s.findJob(c.Owner(), id, store.PrefixMessages)
 	if err == nil {
 		err = s.store.Delete(c.Owner(), id)
 	}
@@ -210,7 +210,7 @@ func (s *Server) dropInput(b store.Job) {
 		return
 	}
 	if err := s.store.DeleteFile(b.Owner, b.Input); err != nil && !errors.Is(err, store.ErrNotFound) {
-		s.log.Warn("the requests of a batch that has ended stay until they expire", "batch", b.ID, "error", err)
+		s.log.Warn("delete the requests of an ended batch: they stay until they expire", "batch", b.ID, "error", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 		}
 		for ; dec.More(); n++ {
 			limited.left = limited.most
-			if err := check.message(dec, n, out); err != nil {
+			if err := check.checkMessage(dec, n, out); err != nil {
 				return 0, wrongBatch(err)
 			}
 		}
@@ -73,8 +73,8 @@ func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 	return n, nil
 }
 
-// message reads one request, checks it by the front door's rules, and writes it as a line.
-func (c *checker) message(dec *json.Decoder, n int, out io.Writer) error {
+// checkMessage reads one request, checks it by the front door's rules, and writes it as a line.
+func (c *checker) checkMessage(dec *json.Decoder, n int, out io.Writer) error {
 	var q messageRequest
 	where := fmt.Sprintf("requests.%d", n)
 	if err := dec.Decode(&q); err != nil {
@@ -97,7 +97,7 @@ func (c *checker) message(dec *json.Decoder, n int, out io.Writer) error {
 	if len(line.Body) == 0 || line.Body[0] != '{' {
 		return api.BadRequest(where+".params", "%s.params is missing: want what a message is asked for", where)
 	}
-	if c.body(n+1, 0, line.Body, &line); len(c.faults) > 0 {
+	if c.checkBody(n+1, 0, line.Body, &line); len(c.faults) > 0 {
 		return api.BadRequest(where, "%s: %s", where, c.faults[0].Message)
 	}
 	c.in.lines = c.in.lines[:0] // the lines are on disk

@@ -35,20 +35,20 @@ type running struct {
 	cancel context.CancelCauseFunc
 }
 
-// pool returns the pool of a job.
-func (s *Server) pool(id string) *pool {
+// poolOf returns the pool of a job.
+func (s *Server) poolOf(id string) *pool {
 	if store.IsBatch(id) {
 		return &s.batches
 	}
 	return &s.requests
 }
 
-// start starts the jobs that may run now.
-func (s *Server) start(ctx context.Context, all *sync.WaitGroup) {
+// startJobs starts the jobs that may run now.
+func (s *Server) startJobs(ctx context.Context, all *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range []*pool{&s.batches, &s.requests} {
-		for owner, id, ok := p.next(); ok; owner, id, ok = p.next() {
+		for owner, id, ok := p.nextJob(); ok; owner, id, ok = p.nextJob() {
 			mine, cancel := context.WithCancelCause(ctx)
 			p.running[id] = &running{owner: owner, cancel: cancel}
 			all.Go(func() {
@@ -59,15 +59,15 @@ func (s *Server) start(ctx context.Context, all *sync.WaitGroup) {
 				p.stopped(id)
 				p.gauge.Set(float64(len(p.running)))
 				s.mu.Unlock()
-				s.stir()
+				s.signalWork()
 			})
 		}
 		p.gauge.Set(float64(len(p.running)))
 	}
 }
 
-// next removes and returns the job to start next, if there is one.
-func (p *pool) next() (owner, id string, ok bool) {
+// nextJob removes and returns the job to start next, if there is one.
+func (p *pool) nextJob() (owner, id string, ok bool) {
 	if owner, id, ok = p.hurry.next(nil, 1); !ok && len(p.running) < p.most { // those in a hurry end at once
 		owner, id, ok = p.waiting.next(p.running, p.each)
 	}
@@ -82,10 +82,10 @@ func (p *pool) stopped(id string) {
 	}
 }
 
-// await waits until a job of this server has stopped, or ctx ends.
-func (s *Server) await(ctx context.Context, j store.Ref) {
+// awaitJob waits until a job of this server has stopped, or ctx ends.
+func (s *Server) awaitJob(ctx context.Context, j store.Ref) {
 	s.mu.Lock()
-	p := s.pool(j.ID)
+	p := s.poolOf(j.ID)
 	c := make(chan struct{})
 	if p.running[j.ID] == nil && !p.waiting.has(j) {
 		close(c)
@@ -102,8 +102,8 @@ func (s *Server) await(ctx context.Context, j store.Ref) {
 	}
 }
 
-// drop ends a request that was deleted or taken from its claim.
-func (s *Server) drop(owner, id string) {
+// endRequest ends a request that was deleted or taken from its claim.
+func (s *Server) endRequest(owner, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if run := s.requests.running[id]; run != nil {
@@ -124,22 +124,22 @@ func (p *pool) unfinished(owner string) int {
 	return n
 }
 
-// add adds a job to the waiting ones, unless it is known: the store may report it before or after its creator does.
-func (p *pool) add(j store.Ref) {
+// addWaiting adds a job to the waiting ones, unless it is known: the store may report it before or after its creator does.
+func (p *pool) addWaiting(j store.Ref) {
 	if p.running[j.ID] == nil && !p.hurry.has(j) && !p.waiting.has(j) {
 		p.waiting.add(j.Owner, j.ID)
 	}
 }
 
-// hear handles the store's news: new work, and work that is no longer ours.
-func (s *Server) hear(n store.News) {
+// handleNews handles the store's news: new work, and work that is no longer ours.
+func (s *Server) handleNews(n store.News) {
 	s.mu.Lock()
 	for _, j := range n.Free {
-		s.pool(j.ID).add(j)
+		s.poolOf(j.ID).addWaiting(j)
 	}
 	end := func(ids []string, why error) {
 		for _, id := range ids {
-			if run := s.pool(id).running[id]; run != nil {
+			if run := s.poolOf(id).running[id]; run != nil {
 				run.cancel(why)
 			}
 		}
@@ -147,15 +147,15 @@ func (s *Server) hear(n store.News) {
 	end(n.Cancelled, errCancelled)
 	end(n.Lost, errLost)
 	s.mu.Unlock()
-	s.stir()
+	s.signalWork()
 }
 
-// create stores a caller's job and schedules it, unless the caller has too many. tooMany is the error then, with their
+// createJob stores a caller's job and schedules it, unless the caller has too many. tooMany is the error then, with their
 // number.
-func (s *Server) create(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
+func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
 	j.Owner = c.Owner()
 	s.mu.Lock()
-	p := s.pool(j.ID)
+	p := s.poolOf(j.ID)
 	if j.Input != "" {
 		p = &s.batches
 	}
@@ -172,9 +172,9 @@ func (s *Server) create(c activator.Caller, j store.Job, body []byte, window tim
 		return j, err
 	}
 	s.mu.Lock()
-	p.add(store.Ref{Owner: j.Owner, ID: j.ID})
+	p.addWaiting(store.Ref{Owner: j.Owner, ID: j.ID})
 	s.mu.Unlock()
-	s.stir()
+	s.signalWork()
 	return j, nil
 }
 

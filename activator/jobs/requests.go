@@ -100,7 +100,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	if _, wait := preferences(r.Header); wait > 0 {
 		waiting, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
-		s.await(waiting, store.Ref{Owner: l.Owner, ID: l.ID})
+		s.awaitJob(waiting, store.Ref{Owner: l.Owner, ID: l.ID})
 		if answered, err := s.store.Job(l.Owner, l.ID); err == nil && answered.Done() {
 			w.Header().Set("Preference-Applied", "respond-async, wait="+strconv.Itoa(int(wait.Seconds())))
 			return s.writeAnswer(w, r, answered)
@@ -118,7 +118,7 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 		return store.Job{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
 	}
 	j := store.Job{ID: id, Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
-	return s.create(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
+	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
 }
 
 // ask extracts the model from a body. A stream can't be answered later.
@@ -198,7 +198,7 @@ func writePending(w http.ResponseWriter, l store.Job) {
 }
 
 func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	l, err := s.find(c.Owner(), r.PathValue("id"), store.PrefixAsync)
+	l, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixAsync)
 	if err != nil {
 		return missing(err, "request", r.PathValue("id"), "id")
 	}
@@ -229,21 +229,21 @@ func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job
 // deleteLater deletes a request and its answer. A running one is ended.
 func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	if err := s.delete(c.Owner(), id, store.PrefixAsync); err != nil {
+	if err := s.deleteRequest(c.Owner(), id, store.PrefixAsync); err != nil {
 		return missing(err, "request", id, "id")
 	}
 	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
 	return nil
 }
 
-// delete deletes a request, or a response, whose id has a prefix. A running one is ended.
-func (s *Server) delete(owner, id, prefix string) error {
-	_, err := s.find(owner, id, prefix)
+// deleteRequest deletes a request, or a response, whose id has a prefix. A running one is ended.
+func (s *Server) deleteRequest(owner, id, prefix string) error {
+	_, err := s.findJob(owner, id, prefix)
 	if err == nil {
 		err = s.store.Delete(owner, id)
 	}
 	if err == nil {
-		s.drop(owner, id)
+		s.endRequest(owner, id)
 	}
 	return err
 }

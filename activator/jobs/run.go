@@ -45,8 +45,8 @@ const mostUnsaved = 2000
 // work is a batch's lines for one model.
 type work struct {
 	model    string
-	member   *member // in the gate; nil: not in it
-	pending  []int   // waiting lines
+	inGate   *batchLines // in the gate; nil: not in it
+	pending  []int       // waiting lines
 	tries    map[int]int
 	left     int       // lines without a result
 	flying   int       // of these, lines in flight
@@ -71,19 +71,19 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrHeld) {
 		return
 	} else if err != nil { // the store will report it again
-		s.log.Error("a batch can't be run", "batch", id, "error", err)
+		s.log.Error("run a batch", "batch", id, "error", err)
 		return
 	}
 	defer claim.Close()
 	b := claim.Job()
 	r := &run{s: s, claim: claim, id: id, path: b.Endpoint, messages: b.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: b.Deadline, window: b.Deadline.Sub(b.Created)}
-	defer func() { s.forget(r.unsaved) }()
-	status, faults, err := r.do(ctx, mine)
+	defer func() { s.releaseResults(r.unsaved) }()
+	status, faults, err := r.runToEnd(ctx, mine)
 	for err == nil {
-		if err = r.finish(ctx, status, faults); !store.Passing(err) {
+		if err = r.finishBatch(ctx, status, faults); !store.Passing(err) {
 			break
 		}
-		s.log.Error("a batch waits for the store", "batch", id, "error", err)
+		s.log.Error("batch waits for the store", "batch", id, "error", err)
 		err = sleep(ctx, retryStore)
 	}
 	switch {
@@ -91,12 +91,12 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 		b := claim.Job()
 		s.dropInput(b)
 		s.metrics.ended.WithLabelValues(status).Inc()
-		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", b.Completed, "failed", b.Failed, "of", b.Total)
+		s.log.Info("batch ended", "batch", id, "status", status, "completed", b.Completed, "failed", b.Failed, "of", b.Total)
 	case errors.Is(err, errLost), errors.Is(err, store.ErrFenced):
-		s.log.Info("another runs a batch from now on", "batch", id)
+		s.log.Info("another server runs the batch", "batch", id)
 	case errors.Is(err, errClosing):
 	default:
-		s.log.Error("a batch was interrupted", "batch", id, "error", err)
+		s.log.Error("batch interrupted", "batch", id, "error", err)
 	}
 }
 
@@ -112,8 +112,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// do runs the lines, and returns the batch's final status. After an error the batch continues another time.
-func (r *run) do(ctx, mine context.Context) (status string, faults []store.Fault, err error) {
+// runToEnd runs the lines, and returns the batch's final status. After an error the batch continues another time.
+func (r *run) runToEnd(ctx, mine context.Context) (status string, faults []store.Fault, err error) {
 	b := r.claim.Job()
 	if err := json.Unmarshal(b.Caller, &r.caller); err != nil {
 		return "", nil, fmt.Errorf("read its caller: %w", err)
@@ -121,7 +121,7 @@ func (r *run) do(ctx, mine context.Context) (status string, faults []store.Fault
 	if b.Status == store.Cancelling && b.Total == 0 { // cancelled before it was read
 		return store.Cancelled, nil, nil
 	}
-	faults, err = r.open()
+	faults, err = r.openInput()
 	if err != nil {
 		return "", nil, err
 	}
@@ -129,22 +129,22 @@ func (r *run) do(ctx, mine context.Context) (status string, faults []store.Fault
 	if len(faults) > 0 {
 		return store.Failed, faults, nil
 	}
-	defer r.leaveAll()
+	defer r.leaveGate()
 	if r.claim.Job().Status == store.Cancelling {
-		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
+		return store.Cancelled, nil, r.failPending(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
 	}
-	err = r.lines(mine)
+	err = r.runLines(mine)
 	switch {
 	case errors.Is(err, errCancelled):
-		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
+		return store.Cancelled, nil, r.failPending(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
 	case errors.Is(err, errExpired):
-		return store.Expired, nil, r.abandon(ctx, "batch_expired", "the request was not answered within the batch's completion window")
+		return store.Expired, nil, r.failPending(ctx, "batch_expired", "the request was not answered within the batch's completion window")
 	}
 	return store.Completed, nil, err
 }
 
-// open opens and checks the input. faults are its errors.
-func (r *run) open() (faults []store.Fault, err error) {
+// openInput opens and checks the input. faults are its errors.
+func (r *run) openInput() (faults []store.Fault, err error) {
 	s, c, b := r.s, r.claim, r.claim.Job()
 	file, _, err := s.store.OpenFile(b.Owner, b.Input)
 	if errors.Is(err, store.ErrNotFound) {
@@ -187,66 +187,66 @@ func (r *run) open() (faults []store.Fault, err error) {
 // errExpired is the cause when a batch's time is up.
 var errExpired = errors.New("its completion window is over")
 
-// lines sends lines and records their results until none is left, or ctx or the batch's time ends.
-func (r *run) lines(ctx context.Context) error {
+// runLines sends lines and records their results until none is left, or ctx or the batch's time ends.
+func (r *run) runLines(ctx context.Context) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, r.deadline, errExpired)
 	defer cancel()
 	for _, w := range r.models {
 		if w.left > 0 {
-			w.member = r.s.gate.join(w.model, r.deadline, w.left)
+			w.inGate = r.s.gate.addBatch(w.model, r.deadline, w.left)
 		}
 	}
 	tick := time.NewTicker(r.s.cfg.Poll)
 	defer tick.Stop()
 	for r.left > 0 && ctx.Err() == nil {
 		if r.full.IsZero() && len(r.unsaved) < mostUnsaved {
-			r.send(ctx)
+			r.sendLines(ctx)
 		}
-		r.save()
+		r.startRecording()
 		select {
 		case o := <-r.results:
-			r.take(o)
-			r.takeAll()
+			r.handleOutcome(o)
+			r.handleOutcomes()
 		case err := <-r.saved:
-			if err = r.wrote(err); err != nil {
+			if err = r.handleRecorded(err); err != nil {
 				cancel()
-				return r.land(err)
+				return r.finishFlying(err)
 			}
 		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
 	if r.left == 0 {
-		return r.land(nil)
+		return r.finishFlying(nil)
 	}
-	return r.land(context.Cause(ctx))
+	return r.finishFlying(context.Cause(ctx))
 }
 
-// land waits for the lines in flight, if any, whose context has ended, and for the recording in progress. It returns
+// finishFlying waits for the lines in flight, if any, whose context has ended, and for the recording in progress. It returns
 // err, or the error of recording.
-func (r *run) land(err error) error {
+func (r *run) finishFlying(err error) error {
 	for r.flying > 0 {
-		r.take(<-r.results)
+		r.handleOutcome(<-r.results)
 	}
 	if r.saving != nil {
-		if failed := r.wrote(<-r.saved); failed != nil {
+		if failed := r.handleRecorded(<-r.saved); failed != nil {
 			return failed
 		}
 	}
 	if errors.Is(err, errClosing) { // one attempt: otherwise these lines are sent again
-		if failed := r.record(); failed != nil {
-			r.log.Warn("the last results of a batch are lost: these lines are sent again", "error", failed)
+		if failed := r.recordNow(); failed != nil {
+			r.log.Warn("last results of the batch not recorded: their lines are sent again", "error", failed)
 		}
 	}
 	return err
 }
 
-// takeAll handles the available outcomes without waiting, so that many are recorded at once.
-func (r *run) takeAll() {
+// handleOutcomes handles the available outcomes without waiting, so that many are recorded at once.
+func (r *run) handleOutcomes() {
 	for r.flying > 0 {
 		select {
 		case o := <-r.results:
-			r.take(o)
+			r.handleOutcome(o)
 		default:
 			return
 		}
@@ -256,9 +256,9 @@ func (r *run) takeAll() {
 // enough is how many results are recorded without waiting for others.
 const enough = 500
 
-// save starts recording the available results, unless that is in progress: many at once, while other lines are
+// startRecording starts recording the available results, unless that is in progress: many at once, while other lines are
 // answered.
-func (r *run) save() {
+func (r *run) startRecording() {
 	switch {
 	case r.saving != nil, len(r.unsaved) == 0, !r.full.IsZero() && time.Since(r.full) < retryStore, len(r.unsaved) < enough && time.Since(r.last) < r.s.cfg.Gather:
 		return
@@ -267,11 +267,11 @@ func (r *run) save() {
 	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
 }
 
-// wrote handles the result of recording. If the store is full, the results wait for a while, and nothing is sent
+// handleRecorded handles the result of recording. If the store is full, the results wait for a while, and nothing is sent
 // meanwhile.
-func (r *run) wrote(err error) error {
+func (r *run) handleRecorded(err error) error {
 	if err == nil {
-		r.s.forget(r.saving)
+		r.s.releaseResults(r.saving)
 		r.saving, r.full = nil, time.Time{}
 		return nil
 	}
@@ -280,27 +280,27 @@ func (r *run) wrote(err error) error {
 		return err
 	}
 	if r.full.IsZero() {
-		r.log.Error("a batch waits for the store", "error", err)
+		r.log.Error("batch waits for the store", "error", err)
 	}
 	r.full = time.Now()
 	return nil
 }
 
-// forget releases the memory of results.
-func (s *Server) forget(results []store.Result) {
+// releaseResults releases the memory of results.
+func (s *Server) releaseResults(results []store.Result) {
 	for _, res := range results {
-		s.memory.give(int64(len(res.Text)))
+		s.memory.release(int64(len(res.Text)))
 	}
 }
 
-// record records the available results now, and keeps them after an error.
-func (r *run) record() error {
+// recordNow records the available results now, and keeps them after an error.
+func (r *run) recordNow() error {
 	if len(r.unsaved) == 0 {
 		return nil
 	}
 	err := r.claim.Record(r.unsaved)
 	if err == nil {
-		r.s.forget(r.unsaved)
+		r.s.releaseResults(r.unsaved)
 		r.unsaved, r.full = nil, time.Time{}
 	}
 	return err
@@ -309,12 +309,12 @@ func (r *run) record() error {
 // recordAll records all results as soon as there is room for them, or returns the cause of ctx's end.
 func (r *run) recordAll(ctx context.Context) error {
 	for {
-		err := r.record()
+		err := r.recordNow()
 		if !store.Passing(err) {
 			return err
 		}
 		if r.full.IsZero() {
-			r.log.Error("a batch waits for the store", "error", err)
+			r.log.Error("batch waits for the store", "error", err)
 			r.full = time.Now()
 		}
 		if err := sleep(ctx, retryStore); err != nil {
@@ -323,11 +323,11 @@ func (r *run) recordAll(ctx context.Context) error {
 	}
 }
 
-func (r *run) leaveAll() {
+func (r *run) leaveGate() {
 	for _, w := range r.models {
-		if w.member != nil {
-			r.s.gate.leave(w.member)
-			w.member = nil
+		if w.inGate != nil {
+			r.s.gate.removeBatch(w.inGate)
+			w.inGate = nil
 		}
 	}
 }
@@ -335,21 +335,21 @@ func (r *run) leaveAll() {
 // abandonAtOnce is how many abandoned lines are recorded at once.
 const abandonAtOnce = 1000
 
-// abandon gives the remaining lines an error as their result.
-func (r *run) abandon(ctx context.Context, code, message string) error {
+// failPending gives the remaining lines an error as their result.
+func (r *run) failPending(ctx context.Context, code, message string) error {
 	for _, w := range r.models {
 		for _, n := range w.pending {
 			o := outcome{work: w, line: n}
 			text := make([]byte, r.places[n].size)
 			var q request
-			if err := r.read(ctx, text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
+			if err := r.readInput(ctx, text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
 				o.id = *q.ID
 			} else if store.Passing(err) {
 				return context.Cause(ctx)
 			}
 			res := o.failure(r, code, message)
 			res.Abandoned = true
-			r.settle(w, res)
+			r.addResult(w, res)
 			if len(r.unsaved) < abandonAtOnce {
 				continue
 			}
@@ -362,8 +362,8 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 	return r.recordAll(ctx)
 }
 
-// read reads a part of the input, and waits while the store is unavailable. A passing error means that ctx has ended.
-func (r *run) read(ctx context.Context, p []byte, at int64) error {
+// readInput reads a part of the input, and waits while the store is unavailable. A passing error means that ctx has ended.
+func (r *run) readInput(ctx context.Context, p []byte, at int64) error {
 	for {
 		_, err := r.input.ReadAt(p, at)
 		if !store.Passing(err) || sleep(ctx, retryStore) != nil {
@@ -372,8 +372,8 @@ func (r *run) read(ctx context.Context, p []byte, at int64) error {
 	}
 }
 
-// finish creates the files of a batch that has ended.
-func (r *run) finish(ctx context.Context, status string, faults []store.Fault) error {
+// finishBatch creates the files of a batch that has ended.
+func (r *run) finishBatch(ctx context.Context, status string, faults []store.Fault) error {
 	if err := r.recordAll(ctx); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (k *kept) Write(p []byte) (int, error) {
 		return 0, errTooMuch
 	}
 	if n := int64(k.buf.Len()+len(p)) - k.paid - k.charged; k.memory != nil && n > 0 {
-		if !k.memory.take(n) {
+		if !k.memory.reserve(n) {
 			k.short = true
 			return 0, errTooMuch
 		}
@@ -86,8 +86,8 @@ type sent struct {
 	claim  *store.Claim // its id becomes the stored response's; nil: a new id
 }
 
-// serve sends a request and stores its answer. It blocks until the answer or ctx has ended.
-func (s *Server) serve(ctx context.Context, q sent) (a answer) {
+// serveRequest sends a request and stores its answer. It blocks until the answer or ctx has ended.
+func (s *Server) serveRequest(ctx context.Context, q sent) (a answer) {
 	at, err := url.ParseRequestURI(q.uri)
 	if err != nil { // it was valid when it was read
 		return answer{status: http.StatusBadRequest}

@@ -130,7 +130,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
 	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
-	b.requests = pool{most: cfg.Later, each: cfg.Later, run: b.serveRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.requests = pool{most: cfg.Later, each: cfg.Later, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
 	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
@@ -160,7 +160,7 @@ func isOurs(path string) bool {
 // Handler serves the paths of files and batches, requests for later answers, and responses to be stored; next gets
 // all others.
 func (s *Server) Handler(next http.Handler) http.Handler {
-	ours, next := s.routes(), s.storing(next)
+	ours, next := s.routes(), s.withStoredResponses(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
@@ -191,13 +191,13 @@ type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) er
 
 // Paths returns all paths of a [Server], as "METHOD PATH" with names in braces.
 func Paths() (all []string) {
-	(&Server{}).each(func(pattern string, _ handler) { all = append(all, pattern) })
+	(&Server{}).eachRoute(func(pattern string, _ handler) { all = append(all, pattern) })
 	return all
 }
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	s.each(func(pattern string, h handler) { mux.Handle(pattern, s.known(h)) })
+	s.eachRoute(func(pattern string, h handler) { mux.Handle(pattern, s.withCaller(h)) })
 	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
 		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
@@ -205,8 +205,8 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// each calls add with each path and its handler.
-func (s *Server) each(add func(pattern string, h handler)) {
+// eachRoute calls add with each path and its handler.
+func (s *Server) eachRoute(add func(pattern string, h handler)) {
 	add("POST "+pathFiles, s.upload)
 	add("GET "+pathFiles, s.listFiles)
 	add("GET "+pathFiles+"/{id}", s.showFile)
@@ -230,8 +230,8 @@ func (s *Server) each(add func(pattern string, h handler)) {
 	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
 }
 
-// known identifies the caller before h answers.
-func (s *Server) known(h handler) http.Handler {
+// withCaller identifies the caller before h answers.
+func (s *Server) withCaller(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := s.front.Caller(r)
 		if err == nil {
@@ -286,12 +286,12 @@ func (s *Server) Run(ctx context.Context) {
 	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var all, watch sync.WaitGroup
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
-	watch.Go(func() { s.store.Watch(watching, s.hear) })
+	watch.Go(func() { s.store.Watch(watching, s.handleNews) })
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
 	s.sweep()
 	for ctx.Err() == nil {
-		s.start(closing, &all)
+		s.startJobs(closing, &all)
 		select {
 		case <-s.work:
 		case <-sweep.C:
@@ -310,8 +310,8 @@ func (s *Server) unknownYet(code string) bool {
 	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
 }
 
-// stir signals that there may be something to start.
-func (s *Server) stir() {
+// signalWork signals that there may be something to start.
+func (s *Server) signalWork() {
 	select {
 	case s.work <- struct{}{}:
 	default: // Run has not looked since the last signal
@@ -320,8 +320,8 @@ func (s *Server) stir() {
 
 func (s *Server) sweep() {
 	if n, err := s.store.Sweep(time.Now()); err != nil {
-		s.log.Error("forget what has expired", "error", err)
+		s.log.Error("delete expired records", "error", err)
 	} else if n > 0 {
-		s.log.Info("what has expired was deleted", "records", n)
+		s.log.Info("deleted expired records", "records", n)
 	}
 }

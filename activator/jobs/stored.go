@@ -15,8 +15,8 @@ import (
 // NeedsKey tells a client that owns nothing why its responses are not stored.
 const NeedsKey = "what a client without a key stores would be everybody's: use a key"
 
-// storing returns next extended by stored responses, and by requests that continue from them.
-func (s *Server) storing(next http.Handler) http.Handler {
+// withStoredResponses returns next extended by stored responses, and by requests that continue from them.
+func (s *Server) withStoredResponses(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != responses.Path || s.front.OwnHost(r.Host) {
 			next.ServeHTTP(w, r)
@@ -101,7 +101,7 @@ func (s *Server) showResponse(w http.ResponseWriter, r *http.Request, c activato
 }
 
 func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
-	j, err := s.find(owner, id, store.PrefixResponse)
+	j, err := s.findJob(owner, id, store.PrefixResponse)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, c activat
 
 func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	if err := s.delete(c.Owner(), id, store.PrefixResponse); err != nil {
+	if err := s.deleteRequest(c.Owner(), id, store.PrefixResponse); err != nil {
 		return responses.Missing(err, id)
 	}
 	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "response", Deleted: true})
@@ -180,7 +180,7 @@ func (s *Server) keepUnanswered(claim *store.Claim, status string, why *api.Erro
 // cancelResponse cancels a background response. One that has ended is unchanged.
 func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	owner, id := c.Owner(), r.PathValue("id")
-	j, err := s.find(owner, id, store.PrefixResponse)
+	j, err := s.findJob(owner, id, store.PrefixResponse)
 	switch {
 	case err != nil:
 		return responses.Missing(err, id)
@@ -190,7 +190,7 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activa
 	claim, err := s.store.Claim(owner, id, true)
 	if err == nil {
 		defer claim.Close()
-		defer s.drop(owner, id)
+		defer s.endRequest(owner, id)
 		err = s.keepUnanswered(claim, store.Cancelled, nil)
 	}
 	switch {

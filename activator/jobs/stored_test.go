@@ -194,7 +194,7 @@ func TestToldBefore(t *testing.T) {
 		defer b.stop()
 		b.start(Config{})
 		h.tell = func(n store.News) {
-			b.hear(n)
+			b.handleNews(n)
 			synctest.Wait() // it is begun
 		}
 		b.answers(respond(time.Hour))

@@ -32,7 +32,7 @@ type form struct {
 }
 
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	kept, err := s.receive(w, r, c, s.cfg.MaxFile+formCost, func(_ io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
+	kept, err := s.receiveFile(w, r, c, s.cfg.MaxFile+formCost, func(_ io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
 		f := form{file: file}
 		err = s.readForm(r, &f)
 		return f.name, f.purpose, f.keep, err
@@ -44,8 +44,8 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Call
 	return nil
 }
 
-// receive stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
-func (s *Server) receive(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
+// receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
+func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
 	select {
 	case s.uploads <- struct{}{}:
 		defer func() { <-s.uploads }()
@@ -56,7 +56,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, c activator.Cal
 		return store.File{}, s.tooLarge()
 	}
 	in := newPaced(w, r, limit)
-	defer in.end()
+	defer in.clearDeadline()
 	file, err := s.store.NewUpload(c.Owner())
 	if err != nil {
 		return store.File{}, err
@@ -215,8 +215,8 @@ func (p *paced) Read(b []byte) (int, error) {
 // Close implements [io.Closer].
 func (p *paced) Close() error { return p.body.Close() }
 
-// end removes the deadline.
-func (p *paced) end() { _ = p.control.SetReadDeadline(time.Time{}) }
+// clearDeadline removes the deadline.
+func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }
 
 // explain turns an error of reading into one for the client.
 func (p *paced) explain(err error, tooLarge *api.Error) error {

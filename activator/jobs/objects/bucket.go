@@ -205,7 +205,7 @@ func (b *Bucket) repeat(bytes int64, do func(ctx context.Context, again bool) er
 func lasting(err error) bool {
 	var status *s3.StatusError
 	switch {
-	case errors.Is(err, s3.ErrNotFound), errors.Is(err, ErrChanged), errors.Is(err, ErrConditions), errors.Is(err, errShort):
+	case errors.Is(err, s3.ErrNotFound), errors.Is(err, ErrChanged), errors.Is(err, ErrConditions), errors.Is(err, errShort), errors.Is(err, errUnsure):
 		return true
 	case errors.As(err, &status):
 		switch status.Status {
@@ -228,16 +228,19 @@ func (b *Bucket) Put(key string, body []byte, when Condition) (version string, e
 		if !again {
 			return ErrChanged
 		}
-		// An earlier attempt, whose answer was lost, may have written it.
+		// An earlier attempt, whose answer was lost, may have written it, and others may have changed that since.
 		now, tag, err := b.read(ctx, key, 0, 0)
 		if errors.Is(err, s3.ErrNotFound) || err == nil && !bytes.Equal(now, body) {
-			return ErrChanged
+			return errUnsure
 		}
 		version = tag
 		return err
 	})
 	return version, err
 }
+
+// errUnsure is the error of a write whose answer was lost.
+var errUnsure = fmt.Errorf("%w: the object was changed, perhaps by this write first", ErrUnavailable)
 
 var errShort = errors.New("the object is too short")
 

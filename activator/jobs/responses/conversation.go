@@ -51,9 +51,9 @@ func (k *Keeper) turns(owner, id string) ([]store.Job, error) {
 	return all, missing
 }
 
-// before returns a conversation up to the response that a request continues from, inputs and outputs, as a JSON
+// conversation returns a conversation up to the response that a request continues from, inputs and outputs, as a JSON
 // array, and the ids of its responses. take charges for bytes before they are read.
-func (k *Keeper) before(owner, previous string, take func(int64) error) (items []byte, ids []string, err error) {
+func (k *Keeper) conversation(owner, previous string, take func(int64) error) (items []byte, ids []string, err error) {
 	turns, err := k.turns(owner, previous)
 	if err != nil {
 		return nil, nil, noPrevious(err, previous)

@@ -82,14 +82,14 @@ func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http
 	}
 	var so []byte
 	if t.Previous != "" {
-		if so, out.before, err = k.before(t.Owner, t.Previous, take); err != nil {
+		if so, out.before, err = k.conversation(t.Owner, t.Previous, take); err != nil {
 			return err
 		}
 	}
 	if err := take(int64(len(t.body) + len(so))); err != nil { // until next has read it
 		return err
 	}
-	body := t.sent(so, input)
+	body := t.bodyToSend(so, input)
 	r = r.Clone(r.Context())
 	r.Header.Del("Accept-Encoding")
 	r.Header.Del("Content-Length")
@@ -99,8 +99,8 @@ func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http
 	return nil
 }
 
-// told sets the fields of a response that the model server can't know.
-func (t *Turn) told(response []byte, id string) []byte {
+// setFields sets the fields of a response that the model server can't know.
+func (t *Turn) setFields(response []byte, id string) []byte {
 	set := func(name string, v any) {
 		raw, _ := json.Marshal(v) // a string, a bool or null
 		response = jsonfield.Set(response, name, raw)

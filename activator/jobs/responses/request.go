@@ -72,8 +72,8 @@ func (q *Request) items() ([]byte, error) {
 	}
 }
 
-// sent returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
-func (q *Request) sent(so []byte, input []byte) []byte {
+// bodyToSend returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
+func (q *Request) bodyToSend(so []byte, input []byte) []byte {
 	body := q.body
 	if q.Previous != "" {
 		body = jsonfield.Set(body, "input", join(so, input))

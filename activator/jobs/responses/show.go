@@ -96,7 +96,7 @@ func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	if err != nil {
 		return err
 	}
-	ids, items, err := k.asked(owner, id)
+	ids, items, err := k.inputItems(owner, id)
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	return nil
 }
 
-// asked returns the items of a response's input, the oldest first, and their ids.
-func (k *Keeper) asked(owner, id string) (ids []string, items []json.RawMessage, err error) {
+// inputItems returns the items of a response's input, the oldest first, and their ids.
+func (k *Keeper) inputItems(owner, id string) (ids []string, items []json.RawMessage, err error) {
 	turns, err := k.turns(owner, id)
 	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
 		return nil, nil, err
@@ -143,7 +143,7 @@ func (k *Keeper) asked(owner, id string) (ids []string, items []json.RawMessage,
 		}
 		number := 0
 		see := func(item []byte) bool {
-			itemID, said := listed(item, fmt.Sprintf("%s_%d", strings.TrimPrefix(t.ID, "resp_"), number))
+			itemID, said := listItem(item, fmt.Sprintf("%s_%d", strings.TrimPrefix(t.ID, "resp_"), number))
 			ids, items = append(ids, itemID), append(items, said)
 			number++
 			return true
@@ -160,8 +160,8 @@ func (k *Keeper) asked(owner, id string) (ids []string, items []json.RawMessage,
 	return ids, items, nil
 }
 
-// listed returns an item in the form of a list: with its type, an id, and content in parts.
-func listed(item []byte, name string) (id string, said []byte) {
+// listItem returns an item in the form of a list: with its type, an id, and content in parts.
+func listItem(item []byte, name string) (id string, said []byte) {
 	said = bytes.Clone(item)
 	var read struct {
 		ID, Type, Role string

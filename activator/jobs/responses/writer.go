@@ -100,14 +100,14 @@ func (w *writer) Write(p []byte) (int, error) {
 		end := w.split.Split(p)
 		w.buf = append(w.buf, p[:end]...)
 		if end > 0 {
-			if err := w.pass(w.buf); err != nil {
+			if err := w.passEvents(w.buf); err != nil {
 				return 0, err
 			}
 			w.buf = w.buf[:0]
 		}
 		if w.buf = append(w.buf, p[end:]...); len(w.buf) > most {
 			w.buf = nil
-			return len(p), w.fail(tooLarge(most))
+			return len(p), w.failStream(tooLarge(most))
 		}
 	}
 	return len(p), nil
@@ -123,18 +123,18 @@ func tooLarge(most int) *api.Error {
 func (w *writer) finish() {
 	switch {
 	case w.mode == events && !w.over && len(w.buf) > 0: // no empty line follows the last event
-		_ = w.pass(append(w.buf, "\n\n"...)) // the client may have left: nothing to do about it
+		_ = w.passEvents(append(w.buf, "\n\n"...)) // the client may have left: nothing to do about it
 	case w.mode == whole:
-		w.answer()
+		w.sendAnswer()
 	}
 }
 
-// answer stores an answer in JSON and then sends it.
-func (w *writer) answer() {
+// sendAnswer stores an answer in JSON and then sends it.
+func (w *writer) sendAnswer() {
 	body, err := w.buf, error(nil)
 	if w.over {
 		err = tooLarge(w.k.cfg.MaxAnswer)
-	} else if body, err = w.keep(body); err == nil {
+	} else if body, err = w.keepResponse(body); err == nil {
 		h, out := w.Header(), http.NewResponseController(w.w)
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 		unread := relay.WriteDeadline{Timeout: w.k.cfg.WriteTimeout, Buffered: relay.Buffered(w.r)}
@@ -153,18 +153,18 @@ func (w *writer) answer() {
 	for _, name := range []string{"Content-Length", "Content-Encoding"} {
 		w.Header().Del(name)
 	}
-	api.WriteError(w.w, w.explain(err))
+	api.WriteError(w.w, w.explainError(err))
 }
 
-// keep stores a response if requested, and returns it as the client gets it.
-func (w *writer) keep(response []byte) ([]byte, error) {
+// keepResponse stores a response if requested, and returns it as the client gets it.
+func (w *writer) keepResponse(response []byte) ([]byte, error) {
 	output, _ := jsonfield.Find(response, "output")
 	raw, _ := jsonfield.Find(response, "status")
 	if len(output) == 0 || output[0] != '[' || len(raw) < 2 || raw[0] != '"' {
 		return nil, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no response")
 	}
 	status := string(jsonfield.Text(raw))
-	response = w.turn.told(response, w.kept.ID)
+	response = w.turn.setFields(response, w.kept.ID)
 	if !w.turn.Store {
 		return response, nil
 	}
@@ -185,7 +185,7 @@ func (w *writer) keep(response []byte) ([]byte, error) {
 	return response, nil
 }
 
-func (w *writer) explain(err error) *api.Error {
+func (w *writer) explainError(err error) *api.Error {
 	var e *api.Error
 	if errors.As(err, &e) {
 		return e
@@ -194,7 +194,7 @@ func (w *writer) explain(err error) *api.Error {
 		return api.Errorf(http.StatusConflict, "", "the response was cancelled")
 	}
 	w.k.count("failed")
-	w.k.log.Error("a response can't be kept", "response", w.kept.ID, "error", err)
+	w.k.log.Error("keep a response", "response", w.kept.ID, "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
 		e = Unavailable()
 		e.Message = "the response was not stored: " + e.Message
@@ -207,14 +207,14 @@ func (w *writer) explain(err error) *api.Error {
 	return e
 }
 
-// pass passes whole events on. The last one of a response is passed on once the response is stored.
-func (w *writer) pass(all []byte) error {
+// passEvents passes whole events on. The last one of a response is passed on once the response is stored.
+func (w *writer) passEvents(all []byte) error {
 	var split relay.Splitter
 	for rest := all; len(rest) > 0 && !w.over; {
-		n := first(&split, rest)
-		told, err := w.event(rest[:n])
+		n := firstEvent(&split, rest)
+		told, err := w.rewriteEvent(rest[:n])
 		if err != nil {
-			return w.fail(w.explain(err))
+			return w.failStream(w.explainError(err))
 		}
 		if _, err := w.w.Write(told); err != nil {
 			return err
@@ -224,8 +224,8 @@ func (w *writer) pass(all []byte) error {
 	return nil
 }
 
-// first returns the length of the first of several whole events.
-func first(split *relay.Splitter, all []byte) int {
+// firstEvent returns the length of the first of several whole events.
+func firstEvent(split *relay.Splitter, all []byte) int {
 	for at := 0; at < len(all); {
 		line := bytes.IndexAny(all[at:], "\r\n") + 1
 		if line == 0 {
@@ -239,38 +239,38 @@ func first(split *relay.Splitter, all []byte) int {
 	return len(all)
 }
 
-func (w *writer) fail(e *api.Error) error {
+func (w *writer) failStream(e *api.Error) error {
 	w.over = true
 	_, err := w.w.Write(api.StreamResponses.Error(e, w.number))
 	return err
 }
 
-// event returns an event as the client gets it.
-func (w *writer) event(event []byte) ([]byte, error) {
+// rewriteEvent returns an event as the client gets it.
+func (w *writer) rewriteEvent(event []byte) ([]byte, error) {
 	data, head := dataOf(event)
 	number := w.number
-	w.count(data)
+	w.countEvent(data)
 	if len(bytes.TrimSpace(data)) > 0 && !ends(data) && !json.Valid(data) {
 		return nil, errNoEvent()
 	}
 	kind, _ := jsonfield.Find(data, "type")
 	response, _ := jsonfield.Find(data, "response")
 	fault, _ := jsonfield.Find(data, "error")
-	last := is(kind, head, "response.completed", "response.incomplete", "response.failed")
+	last := isKind(kind, head, "response.completed", "response.incomplete", "response.failed")
 	switch {
-	case !last && (is(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null counts as no error
+	case !last && (isKind(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null counts as no error
 		w.failed = true
 		return event, nil
 	case last, !w.done && !w.failed && isLast(event):
 		var err error
-		if response, err = w.keep(response); err != nil {
+		if response, err = w.keepResponse(response); err != nil {
 			w.number = max(number, w.number-1) // the error takes its place
 			return nil, err
 		}
 	case len(response) == 0 || response[0] != '{':
 		return event, nil
 	default:
-		response = w.turn.told(response, w.kept.ID)
+		response = w.turn.setFields(response, w.kept.ID)
 	}
 	var told bytes.Buffer
 	told.Write(head)
@@ -286,9 +286,9 @@ func errNoEvent() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime sent an event that is not valid JSON")
 }
 
-// is reports whether an event has one of these kinds, by its type or a name. Clients differ in which of the two they
+// isKind reports whether an event has one of these kinds, by its type or a name. Clients differ in which of the two they
 // read, and in which name they use if there are several.
-func is(kind, lines []byte, any ...string) bool {
+func isKind(kind, lines []byte, any ...string) bool {
 	if len(kind) > 1 && kind[0] == '"' && slices.Contains(any, string(jsonfield.Text(kind))) {
 		return true
 	}
@@ -309,8 +309,8 @@ func isLast(event []byte) bool {
 
 func ends(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
-// count records the number of an event, so that a following error gets the next one.
-func (w *writer) count(data []byte) {
+// countEvent records the number of an event, so that a following error gets the next one.
+func (w *writer) countEvent(data []byte) {
 	if raw, found := jsonfield.Find(data, "sequence_number"); found {
 		if n, err := strconv.Atoi(string(raw)); err == nil {
 			w.number = n + 1

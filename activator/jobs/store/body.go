@@ -41,8 +41,8 @@ const (
 	mostBlocks = 4
 )
 
-// open returns a body. It reads nothing yet.
-func (s *Store) open(owner, id string, pieces []Piece) *body {
+// openBody returns a body. It reads nothing yet.
+func (s *Store) openBody(owner, id string, pieces []Piece) *body {
 	b := &body{s: s, starts: []int64{0}}
 	for _, p := range pieces {
 		b.keys = append(b.keys, dataKey(owner, id, p.Name))
@@ -190,20 +190,20 @@ func (small) Close() error { return nil }
 // readAhead is the largest body that is read whole when it is opened, in bytes.
 const readAhead = 1 << 20
 
-// openSmall opens a body of one piece. A small one is read at once, so that later reads can't fail.
-func (s *Store) openSmall(owner, id string, p Piece) (Body, error) {
+// openPiece opens a body of one piece. A small one is read at once, so that later reads can't fail.
+func (s *Store) openPiece(owner, id string, p Piece) (Body, error) {
 	if p.Bytes > readAhead {
-		return s.open(owner, id, []Piece{p}), nil
+		return s.openBody(owner, id, []Piece{p}), nil
 	}
-	raw, err := s.whole(owner, id, p)
+	raw, err := s.readBody(owner, id, p)
 	if err != nil {
 		return nil, err
 	}
 	return small{bytes.NewReader(raw)}, nil
 }
 
-// whole reads a body of one piece.
-func (s *Store) whole(owner, id string, p Piece) ([]byte, error) {
+// readBody reads a body of one piece.
+func (s *Store) readBody(owner, id string, p Piece) ([]byte, error) {
 	if p.Bytes == 0 {
 		return nil, nil
 	}
@@ -211,8 +211,8 @@ func (s *Store) whole(owner, id string, p Piece) ([]byte, error) {
 	return raw, err
 }
 
-// keep writes a body of one piece.
-func (s *Store) keep(owner, id string, p Piece, text []byte) error {
+// writeBody writes a body of one piece.
+func (s *Store) writeBody(owner, id string, p Piece, text []byte) error {
 	if p.Bytes == 0 {
 		return nil
 	}

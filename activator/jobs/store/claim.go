@@ -27,11 +27,11 @@ type Claim struct {
 // Claim claims a job for working on it. [Claim.Close] ends the claim. ErrState: the job has ended. ErrHeld: another
 // works on it; with take, the job is taken from that one instead.
 func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
-	if err := s.join(); err != nil {
+	if err := s.joinMembers(); err != nil {
 		return nil, err
 	}
 	before := ""
-	j, version, err := s.change(owner, id, func(j *Job) error {
+	j, version, err := s.changeJob(owner, id, func(j *Job) error {
 		if j.Done() {
 			return ErrState
 		}
@@ -49,11 +49,11 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 		s.forgetHints(owner, id) // the member that ended it may not have deleted them
 	}
 	if err != nil {
-		s.drop(id)
+		s.forgetClaim(id)
 		return nil, err
 	}
 	c := &Claim{s: s, job: j, version: version}
-	s.hold(j, before)
+	s.recordClaim(j, before)
 	if !j.Sealed.IsZero() {
 		defer c.Close()
 		if err := c.endBatch(); err != nil {
@@ -83,7 +83,7 @@ func (c *Claim) Close() {
 	if c.ended {
 		return
 	}
-	_ = c.lose()
+	_ = c.markLost()
 	if c.unsure { // others notice when this member is gone, and this one at its next poll
 		return
 	}
@@ -96,10 +96,10 @@ func (c *Claim) Close() {
 
 func (c *Claim) key() string { return keyOf(kindJob, c.job.Owner, c.job.ID) }
 
-// lose ends a claim that does not count any more.
-func (c *Claim) lose() error {
+// markLost ends a claim that does not count any more.
+func (c *Claim) markLost() error {
 	c.ended, c.tails = true, [2][]byte{}
-	c.s.drop(c.job.ID)
+	c.s.forgetClaim(c.job.ID)
 	return ErrFenced
 }
 
@@ -112,16 +112,16 @@ func (j *Job) clone() *Job {
 	return &c
 }
 
-// refresh reads the record after a write that may have happened.
-func (c *Claim) refresh() error {
+// rereadRecord reads the record after a write that may have happened.
+func (c *Claim) rereadRecord() error {
 	j, version, err := read[Job](c.s, c.key())
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return c.lose()
+		return c.markLost()
 	case err != nil:
 		return err
 	case j.Epoch != c.job.Epoch || j.Holder != c.s.member && !j.Done():
-		return c.lose()
+		return c.markLost()
 	}
 	c.job, c.version, c.unsure = j, version, false
 	return nil
@@ -135,7 +135,7 @@ func (c *Claim) Change(do func(*Job) error) error {
 	}
 	for range mostConflicts {
 		if c.unsure {
-			if err := c.refresh(); err != nil {
+			if err := c.rereadRecord(); err != nil {
 				return err
 			}
 		}
@@ -167,19 +167,19 @@ func (c *Claim) Record(results []Result) error {
 
 func (c *Claim) record(all []Result) error {
 	if c.unsure && !c.ended {
-		if err := c.refresh(); err != nil {
+		if err := c.rereadRecord(); err != nil {
 			return err
 		}
 	}
-	results, texts := c.missing(all)
+	results, texts := c.unrecorded(all)
 	n := int64(len(texts[0]) + len(texts[1]))
 	if len(results) == 0 {
 		return nil
 	}
-	if err := c.s.take(c.job.Owner, n); err != nil {
+	if err := c.s.reserve(c.job.Owner, n); err != nil {
 		return err
 	}
-	made, err := c.write(texts)
+	made, err := c.writePieces(texts)
 	if err == nil {
 		err = c.Change(func(j *Job) error { return addResults(j, results, texts, made) })
 	}
@@ -187,11 +187,11 @@ func (c *Claim) record(all []Result) error {
 	case err == nil:
 		c.retried = false
 	case errors.Is(err, ErrUnavailable) && c.unsure:
-		c.s.room.count(ownerKey(c.job.Owner), -n)
+		c.s.room.add(ownerKey(c.job.Owner), -n)
 		c.retried, c.tails = true, [2][]byte{}
 		return err
 	default:
-		c.s.room.count(ownerKey(c.job.Owner), -n)
+		c.s.room.add(ownerKey(c.job.Owner), -n)
 	}
 	for k, m := range made {
 		switch {
@@ -206,11 +206,11 @@ func (c *Claim) record(all []Result) error {
 	return err
 }
 
-// missing returns the results that the last Record has not recorded, and their texts for both files.
-func (c *Claim) missing(all []Result) (results []Result, texts [2][]byte) {
+// unrecorded returns the results that the last Record has not recorded, and their texts for both files.
+func (c *Claim) unrecorded(all []Result) (results []Result, texts [2][]byte) {
 	for _, r := range all {
 		if c.retried && c.job.lineDone(r.Line) { // under this epoch nobody else records lines
-			c.s.room.count(ownerKey(c.job.Owner), int64(len(r.Text)))
+			c.s.room.add(ownerKey(c.job.Owner), int64(len(r.Text)))
 			continue
 		}
 		k := 1
@@ -229,8 +229,8 @@ type made struct {
 	replaces string // the piece whose content it begins with; empty: none
 }
 
-// write writes texts as pieces; a small last piece is rewritten with the text appended.
-func (c *Claim) write(texts [2][]byte) (all [2]made, err error) {
+// writePieces writes texts as pieces; a small last piece is rewritten with the text appended.
+func (c *Claim) writePieces(texts [2][]byte) (all [2]made, err error) {
 	for k, text := range texts {
 		if len(text) == 0 {
 			continue
@@ -262,7 +262,7 @@ func addResults(j *Job, results []Result, texts [2][]byte, made [2]made) error {
 		if j.lineDone(r.Line) {
 			return ErrFenced
 		}
-		j.add(r)
+		j.addResult(r)
 	}
 	for k, m := range made {
 		if m.Name == "" {
@@ -307,25 +307,25 @@ func (c *Claim) endBatch() error {
 	}
 	err := c.Change(func(j *Job) error {
 		j.Status = j.Outcome
-		j.end(j.Sealed, c.s.cfg.Keep)
+		j.markEnded(j.Sealed, c.s.cfg.Keep)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	c.end()
+	c.forgetEnded()
 	c.s.forgetPieces(c.job)
 	return nil
 }
 
-// end marks a job as ended.
-func (j *Job) end(at time.Time, keep time.Duration) {
+// markEnded marks a job as ended.
+func (j *Job) markEnded(at time.Time, keep time.Duration) {
 	j.Ended, j.Expires, j.Holder = at, at.Add(keep), ""
 }
 
-// end ends the claim of a job that has ended.
-func (c *Claim) end() {
-	_ = c.lose()
+// forgetEnded ends the claim of a job that has ended.
+func (c *Claim) forgetEnded() {
+	_ = c.markLost()
 	c.s.forgetHints(c.job.Owner, c.job.ID)
 }
 
@@ -351,22 +351,22 @@ func (s *Store) forgetPieces(j *Job) {
 // Answer ends a request with its answer. After an error there is none, unless it is ErrUnavailable: call it again.
 // ErrFenced means that no one waits for this one.
 func (c *Claim) Answer(code int, header http.Header, body []byte) error {
-	return c.answer(body, func(j *Job) { j.Code, j.AnswerHeader = code, header })
+	return c.writeAnswer(body, func(j *Job) { j.Code, j.AnswerHeader = code, header })
 }
 
-// answer writes the body of an answer, and ends the job.
-func (c *Claim) answer(body []byte, do func(*Job)) error {
+// writeAnswer writes the body of an answer, and ends the job.
+func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
 	if c.ended {
 		return ErrFenced
 	}
 	owner, n := c.job.Owner, int64(len(body))
-	if err := c.s.take(owner, n); err != nil {
+	if err := c.s.reserve(owner, n); err != nil {
 		return err
 	}
 	c.pieces++
 	asked := c.job.Body
 	out := Piece{Name: c.answerName(c.pieces), Bytes: n}
-	err := c.s.keep(owner, c.job.ID, out, body)
+	err := c.s.writeBody(owner, c.job.ID, out, body)
 	if err == nil {
 		err = c.Change(func(j *Job) error {
 			if j.Done() { // an earlier attempt has happened
@@ -374,25 +374,25 @@ func (c *Claim) answer(body []byte, do func(*Job)) error {
 			}
 			do(j)
 			j.Answer, j.Body = out, Piece{}
-			j.end(time.Now(), c.s.cfg.Keep)
+			j.markEnded(time.Now(), c.s.cfg.Keep)
 			return nil
 		})
 	}
 	if err != nil && !errors.Is(err, errAnswered) {
-		c.s.room.count(ownerKey(owner), -n)
+		c.s.room.add(ownerKey(owner), -n)
 		if errors.Is(err, ErrFenced) { // no record names it
 			c.s.forget(dataKey(owner, c.job.ID, out.Name))
 		}
 		return err
 	}
-	c.end()
+	c.forgetEnded()
 	c.s.forget(dataKey(owner, c.job.ID, asked.Name))
 	for k := range c.pieces { // other attempts
 		if name := c.answerName(k + 1); name != c.job.Answer.Name {
 			c.s.forget(dataKey(owner, c.job.ID, name))
 		}
 	}
-	c.s.room.count(ownerKey(owner), c.job.Answer.Bytes-n-asked.Bytes)
+	c.s.room.add(ownerKey(owner), c.job.Answer.Bytes-n-asked.Bytes)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (s *Store) NewUpload(owner string) (*Upload, error) {
 func (u *Upload) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && u.err == nil {
 		part := p[:min(len(p), u.s.cfg.Piece-len(u.text))]
-		if u.err = u.s.take(u.owner, int64(len(part))); u.err != nil {
+		if u.err = u.s.reserve(u.owner, int64(len(part))); u.err != nil {
 			break
 		}
 		u.n += int64(len(part))
@@ -109,7 +109,7 @@ func (u *Upload) Discard() {
 	for _, p := range u.done {
 		u.s.forget(dataKey(u.owner, u.id, p.Name))
 	}
-	u.s.room.count(ownerKey(u.owner), -u.n)
+	u.s.room.add(ownerKey(u.owner), -u.n)
 }
 
 // File returns an owner's file.
@@ -130,7 +130,7 @@ func (s *Store) OpenFile(owner, id string) (Body, File, error) {
 	if err != nil {
 		return nil, f, err
 	}
-	return s.open(owner, f.Of, f.Pieces), f, nil
+	return s.openBody(owner, f.Of, f.Pieces), f, nil
 }
 
 // Files lists an owner's files, of one purpose if given. more reports whether others follow.
@@ -148,7 +148,7 @@ func (s *Store) DeleteFile(owner, id string) error {
 	if err != nil {
 		return err
 	}
-	if used, err := s.reads(owner, id); err != nil {
+	if used, err := s.isInput(owner, id); err != nil {
 		return err
 	} else if used {
 		return ErrInUse
@@ -164,12 +164,12 @@ func (s *Store) dropFile(owner string, f *File) error {
 	for _, p := range f.Pieces {
 		s.forget(dataKey(owner, f.Of, p.Name))
 	}
-	s.room.count(ownerKey(owner), -f.Bytes)
+	s.room.add(ownerKey(owner), -f.Bytes)
 	return nil
 }
 
-// reads reports whether an unfinished batch reads a file.
-func (s *Store) reads(owner, file string) (bool, error) {
+// isInput reports whether an unfinished batch reads a file.
+func (s *Store) isInput(owner, file string) (bool, error) {
 	hints, err := s.objects.List("open/" + ownerKey(owner) + "/")
 	if err != nil {
 		return false, err

@@ -152,8 +152,8 @@ func (b *Batch) lineDone(line int) bool {
 	return line/8 < len(b.Lines) && b.Lines[line/8]&(1<<(line%8)) != 0
 }
 
-// add counts a result, and marks its line as done.
-func (b *Batch) add(r Result) {
+// addResult counts a result, and marks its line as done.
+func (b *Batch) addResult(r Result) {
 	if grow := r.Line/8 + 1 - len(b.Lines); grow > 0 {
 		b.Lines = append(b.Lines, make([]byte, grow)...)
 	}

@@ -39,24 +39,24 @@ func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	}
 	j.Deadline, j.Body = j.Created.Add(window), Piece{"in", int64(len(body))}
 	owner := ownerKey(j.Owner)
-	if err := s.room.takeResponses(owner, responses); err != nil {
+	if err := s.room.reserveResponses(owner, responses); err != nil {
 		return j, err
 	}
-	err := s.take(j.Owner, j.Body.Bytes)
+	err := s.reserve(j.Owner, j.Body.Bytes)
 	if err == nil {
-		if err = s.create(&j, body); err != nil {
-			s.room.count(owner, -j.Body.Bytes)
+		if err = s.createJob(&j, body); err != nil {
+			s.room.add(owner, -j.Body.Bytes)
 		}
 	}
 	if err != nil {
-		s.room.countResponses(owner, -responses)
+		s.room.addResponses(owner, -responses)
 	}
 	return j, err
 }
 
-// create writes a job's body, its hint and its record.
-func (s *Store) create(j *Job, body []byte) error {
-	err := s.keep(j.Owner, j.ID, j.Body, body)
+// createJob writes a job's body, its hint and its record.
+func (s *Store) createJob(j *Job, body []byte) error {
+	err := s.writeBody(j.Owner, j.ID, j.Body, body)
 	if err == nil {
 		err = s.write(hintKey(j.Owner, j.ID, firstHint), nil)
 	}
@@ -89,7 +89,7 @@ func (s *Store) Jobs(owner, prefix string, q Query) (all []Job, more bool, err e
 // Cancel requests the cancellation of a batch. One that has ended, or is about to, is ErrState; repeating it has no
 // effect. The member that runs it learns of it at the next poll.
 func (s *Store) Cancel(owner, id string) (Job, error) {
-	j, _, err := s.change(owner, id, func(j *Job) error {
+	j, _, err := s.changeJob(owner, id, func(j *Job) error {
 		switch {
 		case !j.Sealed.IsZero():
 			return ErrState
@@ -144,25 +144,25 @@ func (s *Store) dropJob(j *Job) error {
 	if !j.Done() {
 		s.forgetHints(j.Owner, j.ID)
 	}
-	s.room.count(ownerKey(j.Owner), -j.Body.Bytes-j.Answer.Bytes)
+	s.room.add(ownerKey(j.Owner), -j.Body.Bytes-j.Answer.Bytes)
 	if IsResponse(j.ID) {
-		s.room.countResponses(ownerKey(j.Owner), -1)
+		s.room.addResponses(ownerKey(j.Owner), -1)
 	}
 	return nil
 }
 
 // OpenRequest opens the body of a request that has not ended.
-func (s *Store) OpenRequest(j Job) (Body, error) { return s.openSmall(j.Owner, j.ID, j.Body) }
+func (s *Store) OpenRequest(j Job) (Body, error) { return s.openPiece(j.Owner, j.ID, j.Body) }
 
 // ReadRequest reads the body of a request that has not ended.
-func (s *Store) ReadRequest(j Job) ([]byte, error) { return s.whole(j.Owner, j.ID, j.Body) }
+func (s *Store) ReadRequest(j Job) ([]byte, error) { return s.readBody(j.Owner, j.ID, j.Body) }
 
 // OpenAnswer opens the answer of a request.
-func (s *Store) OpenAnswer(j Job) (Body, error) { return s.openSmall(j.Owner, j.ID, j.Answer) }
+func (s *Store) OpenAnswer(j Job) (Body, error) { return s.openPiece(j.Owner, j.ID, j.Answer) }
 
 // ReadResponse reads a response's input and answer.
 func (s *Store) ReadResponse(j Job) (input, answer []byte, err error) {
-	raw, err := s.whole(j.Owner, j.ID, j.Answer)
+	raw, err := s.readBody(j.Owner, j.ID, j.Answer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,7 +189,7 @@ func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim
 	switch {
 	case err != nil:
 	case claim != nil:
-		err = claim.answer(body, func(j *Job) {
+		err = claim.writeAnswer(body, func(j *Job) {
 			j.Status, j.Previous, j.Background, j.InputBytes = r.Status, r.Previous, r.Background, int64(len(input))
 		})
 	default:
@@ -204,25 +204,25 @@ func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim
 
 // createResponse creates the record of a response that has no request.
 func (s *Store) createResponse(r *Job, body []byte) error {
-	r.end(r.Created, s.cfg.Keep)
+	r.markEnded(r.Created, s.cfg.Keep)
 	owner := ownerKey(r.Owner)
-	if err := s.room.takeResponses(owner, 1); err != nil {
+	if err := s.room.reserveResponses(owner, 1); err != nil {
 		return err
 	}
-	err := s.take(r.Owner, r.Answer.Bytes)
+	err := s.reserve(r.Owner, r.Answer.Bytes)
 	if err != nil {
-		s.room.countResponses(owner, -1)
+		s.room.addResponses(owner, -1)
 		return err
 	}
-	err = s.keep(r.Owner, r.ID, r.Answer, body)
+	err = s.writeBody(r.Owner, r.ID, r.Answer, body)
 	if err == nil {
 		_, err = put(s, keyOf(kindJob, r.Owner, r.ID), objects.Condition{Absent: true}, r)
 	}
 	if err == nil {
 		return nil
 	}
-	s.room.count(owner, -r.Answer.Bytes)
-	s.room.countResponses(owner, -1)
+	s.room.add(owner, -r.Answer.Bytes)
+	s.room.addResponses(owner, -1)
 	s.forget(dataKey(r.Owner, r.ID, r.Answer.Name))
 	if errors.Is(err, objects.ErrChanged) {
 		return ErrFenced
@@ -241,7 +241,7 @@ func (s *Store) prolong(owner string, ids []string, until time.Time) error {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			_, _, errs[k] = s.change(owner, id, func(old *Job) error {
+			_, _, errs[k] = s.changeJob(owner, id, func(old *Job) error {
 				if until.Sub(old.Expires) <= s.cfg.Keep/30 {
 					return errEnough
 				}

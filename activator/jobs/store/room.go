@@ -53,8 +53,8 @@ func (r *room) bytes() int64 {
 	return r.all
 }
 
-// count adds n bytes to an owner's use, without a limit.
-func (r *room) count(owner string, n int64) {
+// add adds n bytes to an owner's use, without a limit.
+func (r *room) add(owner string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all += n
@@ -63,8 +63,8 @@ func (r *room) count(owner string, n int64) {
 	}
 }
 
-// take adds n bytes to an owner's use, or returns ErrFull.
-func (r *room) take(owner string, n int64) error {
+// reserve adds n bytes to an owner's use, or returns ErrFull.
+func (r *room) reserve(owner string, n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch l := &r.limits; {
@@ -78,8 +78,8 @@ func (r *room) take(owner string, n int64) error {
 	return nil
 }
 
-// takeResponses adds n responses to an owner's use, or returns ErrFull.
-func (r *room) takeResponses(owner string, n int) error {
+// reserveResponses adds n responses to an owner's use, or returns ErrFull.
+func (r *room) reserveResponses(owner string, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.used.responses[owner]+n > r.limits.MaxResponses {
@@ -89,8 +89,8 @@ func (r *room) takeResponses(owner string, n int) error {
 	return nil
 }
 
-// countResponses adds n to an owner's responses, without a limit.
-func (r *room) countResponses(owner string, n int) {
+// addResponses adds n to an owner's responses, without a limit.
+func (r *room) addResponses(owner string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.used.responses[owner] += n; r.used.responses[owner] <= 0 {

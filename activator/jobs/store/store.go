@@ -213,12 +213,12 @@ func (s *Store) prepare() error {
 // Bytes returns the total size of all bodies.
 func (s *Store) Bytes() int64 { return s.room.bytes() }
 
-// take adds n bytes to an owner's use, or returns why it can't.
-func (s *Store) take(owner string, n int64) error {
+// reserve adds n bytes to an owner's use, or returns why it can't.
+func (s *Store) reserve(owner string, n int64) error {
 	if err := s.objects.Room(n); err != nil {
 		return err
 	}
-	return s.room.take(ownerKey(owner), n)
+	return s.room.reserve(ownerKey(owner), n)
 }
 
 // Fits returns why n more bytes of an owner's, and so many responses, can't be stored now; nil: they can, as far as
@@ -227,14 +227,14 @@ func (s *Store) Fits(owner string, n int64, responses int) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	if err := s.take(owner, n); err != nil {
+	if err := s.reserve(owner, n); err != nil {
 		return err
 	}
-	s.room.count(ownerKey(owner), -n)
-	if err := s.room.takeResponses(ownerKey(owner), responses); err != nil {
+	s.room.add(ownerKey(owner), -n)
+	if err := s.room.reserveResponses(ownerKey(owner), responses); err != nil {
 		return err
 	}
-	s.room.countResponses(ownerKey(owner), -responses)
+	s.room.addResponses(ownerKey(owner), -responses)
 	return nil
 }
 
@@ -338,8 +338,8 @@ func (s *Store) write(key string, body []byte) error {
 // mostConflicts bounds how often a change is retried because others were faster.
 const mostConflicts = 20
 
-// change changes a job. It returns an error of do unchanged, with the job.
-func (s *Store) change(owner, id string, do func(*Job) error) (j *Job, version string, err error) {
+// changeJob changes a job. It returns an error of do unchanged, with the job.
+func (s *Store) changeJob(owner, id string, do func(*Job) error) (j *Job, version string, err error) {
 	for range mostConflicts {
 		j, version, err := find[Job](s, kindJob, owner, id)
 		if err != nil {

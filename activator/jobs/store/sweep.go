@@ -128,7 +128,7 @@ func (s *Store) expireFile(key string, e objects.Entry, now time.Time) (bool, er
 	if now.Before(f.Expires) {
 		return false, nil
 	}
-	if used, err := s.reads(f.Owner, f.ID); used || err != nil {
+	if used, err := s.isInput(f.Owner, f.ID); used || err != nil {
 		return false, err
 	}
 	return true, s.dropFile(f.Owner, f)
@@ -165,7 +165,7 @@ func (s *Store) sweepOrphans(v *survey, age time.Duration) {
 		if !recorded(d.Key) && old(d, 24*age) {
 			s.forget(d.Key)
 			if age == 0 {
-				s.room.count(strings.Split(d.Key, "/")[1], -d.Size)
+				s.room.add(strings.Split(d.Key, "/")[1], -d.Size)
 			}
 		}
 	}

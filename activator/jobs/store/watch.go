@@ -57,20 +57,20 @@ func parseHint(key string) (h hint, ok bool) {
 	return h, found && err == nil
 }
 
-// join makes this process a member, before it claims anything, so that a member without a beat is gone.
-func (s *Store) join() error {
+// joinMembers makes this process a member, before it claims anything, so that a member without a beat is gone.
+func (s *Store) joinMembers() error {
 	if !s.objects.Shared() {
 		return nil
 	}
-	return s.joined.Pass(s.beat)
+	return s.joined.Pass(s.writeBeat)
 }
 
-func (s *Store) beat() error {
+func (s *Store) writeBeat() error {
 	return s.write("members/"+s.member, []byte(time.Now().UTC().Format(time.RFC3339Nano)))
 }
 
-// look reads the beats of all members.
-func (s *Store) look() error {
+// readMembers reads the beats of all members.
+func (s *Store) readMembers() error {
 	all, err := s.objects.List("members/")
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *Store) mayClaim(holder string) error {
 	known := s.alive(holder) && time.Since(s.looked) < s.cfg.Poll
 	s.mu.Unlock()
 	if !known {
-		if err := s.look(); err != nil {
+		if err := s.readMembers(); err != nil {
 			return err
 		}
 	}
@@ -120,16 +120,16 @@ func (s *Store) mayClaim(holder string) error {
 	return nil
 }
 
-// hold records a claim of this member. before is the hint of the earlier claim.
-func (s *Store) hold(j *Job, before string) {
+// recordClaim records a claim of this member. before is the hint of the earlier claim.
+func (s *Store) recordClaim(j *Job, before string) {
 	s.mu.Lock()
 	s.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
 	s.mu.Unlock()
 	s.changeHint(j, before, claimHint(j.Epoch, s.member))
 }
 
-// drop forgets a claim. If its job has not ended, it is reported again.
-func (s *Store) drop(id string) {
+// forgetClaim forgets a claim. If its job has not ended, it is reported again.
+func (s *Store) forgetClaim(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, id)
@@ -191,7 +191,7 @@ func (s *Store) poll() (news News, err error) {
 		return news, err
 	}
 	if s.objects.Shared() {
-		if err := errors.Join(s.join(), s.beat()); err != nil {
+		if err := errors.Join(s.joinMembers(), s.writeBeat()); err != nil {
 			return news, err
 		}
 	}
@@ -200,7 +200,7 @@ func (s *Store) poll() (news News, err error) {
 		return news, err
 	}
 	if s.objects.Shared() { // after the hints, so that every live member that they name is included
-		if err := s.look(); err != nil {
+		if err := s.readMembers(); err != nil {
 			return news, err
 		}
 	}
