@@ -232,7 +232,7 @@ func page[T any](s *Store, prefix, begin string, q Query, match func(*T) bool) (
 		}
 		for _, v := range found {
 			switch {
-			case v == nil || match != nil && !match(v):
+			case v == nil || !match(v):
 			case len(all) == limit:
 				return all, true, nil
 			default:

@@ -83,7 +83,8 @@ func (s *Store) Job(owner, id string) (Job, error) {
 
 // Jobs lists an owner's jobs whose ids have a prefix. more reports whether others follow.
 func (s *Store) Jobs(owner, prefix string, q Query) (all []Job, more bool, err error) {
-	return page[Job](s, keyOf(kindJob, owner, ""), prefix, q, nil)
+	now := time.Now()
+	return page(s, keyOf(kindJob, owner, ""), prefix, q, func(j *Job) bool { return !j.Done() || now.Before(j.Expires) })
 }
 
 // Cancel requests the cancellation of a batch. One that has ended, or is about to, is ErrState; repeating it has no
