@@ -269,3 +269,24 @@ func claim(t *testing.T, s *Store, id string) *Claim {
 	}
 	return c
 }
+
+// TestNotAStore: Open detects a bucket that can't be used.
+func TestNotAStore(t *testing.T) {
+	f := s3test.NewFake()
+	f.IgnoreConditions = true
+	if _, err := Open(quick(s3test.Serve(t, f), Limits{}), nil); !errors.Is(err, objects.ErrConditions) {
+		t.Errorf("a service without conditions: %v", err)
+	}
+	s := open(t, quick(s3test.Serve(t, s3test.NewFake()), Limits{}))
+	key := "format"
+	_, version, err := read[format](s, key)
+	if err == nil {
+		_, err = put(s, key, objects.Condition{Version: version}, &format{Version: thisFormat + 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(s.cfg, nil); err == nil || !strings.Contains(err.Error(), "another version of Rouse") {
+		t.Errorf("a store of another format: %v", err)
+	}
+}
