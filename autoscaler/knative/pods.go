@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/serving/pkg/apis/serving"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -21,6 +21,19 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
+
+// tracker follows pods from their creation to their end: it adopts them, examines those that don't come up, takes in their functions' joins
+// and reports, and passes on their statuses.
+type tracker struct {
+	*state
+	nodes      *nodes
+	rooms      *rooms
+	resizer    *resizer
+	scaler     *scaler
+	functions  *functions
+	departures map[types.UID]*waketrace.Span // of pods that are deleted for a wake, until they are gone
+	ended      map[types.UID]bool            // pods that were ours, or count until they are gone, while they exist
+}
 
 // pod is one instance. It is kept until Kubernetes deletes the pod.
 type pod struct {
@@ -70,9 +83,10 @@ type pod struct {
 	swapped  chan struct{}
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is gone
-	// held says that a stop waits until the instance's process is gone: until then the core counts its memory. over is
-	// closed when the core is told that it is gone.
+	// held says that a stop waits until the instance's process is gone: until then the core counts its memory. last is the status that
+	// the core is told then, and over is closed.
 	held bool
+	last api.InstanceStatus
 	over chan struct{}
 
 	cost, patched int // its deletion cost as computed, and as written
@@ -86,55 +100,44 @@ type pod struct {
 // joined reports whether the instance may be called.
 func (p *pod) joined() bool { return p.token != "" }
 
-// follow handles events of pods and nodes from now on, and takes in existing ones.
-func (f *Fleet) follow() error {
+// followPods handles events of pods from now on, and takes in existing ones.
+func (tr *tracker) followPods() error {
 	handler := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { f.onPod(o.(*corev1.Pod)) },
-		UpdateFunc: func(_, o any) { f.onPod(o.(*corev1.Pod)) },
+		AddFunc:    func(o any) { tr.onPod(o.(*corev1.Pod)) },
+		UpdateFunc: func(_, o any) { tr.onPod(o.(*corev1.Pod)) },
 		DeleteFunc: func(o any) {
 			if d, lost := o.(cache.DeletedFinalStateUnknown); lost {
 				o = d.Obj
 			}
 			if p, ok := o.(*corev1.Pod); ok {
-				f.onPodDeleted(p)
+				tr.onPodDeleted(p)
 			}
 		},
 	}
-	for _, pods := range []cache.SharedIndexInformer{f.watch.pods, f.watch.providers} {
+	for _, pods := range []cache.SharedIndexInformer{tr.watch.pods.Informer(), tr.watch.providers.Informer()} {
 		if _, err := pods.AddEventHandler(handler); err != nil {
 			return fmt.Errorf("watch pods: %w", err)
 		}
 	}
-	if err := f.followRooms(); err != nil {
+	if err := tr.rooms.followRooms(); err != nil {
 		return err
 	}
 	// At once: the handlers see existing pods only later.
-	if err := f.takeIn(labels.Everything(), f.watch.podLister.List, f.watch.providerLister.List); err != nil {
-		return err
-	}
-	_, err := f.watch.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { f.takeStock() },
-		UpdateFunc: func(any, any) { f.takeStock() },
-		DeleteFunc: func(any) { f.takeStock() },
-	})
-	if err != nil {
-		return fmt.Errorf("watch nodes: %w", err)
-	}
-	return nil
+	return tr.observeListed(labels.Everything(), tr.watch.pods.Lister().List, tr.watch.providers.Lister().List)
 }
 
-// takeIn takes in the listed pods. It reads the lists with the lock held: if a pod is deleted after that, the handlers
+// observeListed takes in the listed pods. It reads the lists with the lock held: if a pod is deleted after that, the handlers
 // see it when it is known, so no deleted pod stays.
-func (f *Fleet) takeIn(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (tr *tracker) observeListed(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
 	for _, list := range lists {
 		pods, err := list(which)
 		if err != nil {
 			return fmt.Errorf("list pods: %w", err)
 		}
 		for _, o := range pods {
-			f.see(o)
+			tr.observePod(o)
 		}
 	}
 	return nil
@@ -146,68 +149,68 @@ func functionOf(p *corev1.Pod) api.FunctionName {
 }
 
 // onPod handles a new or changed pod.
-func (f *Fleet) onPod(o *corev1.Pod) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.see(o)
+func (tr *tracker) onPod(o *corev1.Pod) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.observePod(o)
 }
 
-// see is onPod with the lock held.
-func (f *Fleet) see(o *corev1.Pod) {
-	f.inspect(o)
+// observePod is onPod with the lock held.
+func (tr *tracker) observePod(o *corev1.Pod) {
+	tr.updatePod(o)
 	if _, s := container(o); s != nil && s.State.Terminated != nil || finished(o) {
-		f.expire(o.UID)
+		tr.reportGone(o.UID)
 	}
 	if finished(o) {
-		f.departed(o)
+		tr.finishEndSpan(o)
 	}
 }
 
-func (f *Fleet) inspect(o *corev1.Pod) {
-	r := f.revision(functionOf(o))
+func (tr *tracker) updatePod(o *corev1.Pod) {
+	r := tr.revision(functionOf(o))
 	if r == nil {
-		f.onOrphan(o)
+		tr.onLeaving(o, true)
 		return // of another class, or not known yet: its PodAutoscaler's reconciler adopts its pods
 	}
-	p := f.pods[api.InstanceID(o.Name)]
+	p := tr.pods[api.InstanceID(o.Name)]
 	over := o.DeletionTimestamp != nil || finished(o)
 	switch {
 	case p == nil && over:
-		f.onLeaving(r, o)
-		f.onEnding(r, o)
+		tr.onLeaving(o, false)
+		tr.onEnding(r, o)
 		return
 	case p == nil:
-		p = f.addPod(r, o)
+		p = tr.addPod(r, o)
 	case p.object.Namespace != o.Namespace:
-		f.log.Error("two pods of one name: the second is left alone", "pod", o.Name, "namespace", o.Namespace, "other", p.object.Namespace)
+		tr.log.Error("two pods of one name: the second is left alone", "pod", o.Name, "namespace", o.Namespace, "other", p.object.Namespace)
 		return
 	default:
 		before := p.object
 		p.object = o
-		f.resized(p, before)
+		tr.resizer.onResize(p, before)
 	}
-	p.clock(o)
+	p.recordTimes(o)
 	if over {
-		f.end(p, o.Status.Message)
-		f.onLeaving(r, o)
+		tr.endPod(p, o.Status.Message)
+		tr.onLeaving(o, false)
 		return
 	}
-	f.examine(p, time.Now())
-	f.pairUp(p)
-	r.acted() // a stop may wait until it is ready
+	tr.examine(p, time.Now())
+	tr.planPairOf(p)
+	r.announceAct() // a stop may wait until it is ready
 }
 
-func (f *Fleet) onPodDeleted(o *corev1.Pod) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if p := f.pods[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+func (tr *tracker) onPodDeleted(o *corev1.Pod) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if p := tr.pods[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
 		p.object = o
-		f.end(p, o.Status.Message)
+		tr.endPod(p, o.Status.Message)
 	}
-	f.departed(o)
-	f.expire(o.UID)
-	delete(f.ended, o.UID)
-	f.onGone(o)
+	tr.finishEndSpan(o)
+	tr.reportGone(o.UID)
+	delete(tr.ended, o.UID)
+	tr.dropLeaving(o)
 }
 
 func newPod(name api.FunctionName, o *corev1.Pod) *pod {
@@ -216,53 +219,100 @@ func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 }
 
 // addPod takes in a new pod: it belongs to the oldest waiting start, or else is adopted.
-func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
+func (tr *tracker) addPod(r *revision, o *corev1.Pod) *pod {
 	p := newPod(r.name, o)
 	p.before, p.patched = o.Status.Phase == corev1.PodRunning, costOf(o)
-	f.pods[p.id] = p
+	tr.pods[p.id] = p
 	// Its start timeout begins now: after a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
 		Concurrency: r.spec.Concurrency, Stage: stageCreating, Requests: requestsOf(o)}
 	if p.role != control.RoleInstance {
-		f.addPair(r, p)
+		tr.addDualPod(r, p)
 		return p
 	}
 	r.pods[p.id] = p
 	if len(r.starts) > 0 {
 		s := r.starts[0]
 		r.starts = r.starts[1:]
-		r.acted()
-		p.take(s)
-		f.deps.Activators.Tell(control.InstanceReport{Status: p.status})
+		r.announceAct()
+		p.assignStart(s)
+		tr.deps.Activators.Tell(control.InstanceReport{Status: p.status})
 	} else {
-		f.pass(p, p.status)
+		tr.publishStatus(p, p.status)
 	}
-	f.weigh(r)
-	f.changed(r.name)
+	tr.scaler.updateCosts(r)
+	tr.changed(r.name)
 	return p
 }
 
-// end forgets a pod that is being deleted or has ended. A deletion is no failure of its program: it was scaled down or
+// addDualPod takes in a new pod of a pair. The core learns of a provider that was created for a start when the start ends.
+func (tr *tracker) addDualPod(r *revision, p *pod) {
+	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[dualpod.AnnotationBound]), time.Now()
+	if p.role == control.RoleRequester {
+		r.pods[p.id] = p
+		r.announceAct()
+		tr.scaler.updateCosts(r)
+		tr.planPairOf(p)
+		tr.changed(r.name)
+		return
+	}
+	r.providers[p.id] = p
+	p.devices = dualpod.Devices(p.object)
+	p.status.Devices, p.status.Node = p.devices, dualpod.NodeOf(p.object)
+	m := r.making[p.id]
+	if m == nil {
+		tr.publishStatus(p, p.status)
+		return
+	}
+	delete(r.making, p.id)
+	p.pair.bound, p.pair.marks, p.pair.span = m.requester, m.marks, m.span
+	p.pair.marks.Made, p.trace = p.seen, m.start
+	p.epoch, p.status.Epoch = m.epoch, m.epoch
+	if !m.silent {
+		tr.publishStatus(p, p.status)
+		return
+	}
+	tr.deps.Activators.Tell(control.InstanceReport{Status: p.status})
+	tr.planPairOf(p)
+	tr.changed(r.name)
+}
+
+// endPod forgets a pod that is being deleted or has ended. A deletion is no failure of its program: it was scaled down or
 // replaced, usually by the fleet itself.
-func (f *Fleet) end(p *pod, message string) {
+func (tr *tracker) endPod(p *pod, message string) {
 	if p.ended {
 		return
 	}
-	p.ended, f.ended[p.object.UID] = true, true
+	p.ended, tr.ended[p.object.UID] = true, true
 	p.status.Candidates = nil
-	f.leaves(p)
-	f.part(p)
-	f.departs(p)
+	tr.rooms.removeFromRoom(p)
+	tr.stopProcess(p)
+	tr.beginEndSpan(p)
 	close(p.gone)
-	delete(f.pods, p.id)
-	r := f.revisions[p.function]
-	if r != nil {
-		delete(r.pods, p.id)
-		delete(r.providers, p.id)
+	delete(tr.pods, p.id)
+	if r := tr.revisions[p.function]; r != nil {
+		r.dropPod(p)
 	}
+	tr.keepLeaving(p)
+	if p.role == control.RoleRequester {
+		return
+	}
+	s := lastOf(p, message)
+	tr.expiring[p.object.UID], p.last = p, s
+	if !p.held || !p.joined() || !s.Taken {
+		tr.reportGone(p.object.UID)
+		return
+	}
+	tr.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // so that no more requests are sent to it
+	tr.changed(p.function)
+}
+
+// dropPod removes a pod that is being deleted or has ended. If the scale was lowered for another pod, that one lives on instead.
+func (r *revision) dropPod(p *pod) {
+	delete(r.pods, p.id)
+	delete(r.providers, p.id)
 	if !p.stopping && p.role != control.RoleProvider {
-		// If the scale was lowered for another pod, that one lives on instead.
-		for _, q := range f.podsOf(p.function) {
+		for _, q := range r.sortedPods() {
 			if q.stopping {
 				q.stopping = false
 				q.swapped <- struct{}{}
@@ -270,21 +320,7 @@ func (f *Fleet) end(p *pod, message string) {
 			}
 		}
 	}
-	if r != nil {
-		r.acted()
-	}
-	f.linger(p)
-	if p.role == control.RoleRequester {
-		return
-	}
-	s := lastOf(p, message)
-	f.expiring[p.object.UID] = expiring{p, s}
-	if !p.held || !p.joined() || !s.Taken {
-		f.expire(p.object.UID)
-		return
-	}
-	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // so that no more requests are sent to it
-	f.changed(p.function)
+	r.announceAct()
 }
 
 // lastOf returns the last status of an instance.
@@ -297,18 +333,18 @@ func lastOf(p *pod, message string) api.InstanceStatus {
 	return s
 }
 
-// pass stores a status as p's last, and gives it to the core and the activators.
-func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
-	if p.note(s) {
+// publishStatus stores a status as p's last, and gives it to the core and the activators.
+func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
+	if p.setStatus(s) {
 		m := p.pair.marks
-		f.dual.up(m.Path, m.Ready.Sub(m.Asked))
+		tr.metrics.up(m.Path, m.Ready.Sub(m.Asked))
 	}
-	f.pairUp(p)
+	tr.planPairOf(p)
 	if p.role == control.RoleRequester { // a claim is no instance
-		f.changed(p.function)
+		tr.changed(p.function)
 		return
 	}
-	r := f.revisions[p.function]
+	r := tr.revisions[p.function]
 	if r != nil {
 		switch {
 		case s.State == api.Awake:
@@ -316,34 +352,25 @@ func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
 		case s.State == api.Unhealthy && s.GaveUp && p.trouble == "":
 			r.trouble = &trouble{"StartFailed", s.Message}
 		}
-		f.tell(r) // before the core sees the failure, so that it does not retry in vain
-		f.weigh(r)
+		tr.functions.putFunction(r) // before the core sees the failure, so that it does not retry in vain
+		tr.scaler.updateCosts(r)
 	}
 	if s.State == api.Awake {
-		f.podSteps(p)
+		tr.podSteps(p)
 	}
-	f.core.ObserveInstance(s)
-	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
-	f.changed(p.function)
+	tr.core.ObserveInstance(s)
+	tr.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
+	tr.changed(p.function)
 }
 
-// podsOf lists the pods of a function that are not being deleted, by name.
-func (f *Fleet) podsOf(name api.FunctionName) []*pod {
-	r := f.revisions[name]
-	if r == nil {
-		return nil
-	}
-	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
-}
-
-// adopt takes in the existing pods of a revision.
-func (f *Fleet) adopt(name api.FunctionName) {
+// adoptPods takes in the existing pods of a revision.
+func (tr *tracker) adoptPods(name api.FunctionName) {
 	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
 	ofProvider := labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()})
-	err := errors.Join(f.takeIn(ofRevision, f.watch.podLister.Pods(name.Namespace()).List),
-		f.takeIn(ofProvider, f.watch.providerLister.Pods(name.Namespace()).List))
+	err := errors.Join(tr.observeListed(ofRevision, tr.watch.pods.Lister().Pods(name.Namespace()).List),
+		tr.observeListed(ofProvider, tr.watch.providers.Lister().Pods(name.Namespace()).List))
 	if err != nil {
-		f.log.Error("the pods of a function can't be listed", "function", name, "error", err)
+		tr.log.Error("the pods of a function can't be listed", "function", name, "error", err)
 	}
 }
 
@@ -379,4 +406,33 @@ func address(o *corev1.Pod) api.Endpoint {
 		}
 	}
 	return api.Endpoint("http://" + netip.AddrPortFrom(ip, port).String())
+}
+
+// planPairOf schedules a plan of pairs, if p belongs to one.
+func (tr *tracker) planPairOf(p *pod) {
+	if p.role != control.RoleInstance {
+		tr.pairsDue.Ring()
+	}
+}
+
+// podSteps tells the core Kubernetes' steps for an instance that has become awake, once for each claim: those of the
+// pod that claims its devices, or of its own pod, which already exists at the next wake. The caller holds tr.mu.
+func (tr *tracker) podSteps(p *pod) {
+	m := p.pair.marks
+	if p.role == control.RoleInstance {
+		if m.Asked = p.seen; !p.wanted.IsZero() {
+			m.Asked, m.Created = p.wanted, p.seen
+		}
+	}
+	if m.Asked.IsZero() || m.Asked.Equal(p.traced) {
+		return
+	}
+	p.traced = m.Asked
+	var steps []waketrace.Step
+	m.Steps(func(name string, began, ended time.Time) {
+		steps = append(steps, waketrace.Step{Name: name, Began: began, Ended: ended})
+	})
+	if len(steps) > 0 {
+		tr.core.NotePodSteps(p.function, p.id, m.Path, steps...)
+	}
 }

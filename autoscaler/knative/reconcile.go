@@ -52,16 +52,16 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 		events.Event(rev, corev1.EventTypeWarning, reasonAnnotation, problem)
 		events.Event(pa, corev1.EventTypeWarning, reasonAnnotation, problem)
 	}
-	r.fleet.fence(ctx, rev)
+	r.writePolicies(ctx, rev)
 	if err := r.service(ctx, pa); err != nil { // 2
 		return err
 	}
-	if err := r.fleet.keepScale(ctx, name); err != nil { // 3
+	if err := r.fleet.scaler.keepScale(ctx, name); err != nil { // 3
 		return err
 	}
-	c := r.fleet.count(name)
+	c := r.fleet.takeCensus(name)
 	c.write(&pa.Status, s) // 4
-	service, lost := r.fleet.lostNames(name)
+	service, lost := r.fleet.names.lostNames(name)
 	told, err := r.tellService(ctx, service, lost) // 5
 	if err != nil {
 		return err
@@ -82,8 +82,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 
 // ObserveDeletion has the fleet forget the function.
 func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName) error {
-	r.fleet.forget(api.NewFunctionName(key.Namespace, key.Name))
-	r.fleet.unfence(api.NewFunctionName(key.Namespace, key.Name))
+	r.fleet.forgetFunction(api.NewFunctionName(key.Namespace, key.Name))
 	return nil
 }
 

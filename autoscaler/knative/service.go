@@ -30,7 +30,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 		return err
 	}
 	w, kube := r.fleet.watch, r.fleet.deps.Kube.CoreV1()
-	activators, err := w.activators.Endpoints(control.SystemNamespace).Get(control.ActivatorName)
+	activators, err := w.activators.Lister().Endpoints(control.SystemNamespace).Get(control.ActivatorName)
 	if apierrors.IsNotFound(err) {
 		activators = &corev1.Endpoints{} //nolint:staticcheck // what Knative's ingresses read
 	} else if err != nil {
@@ -44,7 +44,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	}
 
 	services := kube.Services(pa.Namespace)
-	switch have, err := w.kubeServices.Services(pa.Namespace).Get(service.Name); {
+	switch have, err := w.kubeServices.Lister().Services(pa.Namespace).Get(service.Name); {
 	case apierrors.IsNotFound(err):
 		if _, err := services.Create(ctx, service, metav1.CreateOptions{FieldManager: manager}); err != nil {
 			return fmt.Errorf("make the Service %s/%s: %w", pa.Namespace, service.Name, err)
@@ -60,7 +60,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 			}
 		}
 	}
-	switch have, err := w.endpoints.Endpoints(pa.Namespace).Get(endpoints.Name); {
+	switch have, err := w.endpoints.Lister().Endpoints(pa.Namespace).Get(endpoints.Name); {
 	case apierrors.IsNotFound(err):
 		if _, err := kube.Endpoints(pa.Namespace).Create(ctx, endpoints, metav1.CreateOptions{FieldManager: manager}); err != nil {
 			return fmt.Errorf("make the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -20,35 +18,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// runner runs the calls to pods and the cluster that plans of pairs require.
-type runner struct {
-	ctx   context.Context
-	calls sync.WaitGroup
-}
-
-// carryOut begins one action of a plan of pairs. The caller holds f.mu. The action is marked in the state, so that the
+// startAction begins one action of a plan of pairs. The caller holds pr.mu. The action is marked in the state, so that the
 // next plan takes it into account.
-func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
-	r := f.revisions[a.Function]
-	p, requester := f.onePair(a.Provider), f.onePair(a.Requester)
-	level := f.log.Debug
+func (pr *pairs) startAction(a *dualpod.Action) {
+	r := pr.revisions[a.Function]
+	p, requester := pr.podOrLeaving(a.Provider), pr.podOrLeaving(a.Requester)
+	level := pr.log.Debug
 	if a.Kind == dualpod.Wake || a.Kind == dualpod.Make || a.Kind == dualpod.Sleep || a.Kind == dualpod.Delete {
-		level = f.log.Info
+		level = pr.log.Info
 	}
 	level("dual pods", "do", a.Kind, "function", a.Function, "requester", a.Requester, "provider", a.Provider, "path", a.Path, "reason", a.Reason)
 	switch a.Kind {
 	case dualpod.Claim:
 		if r != nil {
 			r.raising += a.N
-			ctx := waketrace.With(run.ctx, r.wantSpan())
-			run.calls.Go(func() { f.raise(ctx, r, a.N) })
+			span := r.wantSpan()
+			pr.startCall(func(ctx context.Context) { pr.raiseClaims(waketrace.With(ctx, span), r, a.N) })
 		}
 	case dualpod.Done, dualpod.Wake, dualpod.Make:
-		if w := f.takeWant(r, a.Want); w != nil {
-			f.satisfy(run, w, a, p, requester)
+		if w := pr.takeWant(r, a.Want); w != nil {
+			pr.serveWant(w, a, p, requester)
 		}
 	case dualpod.Bind:
-		tie(requester, p)
+		bindPair(requester, p)
 	case dualpod.Unbind:
 		for _, q := range []*pod{requester, p} {
 			if q != nil {
@@ -60,49 +52,49 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 		}
 	case dualpod.Sleep:
 		p.pair.busy = true
-		run.calls.Go(func() { f.putDown(run.ctx, p, requester) })
+		pr.startCall(func(ctx context.Context) { pr.sleepProvider(ctx, p, requester) })
 	case dualpod.Delete:
 		p.stopping = true
-		run.calls.Go(func() { f.deletePod(run.ctx, p, shortGrace) })
+		pr.startCall(func(ctx context.Context) { pr.deletePod(ctx, p, shortGrace) })
 	case dualpod.Release:
-		f.beginRelease(run, r, requester)
+		pr.beginRelease(r, requester)
 	}
 	if r != nil {
-		f.weigh(r)
+		pr.scaler.updateCosts(r)
 	}
-	f.pairs.Ring() // and look at what that has made of it
+	pr.pairsDue.Ring() // and look at what that has made of it
 }
 
-// tie binds a requester and a provider to each other.
-func tie(requester, p *pod) {
+// bindPair binds a requester and a provider to each other.
+func bindPair(requester, p *pod) {
 	requester.pair.bound, p.pair.bound = p.id, requester.id
 	requester.pair.since, requester.pair.spent = time.Now(), false
 }
 
-// onePair returns a pod of a pair by its name; nil if there is none.
-func (f *Fleet) onePair(id api.InstanceID) *pod {
-	if p := f.pods[id]; p != nil {
+// podOrLeaving returns a pod of a pair by its name; nil if there is none.
+func (pr *pairs) podOrLeaving(id api.InstanceID) *pod {
+	if p := pr.pods[id]; p != nil {
 		return p
 	}
-	return f.leaving[id]
+	return pr.leaving[id]
 }
 
 // takeWant removes a want from its list and returns it; nil if it is gone.
-func (f *Fleet) takeWant(r *revision, id int) *want {
+func (pr *pairs) takeWant(r *revision, id int) *want {
 	if r == nil {
 		return nil
 	}
 	for _, w := range r.wants {
-		if w.id == id && w.ctx != nil {
-			w.close()
+		if w.id == id {
+			w.remove()
 			return w
 		}
 	}
 	return nil
 }
 
-// satisfy begins the action that serves a want. The caller holds f.mu.
-func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *pod) {
+// serveWant begins the action that serves a want. The caller holds pr.mu.
+func (pr *pairs) serveWant(w *want, a *dualpod.Action, p, requester *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
 	if requester != nil {
 		w.marks.Created, w.marks.Scheduled = requester.seen, requester.pair.marks.Scheduled
@@ -118,11 +110,11 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *p
 		w.done <- wanted{status: p.status}
 	case dualpod.Wake:
 		if requester != nil {
-			tie(requester, p)
+			bindPair(requester, p)
 		}
 		p.pair.busy, p.pair.down, p.pair.marks, p.pair.since = true, false, w.marks, time.Now()
 		p.pair.span = waketrace.From(w.ctx)
-		run.calls.Go(func() { f.wakePair(w, p) })
+		pr.startCall(func(context.Context) { pr.wakePair(w, p) })
 	case dualpod.Make:
 		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
 		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, silent: w.provider == "", since: time.Now(), marks: w.marks, span: waketrace.From(w.ctx), start: w.grant.Trace}
@@ -132,41 +124,41 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *p
 		}
 		w.r.making[id] = m
 		for _, other := range a.Delete {
-			if q := f.pods[other]; q != nil {
+			if q := pr.pods[other]; q != nil {
 				q.stopping, q.freed = true, m.span
 			}
 		}
-		run.calls.Go(func() { f.makeProvider(waketrace.With(run.ctx, m.span), w, id, m, requester, a.Delete) })
+		pr.startCall(func(ctx context.Context) { pr.makeProvider(waketrace.With(ctx, m.span), w, id, m, requester, a.Delete) })
 	}
 }
 
 // wakePair wakes the sleeper that was chosen for a want.
-func (f *Fleet) wakePair(w *want, p *pod) {
-	f.mu.Lock()
+func (pr *pairs) wakePair(w *want, p *pod) {
+	pr.mu.Lock()
 	g, i := w.grant, p.status
 	if p.id != w.provider {
 		g.Epoch = max(g.Epoch, p.status.Epoch+1, p.epoch+1)
 	}
 	g.Instance, g.Devices = p.id, p.devices
 	p.epoch = max(p.epoch, g.Epoch)
-	f.mu.Unlock()
-	s, err := f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	pr.mu.Unlock()
+	s, err := pr.orders.callInstance(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(w.ctx, e, g)
 	})
-	f.mu.Lock()
+	pr.mu.Lock()
 	p.pair.busy, p.pair.down = false, p.status.State == api.Asleep
-	f.mu.Unlock()
-	f.pairs.Ring()
+	pr.mu.Unlock()
+	pr.pairsDue.Ring()
 	w.done <- wanted{s, err}
 }
 
 // makeProvider creates a provider's pod, after deleting those that have to go first.
-func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, requester *pod, others []api.InstanceID) {
-	err := f.clear(w.ctx, others)
+func (pr *pairs) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, requester *pod, others []api.InstanceID) {
+	err := pr.deleteProviders(w.ctx, others)
 	if err == nil {
-		err = f.create(ctx, w.r, id, m, requester)
+		err = pr.createProvider(ctx, w.r, id, m, requester)
 	}
-	f.mu.Lock()
+	pr.mu.Lock()
 	if err != nil {
 		delete(w.r.making, id)
 		if requester != nil && requester.pair.bound == id {
@@ -174,28 +166,28 @@ func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m 
 		}
 		w.r.trouble = &trouble{"ProviderNotMade", err.Error()}
 	}
-	f.mu.Unlock()
-	f.pairs.Ring()
-	f.changed(w.r.name)
+	pr.mu.Unlock()
+	pr.pairsDue.Ring()
+	pr.changed(w.r.name)
 	w.done <- wanted{api.InstanceStatus{Instance: id, Function: w.r.name, State: api.Starting, Since: time.Now(), Devices: m.devices, Node: m.node}, err}
 }
 
-// clear deletes providers and returns when none of their processes is left.
-func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
+// deleteProviders deletes providers and returns when none of their processes is left.
+func (pr *pairs) deleteProviders(ctx context.Context, ids []api.InstanceID) error {
 	for _, id := range ids {
-		f.mu.Lock()
-		p := f.pods[id]
-		f.mu.Unlock()
+		pr.mu.Lock()
+		p := pr.pods[id]
+		pr.mu.Unlock()
 		if p != nil {
-			f.deletePod(ctx, p, shortGrace)
+			pr.deletePod(ctx, p, shortGrace)
 		}
 	}
 	for _, id := range ids {
 		err := poll(ctx, 50*time.Millisecond, func() bool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			q := f.leaving[id]
-			return f.pods[id] == nil && (q == nil || finished(q.object))
+			pr.mu.Lock()
+			defer pr.mu.Unlock()
+			q := pr.leaving[id]
+			return pr.pods[id] == nil && (q == nil || finished(q.object))
 		})
 		if err != nil {
 			return fmt.Errorf("wait until the sleeper %s has made room: %w", id, err)
@@ -204,32 +196,32 @@ func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
 	return nil
 }
 
-// create creates a provider's pod, and takes it in.
-func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *making, requester *pod) error {
-	rev, err := f.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
+// createProvider creates a provider's pod, and takes it in.
+func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.InstanceID, m *making, requester *pod) error {
+	rev, err := pr.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}
-	d, err := f.deployment(r.name)
+	d, err := pr.deployment(r.name)
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}
 	from := &corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta, Spec: d.Spec.Template.Spec}
 	from.Namespace = r.name.Namespace()
-	f.mu.Lock()
+	pr.mu.Lock()
 	if requester != nil {
 		from = requester.object
 	}
 	spec := r.spec
-	f.mu.Unlock()
+	pr.mu.Unlock()
 	o, err := dualpod.Derive(from, dualpod.ProviderPod{Name: string(id), Revision: rev.Name, RevisionUID: rev.UID, Node: m.node,
 		Devices: m.devices, Requester: string(m.requester), Patch: spec.ProviderPatch})
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}
 	var made *corev1.Pod
-	err = f.write(ctx, func() (err error) {
-		made, err = f.deps.Kube.CoreV1().Pods(o.Namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
+	err = pr.traceWrite(ctx, func() (err error) {
+		made, err = pr.deps.Kube.CoreV1().Pods(o.Namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
 		return err
 	}, "pod %s", id)
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot create resource") {
@@ -238,7 +230,7 @@ func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *m
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}
-	f.onPod(made)
+	pr.tracker.onPod(made)
 	return nil
 }
 
@@ -250,58 +242,58 @@ const (
 )
 
 // deletePod deletes a pod, or shortens the grace period of one that is being deleted.
-func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
-	f.mu.Lock()
+func (pr *pairs) deletePod(ctx context.Context, p *pod, grace int64) {
+	pr.mu.Lock()
 	o := p.object
-	f.mu.Unlock()
-	err := f.write(ctx, func() error {
-		return f.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
+	pr.mu.Unlock()
+	err := pr.traceWrite(ctx, func() error {
+		return pr.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
 			metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID}})
 	}, "deletion of %s", p.id)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		f.log.Warn("a pod of a pair can't be deleted", "pod", p.id, "error", err)
+		pr.log.Warn("a pod of a pair can't be deleted", "pod", p.id, "error", err)
 	}
 }
 
-// putDown puts a provider to sleep whose claim is going.
-func (f *Fleet) putDown(ctx context.Context, p, requester *pod) {
-	f.mu.Lock()
+// sleepProvider puts a provider to sleep whose claim is going.
+func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
+	pr.mu.Lock()
 	i, epoch, drain := p.status, max(p.status.Epoch, p.epoch)+1, mostDrain
 	if requester != nil && requester.object.DeletionGracePeriodSeconds != nil {
 		drain = min(drain, max(time.Second, time.Duration(*requester.object.DeletionGracePeriodSeconds)*time.Second-emptyTimeout))
 	}
-	level := max(api.Level1, f.sleepLevel(p.function))
-	f.mu.Unlock()
+	level := max(api.Level1, pr.sleepLevel(p.function))
+	pr.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
-	_, err := f.Sleep(ctx, i, level, epoch, api.Drain{Limit: drain})
-	f.mu.Lock()
+	_, err := pr.orders.Sleep(ctx, i, level, epoch, api.Drain{Limit: drain})
+	pr.mu.Lock()
 	p.pair.busy = false
 	if err != nil && !p.ended {
 		p.pair.stuck = true
-		f.log.Warn("a provider whose claim goes can't be put to sleep", "provider", p.id, "error", err)
+		pr.log.Warn("a provider whose claim goes can't be put to sleep", "provider", p.id, "error", err)
 	}
-	f.mu.Unlock()
-	f.pairs.Ring()
+	pr.mu.Unlock()
+	pr.pairsDue.Ring()
 }
 
 // mostDrain bounds how long requests may run on after their claim's deletion began.
 const mostDrain = 30 * time.Second
 
-func (f *Fleet) sleepLevel(name api.FunctionName) api.Level {
-	if r := f.revisions[name]; r != nil {
+func (pr *pairs) sleepLevel(name api.FunctionName) api.Level {
+	if r := pr.revisions[name]; r != nil {
 		return r.spec.SleepLevel
 	}
 	return api.Level1
 }
 
-// dispose deletes a provider's pod and returns when its deletion has begun.
-func (f *Fleet) dispose(ctx context.Context, p *pod) error {
-	f.mu.Lock()
+// deleteProvider deletes a provider's pod and returns when its deletion has begun.
+func (pr *pairs) deleteProvider(ctx context.Context, p *pod) error {
+	pr.mu.Lock()
 	p.stopping, p.freed = true, waketrace.From(ctx)
-	f.mu.Unlock()
-	f.pairs.Ring()
-	f.deletePod(ctx, p, shortGrace)
+	pr.mu.Unlock()
+	pr.pairsDue.Ring()
+	pr.deletePod(ctx, p, shortGrace)
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -309,12 +301,9 @@ func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 		case <-p.gone:
 			return nil
 		case <-again.C:
-			f.deletePod(ctx, p, shortGrace)
+			pr.deletePod(ctx, p, shortGrace)
 		case <-ctx.Done():
 			return fmt.Errorf("stop %s: its pod is not deleted: %w", p.id, context.Cause(ctx))
 		}
 	}
 }
-
-// patchPair is the type of patches of a pod's marks: it merges lists of finalizers.
-const patchPair = types.StrategicMergePatchType

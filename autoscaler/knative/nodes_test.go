@@ -41,7 +41,7 @@ func TestDevicesGetTheirNames(t *testing.T) {
 func TestAGPUInThePlaceOfAnother(t *testing.T) {
 	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.fleet.mu.Lock()
-		c.fleet.nodes["node1"].ids, c.fleet.nodes["node1"].shared = []api.DeviceID{"GPU-old"}, true
+		c.fleet.nodes.byName["node1"].ids, c.fleet.nodes.byName["node1"].shared = []api.DeviceID{"GPU-old"}, true
 		c.fleet.mu.Unlock()
 		c.declare(scaling{initialized: true})
 		var pods []string

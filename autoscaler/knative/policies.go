@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,12 +32,6 @@ var metricsPorts = []int32{9090, 9091, control.FunctionMetricsPort}
 
 // fenceAgain is the interval of rewriting NetworkPolicies, which may have been changed.
 const fenceAgain = 10 * time.Minute
-
-// fenced records when the NetworkPolicies of revisions were last written.
-type fenced struct {
-	mu sync.Mutex // guards at
-	at map[api.FunctionName]time.Time
-}
 
 // fences returns the NetworkPolicies of a revision's pods: only activators, the autoscaler, and peers allowed by the
 // operator reach them. The revision owns them.
@@ -76,13 +69,14 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	return all
 }
 
-// fence writes a revision's NetworkPolicies if that is due. A function works without them: failures are logged, and
+// writePolicies writes a revision's NetworkPolicies if that is due. A function works without them: failures are logged, and
 // retried at the next pass.
-func (f *Fleet) fence(ctx context.Context, rev *servingv1.Revision) {
-	name := api.NewFunctionName(rev.Namespace, rev.Name)
-	f.fenced.mu.Lock()
-	due := time.Since(f.fenced.at[name]) >= fenceAgain
-	f.fenced.mu.Unlock()
+func (r *reconciler) writePolicies(ctx context.Context, rev *servingv1.Revision) {
+	f, name := r.fleet, api.NewFunctionName(rev.Namespace, rev.Name)
+	f.mu.Lock()
+	known := f.revisions[name]
+	due := known != nil && time.Since(known.fenced) >= fenceAgain
+	f.mu.Unlock()
 	if !due {
 		return
 	}
@@ -97,17 +91,7 @@ func (f *Fleet) fence(ctx context.Context, rev *servingv1.Revision) {
 			return
 		}
 	}
-	f.fenced.mu.Lock()
-	defer f.fenced.mu.Unlock()
-	if f.fenced.at == nil {
-		f.fenced.at = map[api.FunctionName]time.Time{}
-	}
-	f.fenced.at[name] = time.Now()
-}
-
-// unfence forgets a revision. Kubernetes deletes its NetworkPolicies with it.
-func (f *Fleet) unfence(name api.FunctionName) {
-	f.fenced.mu.Lock()
-	defer f.fenced.mu.Unlock()
-	delete(f.fenced.at, name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known.fenced = time.Now()
 }

@@ -2,14 +2,11 @@ package knative
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -34,9 +31,9 @@ func costOf(o *corev1.Pod) int {
 	return n
 }
 
-// weigh computes the deletion costs of a revision's pods. A single pod is not compared with any other, so it is not
+// updateCosts computes the deletion costs of a revision's pods. A single pod is not compared with any other, so it is not
 // written to.
-func (f *Fleet) weigh(r *revision) {
+func (sc *scaler) updateCosts(r *revision) {
 	dirty := false
 	for _, p := range r.pods {
 		switch s := p.status; {
@@ -58,27 +55,27 @@ func (f *Fleet) weigh(r *revision) {
 		dirty = dirty || p.cost != p.patched
 	}
 	if dirty && len(r.pods) > 1 {
-		f.costs.Ring()
+		sc.costs.Ring()
 	}
 }
 
 // keepCosts writes outdated deletion costs until ctx ends.
-func (f *Fleet) keepCosts(ctx context.Context) {
-	f.costs.Each(ctx, func() {
-		for _, p := range f.dirty() {
-			if err := f.writeCost(ctx, p); err != nil && ctx.Err() == nil {
-				f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
+func (sc *scaler) keepCosts(ctx context.Context) {
+	sc.costs.Each(ctx, func() {
+		for _, p := range sc.outdatedCosts() {
+			if err := sc.writeCost(ctx, p); err != nil && ctx.Err() == nil {
+				sc.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
 			}
 		}
 	})
 }
 
-// dirty lists the pods whose cost is outdated and matters.
-func (f *Fleet) dirty() []*pod {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// outdatedCosts lists the pods whose cost is outdated and matters.
+func (sc *scaler) outdatedCosts() []*pod {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
 	var ps []*pod
-	for _, r := range f.revisions {
+	for _, r := range sc.revisions {
 		for _, p := range r.pods {
 			if len(r.pods) > 1 && p.cost != p.patched {
 				ps = append(ps, p)
@@ -88,54 +85,44 @@ func (f *Fleet) dirty() []*pod {
 	return ps
 }
 
-func (f *Fleet) writeCost(ctx context.Context, p *pod) error {
-	f.mu.Lock()
+func (sc *scaler) writeCost(ctx context.Context, p *pod) error {
+	sc.mu.Lock()
 	cost, o := p.cost, p.object
 	same := p.ended || cost == p.patched
-	f.mu.Unlock()
+	sc.mu.Unlock()
 	if same {
 		return nil
 	}
-	err := f.write(ctx, func() error {
-		return f.annotate(ctx, o, annotationCost, strconv.Itoa(cost))
+	err := sc.traceWrite(ctx, func() error {
+		return sc.annotate(ctx, o, annotationCost, strconv.Itoa(cost))
 	}, "deletion cost of %s", p.id)
 	if err != nil {
 		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
 	}
-	f.mu.Lock()
+	sc.mu.Lock()
 	p.patched = cost
-	f.mu.Unlock()
+	sc.mu.Unlock()
 	return nil
 }
 
-// annotate sets an annotation on o, and fails if the pod was replaced.
-func (f *Fleet) annotate(ctx context.Context, o *corev1.Pod, key, value string) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{key: value}}})
-	if err != nil {
-		return err
-	}
-	_, err = f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
-	return err
-}
-
-// mark makes p the first pod of its revision to be deleted, if there are others, and waits a moment until the change
+// markForDeletion makes p the first pod of its revision to be deleted, if there are others, and waits a moment until the change
 // has spread: the controller that deletes pods reads it from a cache.
-func (f *Fleet) mark(ctx context.Context, p *pod) error {
-	f.mu.Lock()
-	r := f.revisions[p.function]
+func (sc *scaler) markForDeletion(ctx context.Context, p *pod) error {
+	sc.mu.Lock()
+	r := sc.revisions[p.function]
 	alone := r == nil || len(r.pods) < 2
-	f.mu.Unlock()
+	sc.mu.Unlock()
 	if alone {
 		return nil
 	}
-	if err := f.writeCost(ctx, p); err != nil {
+	if err := sc.writeCost(ctx, p); err != nil {
 		return err
 	}
 	until, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	_ = poll(until, markTimeout/50, func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		sc.mu.Lock()
+		defer sc.mu.Unlock()
 		return p.ended || costOf(p.object) == costStopping
 	})
 	return context.Cause(ctx)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -39,9 +40,9 @@ type writing struct {
 	ready api.InstanceID
 }
 
-// tellPairs updates the marks on pods of pairs, and what requesters were told. The caller holds f.mu. Nothing waits for
+// updateMarks updates the marks on pods of pairs, and what requesters were told. The caller holds pr.mu. Nothing waits for
 // it: after a restart the marks are read back.
-func (f *Fleet) tellPairs(run *runner) {
+func (pr *pairs) updateMarks() {
 	now := time.Now()
 	each := func(p *pod) {
 		if p.role == control.RoleInstance || p.writing.busy || now.Before(p.writing.again) {
@@ -49,23 +50,23 @@ func (f *Fleet) tellPairs(run *runner) {
 		}
 		var do []func(context.Context) error
 		if finished(p.object) && p.object.DeletionTimestamp == nil && p.role == control.RoleProvider {
-			do = append(do, func(ctx context.Context) error { f.deletePod(ctx, p, 0); return nil })
+			do = append(do, func(ctx context.Context) error { pr.deletePod(ctx, p, 0); return nil })
 		}
-		if patch := p.unmarked(); patch != nil {
-			span := f.spanOf(p)
-			do = append(do, func(ctx context.Context) error { return f.writeMarks(waketrace.With(ctx, span), p, patch) })
+		if patch := p.marksPatch(); patch != nil {
+			span := pr.spanOf(p)
+			do = append(do, func(ctx context.Context) error { return pr.writeMarks(waketrace.With(ctx, span), p, patch) })
 		}
 		if p.role == control.RoleRequester && p.joined() && !p.pair.released {
-			if partner := f.pods[p.pair.bound]; p.pair.bound == "" && p.writing.ready != "" || partner != nil && partner.status.State == api.Awake && p.writing.ready != partner.id {
-				do = append(do, f.readiness(p, partner))
+			if partner := pr.pods[p.pair.bound]; p.pair.bound == "" && p.writing.ready != "" || partner != nil && partner.status.State == api.Awake && p.writing.ready != partner.id {
+				do = append(do, pr.setReadiness(p, partner))
 			}
 		}
 		if len(do) == 0 {
 			return
 		}
 		p.writing.busy = true
-		run.calls.Go(func() {
-			ctx, cancel := context.WithTimeout(run.ctx, spiTimeout)
+		pr.startCall(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, spiTimeout)
 			defer cancel()
 			var failed error
 			for _, write := range do {
@@ -73,26 +74,26 @@ func (f *Fleet) tellPairs(run *runner) {
 					failed = err
 				}
 			}
-			f.mu.Lock()
+			pr.mu.Lock()
 			p.writing.busy = false
 			if failed != nil {
 				p.writing.again = time.Now().Add(markAgain)
-				f.log.Debug("a pod of a pair can't be told of it yet", "pod", p.id, "error", failed)
+				pr.log.Debug("a pod of a pair can't be told of it yet", "pod", p.id, "error", failed)
 			}
-			f.mu.Unlock()
-			f.pairs.Ring()
+			pr.mu.Unlock()
+			pr.pairsDue.Ring()
 		})
 	}
-	for _, p := range f.pods {
+	for _, p := range pr.pods {
 		each(p)
 	}
-	for _, p := range f.leaving {
+	for _, p := range pr.leaving {
 		each(p)
 	}
 }
 
-// unmarked returns the patch that updates a pod's annotation and finalizer to its binding, nil if they are up to date.
-func (p *pod) unmarked() []byte {
+// marksPatch returns the patch that updates a pod's annotation and finalizer to its binding, nil if they are up to date.
+func (p *pod) marksPatch() []byte {
 	has := slices.Contains(p.object.Finalizers, dualpod.Finalizer)
 	bound := p.pair.bound
 	deleted := p.object.DeletionTimestamp != nil
@@ -120,13 +121,13 @@ func (p *pod) unmarked() []byte {
 	return raw
 }
 
-func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
-	f.mu.Lock()
+func (pr *pairs) writeMarks(ctx context.Context, p *pod, patch []byte) error {
+	pr.mu.Lock()
 	before := p.object
-	f.mu.Unlock()
+	pr.mu.Unlock()
 	var o *corev1.Pod
-	err := f.write(ctx, func() (err error) {
-		o, err = f.deps.Kube.CoreV1().Pods(before.Namespace).Patch(ctx, before.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
+	err := pr.traceWrite(ctx, func() (err error) {
+		o, err = pr.deps.Kube.CoreV1().Pods(before.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
 		return err
 	}, "pair of %s", p.id)
 	if apierrors.IsNotFound(err) {
@@ -135,16 +136,16 @@ func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
 	if err != nil {
 		return fmt.Errorf("mark the pod %s: %w", p.id, err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
 	if p.object == before { // ahead of the watch; if the watch has changed it meanwhile, that may be newer
 		p.object = o
 	}
 	return nil
 }
 
-// readiness returns the call that tells a requester whether a provider serves by its claim, and where.
-func (f *Fleet) readiness(p, partner *pod) func(context.Context) error {
+// setReadiness returns the call that tells a requester whether a provider serves by its claim, and where.
+func (pr *pairs) setReadiness(p, partner *pod) func(context.Context) error {
 	var at api.Endpoint
 	var id api.InstanceID
 	if partner != nil && p.pair.bound != "" {
@@ -162,24 +163,24 @@ func (f *Fleet) readiness(p, partner *pod) func(context.Context) error {
 				}
 			}
 		}
-		if err := f.spi(ctx, p, http.MethodPut, spiProxy, to); err != nil {
+		if err := pr.callRequester(ctx, p, http.MethodPut, spiProxy, to); err != nil {
 			return err
 		}
-		if err := f.spi(ctx, p, http.MethodPost, path, nil); err != nil {
+		if err := pr.callRequester(ctx, p, http.MethodPost, path, nil); err != nil {
 			return err
 		}
-		f.mu.Lock()
+		pr.mu.Lock()
 		p.writing.ready = id
-		f.mu.Unlock()
+		pr.mu.Unlock()
 		return nil
 	}
 }
 
-// spi calls a requester's interface.
-func (f *Fleet) spi(ctx context.Context, p *pod, method, path string, body any) error {
-	f.mu.Lock()
+// callRequester calls a requester's interface.
+func (pr *pairs) callRequester(ctx context.Context, p *pod, method, path string, body any) error {
+	pr.mu.Lock()
 	client, endpoint := p.client, p.endpoint
-	f.mu.Unlock()
+	pr.mu.Unlock()
 	if client == nil || endpoint == "" {
 		return fmt.Errorf("the requester %s has not joined", p.id)
 	}

@@ -202,7 +202,7 @@ func TestAPairFromStartToHotWake(t *testing.T) {
 func (c *cluster) came(t *testing.T) (all, hot float64) {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	if err := c.fleet.dual.register(r); err != nil {
+	if err := c.fleet.metrics.register(r); err != nil {
 		t.Fatal(err)
 	}
 	families, err := r.Gather()
@@ -319,7 +319,7 @@ func TestADeletedFunctionKeepsNoPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		c.fleet.forget(tiny)
+		c.fleet.forgetFunction(tiny)
 		c.deletePod("pod-1")
 		c.deletePod(string(id))
 		synctest.Wait()

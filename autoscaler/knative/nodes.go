@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -49,50 +49,46 @@ func placeholder(node string, k int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("%s/gpu-%d", node, k))
 }
 
-// takeStock reads the nodes, and tells the core what has changed.
-func (f *Fleet) takeStock() {
-	all, err := f.watch.nodeLister.List(labels.Everything())
-	if err != nil {
-		f.log.Error("the nodes can't be listed", "error", err)
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// nodes knows the cluster's GPUs and memory, gives them to the core as devices, and names them in functions and statuses.
+type nodes struct {
+	*state
+	byName  map[string]*node
+	given   []inventory.Device            // as last given to the core
+	renamed map[api.DeviceID]api.DeviceID // the GPUs' names at that time, by their present names
+	elastic bool                          // as last given to the core
+	pooled  bool                          // see [pooled]
+}
+
+// update takes in all nodes of the cluster, and tells the core what has changed.
+func (ns *nodes) update(all []*corev1.Node) {
 	seen := make(map[string]bool, len(all))
 	for _, o := range all {
 		seen[o.Name] = true
 		memory := o.Status.Allocatable[corev1.ResourceMemory]
-		n := f.nodes[o.Name]
+		n := ns.byName[o.Name]
 		if n == nil {
 			n = &node{}
-			f.nodes[o.Name] = n
+			ns.byName[o.Name] = n
 		}
 		n.host = api.Bytes(memory.Value())
-		count, shared := f.gpus(o)
-		n.memory, n.name, n.shared = f.gpuMemory(o, count), product(o), shared
+		count, shared := ns.countGPUs(o)
+		n.memory, n.name, n.shared = ns.gpuMemory(o, count), product(o), shared
 		n.owned = o.Labels[labelGPUs] == gpusOwned
-		n.resize(count, f.heldAt(o.Name, func(*pod) bool { return true }))
+		n.setCount(count, ns.heldAt(o.Name, func(*pod) bool { return true }))
 	}
-	for name := range f.nodes {
-		if !seen[name] {
-			delete(f.nodes, name)
-		}
-	}
-	f.pooled = slices.ContainsFunc(all, pooled)
-	f.tellElastic()
-	f.publish()
-	for _, r := range f.revisions { // whether GPUs are shared may have changed
-		f.tell(r)
-	}
+	maps.DeleteFunc(ns.byName, func(name string, _ *node) bool { return !seen[name] })
+	ns.pooled = slices.ContainsFunc(all, pooled)
+	ns.updateElastic()
+	ns.publishDevices()
 }
 
-// publish gives the devices to the core if they have changed: each node's host memory and GPUs. Renamed devices carry their former names.
-func (f *Fleet) publish() {
+// publishDevices gives the devices to the core if they have changed: each node's host memory and GPUs. Renamed devices carry their former names.
+func (ns *nodes) publishDevices() {
 	var devices []inventory.Device
-	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
-		n := f.nodes[name]
+	for _, name := range slices.Sorted(maps.Keys(ns.byName)) {
+		n := ns.byName[name]
 		devices = append(devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Name: "memory of " + name,
-			Capacity: api.Bytes(float64(n.host) * f.cfg.MemoryShare), Total: n.host})
+			Capacity: api.Bytes(float64(n.host) * ns.cfg.MemoryShare), Total: n.host})
 		for k, id := range n.ids {
 			d := inventory.Device{ID: id, Node: name, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
 			if id == "" {
@@ -104,23 +100,23 @@ func (f *Fleet) publish() {
 	if len(devices) == 0 { // no node is known: there is no memory to allocate
 		devices = []inventory.Device{{ID: api.HostMemory, Name: "memory of no node"}}
 	}
-	if reflect.DeepEqual(devices, f.devices) {
+	if reflect.DeepEqual(devices, ns.given) {
 		return
 	}
-	f.devices = devices
-	if f.core != nil {
+	ns.given = devices
+	if ns.core != nil {
 		devices = slices.Clone(devices)
 		for k := range devices {
-			devices[k].Was = f.renamed[devices[k].ID]
+			devices[k].Was = ns.renamed[devices[k].ID]
 		}
-		f.core.SetDevices(devices)
+		ns.core.SetDevices(devices)
 	}
-	clear(f.renamed) // a name may come back, for another GPU
+	clear(ns.renamed) // a name may come back, for another GPU
 }
 
-// rename renames a GPU everywhere: at the core, in pods that have not reported theirs, and in starts whose pods are not created.
-func (f *Fleet) rename(from, to api.DeviceID) {
-	f.renamed[to] = from
+// renameDevice renames a GPU everywhere: at the core, in pods that have not reported theirs, and in starts whose pods are not created.
+func (ns *nodes) renameDevice(from, to api.DeviceID) {
+	ns.renamed[to] = from
 	now := func(ids []api.DeviceID) []api.DeviceID {
 		k := slices.Index(ids, from)
 		if k < 0 {
@@ -130,26 +126,26 @@ func (f *Fleet) rename(from, to api.DeviceID) {
 		ids[k] = to
 		return ids
 	}
-	for _, p := range f.pods {
+	for _, p := range ns.pods {
 		if p.role != control.RoleProvider { // a provider's pod names its GPUs
 			p.devices, p.status.Devices = now(p.devices), now(p.status.Devices)
 		}
 	}
-	for _, r := range f.revisions {
+	for _, r := range ns.revisions {
 		for _, s := range r.starts {
 			s.grant.Devices = now(s.grant.Devices)
 		}
 	}
 }
 
-// gpus returns the number of a node's GPUs, and whether it offers shares of them. Shares count as the GPUs they belong to:
+// countGPUs returns the number of a node's GPUs, and whether it offers shares of them. Shares count as the GPUs they belong to:
 //
 //  1. The number of shares is from the operator's label, else the maker's.
 //  2. The number of GPUs is from the maker's label, if there is one and the node offers any. NVIDIA's counts before that, too.
 //  3. Else it is computed from the number of shares offered.
-func (f *Fleet) gpus(o *corev1.Node) (count int, shared bool) {
+func (ns *nodes) countGPUs(o *corev1.Node) (count int, shared bool) {
 	own, _ := strconv.Atoi(o.Labels[labelOwnShares])
-	makers := append(slices.Clone(api.GPUMakers), api.GPUMaker{Resources: f.cfg.GPUResources})
+	makers := append(slices.Clone(api.GPUMakers), api.GPUMaker{Resources: ns.cfg.GPUResources})
 	for _, m := range makers {
 		var offered int64
 		for _, r := range m.Resources {
@@ -182,12 +178,12 @@ func product(o *corev1.Node) string {
 	return ""
 }
 
-// whole returns a function as it is if no node shares its GPUs: its pods have the whole GPU, whatever it declares.
-func (f *Fleet) whole(fn api.Function) api.Function {
+// forCore returns a function as it is if no node shares its GPUs: its pods have the whole GPU, whatever it declares.
+func (ns *nodes) forCore(fn api.Function) api.Function {
 	if fn.DualPods {
-		return f.apart(fn)
+		return ns.dualForCore(fn)
 	}
-	for _, n := range f.nodes {
+	for _, n := range ns.byName {
 		if n.shared {
 			return fn
 		}
@@ -200,7 +196,7 @@ func (f *Fleet) whole(fn api.Function) api.Function {
 const mostGPUs = 1024
 
 // gpuMemory returns the memory of each of a node's count GPUs.
-func (f *Fleet) gpuMemory(o *corev1.Node, count int) api.Bytes {
+func (ns *nodes) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	if b, err := api.ParseBytes(o.Labels[labelOwnMemory]); err == nil && b > 0 {
 		return b
 	}
@@ -213,14 +209,14 @@ func (f *Fleet) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	if all, err := strconv.ParseInt(o.Labels[labelIntelMemory], 10, 64); err == nil && all > 0 && count > 0 {
 		return api.Bytes(all / int64(count))
 	}
-	return f.cfg.DeviceMemory
+	return ns.cfg.DeviceMemory
 }
 
-// holds returns the devices that a pod reports under their names in the ledger. A name with a suffix "::N" is a share of a device. A pod
+// heldDevices returns the devices that a pod reports under their names in the ledger. A name with a suffix "::N" is a share of a device. A pod
 // can name the GPUs of its node, but not add any.
-func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
+func (ns *nodes) heldDevices(p *pod, said []api.DeviceID) []api.DeviceID {
 	host := p.object.Spec.NodeName
-	n := f.nodes[host]
+	n := ns.byName[host]
 	var ids []api.DeviceID
 	news := false
 	for _, id := range said {
@@ -234,12 +230,12 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 		}
 		real := api.DeviceID(plain)
 		if n != nil && !slices.Contains(n.ids, real) && !strings.HasPrefix(plain, host+"/gpu-") {
-			held := f.heldAt(host, func(q *pod) bool { return q != p && q.joined() })
-			was := n.named(host, real, p.devices, func(id api.DeviceID) bool { return slices.Contains(ids, id) || held(id) })
+			held := ns.heldAt(host, func(q *pod) bool { return q != p && q.joined() })
+			was := n.nameGPU(host, real, p.devices, func(id api.DeviceID) bool { return slices.Contains(ids, id) || held(id) })
 			if was == "" {
 				continue
 			}
-			f.rename(was, real)
+			ns.renameDevice(was, real)
 			news = true
 		}
 		if !slices.Contains(ids, real) {
@@ -247,22 +243,22 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 		}
 	}
 	if news {
-		f.publish()
+		ns.publishDevices()
 	}
 	return ids
 }
 
 // heldAt returns a function that reports whether a GPU of a node is held by one of the pods that count.
-func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) bool {
+func (ns *nodes) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) bool {
 	return func(id api.DeviceID) bool {
 		holds := func(p *pod) bool { return p.object.Spec.NodeName == host && slices.Contains(p.devices, id) }
-		for _, p := range f.pods {
+		for _, p := range ns.pods {
 			if counts(p) && holds(p) {
 				return true
 			}
 		}
-		for _, e := range f.expiring {
-			if holds(e.pod) {
+		for _, p := range ns.expiring {
+			if holds(p) {
 				return true
 			}
 		}
@@ -270,8 +266,8 @@ func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) b
 	}
 }
 
-// resize adds GPUs up to count, or removes excess ones that no pod holds.
-func (n *node) resize(count int, held func(api.DeviceID) bool) {
+// setCount adds GPUs up to count, or removes excess ones that no pod holds.
+func (n *node) setCount(count int, held func(api.DeviceID) bool) {
 	for len(n.ids) < count {
 		n.ids = append(n.ids, "")
 	}
@@ -280,7 +276,7 @@ func (n *node) resize(count int, held func(api.DeviceID) bool) {
 	}
 }
 
-// named gives a GPU its own name, and returns its previous ID:
+// nameGPU gives a GPU its own name, and returns its previous ID:
 //
 //  1. the pod's granted one, if that has no name yet
 //  2. else the first without a name
@@ -288,7 +284,7 @@ func (n *node) resize(count int, held func(api.DeviceID) bool) {
 //     a node's GPUs, so this is when the replacement shows
 //  4. else the first that no pod holds, likewise
 //  5. else "": the node has no more
-func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) (was api.DeviceID) {
+func (n *node) nameGPU(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) (was api.DeviceID) {
 	known := func(k int) api.DeviceID { return cmp.Or(n.ids[k], placeholder(host, k)) }
 	best, rank := -1, 5
 	for k, own := range n.ids {
@@ -313,4 +309,90 @@ func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held 
 	}
 	was, n.ids[best] = known(best), id
 	return was
+}
+
+// dualForCore returns a function with dual pods as the core sees it. It has its GPU to itself while awake, so it needs more
+// than half of the memory, whatever it declares; the declared amount tells what is left for sleepers there. If all GPUs
+// are ours, a wake needs no claim first, and it is a function like others.
+func (ns *nodes) dualForCore(fn api.Function) api.Function {
+	var least api.Bytes
+	fn.DualPods = false
+	for _, n := range ns.byName {
+		if len(n.ids) == 0 || n.shared {
+			continue
+		}
+		if least == 0 || n.memory < least {
+			least = n.memory
+		}
+		fn.DualPods = fn.DualPods || !n.owned
+	}
+	if fn.Memory.PerDevice == 0 {
+		fn.Memory.PerDevice = api.Bytes(cmp.Or(fn.Memory.Share, api.DefaultShare) * float64(least))
+	}
+	fn.Memory.Share = 0
+	fn.Memory.PerDevice = max(fn.Memory.PerDevice, least/2+1)
+	return fn
+}
+
+// setWholeGPUs sets the whole GPUs as a status's memory, if their node shares none.
+func (ns *nodes) setWholeGPUs(p *pod, s *api.InstanceStatus) {
+	if n := ns.byName[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
+		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
+	}
+}
+
+// hasOtherGPUs reports whether a pod was given other GPUs than those reserved for it, and shares them: their memory may be
+// another's. It then begins asleep and is woken when there is room. The kubelet chooses the GPUs, and nothing is
+// reserved for an adopted pod.
+func (ns *nodes) hasOtherGPUs(p *pod, given []api.DeviceID) bool {
+	n := ns.byName[p.object.Spec.NodeName]
+	if n == nil || !n.shared || p.role != control.RoleInstance {
+		return false
+	}
+	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(p.devices, id) })
+}
+
+// nodeOf returns the node of devices, "" if unknown. The caller holds ns.mu.
+func (ns *nodes) nodeOf(ids []api.DeviceID) string {
+	for name, n := range ns.byName {
+		for k, id := range n.ids {
+			if slices.Contains(ids, cmp.Or(id, placeholder(name, k))) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// claimedGPUs returns the number of GPUs that a pod claims.
+func (ns *nodes) claimedGPUs(o *corev1.Pod) int {
+	var n int64
+	for k := range o.Spec.Containers {
+		for _, name := range slices.Concat(api.GPUResources(), ns.cfg.GPUResources) {
+			q := o.Spec.Containers[k].Resources.Limits[corev1.ResourceName(name)]
+			n += q.Value()
+		}
+	}
+	return int(min(n, mostGPUs))
+}
+
+// labelNodePool is on nodes that Karpenter has created.
+const labelNodePool = "karpenter.sh/nodepool"
+
+// pooled reports whether a node is a cloud's or Karpenter's, so that nodes can be added and removed.
+func pooled(n *corev1.Node) bool {
+	id := n.Spec.ProviderID
+	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
+}
+
+// updateElastic tells the core whether nodes may be added: by configuration, by the kind of nodes, or because a node autoscaler emitted an event for a pod recently.
+// Kubernetes keeps events for an hour.
+func (ns *nodes) updateElastic() {
+	on := ns.cfg.NodesOnDemand || ns.pooled || slices.ContainsFunc(ns.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
+	if on == ns.elastic || ns.core == nil {
+		return
+	}
+	ns.elastic = on
+	ns.log.Info("what no node can hold is started", "nodes may be added", on)
+	ns.core.SetElastic(on)
 }

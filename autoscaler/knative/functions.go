@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,6 +22,12 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
+// functions reads the declarations of revisions, and gives them to the core.
+type functions struct {
+	*state
+	nodes *nodes
+}
+
 // revision is one function: a Knative revision of our class.
 type revision struct {
 	name api.FunctionName
@@ -33,8 +39,9 @@ type revision struct {
 	declared bool
 	scaling  scaling
 	problem  string
-	warned   string // the last problem that was reported to the user
-	adopted  bool   // its existing pods have been taken in
+	warned   string    // the last problem that was reported to the user
+	adopted  bool      // its existing pods have been taken in
+	fenced   time.Time // when its NetworkPolicies were last written
 
 	pods   map[api.InstanceID]*pod // of its Deployment
 	starts []*start                // starts that wait for a pod, the oldest first
@@ -73,26 +80,11 @@ type scaling struct {
 	initialized  bool
 }
 
-// revision returns the record of a revision of our class, nil if it is not.
-func (f *Fleet) revision(name api.FunctionName) *revision {
-	if r := f.revisions[name]; r != nil {
-		return r
-	}
-	pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-	if err != nil || !api.IsFunction(nil, pa.Annotations) || pa.DeletionTimestamp != nil {
-		return nil
-	}
-	r := &revision{name: name, want: -1, pods: make(map[api.InstanceID]*pod), patching: make(chan struct{}, 1),
-		providers: make(map[api.InstanceID]*pod), making: make(map[api.InstanceID]*making)}
-	f.revisions[name] = r
-	return r
-}
-
-// read converts a revision to a function.
-func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, *servingv1.Revision, error) {
-	rev, err := f.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
+// readFunction converts a revision to a function.
+func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (api.Function, *servingv1.Revision, error) {
+	rev, err := fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists: the lister is behind
-		rev, err = f.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
+		rev, err = fs.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
 	}
 	if err != nil {
 		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
@@ -102,7 +94,7 @@ func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, 
 		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
 	}
 	fn, err := config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
-		Annotations: rev.Annotations, Spec: spec, Adapters: f.adaptersOf(rev), GPUs: f.cfg.GPUResources})
+		Annotations: rev.Annotations, Spec: spec, Adapters: fs.adaptersOf(rev), GPUs: fs.cfg.GPUResources})
 	if err != nil {
 		return fn, rev, &declarationError{err}
 	}
@@ -111,8 +103,8 @@ func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, 
 
 // adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
 // revision's and can be changed without a new revision. A list that can't be read changes nothing.
-func (f *Fleet) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
-	s, err := f.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
+func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
+	s, err := fs.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
 	if err != nil {
 		return nil
 	}
@@ -122,10 +114,10 @@ func (f *Fleet) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	}
 	list, err := config.Adapters(text)
 	if err != nil {
-		f.log.Warn("a service's adapters can't be read and stay as they are", "service", s.Namespace+"/"+s.Name, "error", err)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if r := f.revisions[api.NewFunctionName(rev.Namespace, rev.Name)]; r != nil && r.loaded {
+		fs.log.Warn("a service's adapters can't be read and stay as they are", "service", s.Namespace+"/"+s.Name, "error", err)
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		if r := fs.revisions[api.NewFunctionName(rev.Namespace, rev.Name)]; r != nil && r.loaded {
 			list = r.spec.Runtime.Adapters
 			return &list
 		}
@@ -135,22 +127,22 @@ func (f *Fleet) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 }
 
 // followAdapters reconciles a Service's revisions when its list of adapters changes.
-func (f *Fleet) followAdapters() error {
+func (fs *functions) followAdapters() error {
 	again := func(o any) {
 		s, is := o.(*servingv1.Service)
 		if !is {
 			return // it was deleted, and its revisions will be
 		}
 		name := api.NewFunctionName(s.Namespace, s.Name)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for _, r := range f.revisions {
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		for _, r := range fs.revisions {
 			if r.spec.ServiceName() == name {
-				f.changed(r.name)
+				fs.changed(r.name)
 			}
 		}
 	}
-	_, err := f.watch.services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := fs.watch.services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: again, DeleteFunc: again,
 		UpdateFunc: func(before, now any) {
 			a, b := before.(*servingv1.Service), now.(*servingv1.Service)
@@ -175,57 +167,21 @@ type declarationError struct{ error }
 
 func (e *declarationError) Unwrap() error { return e.error }
 
-// declare takes in a revision and its PodAutoscaler, and tells the core what has changed. problem is what is wrong with the
-// declaration; news reports whether that is new.
-func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
-	fn, rev, err := f.read(ctx, name)
-	var wrong *declarationError
-	if err != nil && !errors.As(err, &wrong) {
-		return nil, "", false, err
-	}
-	f.mu.Lock()
-	r := f.revision(name)
-	if r == nil {
-		f.mu.Unlock()
-		return nil, "", false, fmt.Errorf("the revision %s is of another class", name)
-	}
-	adopted := r.adopted
-	r.adopted = true
-	f.load(r, fn, wrong)
-	switch {
-	case r.elsewhere():
-		if r.declared {
-			f.core.RemoveFunction(name)
-		}
-		r.declared, r.told = false, api.Function{}
-	case r.problem == "":
-		r.scaling, r.declared = s, true
-		f.tell(r)
-	}
-	problem, news = r.problem, r.problem != r.warned
-	r.warned = problem
-	f.mu.Unlock()
-	if !adopted {
-		f.adopt(name)
-	}
-	return rev, problem, news, nil
-}
-
-// tell gives the core a function if it differs from the last one told.
-func (f *Fleet) tell(r *revision) {
+// putFunction gives the core a function if it differs from the last one told.
+func (fs *functions) putFunction(r *revision) {
 	if !r.declared {
 		return
 	}
-	if told := bounded(f.whole(r.spec), r.scaling, r.trouble != nil); !reflect.DeepEqual(told, r.told) {
+	if told := bounded(fs.nodes.forCore(r.spec), r.scaling, r.trouble != nil); !reflect.DeepEqual(told, r.told) {
 		r.told = told
-		f.core.PutFunction(told)
+		fs.core.PutFunction(told)
 	}
 }
 
-// load stores a revision's declaration.
-func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
+// setDeclaration stores a revision's declaration.
+func (fs *functions) setDeclaration(r *revision, fn api.Function, wrong *declarationError) {
 	if !reflect.DeepEqual(r.spec, fn) {
-		f.naming.Ring()
+		fs.namesDue.Ring()
 	}
 	r.spec, r.loaded, r.problem = fn, true, ""
 	if wrong != nil {
@@ -264,28 +220,6 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 // unreachableGone is how long an unreachable instance sleeps.
 const unreachableGone = time.Second
 
-// forget drops a deleted revision.
-func (f *Fleet) forget(name api.FunctionName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.revisions[name]
-	if r == nil {
-		return
-	}
-	for _, p := range slices.Concat(f.podsOf(name), slices.Collect(maps.Values(r.providers))) {
-		p.stopping = true
-		f.end(p, "the revision was deleted")
-	}
-	f.failWants(r, fmt.Errorf("the revision %s was deleted", name))
-	for _, s := range r.starts {
-		s.failed <- fmt.Errorf("the revision %s was deleted", name)
-	}
-	r.starts = nil
-	delete(f.revisions, name)
-	f.naming.Ring()
-	f.core.RemoveFunction(name)
-}
-
 // Resolve returns the revisions that a name stands for: the revision of that name, or those of a service, the one with most
 // traffic first. It returns none if there is neither.
 func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
@@ -300,14 +234,14 @@ func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 		f.log.Error("the revisions of a service can't be listed", "service", name, "error", err)
 	}
 	share := map[string]int64{}
-	if route, err := f.watch.routes.Routes(name.Namespace()).Get(name.Name()); err == nil {
+	if route, err := f.watch.routes.Lister().Routes(name.Namespace()).Get(name.Name()); err == nil {
 		for _, t := range route.Status.Traffic {
 			if t.Percent != nil {
 				share[t.RevisionName] += *t.Percent
 			}
 		}
 	}
-	revs = slices.DeleteFunc(slices.Clone(revs), func(r *servingv1.Revision) bool { return !f.isFunction(r) })
+	revs = slices.DeleteFunc(slices.Clone(revs), func(r *servingv1.Revision) bool { return !f.functions.isFunction(r) })
 	slices.SortFunc(revs, func(a, b *servingv1.Revision) int {
 		switch {
 		case share[a.Name] != share[b.Name]:
@@ -322,4 +256,56 @@ func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 		names[k] = api.NewFunctionName(r.Namespace, r.Name)
 	}
 	return names
+}
+
+// isFunction reports whether a revision is of our class.
+func (fs *functions) isFunction(o any) bool {
+	rev, ok := o.(*servingv1.Revision)
+	if !ok {
+		return false
+	}
+	pa, err := fs.watch.pas.Lister().PodAutoscalers(rev.Namespace).Get(rev.Name)
+	return err == nil && api.IsFunction(rev.Annotations, pa.Annotations)
+}
+
+// hasFunction reports whether an object has the label of a revision of our class.
+func (fs *functions) hasFunction(o any) bool {
+	m, ok := o.(metav1.Object)
+	if !ok {
+		return true // a missed deletion: an extra pass does no harm
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.revision(api.NewFunctionName(m.GetNamespace(), m.GetLabels()[serving.RevisionLabelKey])) != nil
+}
+
+// registeredFunction returns a function with a valid declaration.
+func (fs *functions) registeredFunction(ctx context.Context, name api.FunctionName) (api.Function, error) {
+	fs.mu.Lock()
+	r := fs.revision(name)
+	loaded := r != nil && r.loaded
+	fs.mu.Unlock()
+	if r == nil {
+		pa, err := fs.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
+		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance continues on its own
+			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
+		}
+		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
+	}
+	if !loaded {
+		fn, _, err := fs.readFunction(ctx, name)
+		var wrong *declarationError
+		if err != nil && !errors.As(err, &wrong) {
+			return api.Function{}, api.Errorf(http.StatusNotFound, "", "%v", err)
+		}
+		fs.mu.Lock()
+		fs.setDeclaration(r, fn, wrong)
+		fs.mu.Unlock()
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if r.problem != "" {
+		return api.Function{}, api.Errorf(http.StatusUnprocessableEntity, "", "%s", r.problem)
+	}
+	return r.spec, nil
 }

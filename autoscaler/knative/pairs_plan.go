@@ -1,12 +1,8 @@
 package knative
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -14,19 +10,17 @@ import (
 )
 
 // keepPairs runs plans of pairs until ctx ends: it binds, separates, creates and releases pods.
-func (f *Fleet) keepPairs(ctx context.Context) {
-	run := runner{ctx: ctx}
-	defer run.calls.Wait()
+func (pr *pairs) keepPairs(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		f.mu.Lock()
-		acts, next := dualpod.Plan(f.pairState())
+		pr.mu.Lock()
+		acts, next := dualpod.Plan(pr.pairState())
 		for k := range acts {
-			f.carryOut(&run, &acts[k])
+			pr.startAction(&acts[k])
 		}
-		f.tellPairs(&run)
-		f.mu.Unlock()
+		pr.updateMarks()
+		pr.mu.Unlock()
 		in := time.Hour
 		if !next.IsZero() {
 			in = max(time.Millisecond, time.Until(next))
@@ -35,22 +29,22 @@ func (f *Fleet) keepPairs(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.pairs:
+		case <-pr.pairsDue:
 		case <-timer.C:
 		}
 	}
 }
 
-// pairState returns the input of a plan of pairs. The caller holds f.mu.
-func (f *Fleet) pairState() dualpod.State {
+// pairState returns the input of a plan of pairs. The caller holds pr.mu.
+func (pr *pairs) pairState() dualpod.State {
 	s := dualpod.State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]dualpod.Node{}}
 	claimed := map[string]int{}
-	for _, r := range f.revisions {
+	for _, r := range pr.revisions {
 		if len(r.pods)+len(r.providers)+len(r.wants)+len(r.making)+r.raising == 0 {
 			continue
 		}
 		for _, p := range r.pods {
-			claimed[p.object.Spec.NodeName] += f.gpusOf(p.object)
+			claimed[p.object.Spec.NodeName] += pr.nodes.claimedGPUs(p.object)
 			if p.role == control.RoleRequester {
 				s.Requesters = append(s.Requesters, p.asRequester())
 			}
@@ -61,60 +55,33 @@ func (f *Fleet) pairState() dualpod.State {
 		for id, m := range r.making {
 			s.Providers = append(s.Providers, dualpod.Provider{ID: id, Function: r.name, Node: m.node, Devices: m.devices, Busy: true, Bound: m.requester, Since: m.since})
 		}
-		if d, err := f.deployment(r.name); err == nil {
-			f.takeOver(r, d)
+		if d, err := pr.deployment(r.name); err == nil {
+			r.adoptScale(d)
 		}
 		for _, w := range r.wants {
-			if w.ctx == nil {
-				continue
-			}
 			s.Wants = append(s.Wants, dualpod.Want{ID: w.id, Function: r.name, Provider: w.provider, Devices: w.grant.Devices,
-				Node: f.nodeOf(w.grant.Devices), Need: w.grant.Memory.PerDevice, Since: w.marks.Asked})
+				Node: pr.nodes.nodeOf(w.grant.Devices), Need: w.grant.Memory.PerDevice, Since: w.marks.Asked})
 		}
 		s.Claims[r.name] = max(0, r.want) + r.raising
 	}
-	for _, p := range f.leaving {
+	for _, p := range pr.leaving {
 		if finished(p.object) && p.role == control.RoleRequester && p.pair.bound == "" && p.pair.released {
 			continue
 		}
 		switch p.role {
 		case control.RoleRequester:
-			claimed[p.object.Spec.NodeName] += f.gpusOf(p.object)
+			claimed[p.object.Spec.NodeName] += pr.nodes.claimedGPUs(p.object)
 			s.Requesters = append(s.Requesters, p.asRequester())
 		case control.RoleProvider:
 			s.Providers = append(s.Providers, p.asProvider())
 		}
 	}
-	for name, n := range f.nodes {
+	for name, n := range pr.nodes.byName {
 		if len(n.ids) > 0 && !n.shared {
 			s.Nodes[name] = dualpod.Node{Owned: n.owned, Free: len(n.ids) - claimed[name], Memory: n.memory}
 		}
 	}
 	return s
-}
-
-// nodeOf returns the node of devices, "" if unknown. The caller holds f.mu.
-func (f *Fleet) nodeOf(ids []api.DeviceID) string {
-	for name, n := range f.nodes {
-		for k, id := range n.ids {
-			if slices.Contains(ids, cmp.Or(id, placeholder(name, k))) {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// gpusOf returns the number of GPUs that a pod claims.
-func (f *Fleet) gpusOf(o *corev1.Pod) int {
-	var n int64
-	for k := range o.Spec.Containers {
-		for _, name := range slices.Concat(api.GPUResources(), f.cfg.GPUResources) {
-			q := o.Spec.Containers[k].Resources.Limits[corev1.ResourceName(name)]
-			n += q.Value()
-		}
-	}
-	return int(min(n, mostGPUs))
 }
 
 func (p *pod) asRequester() dualpod.Requester {

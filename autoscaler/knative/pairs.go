@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +20,16 @@ const (
 	labelGPUs = "rouse.dev/gpus"
 	gpusOwned = "owned" // only Rouse uses them
 )
+
+// pairs carries out the plans of package dualpod: it binds, separates, creates and releases the pods of functions with dual pods.
+type pairs struct {
+	*state
+	nodes    *nodes
+	scaler   *scaler
+	tracker  *tracker
+	orders   *orders
+	lastWant int // the number of the last want
+}
 
 // pair is the state of a pod that is one of two; see package dualpod.
 type pair struct {
@@ -99,38 +108,8 @@ func checkDual(fn api.Function) error {
 	return dualpod.CheckPatch(fn.ProviderPatch)
 }
 
-// apart returns a function with dual pods as the core sees it. It has its GPU to itself while awake, so it needs more
-// than half of the memory, whatever it declares; the declared amount tells what is left for sleepers there. If all GPUs
-// are ours, a wake needs no claim first, and it is a function like others.
-func (f *Fleet) apart(fn api.Function) api.Function {
-	var least api.Bytes
-	fn.DualPods = false
-	for _, n := range f.nodes {
-		if len(n.ids) == 0 || n.shared {
-			continue
-		}
-		if least == 0 || n.memory < least {
-			least = n.memory
-		}
-		fn.DualPods = fn.DualPods || !n.owned
-	}
-	if fn.Memory.PerDevice == 0 {
-		fn.Memory.PerDevice = api.Bytes(cmp.Or(fn.Memory.Share, api.DefaultShare) * float64(least))
-	}
-	fn.Memory.Share = 0
-	fn.Memory.PerDevice = max(fn.Memory.PerDevice, least/2+1)
-	return fn
-}
-
-// pairUp schedules a plan of pairs, if p belongs to one.
-func (f *Fleet) pairUp(p *pod) {
-	if p.role != control.RoleInstance {
-		f.pairs.Ring()
-	}
-}
-
-// clock records when a pod of a pair was scheduled and its container started.
-func (p *pod) clock(o *corev1.Pod) {
+// recordTimes records when a pod of a pair was scheduled and its container started.
+func (p *pod) recordTimes(o *corev1.Pod) {
 	m := &p.pair.marks
 	if p.role == control.RoleProvider { // the other times are the requester's
 		if p.joined() && m.Up.IsZero() && !m.Made.IsZero() {
@@ -152,8 +131,8 @@ func (p *pod) clock(o *corev1.Pod) {
 	}
 }
 
-// note stores s as p's last status, and reports whether that completes a start or wake.
-func (p *pod) note(s api.InstanceStatus) (up bool) {
+// setStatus stores s as p's last status, and reports whether that completes a start or wake.
+func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 	if s.State == api.Awake || p.status.State == api.Awake {
 		p.pair.used = time.Now()
 	}
@@ -179,136 +158,64 @@ func (p *pod) note(s api.InstanceStatus) (up bool) {
 	return up
 }
 
-// addPair takes in a new pod of a pair. The core learns of a provider that was created for a start when the start ends.
-func (f *Fleet) addPair(r *revision, p *pod) {
-	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[dualpod.AnnotationBound]), time.Now()
-	if p.role == control.RoleRequester {
-		r.pods[p.id] = p
-		r.acted()
-		f.weigh(r)
-		f.pairUp(p)
-		f.changed(r.name)
-		return
-	}
-	r.providers[p.id] = p
-	p.devices = dualpod.Devices(p.object)
-	p.status.Devices, p.status.Node = p.devices, dualpod.NodeOf(p.object)
-	m := r.making[p.id]
-	if m == nil {
-		f.pass(p, p.status)
-		return
-	}
-	delete(r.making, p.id)
-	p.pair.bound, p.pair.marks, p.pair.span = m.requester, m.marks, m.span
-	p.pair.marks.Made, p.trace = p.seen, m.start
-	p.epoch, p.status.Epoch = m.epoch, m.epoch
-	if !m.silent {
-		f.pass(p, p.status)
-		return
-	}
-	f.deps.Activators.Tell(control.InstanceReport{Status: p.status})
-	f.pairUp(p)
-	f.changed(r.name)
-}
-
-// onLeaving takes in a pod of a pair that is being deleted, or has ended: its processes count until they are gone.
-func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
-	if roleOf(o) == control.RoleInstance {
-		return
-	}
-	id := api.InstanceID(o.Name)
-	p := f.leaving[id]
-	switch {
-	case p != nil && p.object.UID == o.UID:
-		p.object = o
-	case p != nil:
-		return
-	default: // its deletion began before this process did
-		p = newPod(r.name, o)
-		p.ended = true
-		close(p.gone)
-		p.pair.bound = api.InstanceID(o.Annotations[dualpod.AnnotationBound])
-		p.devices = dualpod.Devices(o)
-		f.leaving[id] = p
-	}
-	f.pairs.Ring()
-}
-
-// onOrphan takes in a pod of a pair whose revision is gone: only what it is bound to keeps it.
-func (f *Fleet) onOrphan(o *corev1.Pod) {
-	id := api.InstanceID(o.Name)
-	p := f.leaving[id]
-	switch {
-	case roleOf(o) == control.RoleInstance:
-		return
-	case p != nil && p.object.UID == o.UID:
-		p.object = o
-	case p == nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, dualpod.Finalizer):
-		p = newPod(functionOf(o), o)
-		p.ended = true
-		close(p.gone)
-		f.leaving[id] = p
-	default:
-		return
-	}
-	f.pairs.Ring()
-}
-
-// linger keeps a pod of a pair that is being deleted until it is gone.
-func (f *Fleet) linger(p *pod) {
-	if p.role != control.RoleInstance {
-		f.leaving[p.id] = p
-		f.pairs.Ring()
-	}
-}
-
-// onGone forgets a pod that no longer exists.
-func (f *Fleet) onGone(o *corev1.Pod) {
-	if p := f.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
-		delete(f.leaving, p.id)
-		f.pairs.Ring()
-	}
-}
-
-// want registers an instance that must become awake. The caller holds f.mu.
-func (f *Fleet) want(r *revision, g api.Grant, provider api.InstanceID) *want {
-	f.wanted++
-	w := &want{id: f.wanted, r: r, provider: provider, grant: g, done: make(chan wanted, 1)}
+// addWant registers an instance that must become awake for the call of ctx.
+func (pr *pairs) addWant(ctx context.Context, r *revision, g api.Grant, provider api.InstanceID) *want {
+	pr.lastWant++
+	w := &want{id: pr.lastWant, r: r, provider: provider, grant: g, ctx: ctx, done: make(chan wanted, 1)}
 	w.marks.Asked = time.Now()
 	r.wants = append(r.wants, w)
+	pr.pairsDue.Ring()
 	return w
 }
 
-// await waits until a want is served.
-func (f *Fleet) await(ctx context.Context, w *want) (api.InstanceStatus, error) {
-	f.mu.Lock()
-	w.ctx = ctx
-	f.mu.Unlock()
-	f.pairs.Ring()
-	f.changed(w.r.name)
-	defer f.changed(w.r.name)
+// awaitWant waits until a want is served. It locks.
+func (pr *pairs) awaitWant(w *want) (api.InstanceStatus, error) {
+	pr.changed(w.r.name)
+	defer pr.changed(w.r.name)
 	select {
 	case d := <-w.done:
 		return d.status, d.err
-	case <-ctx.Done():
+	case <-w.ctx.Done():
 	}
-	f.mu.Lock()
-	w.close()
-	f.mu.Unlock()
-	f.pairs.Ring()
-	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(ctx))
+	pr.mu.Lock()
+	w.remove()
+	pr.mu.Unlock()
+	pr.pairsDue.Ring()
+	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(w.ctx))
 }
 
-// close removes a want from the list. The caller holds f.mu.
-func (w *want) close() {
+// remove removes a want from the list. The caller holds f.mu.
+func (w *want) remove() {
 	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
 }
 
 // failWants fails all wants of a function. The caller holds f.mu.
-func (f *Fleet) failWants(r *revision, err error) {
+func (r *revision) failWants(err error) {
 	for _, w := range r.wants {
 		w.done <- wanted{err: err}
 	}
 	r.wants = nil
-	f.pairs.Ring()
+}
+
+// spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's. The caller holds
+// pr.mu.
+func (pr *pairs) spanOf(p *pod) *waketrace.Span {
+	if p.role == control.RoleRequester {
+		if r := pr.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {
+			return r.making[p.pair.bound].span
+		}
+		p = pr.pods[p.pair.bound]
+	}
+	if p == nil {
+		return nil
+	}
+	return p.pair.span
+}
+
+// wantSpan returns the span of the first wake that waits for a claim of a function. The caller holds f.mu.
+func (r *revision) wantSpan() *waketrace.Span {
+	if len(r.wants) == 0 {
+		return nil
+	}
+	return waketrace.From(r.wants[0].ctx)
 }

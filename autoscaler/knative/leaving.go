@@ -1,0 +1,94 @@
+package knative
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// keepLeaving keeps a pod of a pair that is being deleted, or has ended, until it is gone: its processes count until then.
+func (tr *tracker) keepLeaving(p *pod) {
+	if p.role != control.RoleInstance {
+		tr.leaving[p.id] = p
+		tr.pairsDue.Ring()
+	}
+}
+
+// onLeaving handles an event of a pod of a pair that is being deleted, or has ended. The deletion of an unknown one began before
+// this process did. One whose revision is gone is kept only by its finalizer, so its binding is not read.
+func (tr *tracker) onLeaving(o *corev1.Pod, orphan bool) {
+	p := tr.leaving[api.InstanceID(o.Name)]
+	switch {
+	case roleOf(o) == control.RoleInstance || p != nil && p.object.UID != o.UID:
+	case p != nil:
+		p.object = o
+		tr.pairsDue.Ring()
+	case !orphan:
+		p = newEnded(o)
+		p.pair.bound, p.devices = api.InstanceID(o.Annotations[dualpod.AnnotationBound]), dualpod.Devices(o)
+		tr.keepLeaving(p)
+	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, dualpod.Finalizer):
+		tr.keepLeaving(newEnded(o))
+	}
+}
+
+// newEnded returns a pod that was being deleted when it was first seen.
+func newEnded(o *corev1.Pod) *pod {
+	p := newPod(functionOf(o), o)
+	p.ended = true
+	close(p.gone)
+	return p
+}
+
+// dropLeaving forgets a pod that no longer exists.
+func (tr *tracker) dropLeaving(o *corev1.Pod) {
+	if p := tr.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+		delete(tr.leaving, p.id)
+		tr.pairsDue.Ring()
+	}
+}
+
+// stopProcess tells an instance to end as soon as its requests have ended, if its pod is being deleted without a stop: its Service was
+// removed or a newer revision replaced it. Knative lets the containers run for most of a minute after the last request, and they hold
+// memory, on GPUs too, which the next model needs.
+func (tr *tracker) stopProcess(p *pod) {
+	if p.stopping || !p.joined() || p.role != control.RoleInstance || p.object.DeletionTimestamp == nil || p.status.State == api.Gone {
+		return
+	}
+	client, endpoint, drain := p.client, p.endpoint, grace(p)
+	tr.startCall(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, drain+emptyTimeout)
+		defer cancel()
+		if _, err := client.Stop(ctx, endpoint, control.StopRequest{Drain: drain}); err != nil {
+			tr.log.Debug("an instance whose pod is being deleted was not told to end", "instance", p.id, "error", err)
+		}
+	})
+}
+
+// grace returns the remaining grace period of a pod that is being deleted.
+func grace(p *pod) time.Duration {
+	if s := p.object.DeletionGracePeriodSeconds; s != nil && *s > 0 {
+		return time.Duration(*s) * time.Second
+	}
+	return time.Second
+}
+
+// beginEndSpan begins the span of the end of a pod that is deleted for a wake.
+func (tr *tracker) beginEndSpan(p *pod) {
+	if p.freed != nil {
+		tr.departures[p.object.UID] = p.freed.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: p.id})
+	}
+}
+
+// finishEndSpan ends that span: no process of the pod is left.
+func (tr *tracker) finishEndSpan(o *corev1.Pod) {
+	tr.departures[o.UID].Done(nil)
+	delete(tr.departures, o.UID)
+}
