@@ -86,11 +86,10 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 		return s, err
 	}
 	f.mu.Unlock()
-	f.orders.recordEpoch(i.Instance, g.Epoch)
 	if err := f.resizer.growPod(ctx, i.Instance); err != nil {
 		return i, fmt.Errorf("wake %s: %w", i.Instance, err)
 	}
-	return f.orders.callInstance(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	return f.callInstance(i, g.Epoch, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(ctx, e, g)
 	})
 }
@@ -105,18 +104,17 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	f.mu.Unlock()
 	switch {
 	case p == nil && old != nil:
-		return f.orders.endProcess(ctx, old, drain.Limit)
+		return f.endProcess(ctx, old, drain.Limit)
 	case p == nil:
 		return nil
 	}
-	f.orders.recordEpoch(i.Instance, i.Epoch)
 	if p.role == control.RoleProvider {
-		f.orders.emptyInstance(ctx, p, i.Epoch, drain)
+		f.emptyInstance(ctx, p, i.Epoch, drain)
 		return f.pairs.deleteProvider(ctx, p)
 	}
 	var noted sync.WaitGroup
 	noted.Go(func() { f.tracker.writeDevices(ctx, p) })
-	f.orders.emptyInstance(ctx, p, i.Epoch, drain)
+	f.emptyInstance(ctx, p, i.Epoch, drain)
 	noted.Wait()
 	d, err := f.deployment(i.Function)
 	if err != nil {
@@ -130,9 +128,9 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 		return nil
 	}
 	if err := f.scaler.deleteByScale(ctx, r, p, d, func() {}); err != nil {
-		return f.orders.abandonStop(p, err)
+		return f.abandonStop(p, err)
 	}
-	return f.orders.endProcess(ctx, p, drain.Limit)
+	return f.endProcess(ctx, p, drain.Limit)
 }
 
 // lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see [scaler.awaitDeletionTurn]. It returns the
@@ -160,17 +158,4 @@ func (f *Fleet) lowerScaleFor(ctx context.Context, p *pod, d *appsv1.Deployment)
 	}
 	f.scaler.updateCosts(r)
 	return r, nil
-}
-
-// Grant implements [autoscaler.Effects].
-func (f *Fleet) Grant(ctx context.Context, g api.Grant) error { return f.deps.Activators.Grant(ctx, g) }
-
-// Revoke implements [autoscaler.Effects].
-func (f *Fleet) Revoke(ctx context.Context, g api.Grant) error {
-	return f.deps.Activators.Revoke(ctx, g)
-}
-
-// Fail implements [autoscaler.Effects].
-func (f *Fleet) Fail(ctx context.Context, name api.FunctionName, err *api.Error) error {
-	return f.deps.Activators.Fail(ctx, name, err)
 }

@@ -98,15 +98,20 @@ func Advice() decide.Advice {
 
 // Activators are all activators of the cluster. Its methods are safe for concurrent use.
 type Activators interface {
+	granter
+	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers the last one
+	// for later activators, until Gone.
+	Tell(r control.InstanceReport)
+}
+
+// granter is the part of [autoscaler.Effects] that the activators implement.
+type granter interface {
 	// Grant sends g to all known activators; nil if there are none.
 	Grant(ctx context.Context, g api.Grant) error
 	// Revoke withdraws g; it fails if a living activator can't be reached.
 	Revoke(ctx context.Context, g api.Grant) error
 	// Fail answers all requests that wait for f.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
-	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers the last one
-	// for later activators, until Gone.
-	Tell(r control.InstanceReport)
 }
 
 // Core makes the decisions: *[autoscaler.Autoscaler]. None of its methods block.
@@ -148,6 +153,7 @@ type Fleet struct {
 	functions *functions
 	tracker   *tracker
 	*orders
+	granter
 	pairs *pairs
 	names *modelNames
 }
@@ -166,7 +172,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	if deps.Transport == nil {
 		deps.Transport = localhttp.New(4, idleConnection)
 	}
-	f := &Fleet{state: newState(cfg.withDefaults(), deps)}
+	f := &Fleet{state: newState(cfg.withDefaults(), deps), granter: deps.Activators}
 	f.nodes = &nodes{state: f.state, byName: make(map[string]*node), renamed: make(map[api.DeviceID]api.DeviceID)}
 	f.rooms = &rooms{state: f.state, stale: bell.New(), ending: make(map[types.UID]bool)}
 	f.resizer = &resizer{f.state, f.rooms, make(map[string]bool)}
@@ -265,9 +271,8 @@ func (f *Fleet) readNodes() {
 // declare takes in a revision and its PodAutoscaler, and tells the core what has changed. problem is what is wrong with the
 // declaration; news reports whether that is new.
 func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
-	fn, rev, err := f.functions.readFunction(ctx, name)
-	var wrong *declarationError
-	if err != nil && !errors.As(err, &wrong) {
+	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
+	if err != nil {
 		return nil, "", false, err
 	}
 	f.mu.Lock()
@@ -319,37 +324,4 @@ func (f *Fleet) forgetFunction(name api.FunctionName) {
 	delete(f.revisions, name)
 	f.namesDue.Ring()
 	f.core.RemoveFunction(name)
-}
-
-// takeCensus takes the census of a revision.
-func (f *Fleet) takeCensus(name api.FunctionName) census {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var c census
-	r := f.revisions[name]
-	if r == nil {
-		return c
-	}
-	c.elsewhere = r.elsewhere()
-	c.problem, c.trouble, c.wanted = r.problem, r.trouble, len(r.starts)+len(r.wants)
-	instances := r.pods
-	if r.spec.DualPods {
-		instances = r.providers
-	}
-	for _, p := range instances {
-		up := p.status.State == api.Awake
-		if up {
-			c.awake++
-		}
-		if p.status.State == api.Asleep {
-			c.asleep++
-		}
-		if p.status.Unplaced() {
-			c.unplaced = p.status.Message
-		}
-		if !p.stopping && !p.falling && (up || p.rising || p.status.State == api.Starting) {
-			c.wanted++
-		}
-	}
-	return c
 }

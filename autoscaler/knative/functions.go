@@ -3,7 +3,6 @@ package knative
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -80,25 +79,22 @@ type scaling struct {
 	initialized  bool
 }
 
-// readFunction converts a revision to a function.
-func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (api.Function, *servingv1.Revision, error) {
-	rev, err := fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
+// readFunction converts a revision to a function. problem is what is wrong with its declaration. It locks.
+func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (fn api.Function, rev *servingv1.Revision, problem, err error) {
+	rev, err = fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists: the lister is behind
 		rev, err = fs.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
 	}
 	if err != nil {
-		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
+		return fn, nil, nil, fmt.Errorf("read the revision %s: %w", name, err)
 	}
 	spec, err := json.Marshal(rev.Spec)
 	if err != nil {
-		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
+		return fn, nil, nil, fmt.Errorf("read the revision %s: %w", name, err)
 	}
-	fn, err := config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
+	fn, problem = config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
 		Annotations: rev.Annotations, Spec: spec, Adapters: fs.adaptersOf(rev), GPUs: fs.cfg.GPUResources})
-	if err != nil {
-		return fn, rev, &declarationError{err}
-	}
-	return fn, rev, nil
+	return fn, rev, problem, nil
 }
 
 // adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
@@ -162,11 +158,6 @@ func hasAdapters(s *servingv1.Service) bool {
 	return has
 }
 
-// declarationError is an error in a revision's annotations or spec.
-type declarationError struct{ error }
-
-func (e *declarationError) Unwrap() error { return e.error }
-
 // putFunction gives the core a function if it differs from the last one told.
 func (fs *functions) putFunction(r *revision) {
 	if !r.declared {
@@ -179,15 +170,16 @@ func (fs *functions) putFunction(r *revision) {
 }
 
 // setDeclaration stores a revision's declaration.
-func (fs *functions) setDeclaration(r *revision, fn api.Function, wrong *declarationError) {
+func (fs *functions) setDeclaration(r *revision, fn api.Function, problem error) {
 	if !reflect.DeepEqual(r.spec, fn) {
 		fs.namesDue.Ring()
 	}
 	r.spec, r.loaded, r.problem = fn, true, ""
-	if wrong != nil {
-		r.problem = wrong.Error()
-	} else if err := checkDual(fn); err != nil {
-		r.problem = err.Error()
+	if problem == nil {
+		problem = checkDual(fn)
+	}
+	if problem != nil {
+		r.problem = problem.Error()
 	}
 }
 
@@ -293,13 +285,12 @@ func (fs *functions) registeredFunction(ctx context.Context, name api.FunctionNa
 		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
 	}
 	if !loaded {
-		fn, _, err := fs.readFunction(ctx, name)
-		var wrong *declarationError
-		if err != nil && !errors.As(err, &wrong) {
+		fn, _, problem, err := fs.readFunction(ctx, name)
+		if err != nil {
 			return api.Function{}, api.Errorf(http.StatusNotFound, "", "%v", err)
 		}
 		fs.mu.Lock()
-		fs.setDeclaration(r, fn, wrong)
+		fs.setDeclaration(r, fn, problem)
 		fs.mu.Unlock()
 	}
 	fs.mu.Lock()

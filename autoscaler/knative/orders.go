@@ -21,8 +21,14 @@ type orders struct {
 	tracker *tracker
 }
 
-// callInstance calls an instance's control path, with the mark set meanwhile, and takes in the returned status.
-func (od *orders) callInstance(i api.InstanceStatus, mark func(*pod) *bool, do func(*control.Client, api.Endpoint) (api.InstanceStatus, error)) (api.InstanceStatus, error) {
+// callInstance calls an instance's control path, with the mark set meanwhile, and takes in the returned status. The epoch, 0 for none, is
+// recorded first: a new process in the pod is told the highest one, so that orders still on their way are void. It locks.
+func (od *orders) callInstance(i api.InstanceStatus, epoch uint64, mark func(*pod) *bool, do func(*control.Client, api.Endpoint) (api.InstanceStatus, error)) (api.InstanceStatus, error) {
+	od.mu.Lock()
+	if p := od.pods[i.Instance]; p != nil {
+		p.epoch = max(p.epoch, epoch)
+	}
+	od.mu.Unlock()
 	set := func(v bool) {
 		od.mu.Lock()
 		defer od.mu.Unlock()
@@ -53,16 +59,6 @@ func (od *orders) callInstance(i api.InstanceStatus, mark func(*pod) *bool, do f
 	return s, nil
 }
 
-// recordEpoch records the epoch of an order before it is sent: a new process in the pod is told the highest one, so that orders still on their
-// way are void.
-func (od *orders) recordEpoch(id api.InstanceID, epoch uint64) {
-	od.mu.Lock()
-	defer od.mu.Unlock()
-	if p := od.pods[id]; p != nil {
-		p.epoch = max(p.epoch, epoch)
-	}
-}
-
 // Reach returns a client and the endpoint of an instance's control paths. Its error is an *[api.Error] with status 404 if the instance has
 // not joined.
 func (od *orders) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) {
@@ -77,8 +73,7 @@ func (od *orders) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error
 
 // Sleep implements [autoscaler.Effects].
 func (od *orders) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
-	od.recordEpoch(i.Instance, epoch)
-	s, err := od.callInstance(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	s, err := od.callInstance(i, epoch, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Sleep(ctx, e, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 	})
 	if err != nil || i.Spare == nil || s.State != api.Asleep {
@@ -96,15 +91,14 @@ func (od *orders) Sleep(ctx context.Context, i api.InstanceStatus, level api.Lev
 
 // Fence implements [autoscaler.Effects].
 func (od *orders) Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
-	od.recordEpoch(i.Instance, epoch)
-	return od.callInstance(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	return od.callInstance(i, epoch, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Fence(ctx, e, control.FenceRequest{Epoch: epoch})
 	})
 }
 
 // Adapt implements [autoscaler.Effects].
 func (od *orders) Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adapter) error {
-	_, err := od.callInstance(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	_, err := od.callInstance(i, 0, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Adapters(ctx, e, control.AdaptersRequest{Adapters: list})
 	})
 	return err
@@ -121,12 +115,13 @@ func (od *orders) State(ctx context.Context, i api.InstanceStatus) (api.Instance
 	if !known {
 		return api.InstanceStatus{Instance: i.Instance, Function: i.Function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}, nil
 	}
-	return od.callInstance(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
+	return od.callInstance(i, 0, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
 }
 
 // emptyInstance drains an instance and has it release its memory, if it can be reached.
 func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain api.Drain) {
 	od.mu.Lock()
+	p.epoch = max(p.epoch, epoch)
 	client, endpoint, s := p.client, p.endpoint, p.status
 	od.mu.Unlock()
 	if client == nil || s.State != api.Awake && s.State != api.Draining && !(s.State == api.Asleep && s.Level < api.Level2) {

@@ -85,10 +85,16 @@ func roleOf(o *corev1.Pod) control.Role {
 	if o.Labels[dualpod.LabelProvider] != "" {
 		return control.RoleProvider
 	}
-	if dual, err := strconv.ParseBool(o.Annotations[api.AnnotationDualPods]); err == nil && dual {
+	if declaresDual(o.Annotations) {
 		return control.RoleRequester
 	}
 	return control.RoleInstance
+}
+
+// declaresDual reports whether the annotations of a revision ask for dual pods.
+func declaresDual(annotations map[string]string) bool {
+	dual, err := strconv.ParseBool(annotations[api.AnnotationDualPods])
+	return err == nil && dual
 }
 
 // finished reports whether no process of a pod is left.

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,7 +23,7 @@ import (
 // next plan takes it into account.
 func (pr *pairs) startAction(a *dualpod.Action) {
 	r := pr.revisions[a.Function]
-	p, requester := pr.podOrLeaving(a.Provider), pr.podOrLeaving(a.Requester)
+	p, requester := cmp.Or(pr.pods[a.Provider], pr.leaving[a.Provider]), cmp.Or(pr.pods[a.Requester], pr.leaving[a.Requester])
 	level := pr.log.Debug
 	if a.Kind == dualpod.Wake || a.Kind == dualpod.Make || a.Kind == dualpod.Sleep || a.Kind == dualpod.Delete {
 		level = pr.log.Info
@@ -69,14 +70,6 @@ func (pr *pairs) startAction(a *dualpod.Action) {
 func bindPair(requester, p *pod) {
 	requester.pair.bound, p.pair.bound = p.id, requester.id
 	requester.pair.since, requester.pair.spent = time.Now(), false
-}
-
-// podOrLeaving returns a pod of a pair by its name; nil if there is none.
-func (pr *pairs) podOrLeaving(id api.InstanceID) *pod {
-	if p := pr.pods[id]; p != nil {
-		return p
-	}
-	return pr.leaving[id]
 }
 
 // takeWant removes a want from its list and returns it; nil if it is gone.
@@ -140,9 +133,8 @@ func (pr *pairs) wakePair(w *want, p *pod) {
 		g.Epoch = max(g.Epoch, p.status.Epoch+1, p.epoch+1)
 	}
 	g.Instance, g.Devices = p.id, p.devices
-	p.epoch = max(p.epoch, g.Epoch)
 	pr.mu.Unlock()
-	s, err := pr.orders.callInstance(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	s, err := pr.orders.callInstance(i, g.Epoch, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(w.ctx, e, g)
 	})
 	pr.mu.Lock()
@@ -262,7 +254,10 @@ func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
 	if requester != nil && requester.object.DeletionGracePeriodSeconds != nil {
 		drain = min(drain, max(time.Second, time.Duration(*requester.object.DeletionGracePeriodSeconds)*time.Second-emptyTimeout))
 	}
-	level := max(api.Level1, pr.sleepLevel(p.function))
+	level := api.Level1
+	if r := pr.revisions[p.function]; r != nil {
+		level = max(level, r.spec.SleepLevel)
+	}
 	pr.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
@@ -279,13 +274,6 @@ func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
 
 // mostDrain bounds how long requests may run on after their claim's deletion began.
 const mostDrain = 30 * time.Second
-
-func (pr *pairs) sleepLevel(name api.FunctionName) api.Level {
-	if r := pr.revisions[name]; r != nil {
-		return r.spec.SleepLevel
-	}
-	return api.Level1
-}
 
 // deleteProvider deletes a provider's pod and returns when its deletion has begun.
 func (pr *pairs) deleteProvider(ctx context.Context, p *pod) error {

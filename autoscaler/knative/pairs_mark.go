@@ -2,7 +2,6 @@ package knative
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,8 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -52,7 +49,7 @@ func (pr *pairs) updateMarks() {
 		if finished(p.object) && p.object.DeletionTimestamp == nil && p.role == control.RoleProvider {
 			do = append(do, func(ctx context.Context) error { pr.deletePod(ctx, p, 0); return nil })
 		}
-		if patch := p.marksPatch(); patch != nil {
+		if patch := p.marksPatch(); len(patch) > 0 {
 			span := pr.spanOf(p)
 			do = append(do, func(ctx context.Context) error { return pr.writeMarks(waketrace.With(ctx, span), p, patch) })
 		}
@@ -92,12 +89,12 @@ func (pr *pairs) updateMarks() {
 	}
 }
 
-// marksPatch returns the patch that updates a pod's annotation and finalizer to its binding, nil if they are up to date.
-func (p *pod) marksPatch() []byte {
+// marksPatch returns the patch of metadata that updates a pod's annotation and finalizer to its binding, empty if they are up to date.
+func (p *pod) marksPatch() map[string]any {
 	has := slices.Contains(p.object.Finalizers, dualpod.Finalizer)
 	bound := p.pair.bound
 	deleted := p.object.DeletionTimestamp != nil
-	meta := map[string]any{"uid": p.object.UID}
+	meta := map[string]any{}
 	switch {
 	case bound == "" && has:
 		meta["$deleteFromPrimitiveList/finalizers"] = []string{dualpod.Finalizer}
@@ -111,23 +108,16 @@ func (p *pod) marksPatch() []byte {
 	default:
 		meta["annotations"] = map[string]any{dualpod.AnnotationBound: string(bound)}
 	}
-	if len(meta) == 1 {
-		return nil
-	}
-	raw, err := json.Marshal(map[string]any{"metadata": meta})
-	if err != nil {
-		return nil // names always marshal
-	}
-	return raw
+	return meta
 }
 
-func (pr *pairs) writeMarks(ctx context.Context, p *pod, patch []byte) error {
+func (pr *pairs) writeMarks(ctx context.Context, p *pod, patch map[string]any) error {
 	pr.mu.Lock()
 	before := p.object
 	pr.mu.Unlock()
 	var o *corev1.Pod
 	err := pr.traceWrite(ctx, func() (err error) {
-		o, err = pr.deps.Kube.CoreV1().Pods(before.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+		o, err = pr.patchPod(ctx, before, patch, nil)
 		return err
 	}, "pair of %s", p.id)
 	if apierrors.IsNotFound(err) {

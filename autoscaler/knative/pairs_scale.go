@@ -67,7 +67,11 @@ func (pr *pairs) beginRelease(r *revision, requester *pod) {
 	}
 	requester.pair.released = true
 	if requester.ended || r == nil {
-		pr.startCall(func(ctx context.Context) { pr.releaseLeaving(ctx, requester) })
+		pr.startCall(func(ctx context.Context) {
+			pr.callRelease(ctx, requester)
+			pr.deletePod(ctx, requester, claimGrace)
+			pr.pairsDue.Ring()
+		})
 		return
 	}
 	requester.stopping = true // no want takes it from now on
@@ -115,13 +119,6 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	// The pod is deleted here before the ReplicaSet does it: that deletion waits for the queue-proxy's half minute, and a second
 	// deletion would not shorten that.
 	return pr.scaler.deleteByScale(ctx, r, requester, d, func() { pr.deletePod(ctx, requester, claimGrace) })
-}
-
-// releaseLeaving tells a requester that others are deleting that its claim is no longer used.
-func (pr *pairs) releaseLeaving(ctx context.Context, requester *pod) {
-	pr.callRelease(ctx, requester)
-	pr.deletePod(ctx, requester, claimGrace)
-	pr.pairsDue.Ring()
 }
 
 func (pr *pairs) callRelease(ctx context.Context, requester *pod) {

@@ -3,7 +3,6 @@ package knative
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,7 +61,7 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 		}
 	}
 	all := []*networkingv1.NetworkPolicy{fence(rev.Name+"-rouse", serving.RevisionLabelKey, networkingv1.NetworkPolicyIngressRule{From: from}, metrics)}
-	if dual, err := strconv.ParseBool(rev.Annotations[api.AnnotationDualPods]); err == nil && dual {
+	if declaresDual(rev.Annotations) {
 		requesters := networkingv1.NetworkPolicyPeer{PodSelector: byLabel(serving.RevisionLabelKey, rev.Name)}
 		all = append(all, fence(rev.Name+"-rouse-provider", dualpod.LabelProvider, networkingv1.NetworkPolicyIngressRule{From: append(from, requesters)}, metrics))
 	}

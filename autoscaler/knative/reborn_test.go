@@ -35,7 +35,9 @@ func TestAProcessThatBeginsAnew(t *testing.T) {
 		report(api.Gone, 21)
 		join("one that ended awake", true, 7)
 		report(api.Asleep, 30)
-		c.fleet.orders.recordEpoch("pod-1", 9)
+		if _, err := c.fleet.Fence(t.Context(), api.InstanceStatus{Instance: "pod-1"}, 9); err == nil {
+			t.Fatal("an order reached a process that does not listen")
+		}
 		report(api.Gone, 31)
 		join("one that ended asleep", true, 9)
 	})

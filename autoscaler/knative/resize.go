@@ -2,7 +2,6 @@ package knative
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -260,11 +258,7 @@ func (rz *resizer) resizePod(ctx context.Context, p *pod, to sizes) error {
 		}
 		containers = append(containers, c)
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID}, "spec": map[string]any{"containers": containers}})
-	if err != nil {
-		return fmt.Errorf("resize the pod %s: %w", p.id, err)
-	}
-	now, err := rz.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.StrategicMergePatchType, raw, metav1.PatchOptions{FieldManager: manager}, "resize")
+	now, err := rz.patchPod(ctx, o, map[string]any{}, containers, "resize")
 	if err != nil {
 		return fmt.Errorf("resize the pod %s: %w", p.id, err)
 	}

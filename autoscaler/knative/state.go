@@ -128,10 +128,20 @@ func (r *revision) sortedPods() []*pod {
 
 // annotate sets an annotation on o, and fails if the pod was replaced.
 func (st *state) annotate(ctx context.Context, o *corev1.Pod, key, value string) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{key: value}}})
-	if err != nil {
-		return err
-	}
-	_, err = st.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	_, err := st.patchPod(ctx, o, map[string]any{"annotations": map[string]string{key: value}}, nil)
 	return err
+}
+
+// patchPod patches the metadata and the containers of o, and fails if the pod was replaced.
+func (st *state) patchPod(ctx context.Context, o *corev1.Pod, meta map[string]any, containers []map[string]any, subresources ...string) (*corev1.Pod, error) {
+	meta["uid"] = o.UID
+	patch := map[string]any{"metadata": meta}
+	if containers != nil {
+		patch["spec"] = map[string]any{"containers": containers}
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	return st.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.StrategicMergePatchType, raw, metav1.PatchOptions{FieldManager: manager}, subresources...)
 }

@@ -24,6 +24,39 @@ type census struct {
 	unplaced string
 }
 
+// takeCensus takes the census of a revision.
+func (f *Fleet) takeCensus(name api.FunctionName) census {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var c census
+	r := f.revisions[name]
+	if r == nil {
+		return c
+	}
+	c.elsewhere = r.elsewhere()
+	c.problem, c.trouble, c.wanted = r.problem, r.trouble, len(r.starts)+len(r.wants)
+	instances := r.pods
+	if r.spec.DualPods {
+		instances = r.providers
+	}
+	for _, p := range instances {
+		up := p.status.State == api.Awake
+		if up {
+			c.awake++
+		}
+		if p.status.State == api.Asleep {
+			c.asleep++
+		}
+		if p.status.Unplaced() {
+			c.unplaced = p.status.Message
+		}
+		if !p.stopping && !p.falling && (up || p.rising || p.status.State == api.Starting) {
+			c.wanted++
+		}
+	}
+	return c
+}
+
 // Reasons of the condition Active.
 const (
 	reasonNoTraffic  = "NoTraffic"
