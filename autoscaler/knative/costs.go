@@ -70,7 +70,7 @@ func (sc *scaler) keepCosts(ctx context.Context) {
 	})
 }
 
-// outdatedCosts lists the pods whose cost is outdated and matters.
+// outdatedCosts lists the pods whose cost is outdated and matters. It locks.
 func (sc *scaler) outdatedCosts() []*pod {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()

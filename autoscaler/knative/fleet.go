@@ -178,7 +178,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	f.resizer = &resizer{f.state, f.rooms, make(map[string]bool)}
 	f.scaler = &scaler{f.state, bell.New()}
 	f.functions = &functions{f.state, f.nodes}
-	f.tracker = &tracker{f.state, f.nodes, f.rooms, f.resizer, f.scaler, f.functions, make(map[types.UID]*waketrace.Span), make(map[types.UID]bool)}
+	f.tracker = &tracker{f.state, f.nodes, f.rooms, f.resizer, f.scaler, f.functions}
 	f.orders = &orders{f.state, f.rooms, f.resizer, f.tracker}
 	f.pairs = &pairs{f.state, f.nodes, f.scaler, f.tracker, f.orders, 0}
 	f.names = &modelNames{f.state, nil}

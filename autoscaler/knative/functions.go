@@ -98,7 +98,7 @@ func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (f
 }
 
 // adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
-// revision's and can be changed without a new revision. A list that can't be read changes nothing.
+// revision's and can be changed without a new revision. A list that can't be read changes nothing. It locks.
 func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	s, err := fs.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
 	if err != nil {

@@ -40,7 +40,7 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := cmp.Or(f.pods[r.Instance], f.leaving[r.Instance])
+	p := f.podOrLeaving(r.Instance)
 	if p == nil || p.function != name {
 		return control.RegisterAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
@@ -116,7 +116,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	from = from.Unmap()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := cmp.Or(f.pods[s.Instance], f.leaving[s.Instance])
+	p := f.podOrLeaving(s.Instance)
 	switch {
 	case p == nil || !p.joined():
 		return api.Errorf(http.StatusNotFound, "", "the instance %s has not joined: post to %s first", s.Instance, control.PathRegister)

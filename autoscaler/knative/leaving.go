@@ -10,27 +10,21 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
-	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// keepLeaving keeps a pod of a pair that is being deleted, or has ended, until it is gone: its processes count until then.
-func (tr *tracker) keepLeaving(p *pod) {
-	if p.role != control.RoleInstance {
-		tr.leaving[p.id] = p
-		tr.pairsDue.Ring()
-	}
-}
-
-// onLeaving handles an event of a pod of a pair that is being deleted, or has ended. The deletion of an unknown one began before
-// this process did. One whose revision is gone is kept only by its finalizer, so its binding is not read.
-func (tr *tracker) onLeaving(o *corev1.Pod, orphan bool) {
+// onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or whose revision is gone: r is nil
+// then. The deletion of an unknown one began before this process led. One of a pair counts until it is gone; without a revision only its
+// finalizer keeps it, so its binding is not read.
+func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
 	p := tr.leaving[api.InstanceID(o.Name)]
 	switch {
-	case roleOf(o) == control.RoleInstance || p != nil && p.object.UID != o.UID:
-	case p != nil:
+	case p != nil && p.object.UID == o.UID:
 		p.object = o
-		tr.pairsDue.Ring()
-	case !orphan:
+		tr.planPairOf(p)
+	case p != nil:
+	case roleOf(o) == control.RoleInstance:
+		tr.adoptEnding(r, o)
+	case r != nil:
 		p = newEnded(o)
 		p.pair.bound, p.devices = api.InstanceID(o.Annotations[dualpod.AnnotationBound]), dualpod.Devices(o)
 		tr.keepLeaving(p)
@@ -39,7 +33,7 @@ func (tr *tracker) onLeaving(o *corev1.Pod, orphan bool) {
 	}
 }
 
-// newEnded returns a pod that was being deleted when it was first seen.
+// newEnded returns a pod that was being deleted, or had ended, when it was first seen.
 func newEnded(o *corev1.Pod) *pod {
 	p := newPod(functionOf(o), o)
 	p.ended = true
@@ -47,11 +41,19 @@ func newEnded(o *corev1.Pod) *pod {
 	return p
 }
 
+// keepLeaving keeps a pod that is being deleted or has ended, until it is gone.
+func (tr *tracker) keepLeaving(p *pod) {
+	tr.leaving[p.id] = p
+	tr.planPairOf(p)
+}
+
 // dropLeaving forgets a pod that no longer exists.
 func (tr *tracker) dropLeaving(o *corev1.Pod) {
 	if p := tr.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+		tr.reportGone(p)
+		p.endSpan.Done(nil)
 		delete(tr.leaving, p.id)
-		tr.pairsDue.Ring()
+		tr.planPairOf(p)
 	}
 }
 
@@ -78,17 +80,4 @@ func grace(p *pod) time.Duration {
 		return time.Duration(*s) * time.Second
 	}
 	return time.Second
-}
-
-// beginEndSpan begins the span of the end of a pod that is deleted for a wake.
-func (tr *tracker) beginEndSpan(p *pod) {
-	if p.freed != nil {
-		tr.departures[p.object.UID] = p.freed.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: p.id})
-	}
-}
-
-// finishEndSpan ends that span: no process of the pod is left.
-func (tr *tracker) finishEndSpan(o *corev1.Pod) {
-	tr.departures[o.UID].Done(nil)
-	delete(tr.departures, o.UID)
 }

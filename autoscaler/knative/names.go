@@ -57,7 +57,7 @@ func (mn *modelNames) followNames() error {
 // keepNames decides about names when that is due, until ctx ends.
 func (mn *modelNames) keepNames(ctx context.Context) { mn.namesDue.Each(ctx, mn.decideNames) }
 
-// decideNames decides which services have lost a name, and reconciles revisions for which that is new.
+// decideNames decides which services have lost a name, and reconciles revisions for which that is new. It locks.
 func (mn *modelNames) decideNames() {
 	mn.mu.Lock()
 	defer mn.mu.Unlock()
@@ -92,7 +92,7 @@ func (mn *modelNames) hasCondition(service api.FunctionName) bool {
 }
 
 // declaredNames returns the names that services with known revisions declare, and the services of each model with
-// variants. The caller holds mn.mu.
+// variants.
 func (mn *modelNames) declaredNames() (all []names.Declaration, variants map[api.FunctionName][]api.FunctionName) {
 	services := map[api.FunctionName][]*revision{}
 	for _, r := range mn.revisions {
@@ -174,7 +174,7 @@ func (mn *modelNames) servingRevisions(service api.FunctionName, all []*revision
 	return some
 }
 
-// lostNames describes the names that a revision's service has lost, "" if none.
+// lostNames describes the names that a revision's service has lost, "" if none. It locks.
 func (mn *modelNames) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
 	mn.mu.Lock()
 	defer mn.mu.Unlock()

@@ -257,8 +257,8 @@ func (ns *nodes) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) 
 				return true
 			}
 		}
-		for _, p := range ns.expiring {
-			if holds(p) {
+		for _, p := range ns.leaving {
+			if p.expiring && holds(p) {
 				return true
 			}
 		}
@@ -352,7 +352,7 @@ func (ns *nodes) hasOtherGPUs(p *pod, given []api.DeviceID) bool {
 	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(p.devices, id) })
 }
 
-// nodeOf returns the node of devices, "" if unknown. The caller holds ns.mu.
+// nodeOf returns the node of devices, "" if unknown.
 func (ns *nodes) nodeOf(ids []api.DeviceID) string {
 	for name, n := range ns.byName {
 		for k, id := range n.ids {

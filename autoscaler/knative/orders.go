@@ -143,7 +143,7 @@ const emptyTimeout = 10 * time.Second
 // Kubernetes' status. If neither comes before ctx ends it returns [autoscaler.ErrEnding], and the core is told later.
 func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) error {
 	od.mu.Lock()
-	_, held := od.expiring[p.object.UID]
+	held := p.expiring
 	r := od.revisions[p.function]
 	own := r != nil && r.spec.Runtime.Endpoint == "" // else the runtime is a container of its own, which ends with the pod
 	client, endpoint := p.client, p.endpoint
@@ -158,7 +158,7 @@ func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) e
 		if err == nil {
 			od.mu.Lock()
 			defer od.mu.Unlock()
-			od.tracker.reportGone(p.object.UID)
+			od.tracker.reportGone(p)
 			return nil
 		}
 		od.log.Debug("an instance that is to end does not say that it has", "instance", p.id, "error", err)
@@ -172,12 +172,12 @@ func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) e
 }
 
 // abandonStop ends a failed stop: p's end is no longer awaited. If the end has begun in the meantime it returns
-// [autoscaler.ErrEnding], like [orders.endProcess].
+// [autoscaler.ErrEnding], like [orders.endProcess]. It locks.
 func (od *orders) abandonStop(p *pod, why error) error {
 	od.mu.Lock()
 	defer od.mu.Unlock()
 	p.held = false
-	if _, found := od.expiring[p.object.UID]; found {
+	if p.expiring {
 		why = autoscaler.ErrEnding
 	}
 	return fmt.Errorf("stop %s: %w", p.id, why)

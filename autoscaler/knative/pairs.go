@@ -164,7 +164,7 @@ func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 	return up
 }
 
-// addWant registers an instance that must become awake for the call of ctx.
+// addWant registers an instance that must become awake for the call of ctx. The caller holds the mutex.
 func (pr *pairs) addWant(ctx context.Context, r *revision, g api.Grant, provider api.InstanceID) *want {
 	pr.lastWant++
 	w := &want{id: pr.lastWant, r: r, provider: provider, grant: g, ctx: ctx, done: make(chan wanted, 1)}
@@ -190,12 +190,12 @@ func (pr *pairs) awaitWant(w *want) (api.InstanceStatus, error) {
 	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(w.ctx))
 }
 
-// remove removes a want from the list. The caller holds f.mu.
+// remove removes a want from the list.
 func (w *want) remove() {
 	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
 }
 
-// failWants fails all wants of a function. The caller holds f.mu.
+// failWants fails all wants of a function.
 func (r *revision) failWants(err error) {
 	for _, w := range r.wants {
 		w.done <- wanted{err: err}
@@ -203,8 +203,7 @@ func (r *revision) failWants(err error) {
 	r.wants = nil
 }
 
-// spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's. The caller holds
-// pr.mu.
+// spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's.
 func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 	if p.role == control.RoleRequester {
 		if r := pr.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {
@@ -218,7 +217,7 @@ func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 	return p.pair.span
 }
 
-// wantSpan returns the span of the first wake that waits for a claim of a function. The caller holds f.mu.
+// wantSpan returns the span of the first wake that waits for a claim of a function.
 func (r *revision) wantSpan() *waketrace.Span {
 	if len(r.wants) == 0 {
 		return nil

@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,11 +18,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// startAction begins one action of a plan of pairs. The caller holds pr.mu. The action is marked in the state, so that the
+// startAction begins one action of a plan of pairs. The action is marked in the state, so that the
 // next plan takes it into account.
 func (pr *pairs) startAction(a *dualpod.Action) {
 	r := pr.revisions[a.Function]
-	p, requester := cmp.Or(pr.pods[a.Provider], pr.leaving[a.Provider]), cmp.Or(pr.pods[a.Requester], pr.leaving[a.Requester])
+	p, requester := pr.podOrLeaving(a.Provider), pr.podOrLeaving(a.Requester)
 	level := pr.log.Debug
 	if a.Kind == dualpod.Wake || a.Kind == dualpod.Make || a.Kind == dualpod.Sleep || a.Kind == dualpod.Delete {
 		level = pr.log.Info
@@ -86,7 +85,7 @@ func (pr *pairs) takeWant(r *revision, id int) *want {
 	return nil
 }
 
-// serveWant begins the action that serves a want. The caller holds pr.mu.
+// serveWant begins the action that serves a want.
 func (pr *pairs) serveWant(w *want, a *dualpod.Action, p, requester *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
 	if requester != nil {
@@ -125,7 +124,7 @@ func (pr *pairs) serveWant(w *want, a *dualpod.Action, p, requester *pod) {
 	}
 }
 
-// wakePair wakes the sleeper that was chosen for a want.
+// wakePair wakes the sleeper that was chosen for a want. It locks.
 func (pr *pairs) wakePair(w *want, p *pod) {
 	pr.mu.Lock()
 	g, i := w.grant, p.status

@@ -37,7 +37,7 @@ type writing struct {
 	ready api.InstanceID
 }
 
-// updateMarks updates the marks on pods of pairs, and what requesters were told. The caller holds pr.mu. Nothing waits for
+// updateMarks updates the marks on pods of pairs, and what requesters were told. Nothing waits for
 // it: after a restart the marks are read back.
 func (pr *pairs) updateMarks() {
 	now := time.Now()

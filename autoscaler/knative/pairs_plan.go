@@ -35,7 +35,7 @@ func (pr *pairs) keepPairs(ctx context.Context) {
 	}
 }
 
-// pairState returns the input of a plan of pairs. The caller holds pr.mu.
+// pairState returns the input of a plan of pairs.
 func (pr *pairs) pairState() dualpod.State {
 	s := dualpod.State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]dualpod.Node{}}
 	claimed := map[string]int{}

@@ -60,7 +60,7 @@ func (pr *pairs) awaitRequesters(ctx context.Context, r *revision) error {
 	return pr.scaler.errNoPod(r)
 }
 
-// beginRelease begins to release a requester. The caller holds pr.mu.
+// beginRelease begins to release a requester.
 func (pr *pairs) beginRelease(r *revision, requester *pod) {
 	if requester == nil || requester.pair.released {
 		return

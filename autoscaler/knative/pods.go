@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/serving/pkg/apis/serving"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -26,13 +25,11 @@ import (
 // and reports, and passes on their statuses.
 type tracker struct {
 	*state
-	nodes      *nodes
-	rooms      *rooms
-	resizer    *resizer
-	scaler     *scaler
-	functions  *functions
-	departures map[types.UID]*waketrace.Span // of pods that are deleted for a wake, until they are gone
-	ended      map[types.UID]bool            // pods that were ours, or count until they are gone, while they exist
+	nodes     *nodes
+	rooms     *rooms
+	resizer   *resizer
+	scaler    *scaler
+	functions *functions
 }
 
 // pod is one instance. It is kept until Kubernetes deletes the pod.
@@ -79,15 +76,16 @@ type pod struct {
 	// stopping says that the scale was lowered for it. swapped receives when Kubernetes deleted another pod instead; it
 	// has room for one, so that sending never blocks.
 	stopping bool
-	freed    *waketrace.Span // of the call that it makes room for; nil: none
 	swapped  chan struct{}
+	freed    *waketrace.Span // of the call that it makes room for; nil: none
+	endSpan  *waketrace.Span // of its end, if it makes room for a call
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is gone
-	// held says that a stop waits until the instance's process is gone: until then the core counts its memory. last is the status that
-	// the core is told then, and over is closed.
-	held bool
-	last api.InstanceStatus
-	over chan struct{}
+	// held says that a stop waits until the instance's process is gone. expiring says that its pod is being deleted and the core counts
+	// its memory until then; then the core is told last, and over is closed.
+	held, expiring bool
+	last           api.InstanceStatus
+	over           chan struct{}
 
 	cost, patched int // its deletion cost as computed, and as written
 
@@ -127,7 +125,7 @@ func (tr *tracker) followPods() error {
 }
 
 // observeListed takes in the listed pods. It reads the lists with the lock held: if a pod is deleted after that, the handlers
-// see it when it is known, so no deleted pod stays.
+// see it when it is known, so no deleted pod stays. It locks.
 func (tr *tracker) observeListed(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -158,26 +156,29 @@ func (tr *tracker) onPod(o *corev1.Pod) {
 // observePod is onPod with the lock held.
 func (tr *tracker) observePod(o *corev1.Pod) {
 	tr.updatePod(o)
+	p := tr.leaving[api.InstanceID(o.Name)]
+	if p == nil || p.object.UID != o.UID {
+		return
+	}
 	if _, s := container(o); s != nil && s.State.Terminated != nil || finished(o) {
-		tr.reportGone(o.UID)
+		tr.reportGone(p)
 	}
 	if finished(o) {
-		tr.finishEndSpan(o)
+		p.endSpan.Done(nil)
 	}
 }
 
 func (tr *tracker) updatePod(o *corev1.Pod) {
 	r := tr.revision(functionOf(o))
 	if r == nil {
-		tr.onLeaving(o, true)
+		tr.onLeaving(nil, o)
 		return // of another class, or not known yet: its PodAutoscaler's reconciler adopts its pods
 	}
 	p := tr.pods[api.InstanceID(o.Name)]
 	over := o.DeletionTimestamp != nil || finished(o)
 	switch {
 	case p == nil && over:
-		tr.onLeaving(o, false)
-		tr.onEnding(r, o)
+		tr.onLeaving(r, o)
 		return
 	case p == nil:
 		p = tr.addPod(r, o)
@@ -192,7 +193,6 @@ func (tr *tracker) updatePod(o *corev1.Pod) {
 	p.recordTimes(o)
 	if over {
 		tr.endPod(p, o.Status.Message)
-		tr.onLeaving(o, false)
 		return
 	}
 	tr.examine(p, time.Now())
@@ -207,9 +207,6 @@ func (tr *tracker) onPodDeleted(o *corev1.Pod) {
 		p.object = o
 		tr.endPod(p, o.Status.Message)
 	}
-	tr.finishEndSpan(o)
-	tr.reportGone(o.UID)
-	delete(tr.ended, o.UID)
 	tr.dropLeaving(o)
 }
 
@@ -283,11 +280,13 @@ func (tr *tracker) endPod(p *pod, message string) {
 	if p.ended {
 		return
 	}
-	p.ended, tr.ended[p.object.UID] = true, true
+	p.ended = true
 	p.status.Candidates = nil
 	tr.rooms.removeFromRoom(p)
 	tr.stopProcess(p)
-	tr.beginEndSpan(p)
+	if p.freed != nil {
+		p.endSpan = p.freed.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: p.id})
+	}
 	close(p.gone)
 	delete(tr.pods, p.id)
 	if r := tr.revisions[p.function]; r != nil {
@@ -298,9 +297,9 @@ func (tr *tracker) endPod(p *pod, message string) {
 		return
 	}
 	s := lastOf(p, message)
-	tr.expiring[p.object.UID], p.last = p, s
+	p.expiring, p.last = true, s
 	if !p.held || !p.joined() || !s.Taken {
-		tr.reportGone(p.object.UID)
+		tr.reportGone(p)
 		return
 	}
 	tr.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // so that no more requests are sent to it
@@ -363,7 +362,7 @@ func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 	tr.changed(p.function)
 }
 
-// adoptPods takes in the existing pods of a revision.
+// adoptPods takes in the existing pods of a revision. It locks.
 func (tr *tracker) adoptPods(name api.FunctionName) {
 	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
 	ofProvider := labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()})
@@ -416,7 +415,7 @@ func (tr *tracker) planPairOf(p *pod) {
 }
 
 // podSteps tells the core Kubernetes' steps for an instance that has become awake, once for each claim: those of the
-// pod that claims its devices, or of its own pod, which already exists at the next wake. The caller holds tr.mu.
+// pod that claims its devices, or of its own pod, which already exists at the next wake.
 func (tr *tracker) podSteps(p *pod) {
 	m := p.pair.marks
 	if p.role == control.RoleInstance {

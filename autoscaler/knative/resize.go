@@ -190,7 +190,7 @@ func (rz *resizer) growPod(ctx context.Context, id api.InstanceID) error {
 	return fmt.Errorf("give the pod %s what it requests awake: %w", p.id, errors.Join(err, rz.resizePod(undo, p, small)))
 }
 
-// setGrowing records what p grows to, nil for nothing, and updates the nodes' rooms.
+// setGrowing records what p grows to, nil for nothing, and updates the nodes' rooms. It locks.
 func (rz *resizer) setGrowing(p *pod, full sizes) {
 	rz.mu.Lock()
 	defer rz.mu.Unlock()

@@ -62,7 +62,7 @@ func (r *revision) livePods() int {
 
 // awaitScale waits until over reports that Kubernetes has acted on the last written scale. A scale that falls and rises again before
 // that deletes and creates nothing, and a caller that waits for either would wait in vain. It gives up after CreateTimeout. The caller
-// holds sc.mu, which is released while it waits.
+// holds the mutex, which is released while it waits.
 func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool) error {
 	limit := time.NewTimer(sc.cfg.CreateTimeout)
 	defer limit.Stop()
@@ -85,7 +85,7 @@ func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool)
 	return nil
 }
 
-// nextAct returns a channel that is closed when Kubernetes next acts on the scale. The caller holds f.mu.
+// nextAct returns a channel that is closed when Kubernetes next acts on the scale.
 func (r *revision) nextAct() <-chan struct{} {
 	if r.settled == nil {
 		r.settled = make(chan struct{})
@@ -93,7 +93,7 @@ func (r *revision) nextAct() <-chan struct{} {
 	return r.settled
 }
 
-// announceAct closes the channel of [revision.nextAct]. The caller holds f.mu.
+// announceAct closes the channel of [revision.nextAct]: Kubernetes has acted on the scale.
 func (r *revision) announceAct() {
 	if r.settled != nil {
 		close(r.settled)

@@ -16,16 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // state is what the parts of a fleet share: the revisions and pods as last seen, and how the cluster is reached.
 //
-// There is one mutex, for the fields below it, all they lead to, and the fields of the parts. It is never held over a call to the
-// cluster or a pod. The parts call one another with it held, so nothing they do is seen half done. A method locks it itself if it is
-// exported, handles an event of a watch, or takes a context; any other method is called with it held, unless its comment says
-// otherwise.
+// One mutex guards the fields below it, all they lead to, and the fields of the parts, so that parts can call one another and nothing
+// is seen half done. It is never held over a call to the cluster or a pod. The methods of [Fleet] lock it, and so do those of the
+// parts that take a context, handle an event of a watch, or say so. All others are called with it held, or use nothing that it guards.
 type state struct {
 	cfg     Config
 	deps    Deps
@@ -40,8 +40,7 @@ type state struct {
 	mu        sync.Mutex // see above
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
-	leaving   map[api.InstanceID]*pod  // pods of pairs that are being deleted and may still run
-	expiring  map[types.UID]*pod       // instances whose pods are being deleted and that the core counts until their processes are gone
+	leaving   map[api.InstanceID]*pod  // pods that are being deleted or have ended, until they are gone
 	changed   func(n api.FunctionName) // reconciles the PodAutoscaler again; does not block
 
 	// calls run in the background until the fleet ends; ctx ends then.
@@ -57,7 +56,6 @@ func newState(cfg Config, deps Deps) *state {
 		revisions: make(map[api.FunctionName]*revision),
 		pods:      make(map[api.InstanceID]*pod),
 		leaving:   make(map[api.InstanceID]*pod),
-		expiring:  make(map[types.UID]*pod),
 		changed:   func(api.FunctionName) {},
 	}
 	st.ctx, st.end = context.WithCancel(context.Background())
@@ -124,6 +122,14 @@ func (st *state) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 // sortedPods lists the pods of a Deployment that are not being deleted, by name.
 func (r *revision) sortedPods() []*pod {
 	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
+}
+
+// podOrLeaving returns a pod by its name, one of a pair until it is gone; nil if there is none.
+func (st *state) podOrLeaving(id api.InstanceID) *pod {
+	if p := st.leaving[id]; p != nil && p.role != control.RoleInstance && st.pods[id] == nil {
+		return p
+	}
+	return st.pods[id]
 }
 
 // annotate sets an annotation on o, and fails if the pod was replaced.

@@ -158,7 +158,7 @@ func (tr *tracker) stranded(p *pod, now time.Time) *trouble {
 // notReadyFor is how long a pod may wait on a node that is not ready.
 const notReadyFor = 30 * time.Second
 
-// examineAll examines the pods that have not joined: their time may be up.
+// examineAll examines the pods that have not joined: their time may be up. It locks.
 func (tr *tracker) examineAll() {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // the pod lives on.
 
 // awaitDeletionTurn waits until Kubernetes would delete p first, and returns the pods that it would still delete before p and that
-// must go with it. The caller holds sc.mu, which is released while it waits.
+// must go with it. The caller holds the mutex, which is released while it waits.
 //
 // It waits, as long as ctx allows, for pods on their way up; by then p has released its devices' memory, if it can be
 // reached. It does not wait for a pod that fits on no node, or that does not come up: it may need just the CPU and
