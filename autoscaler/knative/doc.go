@@ -16,7 +16,7 @@
 //     which it gets back before it wakes (resize.go).
 //  5. [Fleet.Stop] drains it, marks its pod as the cheapest to delete, and lowers the scale. Activators forget it when its pod
 //     is being deleted; the core counts its memory until its process has ended, even if the leader changes in between
-//     (expire.go).
+//     (leaving.go).
 //
 // A Deployment's scale has one owner: revision.want. After a restart it is read from the Deployment; then only starts and stops
 // change it, and the PodAutoscaler's reconciler ([NewController]) sets the Deployment back to it.

@@ -27,58 +27,6 @@ type functions struct {
 	nodes *nodes
 }
 
-// revision is one function: a Knative revision of our class.
-type revision struct {
-	name api.FunctionName
-	// spec is the declared function; told is the one given to the core, whose bounds may differ. problem says what is wrong
-	// with the declaration.
-	spec     api.Function
-	loaded   bool
-	told     api.Function
-	declared bool
-	scaling  scaling
-	problem  string
-	warned   string    // the last problem that was reported to the user
-	adopted  bool      // its existing pods have been taken in
-	fenced   time.Time // when its NetworkPolicies were last written
-
-	pods   map[api.InstanceID]*pod // of its Deployment
-	starts []*start                // starts that wait for a pod, the oldest first
-
-	// Used for functions with dual pods: the pods that run its model, the instances that must become awake, the providers
-	// being created, and the number of claims about to be added to want.
-	providers map[api.InstanceID]*pod
-	wants     []*want
-	making    map[api.InstanceID]*making
-	raising   int
-	// want is the number of pods that its Deployment should have, -1 while unknown.
-	want int
-	// settled is closed when Kubernetes has acted on the scale, nil while nothing waits for that.
-	settled chan struct{}
-	// patching is the lock for writing the scale.
-	patching chan struct{}
-	// trouble is why the last start failed, nil since one succeeded.
-	trouble *trouble
-}
-
-// elsewhere reports whether it runs in other clusters: the activators, as a front door, have it created there, and it has no
-// pods here.
-func (r *revision) elsewhere() bool { return r.problem == "" && r.spec.Clusters != "" }
-
-// trouble is a pod's problem.
-type trouble struct {
-	reason  string // one word, for conditions
-	message string // what happened and what to do
-}
-
-// scaling is the scale configuration in a PodAutoscaler.
-type scaling struct {
-	min, initial int
-	most         int // config-autoscaler's maximum for a function without max-scale; 0: none
-	unreachable  bool
-	initialized  bool
-}
-
 // readFunction converts a revision to a function. problem is what is wrong with its declaration. It locks.
 func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (fn api.Function, rev *servingv1.Revision, problem, err error) {
 	rev, err = fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())

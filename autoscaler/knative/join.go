@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -82,21 +80,6 @@ func (p *pod) checkAddress(from netip.Addr) error {
 	return nil
 }
 
-// addresses returns the addresses that Kubernetes has published for a pod, none at first.
-func addresses(o *corev1.Pod) []netip.Addr {
-	texts := []string{o.Status.PodIP}
-	for _, ip := range o.Status.PodIPs {
-		texts = append(texts, ip.IP)
-	}
-	var all []netip.Addr
-	for _, text := range texts {
-		if a, err := netip.ParseAddr(text); err == nil {
-			all = append(all, a.Unmap())
-		}
-	}
-	return all
-}
-
 // dropMovedPod rejects an instance that joined from an address that is no longer the pod's: its sandbox was recreated, and
 // the old address may belong to another pod. The pod's own function joins again.
 func (tr *tracker) dropMovedPod(p *pod) {
@@ -165,11 +148,6 @@ func (tr *tracker) completeStatus(p *pod, s api.InstanceStatus) api.InstanceStat
 	tr.nodes.setWholeGPUs(p, &s)
 	return s
 }
-
-// beginsAsleep reports whether a joining process may not start its runtime before it is woken: all but the first
-// process of a pod that was created for a start. The previous process may have slept, and its memory awake may be
-// another's by now; the core makes room for it as for any sleeper.
-func (p *pod) beginsAsleep() bool { return p.before || p.again }
 
 // processEnded handles the end of a joined instance's process while its pod lives. The next process joins again.
 func (tr *tracker) processEnded(p *pod, message string) {

@@ -12,6 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
+// A pod that is being deleted runs for most of a minute, and its model server may hold GPU memory all that time. So
+// [Fleet.Stop] tells an instance to end once its pod is being deleted, and its memory is free only when it has ended.
+
 // onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or whose revision is gone: r is nil
 // then. The deletion of an unknown one began before this process led. One of a pair counts until it is gone; without a revision only its
 // finalizer keeps it, so its binding is not read.
@@ -31,14 +34,6 @@ func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, dualpod.Finalizer):
 		tr.keepLeaving(newEnded(o))
 	}
-}
-
-// newEnded returns a pod that was being deleted, or had ended, when it was first seen.
-func newEnded(o *corev1.Pod) *pod {
-	p := newPod(functionOf(o), o)
-	p.ended = true
-	close(p.gone)
-	return p
 }
 
 // keepLeaving keeps a pod that is being deleted or has ended, until it is gone.
@@ -80,4 +75,52 @@ func grace(p *pod) time.Duration {
 		return time.Duration(*s) * time.Second
 	}
 	return time.Second
+}
+
+// adoptEnding takes in an unknown instance whose pod is being deleted: it was stopped before this process led. The core counts
+// its memory until its process is gone; activators are not told of it.
+func (tr *tracker) adoptEnding(r *revision, o *corev1.Pod) {
+	_, s := container(o)
+	if r == nil || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
+		return
+	}
+	p := newEnded(o)
+	p.devices = tr.nodes.heldDevices(p, dualpod.Devices(o))
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Draining, Taken: true, Since: p.seen, Concurrency: r.spec.Concurrency,
+		Devices: p.devices, Node: o.Spec.NodeName}
+	tr.nodes.setWholeGPUs(p, &p.status)
+	p.expiring, p.last = true, lastOf(p, "")
+	tr.keepLeaving(p)
+	tr.core.ObserveInstance(p.status)
+}
+
+// expiringPod returns the pod of an instance that is being deleted and still counts, nil if there is none.
+func (tr *tracker) expiringPod(id api.InstanceID) *pod {
+	if p := tr.leaving[id]; p != nil && p.expiring {
+		return p
+	}
+	return nil
+}
+
+// reportGone tells the core once that an instance is gone.
+func (tr *tracker) reportGone(p *pod) {
+	if p.expiring {
+		p.expiring = false
+		close(p.over)
+		tr.publishStatus(p, p.last)
+	}
+}
+
+// writeDevices annotates a pod that is about to be deleted with its GPUs, for the next leader, which may start before it is
+// gone.
+func (tr *tracker) writeDevices(ctx context.Context, p *pod) {
+	tr.mu.Lock()
+	o, devices := p.object, p.devices
+	tr.mu.Unlock()
+	if len(devices) == 0 || slices.Equal(dualpod.Devices(o), devices) {
+		return
+	}
+	if err := tr.annotate(ctx, o, dualpod.AnnotationDevices, dualpod.JoinDevices(devices)); err != nil {
+		tr.log.Debug("the GPUs of a pod that is to go could not be written on it", "pod", p.id, "error", err)
+	}
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -80,28 +77,6 @@ type making struct {
 // unheardFor is how long a provider that existed before a restart has to report its state.
 const unheardFor = 15 * time.Second
 
-// roleOf returns the role of a pod. Pods have the annotations of their revision.
-func roleOf(o *corev1.Pod) control.Role {
-	if o.Labels[dualpod.LabelProvider] != "" {
-		return control.RoleProvider
-	}
-	if declaresDual(o.Annotations) {
-		return control.RoleRequester
-	}
-	return control.RoleInstance
-}
-
-// declaresDual reports whether the annotations of a revision ask for dual pods.
-func declaresDual(annotations map[string]string) bool {
-	dual, err := strconv.ParseBool(annotations[api.AnnotationDualPods])
-	return err == nil && dual
-}
-
-// finished reports whether no process of a pod is left.
-func finished(o *corev1.Pod) bool {
-	return o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded
-}
-
 // checkDual returns what is wrong with a function with dual pods, nil if nothing is.
 func checkDual(fn api.Function) error {
 	switch {
@@ -112,56 +87,6 @@ func checkDual(fn api.Function) error {
 			api.AnnotationDualPods, api.AnnotationEndpoint)
 	}
 	return dualpod.CheckPatch(fn.ProviderPatch)
-}
-
-// recordTimes records when a pod of a pair was scheduled and its container started.
-func (p *pod) recordTimes(o *corev1.Pod) {
-	m := &p.pair.marks
-	if p.role == control.RoleProvider { // the other times are the requester's
-		if p.joined() && m.Up.IsZero() && !m.Made.IsZero() {
-			m.Up = time.Now()
-		}
-		return
-	}
-	if o.Spec.NodeName != "" && m.Scheduled.IsZero() {
-		m.Scheduled = time.Now()
-	}
-	if _, s := container(o); s != nil && s.State.Running != nil && m.Started.IsZero() {
-		m.Started = time.Now()
-	}
-	if p.joined() && m.Joined.IsZero() {
-		m.Joined = time.Now()
-		if m.Started.IsZero() { // the join came before the kubelet's status
-			m.Started = m.Joined
-		}
-	}
-}
-
-// setStatus stores s as p's last status, and reports whether that completes a start or wake.
-func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
-	if s.State == api.Awake || p.status.State == api.Awake {
-		p.pair.used = time.Now()
-	}
-	if s.State == api.Awake && p.pair.down && p.role == control.RoleProvider { // an activator has woken it under its grant
-		p.pair.marks = dualpod.Marks{Path: api.PathHot, Asked: time.Now().Add(-s.WakeTime)}
-		if p.status.PID == 0 {
-			p.pair.marks.Path = api.PathWarm
-		}
-	}
-	if s.State == api.Awake || s.State == api.Asleep {
-		p.pair.down = s.State == api.Asleep
-	}
-	if s.State == api.Awake {
-		p.pair.stuck = false
-		if p.pair.marks.Ready.IsZero() && !p.pair.marks.Asked.IsZero() {
-			p.pair.marks.Ready, up = time.Now(), true
-		}
-	}
-	if s.State != p.status.State {
-		p.pair.since = time.Now()
-	}
-	p.status = s
-	return up
 }
 
 // addWant registers an instance that must become awake for the call of ctx. The caller holds the mutex.
@@ -195,14 +120,6 @@ func (w *want) remove() {
 	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
 }
 
-// failWants fails all wants of a function.
-func (r *revision) failWants(err error) {
-	for _, w := range r.wants {
-		w.done <- wanted{err: err}
-	}
-	r.wants = nil
-}
-
 // spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's.
 func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 	if p.role == control.RoleRequester {
@@ -215,12 +132,4 @@ func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 		return nil
 	}
 	return p.pair.span
-}
-
-// wantSpan returns the span of the first wake that waits for a claim of a function.
-func (r *revision) wantSpan() *waketrace.Span {
-	if len(r.wants) == 0 {
-		return nil
-	}
-	return waketrace.From(r.wants[0].ctx)
 }

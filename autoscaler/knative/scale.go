@@ -35,82 +35,33 @@ type start struct {
 	failed chan error
 }
 
-// adoptScale reads the wanted scale from a Deployment, if it is not known yet.
-func (r *revision) adoptScale(d *appsv1.Deployment) {
-	if r.want < 0 {
-		r.want = replicas(d)
-	}
-}
-
-func replicas(d *appsv1.Deployment) int {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return int(*d.Spec.Replicas)
-}
-
-// livePods counts the pods that are not being stopped.
-func (r *revision) livePods() int {
-	n := 0
-	for _, p := range r.pods {
-		if !p.stopping {
-			n++
-		}
-	}
-	return n
-}
-
 // awaitScale waits until over reports that Kubernetes has acted on the last written scale. A scale that falls and rises again before
 // that deletes and creates nothing, and a caller that waits for either would wait in vain. It gives up after CreateTimeout. The caller
 // holds the mutex, which is released while it waits.
 func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool) error {
-	limit := time.NewTimer(sc.cfg.CreateTimeout)
-	defer limit.Stop()
-	for late := false; !over() && !late; {
-		acted := r.nextAct()
-		sc.mu.Unlock()
-		var err error
-		select {
-		case <-acted:
-		case <-limit.C:
-			late = true
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		sc.mu.Lock()
-		if err != nil {
-			return err
+	until, cancel := context.WithTimeout(ctx, sc.cfg.CreateTimeout)
+	defer cancel()
+	for !over() {
+		if sc.awaitAct(until, r) != nil {
+			return context.Cause(ctx) // nil after CreateTimeout
 		}
 	}
 	return nil
 }
 
-// nextAct returns a channel that is closed when Kubernetes next acts on the scale.
-func (r *revision) nextAct() <-chan struct{} {
-	if r.settled == nil {
-		r.settled = make(chan struct{})
+// awaitAct waits until Kubernetes next acts on the scale. The caller holds the mutex, which is released while it waits.
+func (sc *scaler) awaitAct(ctx context.Context, r *revision) error {
+	if r.acted == nil {
+		r.acted = make(chan struct{})
 	}
-	return r.settled
-}
-
-// announceAct closes the channel of [revision.nextAct]: Kubernetes has acted on the scale.
-func (r *revision) announceAct() {
-	if r.settled != nil {
-		close(r.settled)
-		r.settled = nil
-	}
-}
-
-// scalingDown reports whether pods have yet to be deleted for a lower scale.
-func (r *revision) scalingDown() bool { return r.livePods() < len(r.pods) }
-
-// lowerFor lowers the wanted scale by p, which Kubernetes is to delete.
-func (r *revision) lowerFor(p *pod) {
-	p.stopping = true
-	r.want = max(0, r.want-1)
+	acted := r.acted
+	sc.mu.Unlock()
+	defer sc.mu.Lock()
 	select {
-	case <-p.swapped: // of an earlier try
-	default:
+	case <-acted:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -207,13 +158,6 @@ func (sc *scaler) addStart(r *revision, g api.Grant) *start {
 
 // lately is the longest time between a start's decision and its call.
 const lately = 2 * time.Second
-
-// assignStart makes p the pod of a start.
-func (p *pod) assignStart(s *start) {
-	p.epoch, p.devices, p.trace, p.wanted = s.grant.Epoch, s.grant.Devices, s.grant.Trace, s.began
-	p.status.Epoch, p.status.Devices = p.epoch, p.devices
-	s.pod <- p.id
-}
 
 // dropStart removes a start that got no pod, and its part of the scale. It returns false if the start has its pod.
 func (sc *scaler) dropStart(r *revision, s *start) bool {

@@ -1,13 +1,10 @@
 package knative
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -117,11 +114,6 @@ func (st *state) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 		return nil, fmt.Errorf("find the Deployment of %s: %w", name, err)
 	}
 	return d, nil
-}
-
-// sortedPods lists the pods of a Deployment that are not being deleted, by name.
-func (r *revision) sortedPods() []*pod {
-	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
 }
 
 // podOrLeaving returns a pod by its name, one of a pair until it is gone; nil if there is none.

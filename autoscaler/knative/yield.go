@@ -20,21 +20,13 @@ import (
 // reached. It does not wait for a pod that fits on no node, or that does not come up: it may need just the CPU and
 // memory that p holds, and each would wait for the other. Such a pod loses only its place in the queue, so it goes,
 // too; it is started again if needed, which waits until p is being deleted.
-func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) (with []*pod, err error) {
-	var rising *pod
+func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) ([]*pod, error) {
 	for {
-		with, rising = r.deletedBefore(p)
+		with, rising := r.deletedBefore(p)
 		if p.ended || p.stopping || len(r.starts) == 0 && rising == nil {
 			return with, nil
 		}
-		acted := r.nextAct()
-		sc.mu.Unlock()
-		select {
-		case <-acted:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		sc.mu.Lock()
+		err := sc.awaitAct(ctx, r)
 		switch {
 		case err != nil && rising != nil:
 			return nil, fmt.Errorf("wait until %s is ready, which Kubernetes would take first: %w", rising.id, err)
@@ -42,21 +34,6 @@ func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) (w
 			return nil, fmt.Errorf("wait until the pods that were asked for are made: %w", err)
 		}
 	}
-}
-
-// deletedBefore lists the pods of the revision that Kubernetes deletes before p and that can't come up at present, and returns
-// one that can, nil if there is none. Pods that are being stopped don't count.
-func (r *revision) deletedBefore(p *pod) (stuck []*pod, rising *pod) {
-	for _, q := range r.pods {
-		switch {
-		case q == p || q.stopping || !takenBefore(q.object, p.object):
-		case q.trouble != "" || q.object.Spec.NodeName == "" && refusedBy(q.object) != nil:
-			stuck = append(stuck, q)
-		default:
-			rising = q
-		}
-	}
-	return stuck, rising
 }
 
 // takenBefore reports whether a ReplicaSet deletes a before b whatever their deletion costs.

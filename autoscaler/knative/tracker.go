@@ -1,19 +1,14 @@
 package knative
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"math"
-	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/serving/pkg/apis/serving"
-	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -31,72 +26,6 @@ type tracker struct {
 	scaler    *scaler
 	functions *functions
 }
-
-// pod is one instance. It is kept until Kubernetes deletes the pod.
-type pod struct {
-	id       api.InstanceID
-	function api.FunctionName
-	object   *corev1.Pod // as last seen; never written to
-	seen     time.Time   // when it was first seen
-
-	// Values of the instance's join; token is empty until then.
-	token    string
-	address  netip.Addr
-	endpoint api.Endpoint
-	client   *control.Client
-	restarts int32 // its container's restarts when it joined
-
-	// status is the last status passed on. epoch is the highest epoch of an order to it, at first of its start; devices
-	// are those of the grant that it was started under.
-	status  api.InstanceStatus
-	epoch   uint64
-	devices []api.DeviceID
-	trace   string    // the trace of the wake that it was started for
-	wanted  time.Time // when that was; zero: it was adopted
-	// traced is the time of the start or claim whose steps the core has.
-	traced time.Time
-	// again says that a process of it has joined; before, that the pod already ran when it was first seen. In either
-	// case its next process begins asleep.
-	again, before bool
-	// refused is why the last join in its name was refused, empty if none was since it joined.
-	refused string
-	// trouble is the last reported trouble, empty if none. running is since when its container runs; asked says that it
-	// was asked why it does not join.
-	trouble string
-	running time.Time
-	asked   bool
-	// refusedAt is since when no node fits the pod and none is being added; zero: that is not so.
-	refusedAt time.Time
-	// rigid says that Kubernetes does not resize the pod; growing is what its containers must get before it wakes.
-	rigid   bool
-	growing sizes
-
-	// rising and falling say that a call to wake it, or to put it to sleep, is under way.
-	rising, falling bool
-	// stopping says that the scale was lowered for it. swapped receives when Kubernetes deleted another pod instead; it
-	// has room for one, so that sending never blocks.
-	stopping bool
-	swapped  chan struct{}
-	freed    *waketrace.Span // of the call that it makes room for; nil: none
-	endSpan  *waketrace.Span // of its end, if it makes room for a call
-	ended    bool
-	gone     chan struct{} // closed when the pod is being deleted, or is gone
-	// held says that a stop waits until the instance's process is gone. expiring says that its pod is being deleted and the core counts
-	// its memory until then; then the core is told last, and over is closed.
-	held, expiring bool
-	last           api.InstanceStatus
-	over           chan struct{}
-
-	cost, patched int // its deletion cost as computed, and as written
-
-	// role is its part in holding the function's GPUs; pair is used for the roles of dual pods.
-	role    control.Role
-	pair    pair
-	writing writing
-}
-
-// joined reports whether the instance may be called.
-func (p *pod) joined() bool { return p.token != "" }
 
 // followPods handles events of pods from now on, and takes in existing ones.
 func (tr *tracker) followPods() error {
@@ -139,11 +68,6 @@ func (tr *tracker) observeListed(which labels.Selector, lists ...func(labels.Sel
 		}
 	}
 	return nil
-}
-
-// functionOf returns the function that a pod is an instance of.
-func functionOf(p *corev1.Pod) api.FunctionName {
-	return api.NewFunctionName(p.Namespace, cmp.Or(p.Labels[serving.RevisionLabelKey], p.Labels[dualpod.LabelProvider]))
 }
 
 // onPod handles a new or changed pod.
@@ -208,11 +132,6 @@ func (tr *tracker) onPodDeleted(o *corev1.Pod) {
 		tr.endPod(p, o.Status.Message)
 	}
 	tr.dropLeaving(o)
-}
-
-func newPod(name api.FunctionName, o *corev1.Pod) *pod {
-	return &pod{id: api.InstanceID(o.Name), function: name, object: o, seen: time.Now(),
-		swapped: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{}), role: roleOf(o)}
 }
 
 // addPod takes in a new pod: it belongs to the oldest waiting start, or else is adopted.
@@ -306,32 +225,6 @@ func (tr *tracker) endPod(p *pod, message string) {
 	tr.changed(p.function)
 }
 
-// dropPod removes a pod that is being deleted or has ended. If the scale was lowered for another pod, that one lives on instead.
-func (r *revision) dropPod(p *pod) {
-	delete(r.pods, p.id)
-	delete(r.providers, p.id)
-	if !p.stopping && p.role != control.RoleProvider {
-		for _, q := range r.sortedPods() {
-			if q.stopping {
-				q.stopping = false
-				q.swapped <- struct{}{}
-				break
-			}
-		}
-	}
-	r.announceAct()
-}
-
-// lastOf returns the last status of an instance.
-func lastOf(p *pod, message string) api.InstanceStatus {
-	s := api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(),
-		Message: message, Taken: !finished(p.object)}
-	if s.Taken {
-		s.Message = cmp.Or(message, "its pod was deleted")
-	}
-	return s
-}
-
 // publishStatus stores a status as p's last, and gives it to the core and the activators.
 func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 	if p.setStatus(s) {
@@ -371,40 +264,6 @@ func (tr *tracker) adoptPods(name api.FunctionName) {
 	if err != nil {
 		tr.log.Error("the pods of a function can't be listed", "function", name, "error", err)
 	}
-}
-
-// container returns the function's own container and its status, nil if there is none yet.
-func container(o *corev1.Pod) (*corev1.Container, *corev1.ContainerStatus) {
-	for k := range o.Spec.Containers {
-		c := &o.Spec.Containers[k]
-		if c.Name == "queue-proxy" || !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == servingv1.UserPortName }) {
-			continue
-		}
-		for j := range o.Status.ContainerStatuses {
-			if s := &o.Status.ContainerStatuses[j]; s.Name == c.Name {
-				return c, s
-			}
-		}
-		return c, nil
-	}
-	return nil, nil
-}
-
-// address returns the endpoint of a pod's function; empty while the pod has no address.
-func address(o *corev1.Pod) api.Endpoint {
-	ip, err := netip.ParseAddr(o.Status.PodIP)
-	if err != nil {
-		return ""
-	}
-	port := uint16(control.DefaultFunctionPort)
-	if c, _ := container(o); c != nil {
-		for _, p := range c.Ports {
-			if p.Name == servingv1.UserPortName && p.ContainerPort > 0 && p.ContainerPort <= math.MaxUint16 {
-				port = uint16(p.ContainerPort)
-			}
-		}
-	}
-	return api.Endpoint("http://" + netip.AddrPortFrom(ip, port).String())
 }
 
 // planPairOf schedules a plan of pairs, if p belongs to one.
