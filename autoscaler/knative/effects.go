@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -40,27 +41,24 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 		f.mu.Unlock()
 		return "", fmt.Errorf("start %s: wait until the pods that are to go are being deleted: %w", id, err)
 	}
-	s := f.scaler.addStart(r, g)
+	s := r.addStart(g)
 	f.mu.Unlock()
 	f.changed(spec.Name)
 	if err = f.scaler.setScale(ctx, r, d); err == nil {
-		var real api.InstanceID
-		if real, err = f.scaler.awaitPod(ctx, r, s); err == nil {
-			return real, nil
-		}
+		err = f.scaler.awaitCreated(ctx, r, func() bool { return s.pod != "" || s.err != nil })
 	}
 	f.mu.Lock()
-	open := f.scaler.dropStart(r, s)
-	r.trouble = &trouble{"StartFailed", err.Error()}
+	real, open := s.pod, r.dropStart(s)
+	if err = cmp.Or(s.err, err); real == "" {
+		r.trouble = &trouble{"StartFailed", err.Error()}
+	}
 	f.mu.Unlock()
+	if real != "" { // perhaps after an error
+		return real, nil
+	}
 	f.changed(spec.Name)
-	if !open { // its pod came in the meantime
-		select {
-		case real := <-s.pod:
-			return real, nil
-		default:
-			return "", fmt.Errorf("start %s: %w", id, err)
-		}
+	if !open {
+		return "", fmt.Errorf("start %s: %w", id, err)
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

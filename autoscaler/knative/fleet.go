@@ -318,8 +318,9 @@ func (f *Fleet) forgetFunction(name api.FunctionName) {
 	r.failWants(fmt.Errorf("the revision %s was deleted", name))
 	f.pairsDue.Ring()
 	for _, s := range r.starts {
-		s.failed <- fmt.Errorf("the revision %s was deleted", name)
+		s.err = fmt.Errorf("the revision %s was deleted", name)
 	}
+	r.announceAct()
 	r.starts = nil
 	delete(f.revisions, name)
 	f.namesDue.Ring()

@@ -24,7 +24,7 @@ func (pr *pairs) raiseClaims(ctx context.Context, r *revision, n int) {
 	if err == nil {
 		pr.changed(r.name)
 		if err = pr.scaler.setScale(ctx, r, d); err == nil {
-			err = pr.awaitRequesters(ctx, r)
+			err = pr.scaler.awaitCreated(ctx, r, func() bool { return r.livePods() >= r.want || pr.revisions[r.name] != r })
 		}
 		if err != nil {
 			pr.mu.Lock()
@@ -45,19 +45,6 @@ func (pr *pairs) raiseClaims(ctx context.Context, r *revision, n int) {
 	pr.pairsDue.Ring()
 	pr.mu.Unlock()
 	pr.changed(r.name)
-}
-
-// awaitRequesters returns when the Deployment has created its pods, with an error if it can't.
-func (pr *pairs) awaitRequesters(ctx context.Context, r *revision) error {
-	ctx, stop := pr.scaler.unlessRefused(ctx, r)
-	defer stop()
-	pr.mu.Lock()
-	defer pr.mu.Unlock()
-	there := func() bool { return r.livePods() >= r.want || pr.revisions[r.name] != r }
-	if err := pr.scaler.awaitScale(ctx, r, there); err != nil || there() {
-		return err
-	}
-	return pr.scaler.errNoPod(r)
 }
 
 // beginRelease begins to release a requester.

@@ -106,7 +106,7 @@ func (p *pod) beginsAsleep() bool { return p.before || p.again }
 func (p *pod) assignStart(s *start) {
 	p.epoch, p.devices, p.trace, p.wanted = s.grant.Epoch, s.grant.Devices, s.grant.Trace, s.began
 	p.status.Epoch, p.status.Devices = p.epoch, p.devices
-	s.pod <- p.id
+	s.pod = p.id
 }
 
 // lastOf returns the last status of an instance.

@@ -162,3 +162,45 @@ func replicas(d *appsv1.Deployment) int {
 	}
 	return int(*d.Spec.Replicas)
 }
+
+// addStart registers a start and raises the scale for it, unless pods are coming that no start waits for. A pod that came just now
+// may have been unknown when the start was decided, such as a Deployment's initial scale: it is taken for this start. If it was
+// known, the core will decide on one more at once.
+func (r *revision) addStart(g api.Grant) *start {
+	s := &start{grant: g, began: time.Now()}
+	for _, p := range r.sortedPods() {
+		if p.epoch == 0 && !p.joined() && !p.before && !p.stopping && time.Since(p.seen) < lately {
+			p.assignStart(s)
+			return s
+		}
+	}
+	if r.want-r.livePods()-len(r.starts) <= 0 {
+		r.want = r.livePods() + len(r.starts) + 1
+	}
+	r.starts = append(r.starts, s)
+	return s
+}
+
+// dropStart removes a start that got no pod, and its part of the scale. It returns false if the start has its pod, or the revision was deleted.
+func (r *revision) dropStart(s *start) bool {
+	for k, t := range r.starts {
+		if t == s {
+			r.starts = append(r.starts[:k:k], r.starts[k+1:]...)
+			r.want = max(0, r.want-1)
+			r.announceAct()
+			return true
+		}
+	}
+	return false
+}
+
+// start is a start that waits for its pod.
+type start struct {
+	grant api.Grant
+	began time.Time
+	pod   api.InstanceID // empty until there is one
+	err   error          // why there will be none
+}
+
+// lately is the longest time between a start's decision and its call.
+const lately = 2 * time.Second

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,14 +24,6 @@ const manager = "rouse-autoscaler"
 type scaler struct {
 	*state
 	costs bell.Bell // a pod's deletion cost may be outdated
-}
-
-// start is a start that waits for its pod. Both channels have room for the one result.
-type start struct {
-	grant  api.Grant
-	began  time.Time
-	pod    chan api.InstanceID
-	failed chan error
 }
 
 // awaitScale waits until over reports that Kubernetes has acted on the last written scale. A scale that falls and rises again before
@@ -138,89 +129,36 @@ func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 	return sc.setScale(ctx, r, d)
 }
 
-// addStart registers a start and raises the scale for it, unless pods are coming that no start waits for. A pod that came just now
-// may have been unknown when the start was decided, such as a Deployment's initial scale: it is taken for this start. If it was
-// known, the core will decide on one more at once.
-func (sc *scaler) addStart(r *revision, g api.Grant) *start {
-	s := &start{grant: g, began: time.Now(), pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
-	for _, p := range r.sortedPods() {
-		if p.epoch == 0 && !p.joined() && !p.before && !p.stopping && time.Since(p.seen) < lately {
-			p.assignStart(s)
-			return s
+// awaitCreated waits until there reports that pods were created for the wanted scale. It fails if the Deployment reports that they are
+// refused, or after CreateTimeout. It locks.
+func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bool) error {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	refused, late := time.Now().Add(refusedAfter), time.Now().Add(sc.cfg.CreateTimeout)
+	for !there() {
+		until, cancel := context.WithTimeout(ctx, min(refusedAfter, time.Until(late)))
+		_ = sc.awaitAct(until, r) // and look again now and then: no watch tells of a refusal
+		cancel()
+		why, now := sc.refusal(r.name), time.Now()
+		switch {
+		case there():
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case why != "" && !now.Before(refused) && !strings.Contains(why, webhookFailed):
+			return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
+		case now.Before(late):
+		case why != "":
+			return fmt.Errorf("no pod was made within %s: %s", sc.cfg.CreateTimeout, why)
+		default:
+			return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", sc.cfg.CreateTimeout)
 		}
 	}
-	if r.want-r.livePods()-len(r.starts) <= 0 {
-		r.want = r.livePods() + len(r.starts) + 1
-	}
-	r.starts = append(r.starts, s)
-	return s
-}
-
-// lately is the longest time between a start's decision and its call.
-const lately = 2 * time.Second
-
-// dropStart removes a start that got no pod, and its part of the scale. It returns false if the start has its pod.
-func (sc *scaler) dropStart(r *revision, s *start) bool {
-	for k, t := range r.starts {
-		if t == s {
-			r.starts = append(r.starts[:k:k], r.starts[k+1:]...)
-			r.want = max(0, r.want-1)
-			r.announceAct()
-			return true
-		}
-	}
-	return false
-}
-
-// awaitPod waits for the pod of a start. It gives up if the Deployment reports that its pods are refused.
-func (sc *scaler) awaitPod(ctx context.Context, r *revision, s *start) (api.InstanceID, error) {
-	ctx, stop := sc.unlessRefused(ctx, r)
-	defer stop()
-	late := time.NewTimer(sc.cfg.CreateTimeout)
-	defer late.Stop()
-	select {
-	case id := <-s.pod:
-		return id, nil
-	case err := <-s.failed:
-		return "", err
-	case <-late.C:
-		return "", sc.errNoPod(r)
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-}
-
-func (sc *scaler) errNoPod(r *revision) error {
-	if why := sc.refusal(r.name); why != "" {
-		return fmt.Errorf("no pod was made within %s: %s", sc.cfg.CreateTimeout, why)
-	}
-	return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", sc.cfg.CreateTimeout)
+	return nil
 }
 
 // webhookFailed is the API server's message about a webhook that does not answer. That does not refuse the pod: the webhook may be
 // restarting, and Kubernetes retries.
 const webhookFailed = "failed calling webhook"
-
-// unlessRefused returns a context that ends, with the reason, when a revision's Deployment reports that its pods are refused.
-func (sc *scaler) unlessRefused(ctx context.Context, r *revision) (refused context.Context, stop func()) {
-	refused, refuse := context.WithCancelCause(ctx)
-	var polls sync.WaitGroup
-	polls.Go(func() {
-		first := true
-		_ = poll(refused, refusedAfter, func() bool {
-			why := ""
-			if !first {
-				why = sc.refusal(r.name)
-			}
-			if first = false; why == "" || strings.Contains(why, webhookFailed) {
-				return false
-			}
-			refuse(fmt.Errorf("the pod is refused by Kubernetes: %s", why))
-			return true
-		})
-	})
-	return refused, func() { refuse(nil); polls.Wait() }
-}
 
 // poll calls done now and at each interval until it returns true; an error says that ctx has ended first.
 func poll(ctx context.Context, every time.Duration, done func() bool) error {
