@@ -49,6 +49,12 @@ func placeholder(node string, k int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("%s/gpu-%d", node, k))
 }
 
+// Labels of nodes about the use of their GPUs.
+const (
+	labelGPUs = "rouse.dev/gpus"
+	gpusOwned = "owned" // only Rouse uses them
+)
+
 // nodes knows the cluster's GPUs and memory, gives them to the core as devices, and names them in functions and statuses.
 type nodes struct {
 	*state

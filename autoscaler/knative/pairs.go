@@ -12,12 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Labels of nodes about the use of their GPUs.
-const (
-	labelGPUs = "rouse.dev/gpus"
-	gpusOwned = "owned" // only Rouse uses them
-)
-
 // pairs carries out the plans of package dualpod: it binds, separates, creates and releases the pods of functions with dual pods.
 type pairs struct {
 	*state
@@ -63,15 +57,19 @@ type wanted struct {
 
 // making is a provider whose pod is being created.
 type making struct {
-	requester api.InstanceID
+	want      *want // that it is created for
+	requester *pod  // that it will be bound to; nil: none
 	node      string
 	devices   []api.DeviceID
-	epoch     uint64
-	silent    bool            // the core learns of it in another way
-	span      *waketrace.Span // of the call that it is created for
-	start     string          // the trace given to its function
 	since     time.Time
-	marks     dualpod.Marks
+}
+
+// bound returns the name of the requester, "" if there is none.
+func (m *making) bound() api.InstanceID {
+	if m.requester == nil {
+		return ""
+	}
+	return m.requester.id
 }
 
 // unheardFor is how long a provider that existed before a restart has to report its state.
@@ -124,7 +122,7 @@ func (w *want) remove() {
 func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 	if p.role == control.RoleRequester {
 		if r := pr.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {
-			return r.making[p.pair.bound].span
+			return waketrace.From(r.making[p.pair.bound].want.ctx)
 		}
 		p = pr.pods[p.pair.bound]
 	}

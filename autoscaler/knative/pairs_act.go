@@ -109,18 +109,18 @@ func (pr *pairs) serveWant(w *want, a *dualpod.Action, p, requester *pod) {
 		pr.startCall(func(context.Context) { pr.wakePair(w, p) })
 	case dualpod.Make:
 		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
-		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, silent: w.provider == "", since: time.Now(), marks: w.marks, span: waketrace.From(w.ctx), start: w.grant.Trace}
+		m := &making{want: w, requester: requester, node: a.Node, devices: a.Devices, since: time.Now()}
 		if requester != nil {
-			m.requester = requester.id
 			requester.pair.bound, requester.pair.since, requester.pair.spent = id, time.Now(), false
 		}
 		w.r.making[id] = m
+		span := waketrace.From(w.ctx)
 		for _, other := range a.Delete {
 			if q := pr.pods[other]; q != nil {
-				q.stopping, q.freed = true, m.span
+				q.stopping, q.freed = true, span
 			}
 		}
-		pr.startCall(func(ctx context.Context) { pr.makeProvider(waketrace.With(ctx, m.span), w, id, m, requester, a.Delete) })
+		pr.startCall(func(ctx context.Context) { pr.makeProvider(waketrace.With(ctx, span), id, m, a.Delete) })
 	}
 }
 
@@ -144,16 +144,17 @@ func (pr *pairs) wakePair(w *want, p *pod) {
 }
 
 // makeProvider creates a provider's pod, after deleting those that have to go first.
-func (pr *pairs) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, requester *pod, others []api.InstanceID) {
+func (pr *pairs) makeProvider(ctx context.Context, id api.InstanceID, m *making, others []api.InstanceID) {
+	w := m.want
 	err := pr.deleteProviders(w.ctx, others)
 	if err == nil {
-		err = pr.createProvider(ctx, w.r, id, m, requester)
+		err = pr.createProvider(ctx, w.r, id, m)
 	}
 	pr.mu.Lock()
 	if err != nil {
 		delete(w.r.making, id)
-		if requester != nil && requester.pair.bound == id {
-			requester.pair.bound, requester.pair.since = "", time.Now()
+		if q := m.requester; q != nil && q.pair.bound == id {
+			q.pair.bound, q.pair.since = "", time.Now()
 		}
 		w.r.trouble = &trouble{"ProviderNotMade", err.Error()}
 	}
@@ -188,7 +189,7 @@ func (pr *pairs) deleteProviders(ctx context.Context, ids []api.InstanceID) erro
 }
 
 // createProvider creates a provider's pod, and takes it in.
-func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.InstanceID, m *making, requester *pod) error {
+func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.InstanceID, m *making) error {
 	rev, err := pr.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
@@ -200,13 +201,13 @@ func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.Instanc
 	from := &corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta, Spec: d.Spec.Template.Spec}
 	from.Namespace = r.name.Namespace()
 	pr.mu.Lock()
-	if requester != nil {
-		from = requester.object
+	if m.requester != nil {
+		from = m.requester.object
 	}
 	spec := r.spec
 	pr.mu.Unlock()
 	o, err := dualpod.Derive(from, dualpod.ProviderPod{Name: string(id), Revision: rev.Name, RevisionUID: rev.UID, Node: m.node,
-		Devices: m.devices, Requester: string(m.requester), Patch: spec.ProviderPatch})
+		Devices: m.devices, Requester: string(m.bound()), Patch: spec.ProviderPatch})
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}

@@ -53,7 +53,7 @@ func (pr *pairs) pairState() dualpod.State {
 			s.Providers = append(s.Providers, p.asProvider())
 		}
 		for id, m := range r.making {
-			s.Providers = append(s.Providers, dualpod.Provider{ID: id, Function: r.name, Node: m.node, Devices: m.devices, Busy: true, Bound: m.requester, Since: m.since})
+			s.Providers = append(s.Providers, dualpod.Provider{ID: id, Function: r.name, Node: m.node, Devices: m.devices, Busy: true, Bound: m.bound(), Since: m.since})
 		}
 		if d, err := pr.deployment(r.name); err == nil {
 			r.adoptScale(d)

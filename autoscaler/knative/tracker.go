@@ -181,10 +181,10 @@ func (tr *tracker) addDualPod(r *revision, p *pod) {
 		return
 	}
 	delete(r.making, p.id)
-	p.pair.bound, p.pair.marks, p.pair.span = m.requester, m.marks, m.span
-	p.pair.marks.Made, p.trace = p.seen, m.start
-	p.epoch, p.status.Epoch = m.epoch, m.epoch
-	if !m.silent {
+	p.pair.bound, p.pair.marks, p.pair.span = m.bound(), m.want.marks, waketrace.From(m.want.ctx)
+	p.pair.marks.Made, p.trace = p.seen, m.want.grant.Trace
+	p.epoch, p.status.Epoch = m.want.grant.Epoch, m.want.grant.Epoch
+	if m.want.provider != "" { // made instead of waking that sleeper: no start tells the core of it
 		tr.publishStatus(p, p.status)
 		return
 	}
