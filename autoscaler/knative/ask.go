@@ -72,12 +72,12 @@ func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) 
 			p.id, control.DefaultControlURL)})
 	default:
 		tr.reportTrouble(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): %s, or take the class annotation off to have it served by Knative",
-			p.id, e, status, control.PathReport, foreign(p.object))})
+			p.id, e, status, control.PathReport, describeForeign(p.object))})
 	}
 }
 
-// foreign says how to turn a pod whose image has no function into one.
-func foreign(o *corev1.Pod) string {
+// describeForeign says how to turn a pod whose image has no function into one.
+func describeForeign(o *corev1.Pod) string {
 	switch why := o.Annotations[api.AnnotationNotInjected]; {
 	case why != "":
 		return fmt.Sprintf("%s. Set the container's command, or the annotation %s to \"true\" for a model server's own image, or start it through rouse-function", strings.TrimSuffix(why, "."), api.AnnotationInject)

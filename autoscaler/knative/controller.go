@@ -60,7 +60,7 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 		}
 	}
 	handle(fleet.watch.pas.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
-	handle(fleet.watch.pas.Informer(), others(events))
+	handle(fleet.watch.pas.Informer(), warnMissingClass(events))
 	for _, i := range []cache.SharedIndexInformer{fleet.watch.skss.Informer(), fleet.watch.kubeServices.Informer(), fleet.watch.endpoints.Informer()} {
 		handle(i, cache.FilteringResourceEventHandler{FilterFunc: controller.FilterController(&autoscalingv1alpha1.PodAutoscaler{}),
 			Handler: controller.HandleAll(impl.EnqueueControllerOf)})

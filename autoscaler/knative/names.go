@@ -201,8 +201,8 @@ func markNames(m apis.ConditionManager, message string) bool {
 	return true
 }
 
-// tellService writes the condition to a service. It returns the service if that changed anything.
-func (r *reconciler) tellService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
+// markService writes the condition to a service. It returns the service if that changed anything.
+func (r *reconciler) markService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
 	s, err := r.fleet.watch.services.Lister().Services(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -65,7 +65,7 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 		if e.InvolvedObject.UID != "" && e.InvolvedObject.UID != o.UID {
 			continue // of another pod with the same name
 		}
-		if last == nil || at(e).After(at(last)) {
+		if last == nil || lastSeen(e).After(lastSeen(last)) {
 			last = e
 		}
 	}
@@ -74,14 +74,14 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 		return provision{}
 	case last.Reason == eventNoScaleUp: // 3
 		return provision{says: "no node is added for it: " + strings.TrimSuffix(last.Message, ".")}
-	case now.Sub(at(last)) >= limit:
+	case now.Sub(lastSeen(last)) >= limit:
 		return provision{says: fmt.Sprintf("the node that was being added for it has not come within %s: %s", limit, strings.TrimSuffix(last.Message, "."))}
 	}
 	return provision{true, "a node is being added for it: " + strings.TrimSuffix(last.Message, ".")} // 2
 }
 
-// at returns when an event was last seen.
-func at(e *corev1.Event) time.Time {
+// lastSeen returns when an event was last seen.
+func lastSeen(e *corev1.Event) time.Time {
 	t := e.CreationTimestamp.Time
 	for _, u := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
 		if u.After(t) {
@@ -101,7 +101,7 @@ func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {
 		stage = api.StageUnschedulable
-		message = fmt.Sprintf("no node takes the pod %s: %s%s", p.id, strings.TrimSuffix(c.Message, "."), room(c.Message))
+		message = fmt.Sprintf("no node takes the pod %s: %s%s", p.id, strings.TrimSuffix(c.Message, "."), adviseRoom(c.Message))
 		does := provisioning(p.object, tr.watch.nodeEvents(p.object), now, tr.cfg.ProvisionTimeout)
 		if does.says != "" {
 			message += "; " + does.says

@@ -32,9 +32,9 @@ var metricsPorts = []int32{9090, 9091, control.FunctionMetricsPort}
 // fenceAgain is the interval of rewriting NetworkPolicies, which may have been changed.
 const fenceAgain = 10 * time.Minute
 
-// fences returns the NetworkPolicies of a revision's pods: only activators, the autoscaler, and peers allowed by the
+// networkPolicies returns the NetworkPolicies of a revision's pods: only activators, the autoscaler, and peers allowed by the
 // operator reach them. The revision owns them.
-func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
+func networkPolicies(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	byLabel := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
@@ -79,7 +79,7 @@ func (r *reconciler) writePolicies(ctx context.Context, rev *servingv1.Revision)
 	if !due {
 		return
 	}
-	for _, p := range fences(rev) {
+	for _, p := range networkPolicies(rev) {
 		client := f.deps.Kube.NetworkingV1().NetworkPolicies(p.Namespace)
 		_, err := client.Update(ctx, p, metav1.UpdateOptions{FieldManager: manager})
 		if apierrors.IsNotFound(err) {

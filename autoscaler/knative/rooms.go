@@ -64,8 +64,8 @@ func amounts(list corev1.ResourceList) api.Requests {
 	return r
 }
 
-// lean strips a pod to what the account of its node needs: there may be many pods.
-func lean(o any) (any, error) {
+// stripPod strips a pod to what the account of its node needs: there may be many pods.
+func stripPod(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil

@@ -42,7 +42,7 @@ func TestRequestsOfAPod(t *testing.T) {
 	if d := cmp.Diff(want, requestsOf(o)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	slim, err := lean(o)
+	slim, err := stripPod(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (c *cluster) ahead(name, node string) {
 	}
 	p := o.(*corev1.Pod).DeepCopy()
 	p.Spec.NodeName, p.Status.Conditions = node, nil
-	slim, err := lean(p)
+	slim, err := stripPod(p)
 	if err != nil {
 		c.t.Fatal(err)
 	}

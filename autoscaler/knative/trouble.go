@@ -21,9 +21,9 @@ func (tr *tracker) examine(p *pod, now time.Time) {
 	_, s := container(p.object)
 	if p.joined() {
 		if s != nil && s.RestartCount > p.restarts {
-			tr.processEnded(p, ending(p.object, s))
+			tr.processEnded(p, describeEnd(p.object, s))
 		} else if s != nil && s.State.Terminated != nil && s.RestartCount == p.restarts {
-			tr.processEnded(p, ending(p.object, s))
+			tr.processEnded(p, describeEnd(p.object, s))
 			p.restarts = s.RestartCount + 1
 		}
 		if p.joined() {
@@ -66,15 +66,15 @@ func diagnose(o *corev1.Pod) *trouble {
 			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 				return &trouble{w.Reason, fmt.Sprintf("the container %s can't be made: %s. Check its command, and the ConfigMaps, Secrets and volumes that it names", s.Name, strings.TrimSuffix(w.Message, "."))}
 			case "CrashLoopBackOff": // 2
-				return &trouble{crashReason(s), ending(o, s)}
+				return &trouble{crashReason(s), describeEnd(o, s)}
 			}
 		}
 	}
 	return nil
 }
 
-// room returns advice about a scheduler's message.
-func room(message string) string {
+// adviseRoom returns advice about a scheduler's message.
+func adviseRoom(message string) string {
 	switch {
 	case slices.ContainsFunc(api.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
 		return ". GPUs are held by pods, sleeping ones too: share them by time slicing, add a node, or lower the container's limit of GPUs"
@@ -107,8 +107,8 @@ func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// ending describes how a container ended and what to do about it.
-func ending(o *corev1.Pod, s *corev1.ContainerStatus) string {
+// describeEnd describes how a container ended and what to do about it.
+func describeEnd(o *corev1.Pod, s *corev1.ContainerStatus) string {
 	t := lastEnd(s)
 	switch {
 	case t == nil:

@@ -42,7 +42,7 @@ type watch struct {
 	routes    servingtyped.RouteInformer
 	pas       autoscalingtyped.PodAutoscalerInformer
 	skss      networkingtyped.ServerlessServiceInformer
-	// everyPod watches all pods of the cluster, stripped by [lean].
+	// everyPod watches all pods of the cluster, stripped by [stripPod].
 	everyPod cache.SharedIndexInformer
 	// events has one informer for each of [nodeEvents].
 	events []cache.SharedIndexInformer
@@ -84,7 +84,7 @@ func newWatch(d Deps) *watch {
 		_ = events.AddIndexers(cache.Indexers{indexPodOfEvent: podOfEvent}) // it can't fail: the informer has not started, and has no index of this name
 		w.events = append(w.events, events)
 	}
-	w.everyPod = kube(informers.WithTransform(lean)).Core().V1().Pods().Informer()
+	w.everyPod = kube(informers.WithTransform(stripPod)).Core().V1().Pods().Informer()
 	_ = w.everyPod.AddIndexers(cache.Indexers{indexNode: byNode})
 	w.informers = append(slices.Clone(w.events), w.everyPod)
 	for _, of := range []interface {
