@@ -8,8 +8,8 @@
 //
 //  1. The core starts one: [Fleet.Start] raises the scale at once and takes the pod that appears. Other new pods (a revision's
 //     initial scale, a replacement for one that died) are adopted: the core is told of them.
-//  2. The pod's function listens and joins ([tracker.join]). From then on it can be called, with its own token, and its reports
-//     ([tracker.report]) go to the core and to all activators.
+//  2. The pod's function listens and joins ([Fleet.Join]). From then on it can be called, with its own token, and its reports
+//     ([Fleet.Report]) go to the core and to all activators.
 //  3. A pod that doesn't come up is diagnosed (trouble.go): its status says what to do, the core stops it and refuses the
 //     requests that wait for it.
 //  4. It wakes and sleeps as the core orders, by calls to its control paths. Asleep, its pod may give up some of its requests,

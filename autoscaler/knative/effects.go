@@ -94,8 +94,8 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 
 // Stop implements [autoscaler.Effects]: it drains the instance and has it release its memory, marks the pod as the one to delete, and
 // lowers the scale by one. It returns when the pod is being deleted and its process is gone, so that nothing holds memory; see
-// [orders.endProcess]. While another pod is on its way up that Kubernetes would delete first, it waits; see [scaler.awaitDeletionTurn]. If Kubernetes
-// deletes another pod all the same, Stop fails and this pod lives on.
+// [orders.endProcess]. While another pod is on its way up that Kubernetes would delete first, it waits; see
+// [scaler.awaitDeletionTurn]. If Kubernetes deletes another pod all the same, Stop fails and this pod lives on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.tracker.expiringPod(i.Instance)
@@ -131,8 +131,8 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	return f.endProcess(ctx, p, drain.Limit)
 }
 
-// lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see [scaler.awaitDeletionTurn]. It returns the
-// revision, nil if p is being deleted already.
+// lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see
+// [scaler.awaitDeletionTurn]. It returns the revision, nil if p is being deleted already.
 func (f *Fleet) lowerScaleFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*revision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -77,7 +77,7 @@ func (tr *tracker) onPod(o *corev1.Pod) {
 	tr.observePod(o)
 }
 
-// observePod is onPod with the lock held.
+// observePod takes in a new or changed pod.
 func (tr *tracker) observePod(o *corev1.Pod) {
 	tr.updatePod(o)
 	p := tr.leaving[api.InstanceID(o.Name)]
