@@ -9,7 +9,7 @@ GO      ?= go
 BIN     := bin
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rouse
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/rouse-dev/rouse/cmd/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/cmd/internal/kn.Version=$(VERSION) -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/rouse-dev/rouse/cmd/internal/verb.Linked=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X main.version=$(VERSION)
 # The programs need no C compiler. The same flags everywhere: a package is compiled once for programs, tests and linters.
 export CGO_ENABLED ?= 0
 export GOFLAGS := $(strip -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(GOFLAGS)))

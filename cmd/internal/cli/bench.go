@@ -63,7 +63,7 @@ func benchCommand() *cobra.Command {
 			if r.Failed > 0 && r.Failed == r.Requests { // there is nothing to show
 				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
 			}
-			if err := render.Print(cmd, r, r.text); err != nil {
+			if err := render.Print(cmd, r, printResult); err != nil {
 				return err
 			}
 			if r.Failed > 0 {
@@ -156,7 +156,7 @@ func quantiles(ds []time.Duration) map[string]float64 {
 	return map[string]float64{"p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "max": at(1)}
 }
 
-func (r *benchResult) text(w io.Writer) error {
+func printResult(w io.Writer, r *benchResult) error {
 	rows := [][]string{{"", "P50", "P95", "P99", "MAX"}}
 	for _, q := range []struct {
 		name string

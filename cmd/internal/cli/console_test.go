@@ -181,7 +181,7 @@ func TestArgumentsAreExplained(t *testing.T) {
 	for args, want := range map[string]string{
 		"describe":            "want rouse describe NAME [flags]",
 		"ls x":                "want rouse ls [flags]",
-		"trace pico":          "see rouse trace --help",
+		"trace":               "want rouse trace NAME [flags]",
 		"engine pico":         "see rouse engine --help",
 		"models rm":           "want rouse models rm MODEL [flags]",
 		"up --modelx x":       "unknown flag: --modelx: did you mean --model?",

@@ -42,7 +42,7 @@ of its store is ever changed.`,
 			if err != nil {
 				return err
 			}
-			return render.Print(cmd, list, func(w io.Writer) error {
+			return render.Print(cmd, list, func(w io.Writer, list []listedModel) error {
 				rows := [][]string{{"MODEL", "SIZE", "LAST USED", "IN USE", "FROM"}}
 				for _, m := range list {
 					rows = append(rows, m.row())

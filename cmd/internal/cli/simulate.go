@@ -203,10 +203,8 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 			return fmt.Errorf("--svg: %w", err)
 		}
 	}
-	out := struct {
-		Policies []simulate.Result `json:"policies"`
-	}{results}
-	return render.Print(cmd, out, func(w io.Writer) error {
+	out := map[string][]simulate.Result{"policies": results}
+	return render.Print(cmd, out, func(w io.Writer, _ map[string][]simulate.Result) error {
 		fmt.Fprintf(w, "%s for %s in %s, on %s of %s\n\n", count(len(trace), "request"), count(len(trace.Models()), "model"),
 			render.Rounded(horizon), count(s.cfg.Devices, "GPU"), count(s.cfg.Nodes, "machine"))
 		if err := render.Table(w, simulate.Rows(results)); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/memlimit"
@@ -144,7 +145,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if cfg.Access, err = activator.AccessLog(f.accessLog, stdout); err != nil {
 		return fmt.Errorf("--access-log: %w", err)
 	}
-	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
+	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, verb.Version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
 	}
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions, f.set) }
@@ -187,7 +188,7 @@ func again(signals <-chan os.Signal) {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: verb.Version()}
 	var err error
 	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
 		return cfg, fmt.Errorf("--listen: %w", err)
@@ -206,11 +207,11 @@ func (f *upFlags) config() (local.Config, error) {
 		return cfg, err
 	}
 	if f.clusters != "" {
-		if cfg.Clusters, err = joining.Read(f.clusters, version()); err != nil {
+		if cfg.Clusters, err = joining.Read(f.clusters, verb.Version()); err != nil {
 			return cfg, err
 		}
 	}
-	if cfg.Join, err = f.join.Config(version()); err != nil {
+	if cfg.Join, err = f.join.Config(verb.Version()); err != nil {
 		return cfg, err
 	}
 	if err := f.accept.config(&cfg); err != nil {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // Resources that the commands read.
@@ -108,7 +109,7 @@ func connect(cmd *cobra.Command) (*cluster, error) {
 // newCluster creates the clients.
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
-	config.UserAgent = "kn-rouse/" + version()
+	config.UserAgent = "kn-rouse/" + verb.Version()
 	config.ContentType = "application/json"
 	config.QPS = -1 // one user, one command: the API server's own fairness is enough
 	config.WarningHandler = rest.NoWarnings{}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // Terminal control sequences.
@@ -60,7 +60,7 @@ shown once where the output is no terminal.`,
 
 // live redraws until the user leaves. Errors after the first picture are shown instead of it: the leader may change
 // meanwhile.
-func (c *cluster) live(ctx context.Context, d *adminclient.Client, w io.Writer, every time.Duration) error {
+func (c *cluster) live(ctx context.Context, d *verb.Client, w io.Writer, every time.Duration) error {
 	var picture bytes.Buffer
 	if err := c.top(ctx, d, &picture, time.Now()); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *cluster) live(ctx context.Context, d *adminclient.Client, w io.Writer, 
 }
 
 // top draws one picture.
-func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, now time.Time) error {
+func (c *cluster) top(ctx context.Context, d *verb.Client, w io.Writer, now time.Time) error {
 	var devices []admin.Device
 	if err := d.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, n
 		running += fn.Activator.Running
 	}
 	fmt.Fprintf(w, "%s  functions in the cluster: %d, requests waiting: %d, running: %d\n\n", now.Format(time.TimeOnly), len(f.functions), waiting, running)
-	if err := render.Table(w, render.DeviceRows(devices)); err != nil {
+	if err := render.Devices(w, devices); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

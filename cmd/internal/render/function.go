@@ -6,11 +6,8 @@ import (
 	"io"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -198,40 +195,6 @@ func amount(b api.Bytes) string {
 		return "-"
 	}
 	return b.String()
-}
-
-// Scaled says what was requested, and the present state.
-func Scaled(name string, f admin.Function) string {
-	awake := 0
-	for _, i := range f.Instances {
-		if i.State == api.Awake {
-			awake++
-		}
-	}
-	until := ""
-	if f.Scale != nil {
-		until = " until " + f.Scale.Until.Local().Format("15:04:05")
-	}
-	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
-}
-
-// Replicas parses the number of a scale command.
-func Replicas(arg string) (int, error) {
-	n, err := strconv.Atoi(arg)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("replicas %.20q: want a number of at least 0", arg)
-	}
-	return n, nil
-}
-
-// ReplicasBelow0 is a scale command's flag error function: the parser takes a negative number for a flag.
-func ReplicasBelow0(cmd *cobra.Command, err error) error {
-	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
-		if _, bad := Replicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
-			return bad
-		}
-	}
-	return MeantFlag(cmd, err)
 }
 
 // OneLine puts a message of several lines into one.

@@ -16,16 +16,13 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// wide is the output format with all columns.
-const wide = "wide"
-
 // PrintList is [Print] for functions, with --output wide. On a terminal the table is cut to its width, and states have colours.
 func PrintList(cmd *cobra.Command, list []admin.Function) error {
 	s := screenOf(cmd.OutOrStdout())
-	if format, _ := cmd.Flags().GetString("output"); format == wide {
+	if format, _ := cmd.Flags().GetString("output"); format == "wide" {
 		return listWide(Harmless(cmd.OutOrStdout()), s, list)
 	}
-	return Print(cmd, list, func(w io.Writer) error { return listFitting(w, s, list) })
+	return Print(cmd, list, func(w io.Writer, list []admin.Function) error { return listFitting(w, s, list) })
 }
 
 // column is a column of a table of functions.

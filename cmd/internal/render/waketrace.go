@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -23,11 +21,6 @@ const (
 	timeWidth = 8
 	pageWidth = 80
 )
-
-// ErrNoWake says that there is no record of a wake.
-func ErrNoWake(name string) error {
-	return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or unloaded (the last 32 are kept, as long as the autoscaler runs)", name)
-}
 
 // Waterfall writes one record as bars in time, 80 columns wide.
 func Waterfall(w io.Writer, o api.WakeTrace) error {
@@ -220,22 +213,4 @@ func painter(w io.Writer) func(api.Part, string) string {
 		}
 		return s
 	}
-}
-
-// WakeFlags adds the common flags of commands that show wakes.
-func WakeFlags(cmd *cobra.Command, all *bool) {
-	cmd.Flags().BoolVarP(all, "all", "a", false, "all wakes on record, a line for each")
-	Flag(cmd)
-}
-
-// PrintWakes prints the last record of the function called name, or all of them, in the requested format.
-func PrintWakes(cmd *cobra.Command, name string, list []api.WakeTrace, all bool) error {
-	switch {
-	case len(list) == 0:
-		return ErrNoWake(name)
-	case all:
-		return Print(cmd, list, func(w io.Writer) error { return Waterfalls(w, list) })
-	}
-	last := list[len(list)-1]
-	return Print(cmd, last, func(w io.Writer) error { return Waterfall(w, last) })
 }

@@ -132,7 +132,7 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 					list[i].Tenant, list[i].Hash = list[i].Owner(), ""
 				}
 			}
-			return render.Print(cmd, list, func(w io.Writer) error {
+			return render.Print(cmd, list, func(w io.Writer, list []apikey.Key) error {
 				if len(list) == 0 {
 					_, err := fmt.Fprintf(w, "No keys in %s: make one with %s keys create NAME\n", file, p.Name)
 					return err

@@ -2,17 +2,18 @@ package render
 
 import (
 	"encoding/json"
-	"reflect"
 	"regexp"
 	"testing"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// TestHuman: but for its durations a value is what it is in JSON, and these can be read again.
-func TestHuman(t *testing.T) {
+// TestReadable: but for its durations a value is what it is in JSON, and these can be read again.
+func TestReadable(t *testing.T) {
 	at := time.Unix(1e9, 0).UTC()
 	f := admin.Function{
 		Function:  api.Function{Name: "a/b", Runtime: api.Runtime{Args: []string{"x"}}, Hold: api.Hold{MaxBytes: 7}},
@@ -23,8 +24,7 @@ func TestHuman(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f2 := f
-	got, err := json.Marshal(human(reflect.ValueOf(f2)))
+	got, err := jsonv2.Marshal(f, readable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,13 +32,13 @@ func TestHuman(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", plain, want)
 	}
 	f.Function.SleepAfter, f.Function.Hold.Timeout = 90*time.Second, 5*time.Minute
-	got, _ = json.Marshal(human(reflect.ValueOf([]admin.Function{f})))
+	got, _ = jsonv2.Marshal([]admin.Function{f}, readable)
 	for _, part := range []string{`"sleepAfter":"1m30s"`, `"timeout":"5m0s"`} {
 		if !regexp.MustCompile(part).Match(got) {
 			t.Errorf("%s is not in %s", part, got)
 		}
 	}
-	if got, _ := json.Marshal(human(reflect.ValueOf(map[string]any{"d": time.Second, "n": nil, "l": []api.Decision(nil)}))); string(got) != `{"d":"1s","l":null,"n":null}` {
+	if got, _ := jsonv2.Marshal(map[string]any{"d": time.Second, "n": nil, "l": []api.Decision(nil)}, readable); string(got) != `{"d":"1s","l":null,"n":null}` {
 		t.Errorf("a map: got %s", got)
 	}
 }

@@ -1,6 +1,4 @@
-// Package adminclient is the client of the administrative API (package api/admin), over any transport: a server's own
-// socket on one machine, or the API server's proxy of a cluster.
-package adminclient
+package verb
 
 import (
 	"bytes"
@@ -15,7 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Client talks to one server. It is safe for concurrent use.
+// Client is a client of the administrative API (package api/admin), over any transport: a server's own socket on one
+// machine, or the API server's proxy of a cluster. It is safe for concurrent use.
 type Client struct {
 	// HTTP reaches the server.
 	HTTP *http.Client
