@@ -130,8 +130,8 @@ lint: $(TOOLS)/golangci-lint ## the linters, of all packages or of PACKAGES
 	$(TOOLS)/golangci-lint run $(PACKAGES)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not formatted:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
-vuln: $(TOOLS)/govulncheck ## known vulnerabilities, as vuln.go.dev knows them, or VULNDB, or internal/vuln/db.zip, whose age it says
-	@$(GO) run ./internal/vuln check -govulncheck $< $(if $(VULNDB),-db $(VULNDB)) ./...
+vuln: $(TOOLS)/govulncheck ## known vulnerabilities, as vuln.go.dev knows them, or $$VULNDB, or internal/vuln/db.tar.gz, whose age it says
+	@internal/vuln/check $(abspath $<) ./...
 
 $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
