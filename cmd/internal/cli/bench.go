@@ -86,7 +86,7 @@ func progress(w io.Writer, n int) func() {
 	if !isTerminal(w) {
 		return func() {}
 	}
-	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(barEvery), progressbar.OptionClearOnFinish())
+	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 	return func() { _ = bar.Add(1) }
 }
 

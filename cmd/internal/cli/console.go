@@ -39,21 +39,6 @@ type console struct {
 	loads  map[api.FunctionName]time.Duration // the duration of the last start
 }
 
-// bar shows the progress of an instance's start.
-type bar struct {
-	status api.InstanceStatus // the last report; guarded by the console's mu, like shown
-	shown  *render.Bar
-	most   time.Duration // the expected duration; 0: unknown
-	stop   chan struct{} // closed when the start has ended
-	done   chan struct{} // closed by the goroutine that redraws
-}
-
-// A start gets a bar after barAfter: quick ones need none. Then it is redrawn every barEvery.
-const (
-	barAfter = 300 * time.Millisecond
-	barEvery = 100 * time.Millisecond
-)
-
 func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
 	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}, loads: map[api.FunctionName]time.Duration{}}
 	if !people {
@@ -324,16 +309,11 @@ func (c *console) stopping(drain time.Duration) {
 	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
 }
 
-// close waits for goroutines that still draw.
+// close removes the bars: nothing is drawn any more.
 func (c *console) close() {
 	c.mu.Lock()
-	var left []*bar
-	for id, b := range c.bars {
-		left = append(left, b)
+	defer c.mu.Unlock()
+	for id := range c.bars {
 		c.endBar(id)
-	}
-	c.mu.Unlock()
-	for _, b := range left {
-		<-b.done
 	}
 }

@@ -46,7 +46,7 @@ error.`,
 			o.model = t.name
 			chat := &conversation{client: t.client, door: t.door, meant: t.meant, options: o, out: render.Harmless(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), quiet: quiet}
 			if isTerminal(cmd.ErrOrStderr()) {
-				chat.bar = &waitBar{shown: render.NewBar(cmd.ErrOrStderr())}
+				chat.bar = newWaitBar(cmd.ErrOrStderr())
 			}
 			if !noHistory && os.Getenv("ROUSE_NO_HISTORY") == "" {
 				chat.history = historyFile()
