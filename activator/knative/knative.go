@@ -55,9 +55,8 @@ type Config struct {
 	Autoscaler string
 	// MemoryLimit bounds this process's memory; 0: unbounded. See [inbound.Within].
 	MemoryLimit api.Bytes
-	// MaxEvent and Version are as in [activator.Config].
-	MaxEvent api.Bytes
-	Version  string
+	// Version is as in [activator.Config].
+	Version string
 	// Peers identifies clients and decides which to trust; the zero value trusts none.
 	Peers peer.Addresses
 	// RequireKeys means that clients need a key declared in the Secret [control.KeysSecret].

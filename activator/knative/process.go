@@ -249,7 +249,7 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 		}
 		emitter, instances, sight = p.far, p.far, p.far
 	}
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true, Stored: p.howStored(), Version: p.cfg.Version},
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), Domain: activator.NoDomain, PrivateMetrics: true, Stored: p.howStored(), Version: p.cfg.Version},
 		activator.Deps{Emitter: emitter, Sight: sight, Keys: declared, Others: p.share, Access: p.cfg.Access, Peers: &p.cfg.Peers, Waker: client, Transport: instances, Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
 			Traces: p.traces})

@@ -1,6 +1,6 @@
 // Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own activator. Its environment is that of Knative's
 // activator, and K_SINK, K_CE_OVERRIDES, ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS, ROUSE_ACCESS_LOG,
-// ROUSE_MAX_EVENT, ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it
+// ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it
 // to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address). See package activator/knative.
 package main
 
@@ -50,7 +50,6 @@ type environment struct {
 	TrustedPeers             string        `envconfig:"ROUSE_TRUSTED_PEERS"`
 	RequireKeys              bool          `envconfig:"ROUSE_REQUIRE_KEYS"`
 	AccessLog                string        `envconfig:"ROUSE_ACCESS_LOG" default:"off"`
-	MaxEvent                 string        `envconfig:"ROUSE_MAX_EVENT"`
 	Store                    string        `envconfig:"ROUSE_STORE"`
 	StoreSize                string        `envconfig:"ROUSE_STORE_SIZE" default:"10Gi"`
 	StoreKeep                time.Duration `envconfig:"ROUSE_STORE_KEEP" default:"720h"`
@@ -144,12 +143,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("ROUSE_ACCESS_LOG: %w", err)
 	}
-	maxEvent := api.Bytes(0)
-	if env.MaxEvent != "" {
-		if maxEvent, err = api.ParseBytes(env.MaxEvent); err != nil {
-			return fmt.Errorf("ROUSE_MAX_EVENT: %w", err)
-		}
-	}
 	storeSize, err := api.ParseBytes(env.StoreSize)
 	if err != nil {
 		return fmt.Errorf("ROUSE_STORE_SIZE: %w", err)
@@ -168,7 +161,7 @@ func run(ctx context.Context, args []string) error {
 	return knative.Run(ctx, knative.Config{
 		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
-		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
+		MemoryLimit: memlimit.Set(), Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

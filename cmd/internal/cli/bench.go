@@ -38,7 +38,6 @@ type benchResult struct {
 func benchCommand() *cobra.Command {
 	var o chatOptions
 	var requests, concurrency int
-	var prompt string
 	cmd := &cobra.Command{
 		Use:               "bench NAME",
 		Short:             "Measure a function under load",
@@ -56,7 +55,7 @@ func benchCommand() *cobra.Command {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
 			ask := func() (measured, error) {
-				return c.chat(ctx, door, o, []message{{"user", prompt}}, chatEvents{})
+				return c.chat(ctx, door, o, []message{{"user", "echo hello world"}}, chatEvents{})
 			}
 			r := bench(ctx, ask, requests, concurrency, progress(cmd.ErrOrStderr(), requests))
 			r.Function = args[0]
@@ -75,7 +74,6 @@ func benchCommand() *cobra.Command {
 	s := cmd.Flags()
 	s.IntVarP(&requests, "requests", "n", 100, "requests in all")
 	s.IntVarP(&concurrency, "concurrency", "c", 4, "requests at a time")
-	s.StringVar(&prompt, "prompt", "echo hello world", "what to ask")
 	s.IntVar(&o.maxTokens, "max-tokens", 32, "most tokens of an answer")
 	render.Flag(cmd)
 	return cmd

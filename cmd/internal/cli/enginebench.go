@@ -48,13 +48,8 @@ they measure the same file with as many threads, in turns with this program.`,
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 as in engine serve")
-	f.IntVar(&cfg.Prompt, "prompt", 256, "tokens of the prompt")
-	f.IntVar(&cfg.Gen, "gen", 64, "tokens to generate")
-	f.IntVar(&cfg.Batch, "batch", 16, "sequences in one batch")
 	f.IntVar(&cfg.Reps, "reps", 5, "repetitions; figures are medians")
 	f.StringVar(&cfg.Peer, "peer", "", "`folder` of llama-bench and llama-batched-bench (default: the PATH)")
-	f.BoolVar(&cfg.NoPeer, "no-peer", false, "without llama.cpp")
-	f.BoolVar(&cfg.NoAsync, "forward-only", false, "forward passes only, without the engine")
 	render.Flag(c)
 	return c
 }

@@ -28,7 +28,6 @@ const (
 
 func topCommand() *cobra.Command {
 	var once bool
-	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show devices and functions, again and again",
@@ -42,31 +41,27 @@ shown once where the output is no terminal.`,
 			if err != nil {
 				return err
 			}
-			if every < 100*time.Millisecond {
-				return fmt.Errorf("--interval %s: want at least 100ms", every)
-			}
 			w := cmd.OutOrStdout()
 			if file, ok := w.(*os.File); once || !ok || !term.IsTerminal(int(file.Fd())) {
 				return c.top(cmd.Context(), d, w, time.Now())
 			}
-			return c.live(cmd.Context(), d, w, every)
+			return c.live(cmd.Context(), d, w)
 		},
 	}
 	namespaceFlags(cmd, true)
 	cmd.Flags().BoolVar(&once, "once", false, "show it once")
-	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "`time` between two pictures")
 	return cmd
 }
 
 // live redraws until the user leaves. Errors after the first picture are shown instead of it: the leader may change
 // meanwhile.
-func (c *cluster) live(ctx context.Context, d *verb.Client, w io.Writer, every time.Duration) error {
+func (c *cluster) live(ctx context.Context, d *verb.Client, w io.Writer) error {
 	var picture bytes.Buffer
 	if err := c.top(ctx, d, &picture, time.Now()); err != nil {
 		return err
 	}
 	fmt.Fprint(w, "\x1b[2J")
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
 		fmt.Fprint(w, home, strings.ReplaceAll(picture.String(), "\n", clearLine), clearRest)

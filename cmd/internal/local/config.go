@@ -51,8 +51,6 @@ type Config struct {
 	SinkOverrides string
 	// MemoryLimit is the memory that this process may use; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
-	// MaxEvent is as in [activator.Config].
-	MaxEvent api.Bytes
 	// Peers identifies the senders of requests, and whom to trust with what; the zero value trusts nobody.
 	Peers peer.Addresses
 	// AdminToken, if not nil, opens the administrative API on the front door to requests with the returned token.

@@ -197,7 +197,7 @@ func (s *server) build(ctx context.Context) error {
 	if s.far != nil {
 		sight = s.far
 	}
-	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent, Stored: s.howStored(), Version: cfg.Version},
+	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), Stored: s.howStored(), Version: cfg.Version},
 		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {

@@ -55,8 +55,11 @@ func Explain(root *cobra.Command) {
 	}
 }
 
-// MeantFlag adds a similar flag's name to the error of an unknown flag.
+// MeantFlag says which flag has an invalid value, or adds a similar flag's name to the error of an unknown one.
 func MeantFlag(cmd *cobra.Command, err error) error {
+	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
+		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), errors.Unwrap(invalid))
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
