@@ -17,9 +17,11 @@ type parsed[T any] struct {
 
 func (p *parsed[T]) String() string { return p.text }
 
-func (p *parsed[T]) Set(text string) (err error) {
-	*p.to, err = p.parse(text)
-	p.text = text
+func (p *parsed[T]) Set(text string) error {
+	v, err := p.parse(text)
+	if err == nil {
+		*p.to, p.text = v, text
+	}
 	return err
 }
 
