@@ -144,14 +144,13 @@ func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 
 // untilEnd ends streams of the administrative API with ctx.
 func untilEnd(ctx context.Context, next http.Handler) http.Handler {
+	ends := page.EndWith(ctx, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/rouse/") {
-			own, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			defer context.AfterFunc(ctx, cancel)()
-			r = r.WithContext(own)
+			ends.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
