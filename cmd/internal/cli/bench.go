@@ -81,7 +81,7 @@ func benchCommand() *cobra.Command {
 
 // progress shows the progress of a measurement, on a terminal only.
 func progress(w io.Writer, n int) func() {
-	if !isTerminal(w) {
+	if !render.IsTerminal(w) {
 		return func() {}
 	}
 	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())

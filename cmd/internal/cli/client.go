@@ -43,7 +43,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 	}
 	if text == "" {
 		endpoint, err := api.Endpoint(""), error(nil)
-		if changes(cmd) {
+		if _, changes := cmd.Annotations[verb.Changes]; changes {
 			endpoint, err = findServerToChange(cmd, local.BaseDir())
 		} else {
 			endpoint, err = findServer(cmd.Context(), local.BaseDir())

@@ -128,7 +128,7 @@ const (
 
 // showFetch shows the progress of a fetch: as a bar on a terminal, else in a few lines.
 func showFetch(errs io.Writer, what string) (show func(fetch.Progress), end func()) {
-	if isTerminal(errs) {
+	if render.IsTerminal(errs) {
 		bar := render.NewBar(errs, new(sync.Mutex))
 		bar.Draw("asking for "+what, 0)
 		return func(p fetch.Progress) {

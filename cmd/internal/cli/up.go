@@ -24,6 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
@@ -282,7 +283,7 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
-	terminal := isTerminal(stdout)
+	terminal := render.IsTerminal(stdout)
 	switch f.logFormat {
 	case "auto":
 		return newConsole(stdout, stderr, terminal, terminal, level), nil

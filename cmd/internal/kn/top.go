@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
@@ -42,7 +40,7 @@ shown once where the output is no terminal.`,
 				return err
 			}
 			w := cmd.OutOrStdout()
-			if file, ok := w.(*os.File); once || !ok || !term.IsTerminal(int(file.Fd())) {
+			if once || !render.IsTerminal(w) {
 				return c.top(cmd.Context(), d, w, time.Now())
 			}
 			return c.live(cmd.Context(), d, w)

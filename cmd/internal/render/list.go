@@ -96,7 +96,7 @@ func writeList(w io.Writer, s screen, columns []column, list []admin.Function) e
 			text := cut(cell(i), widths[i], c.end)
 			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(text))
 			if c.head == stateHead && state != "" {
-				text = s.coloured(state, text)
+				text = s.paint(stateColours[state], text)
 			}
 			row.WriteString(text + pad + gap)
 		}
