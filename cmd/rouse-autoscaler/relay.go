@@ -20,24 +20,22 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/replicas"
-	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // relayFlags are the flags of rouse-autoscaler relay. What its file says has none.
 type relayFlags struct {
 	cfg                            replicas.Config
-	file, kubeconfig               string
 	autoscaler, tokenFile, metrics string
-	level                          slog.Level
+	kube                           *rest.Config
+	log                            *slog.Logger
 }
 
-func (f *relayFlags) parse(args []string, stderr io.Writer) error {
-	dry := false
+func (f *relayFlags) parse(args []string, stdout, stderr io.Writer) (err error) {
 	f.metrics, f.autoscaler = ":9091", "http://"+control.AutoscalerName+"."+control.SystemNamespace
 	s := flag.NewFlagSet("rouse-autoscaler relay", flag.ContinueOnError)
 	s.SetOutput(stderr)
-	s.StringVar(&f.file, "config", "", "YAML `file` with sources and targets (required)")
-	s.BoolVar(&dry, "dry-run", false, "say what would be set, and set nothing")
+	file := s.String("config", "", "YAML `file` with sources and targets (required)")
+	dry := s.Bool("dry-run", false, "say what would be set, and set nothing")
 	s.Func("autoscaler", "`URL` where Rouse's autoscaler listens, for its functions; empty: there is none (default "+f.autoscaler+")", func(text string) error {
 		if text == "" {
 			f.autoscaler = ""
@@ -49,22 +47,17 @@ func (f *relayFlags) parse(args []string, stderr io.Writer) error {
 	})
 	s.StringVar(&f.tokenFile, "token-file", "", "`file` with the cluster's token, for Rouse's functions (default $ROUSE_TOKEN)")
 	s.Func("metrics-listen", "`address` where /metrics, /healthz and /readyz are served, host:port (default :9091)", address(&f.metrics))
-	s.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
-	s.TextVar(&f.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	if err := s.Parse(args); err != nil {
+	if f.kube, f.log, err = start(s, args, stdout); err != nil {
 		return err
 	}
-	if s.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", s.Arg(0))
-	}
-	raw, err := os.ReadFile(f.file)
+	raw, err := os.ReadFile(*file)
 	if err != nil {
 		return fmt.Errorf("read the relay's configuration (--config): %w", err)
 	}
 	if f.cfg, err = replicas.Parse(raw); err != nil {
 		return err
 	}
-	f.cfg.DryRun = f.cfg.DryRun || dry
+	f.cfg.DryRun = f.cfg.DryRun || *dry
 	return f.cfg.Validate()
 }
 
@@ -86,21 +79,17 @@ func (f *relayFlags) token() (string, error) {
 // runRelay runs "autoscaler relay": see package autoscaler/replicas.
 func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f relayFlags
-	if err := f.parse(args, stderr); err != nil {
+	if err := f.parse(args, stdout, stderr); err != nil {
 		return err
 	}
-	config, err := kube(f.kubeconfig)
-	if err != nil {
-		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
-	}
-	cluster, err := f.cluster(config)
+	cluster, err := f.cluster(f.kube)
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	r, err := replicas.New(f.cfg, replicas.Deps{
 		Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
-		Setter: cluster, Registry: registry, Log: jsonlog.New(stdout, f.level),
+		Setter: cluster, Registry: registry, Log: f.log,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -380,25 +381,20 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 // until polls twice a second until done, a permanent error, or the end of ctx; then where describes the state. Errors of a busy
 // cluster count as "not yet".
 func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, err := done(ctx)
-		switch {
-		case found:
-			return nil
-		case err != nil && ctx.Err() == nil && !passing(err):
-			return err
+		if err != nil && (ctx.Err() != nil || passing(err)) {
+			return false, nil //nolint:nilerr // it is tried again
 		}
-		select {
-		case <-ctx.Done():
-			if at := where(); at != "" {
-				return fmt.Errorf("%w: %s", context.Cause(ctx), at)
-			}
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
+		return found, err
+	})
+	switch {
+	case ctx.Err() == nil || err == nil:
+		return err
+	case where() != "":
+		return fmt.Errorf("%w: %s", context.Cause(ctx), where())
 	}
+	return context.Cause(ctx)
 }
 
 // passing reports whether an error of the API server may be temporary.

@@ -29,9 +29,7 @@ func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) e
 	}
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	s.declaring.Lock()
-	_, there := s.functions[m.Name]
-	s.declaring.Unlock()
+	_, there := s.declaration(m.Name)
 	s.owning.Lock()
 	has := s.applied[m.Name]
 	s.owning.Unlock()

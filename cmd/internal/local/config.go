@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -75,8 +74,6 @@ type Config struct {
 	Access *slog.Logger
 	// Logger is the logger. Nil: nothing is logged.
 	Logger *slog.Logger
-	// InstanceOutput gets every line that instances print, after the instance's name. Nil: lines are only kept for `rouse logs`.
-	InstanceOutput io.Writer
 	// Observe, if not nil, is called with each event, in order, by one goroutine; it must not block for long.
 	Observe func(api.Event)
 	// Tell, if not nil, is called with a line for display when clusters and front doors come and go; it must not block for long.

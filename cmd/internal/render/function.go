@@ -47,9 +47,9 @@ func Notes(w io.Writer, list []admin.Function) error {
 // failed is the state of a function that has no instance because none can be started.
 const failed = "failed"
 
-// Summary returns [State], or "failed" if there is no instance and none can be started.
+// Summary returns the state, or "failed" if there is no instance and none can be started.
 func Summary(f admin.Function) string {
-	state := State(f)
+	state := f.State()
 	if state == api.Gone && f.Failed() != "" {
 		return failed
 	}
@@ -63,9 +63,6 @@ func Word(s api.State) string {
 	}
 	return string(s)
 }
-
-// State returns one state for a whole function: the best of its instances.
-func State(f admin.Function) api.State { return f.State() }
 
 // Ago formats how long ago t was.
 func Ago(t time.Time) string {

@@ -96,13 +96,13 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 		return err
 	}
 	why := ""
-	if render.State(now) == api.Starting {
+	if now.State() == api.Starting {
 		var told []api.Decision
 		if err := s.call(cmd.Context(), http.MethodGet, f, "/why", nil, &told); err == nil && len(told) > 0 {
 			why = ": " + told[len(told)-1].Reason
 		}
 	}
-	_, err := fmt.Fprintf(render.Harmless(cmd.OutOrStdout()), "%s is %s%s%s\n", m.Name, render.Word(render.State(now)), f.suffix(), why)
+	_, err := fmt.Fprintf(render.Harmless(cmd.OutOrStdout()), "%s is %s%s%s\n", m.Name, render.Word(now.State()), f.suffix(), why)
 	return err
 }
 
