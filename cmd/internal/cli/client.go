@@ -130,11 +130,14 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	if _, unix := c.endpoint.Socket(); !unix {
 		return c.endpoint, nil
 	}
-	var info local.Info
-	if err := c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info); err != nil {
-		return "", err
-	}
-	return api.Endpoint(info.URL), nil
+	info, err := c.info(ctx)
+	return api.Endpoint(info.URL), err
+}
+
+// info returns what the server says of itself.
+func (c *client) info(ctx context.Context) (info local.Info, err error) {
+	err = c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info)
+	return info, err
 }
 
 // shared is rouse for the commands that it shares with kn rouse.

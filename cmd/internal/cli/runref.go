@@ -104,10 +104,7 @@ func (c *client) declared(ctx context.Context) (there []admin.Function, known bo
 
 // cacheDir returns the folder of a server's models; empty: this user's own.
 func (c *client) cacheDir(ctx context.Context) string {
-	var info local.Info
-	if c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) != nil {
-		return ""
-	}
+	info, _ := c.info(ctx)
 	return info.Models
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/service"
 )
@@ -146,8 +144,7 @@ func listens(ctx context.Context, listen string) string {
 	}
 	_ = conn.Close()
 	if endpoint, err := findServer(ctx, local.BaseDir()); err == nil {
-		var info local.Info
-		if c := newClient(endpoint, ""); c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) == nil && strings.HasSuffix(info.URL, address) {
+		if info, err := newClient(endpoint, "").info(ctx); err == nil && strings.HasSuffix(info.URL, address) {
 			return fmt.Sprintf("a server runs at %s already, as process %d", info.URL, info.PID)
 		}
 	}

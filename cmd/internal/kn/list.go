@@ -148,16 +148,10 @@ func load(f *admin.Function) []string {
 	if f == nil {
 		return []string{"not served", "-", "-", "-", "-", "-"}
 	}
-	awake, asleep, memory := 0, 0, api.Memory{}
+	memory := api.Memory{}
 	for _, i := range f.Instances {
 		memory.Host += i.Memory.Host
 		memory.PerDevice += i.Memory.PerDevice * api.Bytes(max(1, i.Memory.Devices))
-		switch i.State {
-		case api.Awake, api.Draining:
-			awake++
-		case api.Asleep:
-			asleep++
-		}
 	}
 	used := "-"
 	switch {
@@ -167,7 +161,7 @@ func load(f *admin.Function) []string {
 		used = memory.Host.String()
 	}
 	return []string{
-		render.Summary(*f), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep),
+		render.Summary(*f), render.Awake(*f), fmt.Sprint(render.Count(*f, api.Asleep)),
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), used,
 	}
 }
