@@ -28,9 +28,9 @@ func topCommand() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show devices and functions, again and again",
-		Long: `Show who has the memory of the cluster's devices, and what functions do. It is
-shown once where the output is no terminal.`,
+		Short: "Show devices and functions, and keep them current",
+		Long: `Show which functions use the memory of the cluster's devices, and their load. It is
+printed once if the output is not a terminal.`,
 		Example: `  kn rouse top -A
   kn rouse top --once`,
 		Args: cobra.NoArgs,

@@ -75,10 +75,10 @@ func (p Program) Scale() *cobra.Command {
 	cmd := p.Command(&cobra.Command{
 		Use:         "scale NAME REPLICAS --for DURATION",
 		Annotations: map[string]string{Changes: ""},
-		Short:       "Have so many instances of a function awake for a time, whatever the demand",
-		Long: `Have so many instances of a function awake for a time, whatever the demand: fewer
-are woken or started, more go to sleep, within min-scale and max-scale. With 0
-requests are held and nobody is woken for them. After the time demand decides again.`,
+		Short:       "Keep a number of instances of a function awake for a time, whatever the demand",
+		Long: `Keep a number of instances of a function awake for a time, whatever the demand: missing
+ones are woken or started, further ones go to sleep, within min-scale and max-scale. With 0,
+requests are held and no instance is woken for them. Afterwards demand decides again.`,
 		Example: "  " + p.Name + " scale tiny 2 --for 10m",
 		Args:    cobra.ExactArgs(2),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
