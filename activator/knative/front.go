@@ -12,9 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/clusters"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 )
@@ -22,11 +21,11 @@ import (
 // elsewhere makes the process a front door of other clusters. Their functions have the names of their Services here,
 // like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of it (type own).
 type elsewhere struct {
-	*clusters.Front
+	*door.Front
 	own
-	cfg    *joining.Front
+	cfg    *door.File
 	core   *activator.Activator // set before serving begins
-	peers  *clusteragent.Agent  // nil: no other front doors
+	peers  *agent.Agent         // nil: no other front doors
 	agents net.Listener
 	log    *slog.Logger
 }
@@ -39,8 +38,8 @@ const followEvery = 500 * time.Millisecond
 func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, registry *prometheus.Registry) (*elsewhere, error) {
 	e := &elsewhere{cfg: p.cfg.Front, log: p.log, own: newOwn()}
 	var err error
-	if e.Front, err = clusters.New(clusters.Config{Name: p.cfg.PodName, Owner: e.cfg.Owner, Fronts: e.cfg.Fronts, SharesNear: true},
-		clusters.Deps{Activator: e, Near: e.toRevisions(near), Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
+	if e.Front, err = door.New(door.Config{Name: p.cfg.PodName, Owner: e.cfg.Owner, Fronts: e.cfg.Fronts, SharesNear: true},
+		door.Deps{Activator: e, Near: e.toRevisions(near), Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
 		return nil, err
 	}
 	if err := e.Declare(e.cfg.Declared); err != nil {
@@ -61,7 +60,7 @@ func (e *elsewhere) meet(p *process) (err error) {
 	}
 	peers := *e.cfg.Peers
 	peers.Self = p.cfg.PodName
-	e.peers, err = clusteragent.New(peers, clusteragent.Deps{
+	e.peers, err = agent.New(peers, agent.Deps{
 		Serve: e.serve, Functions: e.Offered, Emitter: api.EmitterFunc(e.EmitOf), Logger: p.log,
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
 			a, ok := p.core.Stats(e.here(name))
@@ -83,9 +82,9 @@ func (e *elsewhere) run(running, joined context.Context, drain time.Duration) er
 		go func() { done <- e.peers.Run(joined, drain) }()
 	}
 	var follow sync.WaitGroup
-	follow.Go(func() { joining.Follow(running, e.cfg.File, followEvery, e.Declare, e.log) })
+	follow.Go(func() { door.Follow(running, e.cfg.File, followEvery, e.Declare, e.log) })
 	defer follow.Wait()
-	err := e.Serve(running, e.agents, clusters.TLS(e.cfg.TLS))
+	err := e.Serve(running, e.agents, door.TLS(e.cfg.TLS))
 	if done != nil {
 		<-done //nolint:errcheck // it has logged its faults
 	}

@@ -170,18 +170,18 @@ func (e *elsewhere) farOf(service api.FunctionName, a api.Activity) api.Activity
 	return e.Of(a)
 }
 
-// PutFunction implements [clusters.Activator].
+// PutFunction implements [door.Activator].
 func (e *elsewhere) PutFunction(f api.Function) { e.core.PutFunction(f) }
 
-// RemoveFunction implements [clusters.Activator].
+// RemoveFunction implements [door.Activator].
 func (e *elsewhere) RemoveFunction(name api.FunctionName) { e.core.RemoveFunction(name) }
 
-// ObserveInstance implements [clusters.Activator].
+// ObserveInstance implements [door.Activator].
 func (e *elsewhere) ObserveInstance(st api.InstanceStatus) {
 	if st.Function = e.here(st.Function); e.core.Declared(st.Function) {
 		e.core.ObserveInstance(st)
 	}
 }
 
-// Fail implements [clusters.Activator].
+// Fail implements [door.Activator].
 func (e *elsewhere) Fail(name api.FunctionName, err *api.Error) { e.core.Fail(e.here(name), err) }

@@ -36,7 +36,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch"
 	"github.com/rouse-dev/rouse/activator/batch/store"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
@@ -67,9 +67,9 @@ type process struct {
 	events   *events
 	prober   *prober
 	traces   *waketrace.Exporter
-	stock    *stock              // nil: it is an agent
-	agent    *clusteragent.Agent // nil: it is not an agent
-	far      *elsewhere          // nil: no clusters elsewhere
+	stock    *stock       // nil: it is an agent
+	agent    *agent.Agent // nil: it is not an agent
+	far      *elsewhere   // nil: no clusters elsewhere
 	share    *share.Share
 	store    store.Store   // nil: none
 	batches  *batch.Server // of the store

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/config"
@@ -13,7 +13,7 @@ import (
 
 // acceptFlags select the functions that front doors may create on this machine.
 type acceptFlags struct {
-	accept clusteragent.Accept
+	accept agent.Accept
 	kinds  []string
 }
 

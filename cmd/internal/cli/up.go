@@ -18,7 +18,8 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/batch/store/place"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
@@ -53,7 +54,7 @@ type upFlags struct {
 	recordSize          string
 	store, storeSize    string
 	storeKeep           time.Duration
-	join                joining.Flags
+	join                agent.Flags
 	accept              acceptFlags
 
 	reader *declared.Reader
@@ -207,7 +208,7 @@ func (f *upFlags) config() (local.Config, error) {
 		return cfg, err
 	}
 	if f.clusters != "" {
-		if cfg.Clusters, err = joining.Read(f.clusters, version()); err != nil {
+		if cfg.Clusters, err = door.Read(f.clusters, version()); err != nil {
 			return cfg, err
 		}
 	}

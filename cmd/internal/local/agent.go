@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
@@ -38,7 +38,7 @@ type agent struct {
 	base      functions.Config // common to all instances
 	dir       string           // the server's folder of sockets
 	activator *activator.Activator
-	far       *clusters.Front // nil: none
+	far       *door.Front // nil: none
 	emit      api.Emitter
 	log       *slog.Logger
 

@@ -24,9 +24,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
-	"github.com/rouse-dev/rouse/internal/link"
 )
 
 func main() {
@@ -76,7 +76,7 @@ func run(args []string, stdout io.Writer) error {
 
 // world is a cluster's server, reached directly and by a link.
 type world struct {
-	link   *link.Pool
+	link   *protocol.Pool
 	direct *http.Client
 	url    string
 	ends   []func()
@@ -90,7 +90,7 @@ type world struct {
 var piece = bytes.Repeat([]byte("x"), 1<<10)
 
 func newWorld() (*world, error) {
-	w := &world{link: link.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
+	w := &world{link: protocol.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
 	near, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func newWorld() (*world, error) {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(certificate)
-	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true}
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol.LinkProtocol}, DynamicRecordSizingDisabled: true}
 	far, err := tls.Listen("tcp", "127.0.0.1:0", both)
 	if err != nil {
 		return nil, err
@@ -120,10 +120,10 @@ func newWorld() (*world, error) {
 			if err != nil {
 				return
 			}
-			_ = link.Accept(context.Background(), conn, func(link.Hello) (*link.Pool, error) { return w.link, nil })
+			_ = protocol.AcceptLink(context.Background(), conn, func(protocol.LinkHello) (*protocol.Pool, error) { return w.link, nil })
 		}
 	}()
-	agent := link.NewServer(link.Hello{}, func(ctx context.Context) (net.Conn, error) {
+	agent := protocol.NewLinkServer(protocol.LinkHello{}, func(ctx context.Context) (net.Conn, error) {
 		return (&tls.Dialer{Config: both}).DialContext(ctx, "tcp", far.Addr().String())
 	}, func() {}, http.HandlerFunc(w.serve))
 	first, err := agent.Dial(context.Background())

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Applier creates functions in the cluster for front doors. Its methods are safe for concurrent use.
+type Applier interface {
+	// Apply creates or updates a manifest's function, on behalf of a front door. It refuses, with an [api.Error], to
+	// change a function that has other owners or was not made by Apply. For an unchanged manifest it does nothing.
+	Apply(ctx context.Context, m protocol.Manifest, front string) error
+	// Remove removes a front door from a function's owners. Without further owners the function is removed, if it was
+	// made by Apply. A missing function is no error.
+	Remove(ctx context.Context, name api.FunctionName, front string) error
+	// Owners returns the front doors that own a function. It returns none if the function was declared otherwise or
+	// does not exist. It does not block.
+	Owners(name api.FunctionName) []string
+}
+
+// Accept bounds the functions that front doors may create. A function is code that runs in the cluster. The zero
+// value accepts none.
+type Accept struct {
+	// Functions are patterns of names, such as "default/*".
+	Functions []string
+	// Models are the allowed model references, as in [config.Accept].
+	Models []string
+	// Max bounds the number of such functions. Default 16.
+	Max int
+	// Memory is the most memory for one instance; nil: unknown.
+	Memory *api.Memory
+}
+
+// Validate returns an error for the first invalid field, with the valid values.
+func (a Accept) Validate() error {
+	if a.Max < 0 {
+		return fmt.Errorf("at most %d functions of front doors: want 0 or more", a.Max)
+	}
+	if len(a.Functions) > protocol.MaxPatterns {
+		return fmt.Errorf("%d patterns of functions: want at most %d", len(a.Functions), protocol.MaxPatterns)
+	}
+	for _, p := range a.Functions {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("%q is no pattern of functions: want NAMESPACE/NAME, where * is any part of a name", p)
+		}
+	}
+	return nil
+}
+
+// takes reports whether a function of that name may be created.
+func (a Accept) takes(name api.FunctionName) bool {
+	return slices.ContainsFunc(a.Functions, func(p string) bool {
+		ok, err := path.Match(p, string(name))
+		return ok && err == nil
+	})
+}
+
+// maxOrders bounds one front door's pending orders.
+const maxOrders = 64
+
+// ordered is a front door's manifest or removal.
+type ordered struct {
+	manifest *protocol.Manifest // nil: a removal
+	removal  protocol.Removal
+}
+
+// order queues the manifests and removals of a front door. The caller holds the agent's mutex.
+func (s *session) order(down *protocol.Down) {
+	put := func(o ordered, name api.FunctionName, number uint64) {
+		select {
+		case s.orders <- o:
+		default:
+			s.applied = append(s.applied, protocol.Applied{Name: name, Number: number, Failed: protocol.FailureOf(
+				api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the cluster has %d other functions to create or remove", maxOrders))})
+			s.nudge()
+		}
+	}
+	for _, r := range down.Remove {
+		put(ordered{removal: r}, r.Name, r.Number)
+	}
+	for i := range down.Apply {
+		m := down.Apply[i]
+		put(ordered{manifest: &m}, m.Name, m.Number)
+	}
+}
+
+// carryOut executes the front door's orders one by one, until ctx or the session ends.
+func (s *session) carryOut(ctx context.Context) {
+	for {
+		select {
+		case o := <-s.orders:
+			done := protocol.Applied{Name: o.removal.Name, Number: o.removal.Number}
+			var err error
+			if o.manifest != nil {
+				done.Name, done.Number = o.manifest.Name, o.manifest.Number
+				err = s.f.a.apply(ctx, *o.manifest, s.welcome.Owner)
+			} else {
+				err = s.f.a.remove(ctx, o.removal.Name, s.welcome.Owner)
+			}
+			if err != nil {
+				done.Failed = protocol.FailureOf(err)
+				s.f.a.log.Warn("what a front door wants is refused", "front", s.f.at, "function", done.Name, "because", done.Failed.Message)
+			}
+			s.f.a.mu.Lock()
+			s.applied = append(s.applied, done)
+			s.dirty[done.Name] = true
+			s.f.a.mu.Unlock()
+			s.nudge()
+		case <-s.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// apply creates a function for a front door, or returns why not.
+func (a *Agent) apply(ctx context.Context, m protocol.Manifest, front string) error {
+	if a.deps.Applier == nil || !a.cfg.Accept.takes(m.Name) {
+		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "this cluster accepts no function %s from a front door", m.Name)
+	}
+	if len(a.deps.Applier.Owners(m.Name)) == 0 {
+		n := 0
+		for _, spec := range a.deps.Functions() {
+			if spec.Name != m.Name && len(a.deps.Applier.Owners(spec.Name)) > 0 {
+				n++
+			}
+		}
+		if n >= a.cfg.Accept.Max {
+			return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "this cluster has %d functions of front doors, which is its limit", n)
+		}
+	}
+	if err := a.deps.Applier.Apply(ctx, m, front); err != nil {
+		return plain(err)
+	}
+	a.log.Info("a front door had a function created", "front", front, "function", m.Name)
+	return nil
+}
+
+// remove removes a front door's function, unless it has requests.
+func (a *Agent) remove(ctx context.Context, name api.FunctionName, front string) error {
+	if a.deps.Applier == nil || !slices.Contains(a.deps.Applier.Owners(name), front) {
+		return nil // this front door does not own it
+	}
+	if now, ok := a.deps.Stats(name); ok && now.Running+now.Waiting > 0 {
+		return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has requests", name)
+	}
+	if err := a.deps.Applier.Remove(ctx, name, front); err != nil {
+		return plain(err)
+	}
+	a.log.Info("a front door had a function removed", "front", front, "function", name)
+	return nil
+}
+
+// plain returns err as an error for the front door's client: an error that is no [api.Error] keeps its own text.
+func plain(err error) error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "%v", err)
+}
