@@ -64,7 +64,7 @@ func (e *elsewhere) meet(p *process) (err error) {
 		Serve: e.serve, Functions: e.Offered, Emitter: api.EmitterFunc(e.EmitOf), Logger: p.log,
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
 			a, ok := p.core.Stats(e.here(name))
-			return e.farOf(name, a), ok
+			return e.Of(name, a), ok
 		}})
 	if err != nil {
 		return err

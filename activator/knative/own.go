@@ -3,7 +3,6 @@ package knative
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
@@ -154,20 +153,6 @@ func (e *elsewhere) Bars(name api.FunctionName, client string) *api.Error {
 // serve answers a request of another front door.
 func (e *elsewhere) serve(w http.ResponseWriter, r *http.Request, service api.FunctionName) {
 	e.core.ServeAtOnce(w, r, e.here(service))
-}
-
-// farOf restricts a function's activity to the instances at agents of this front door, for other front doors: those
-// have the cluster's own functions themselves.
-func (e *elsewhere) farOf(service api.FunctionName, a api.Activity) api.Activity {
-	if !e.isOwn(e.here(service)) {
-		return e.Of(a)
-	}
-	list := slices.Clone(a.Instances)
-	for i := range list {
-		list[i].Function = service
-	}
-	a.Instances, a.Running = slices.DeleteFunc(list, func(st api.InstanceStatus) bool { return !e.IsAgent(st) }), e.Sent(service)
-	return e.Of(a)
 }
 
 // PutFunction implements [door.Activator].

@@ -165,7 +165,7 @@ func (g *farRig) say(name api.FunctionName) {
 	here := g.far.here(name)
 	stats, _ := g.core.Stats(here)
 	said := string(here)
-	for _, st := range g.far.farOf(name, stats).Instances {
+	for _, st := range g.far.Of(name, stats).Instances {
 		said += " " + string(st.State)
 	}
 	g.mu.Lock()

@@ -107,7 +107,6 @@ type Agent struct {
 	servers  map[*protocol.LinkServer]bool // of all sessions, including ended ones that still answer
 	attempts map[string]*attempt           // by the request's id
 	doubles  uint64
-	seq      uint64
 	leaving  bool
 	found    chan string // front doors that others named; one place for each
 	running  sync.WaitGroup
@@ -219,9 +218,8 @@ func (a *Agent) changed(name api.FunctionName) {
 
 // state returns the report of a function to a front door. The caller holds mu.
 func (a *Agent) state(f *front, spec api.Function) protocol.Function {
-	a.seq++
 	out := protocol.Function{
-		Name: spec.Name, Model: spec.Model, Aliases: spec.Aliases, Kind: spec.Runtime.Kind, Seq: a.seq,
+		Name: spec.Name, Model: spec.Model, Aliases: spec.Aliases, Kind: spec.Runtime.Kind,
 		State: api.Gone, Concurrency: spec.Concurrency, MaxScale: spec.MaxScale,
 	}
 	if a.deps.Applier != nil && f.session != nil {

@@ -65,29 +65,14 @@ func (a Accept) takes(name api.FunctionName) bool {
 // maxOrders bounds one front door's pending orders.
 const maxOrders = 64
 
-// ordered is a front door's manifest or removal.
-type ordered struct {
-	manifest *protocol.Manifest // nil: a removal
-	removal  protocol.Removal
-}
-
-// order queues the manifests and removals of a front door. The caller holds the agent's mutex.
-func (s *session) order(down *protocol.Down) {
-	put := func(o ordered, name api.FunctionName, number uint64) {
-		select {
-		case s.orders <- o:
-		default:
-			s.applied = append(s.applied, protocol.Applied{Name: name, Number: number, Failed: protocol.FailureOf(
-				api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the cluster has %d other functions to create or remove", maxOrders))})
-			s.nudge()
-		}
-	}
-	for _, r := range down.Remove {
-		put(ordered{removal: r}, r.Name, r.Number)
-	}
-	for i := range down.Apply {
-		m := down.Apply[i]
-		put(ordered{manifest: &m}, m.Name, m.Number)
+// order queues a front door's manifest. The caller holds the agent's mutex.
+func (s *session) order(m protocol.Manifest) {
+	select {
+	case s.orders <- m:
+	default:
+		s.applied = append(s.applied, protocol.Applied{Name: m.Name, Number: m.Number, Failed: protocol.FailureOf(
+			api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the cluster has %d other functions to create or remove", maxOrders))})
+		s.nudge()
 	}
 }
 
@@ -95,17 +80,14 @@ func (s *session) order(down *protocol.Down) {
 func (s *session) carryOut(ctx context.Context) {
 	for {
 		select {
-		case o := <-s.orders:
-			done := protocol.Applied{Name: o.removal.Name, Number: o.removal.Number}
-			var err error
-			if o.manifest != nil {
-				done.Name, done.Number = o.manifest.Name, o.manifest.Number
-				err = s.f.a.apply(ctx, *o.manifest, s.welcome.Owner)
-			} else {
-				err = s.f.a.remove(ctx, o.removal.Name, s.welcome.Owner)
+		case m := <-s.orders:
+			do := s.f.a.apply
+			if m.YAML == "" {
+				do = s.f.a.remove
 			}
-			if err != nil {
-				done.Failed = protocol.FailureOf(err)
+			done := protocol.Applied{Name: m.Name, Number: m.Number}
+			if err := do(ctx, m, s.welcome.Owner); err != nil {
+				done.Failed = protocol.FailureOf(plain(err))
 				s.f.a.log.Warn("what a front door wants is refused", "front", s.f.at, "function", done.Name, "because", done.Failed.Message)
 			}
 			s.f.a.mu.Lock()
@@ -138,24 +120,24 @@ func (a *Agent) apply(ctx context.Context, m protocol.Manifest, front string) er
 		}
 	}
 	if err := a.deps.Applier.Apply(ctx, m, front); err != nil {
-		return plain(err)
+		return err
 	}
 	a.log.Info("a front door had a function created", "front", front, "function", m.Name)
 	return nil
 }
 
 // remove removes a front door's function, unless it has requests.
-func (a *Agent) remove(ctx context.Context, name api.FunctionName, front string) error {
-	if a.deps.Applier == nil || !slices.Contains(a.deps.Applier.Owners(name), front) {
+func (a *Agent) remove(ctx context.Context, m protocol.Manifest, front string) error {
+	if a.deps.Applier == nil || !slices.Contains(a.deps.Applier.Owners(m.Name), front) {
 		return nil // this front door does not own it
 	}
-	if now, ok := a.deps.Stats(name); ok && now.Running+now.Waiting > 0 {
-		return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has requests", name)
+	if now, ok := a.deps.Stats(m.Name); ok && now.Running+now.Waiting > 0 {
+		return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has requests", m.Name)
 	}
-	if err := a.deps.Applier.Remove(ctx, name, front); err != nil {
-		return plain(err)
+	if err := a.deps.Applier.Remove(ctx, m.Name, front); err != nil {
+		return err
 	}
-	a.log.Info("a front door had a function removed", "front", front, "function", name)
+	a.log.Info("a front door had a function removed", "front", front, "function", m.Name)
 	return nil
 }
 

@@ -69,8 +69,7 @@ func (s *session) next(beat bool) (_ *protocol.Up, more bool) {
 			delete(s.dirty, name) // it is no longer served
 			if _, said := s.said[name]; said {
 				delete(s.said, name)
-				a.seq++
-				up.Functions = append(up.Functions, protocol.Function{Name: name, Seq: a.seq})
+				up.Functions = append(up.Functions, protocol.Function{Name: name})
 			}
 		}
 		up.Complete = s.all
@@ -127,6 +126,6 @@ const maxWakes = 8
 
 // onlyLoad reports whether two states of a function differ only in their load, which beats carry.
 func onlyLoad(a, b protocol.Function) bool {
-	a.Seq, a.Running, a.Waiting, a.Expected = b.Seq, b.Running, b.Waiting, b.Expected
+	a.Running, a.Waiting, a.Expected = b.Running, b.Waiting, b.Expected
 	return reflect.DeepEqual(a, b)
 }

@@ -50,7 +50,7 @@ type session struct {
 	done    chan struct{}      // closed when the control stream has ended
 	silent  chan struct{}      // closed after a second of silence
 	mute    sync.Once
-	orders  chan ordered // from listen to carryOut; with room for the allowed number of orders
+	orders  chan protocol.Manifest // from listen to carryOut; with room for the allowed number of orders
 
 	// Guarded by the Agent's mutex.
 	dirty  map[api.FunctionName]bool
@@ -171,7 +171,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
 	s := &session{f: f, stream: stream, welcome: *welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
-		orders: make(chan ordered, maxOrders), end: cancel}
+		orders: make(chan protocol.Manifest, maxOrders), end: cancel}
 	s.server = protocol.NewLinkServer(protocol.LinkHello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
 		func(ctx context.Context) (net.Conn, error) {
 			conn, err := f.secure(ctx, protocol.LinkProtocol)
@@ -356,7 +356,9 @@ func (s *session) hear(down *protocol.Down) []api.Demand {
 	if s.f.session != s {
 		return nil
 	}
-	s.order(down)
+	if down.Apply != nil {
+		s.order(*down.Apply)
+	}
 	for i, d := range down.Demand {
 		d = here(d, now)
 		down.Demand[i], s.f.demand[d.Function] = d, d

@@ -142,7 +142,7 @@ func TestBadHello(t *testing.T) {
 // TestBadWords: an agent that violates the protocol is shut out, and others continue.
 func TestBadWords(t *testing.T) {
 	t.Parallel()
-	state := protocol.Function{Name: "east/x", Model: "x", Seq: 1, State: api.Awake, Places: 1}
+	state := protocol.Function{Name: "east/x", Model: "x", State: api.Awake, Places: 1}
 	with := func(change func(*protocol.Function)) *protocol.Up {
 		s := state
 		change(&s)
@@ -203,8 +203,8 @@ func TestClaims(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.serves(t, f, pool, who, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "stolen") })
-			for seq := range uint64(3) {
-				state.Seq, state.State, state.Places = seq+1, api.Awake, 1000
+			for range 3 {
+				state.State, state.Places = api.Awake, 1000
 				if err := r.stream.Send(&protocol.Up{Functions: []protocol.Function{state}}); err != nil {
 					t.Fatal(err)
 				}
@@ -231,7 +231,7 @@ func TestTakesNothing(t *testing.T) {
 		w.Header().Set(control.HeaderRefused, api.CodeBusy)
 		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no"))
 	})
-	if err := r.stream.Send(&protocol.Up{Functions: []protocol.Function{{Name: chat.Name, Model: chat.Model, Seq: 1, State: api.Awake, Places: 1000}}}); err != nil {
+	if err := r.stream.Send(&protocol.Up{Functions: []protocol.Function{{Name: chat.Name, Model: chat.Model, State: api.Awake, Places: 1000}}}); err != nil {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})

@@ -10,20 +10,23 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
+
+// keepFor is how long a function's requests wait for its last agent to return after it was lost; an agent dials every
+// second. Then they are refused.
+const keepFor = 10 * time.Second
 
 // Activator is told of functions at agents.
 type Activator interface {
@@ -45,28 +48,6 @@ type Config struct {
 	SharesNear bool
 	// Fronts are the addresses of all front doors, host:port, as agents reach them.
 	Fronts []string
-	// Keep is how long a function's requests wait for its last agent to return after it was lost; an agent dials
-	// every second. Then they are refused. Default 10 s.
-	Keep time.Duration
-}
-
-func (c Config) withDefaults() Config {
-	if c.Keep == 0 {
-		c.Keep = 10 * time.Second
-	}
-	return c
-}
-
-// Validate returns an error for the first invalid field, with the valid values.
-func (c Config) Validate() error {
-	c = c.withDefaults()
-	switch {
-	case c.Name == "":
-		return errors.New("door: the name is empty: set one that no other front door has")
-	case c.Keep < 0:
-		return fmt.Errorf("door: a function is kept for %s: want more than 0", c.Keep)
-	}
-	return nil
 }
 
 // Deps are a front door's dependencies. Activator is required.
@@ -93,36 +74,39 @@ type Front struct {
 	log     *slog.Logger
 	metrics *metrics
 	run     string // identifies this process, so that its calls are not taken for another's
+	begun   time.Time
 
 	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
 
-	mu         sync.Mutex // guards the fields below
-	declared   map[string]Declaration
-	namespaces map[string]bool     // those in declarations
-	byTenant   bool                // some cluster may not see every tenant's requests
-	sessions   map[string]*session // by agent
-	functions  map[api.FunctionName]*function
-	near       map[api.FunctionName]*near // this machine's functions
-	out        []api.Event                // for this machine's own components
-	passing    bool                       // a goroutine is sending out
-	links      map[net.Conn]*session      // connections for requests, including those of ended sessions
-	seq        uint64                     // the last number of an instance status, an attempt, or an order to an agent
-	begun      time.Time
-	ending     bool                               // agents have been told
-	lost       map[string]lost                    // by cluster
-	shut       map[string]shut                    // agents, by process
-	rejected   map[string]rejection               // the last one of each declared cluster, until one of its agents comes
-	owners     map[api.ModelName]api.FunctionName // of the names that clients use
-	strangers  time.Time                          // when the last one was logged
+	mu        sync.Mutex // guards the fields below
+	clusters  map[string]*cluster
+	sessions  map[string]*session // by agent
+	functions map[api.FunctionName]*function
+	owners    map[api.ModelName]api.FunctionName // of the names that clients use
+	stale     map[*function]bool                 // to be refreshed before mu is unlocked
+	renamed   bool                               // the owners of names are to be computed again, too
+	tells     []func()                           // calls of the activator, made after mu is unlocked
+	out       []api.Event                        // for this machine's own components
+	flushing  bool                               // a goroutine is sending out
+	links     map[net.Conn]*session              // connections for requests, including those of ended sessions
+	seq       uint64                             // the last number of an instance status, an attempt, or an order to an agent
+	ending    bool                               // agents have been told
+	shut      map[string]shut                    // agents, by process
+	strangers time.Time                          // when the last one was logged
+}
+
+// cluster is a declared cluster.
+type cluster struct {
+	Declaration
+	last     *session  // the last of its sessions that ended; nil: none since the front door began
+	lostAt   time.Time // when that ended; without one when the front door began
+	rejected rejection // the last one, until one of its agents comes
 }
 
 // New returns a front door. It starts no goroutine.
 func New(cfg Config, deps Deps) (*Front, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	if deps.Activator == nil {
-		return nil, errors.New("door: Activator must be given")
+	if cfg.Name == "" || deps.Activator == nil {
+		return nil, errors.New("door: give a name that no other front door has, and an Activator")
 	}
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
@@ -140,91 +124,74 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("door: register metrics: %w", err)
 	}
-	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), declared: map[string]Declaration{},
-		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]*near{}, links: map[net.Conn]*session{},
-		begun: time.Now(), lost: map[string]lost{}, shut: map[string]shut{}, rejected: map[string]rejection{}, owners: map[api.ModelName]api.FunctionName{}}, nil
+	return &Front{cfg: cfg, deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), begun: time.Now(), clusters: map[string]*cluster{}, sessions: map[string]*session{},
+		functions: map[api.FunctionName]*function{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}, nil
 }
 
 // Declare replaces the declarations. Sessions end if their cluster is no longer declared, or its declaration has
 // changed; their agents may come back.
 func (f *Front) Declare(list []Declaration) error {
-	all := make(map[string]Declaration, len(list))
+	all := make(map[string]*cluster, len(list))
 	for _, d := range list {
 		if err := d.Validate(); err != nil {
 			return err
 		}
-		if _, twice := all[d.Name]; twice {
+		if all[d.Name] != nil {
 			return fmt.Errorf("cluster %s is declared twice", d.Name)
 		}
-		all[d.Name] = d
+		all[d.Name] = &cluster{Declaration: d, lostAt: f.begun}
 	}
-	f.change(func() (tell []func()) {
-		f.declared, f.byTenant, f.namespaces = all, false, map[string]bool{}
-		for _, d := range all {
-			f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // a front door has to choose as well
-			for _, p := range d.Functions {
-				if namespace, _, named := strings.Cut(p, "/"); named && !strings.ContainsAny(namespace, `*?[\\`) {
-					f.namespaces[namespace] = true
-				}
+	f.change(func() {
+		for name, c := range all {
+			if was := f.clusters[name]; was != nil {
+				c.last, c.lostAt, c.rejected = was.last, was.lostAt, was.rejected
 			}
 		}
+		f.clusters, f.renamed = all, true
 		for _, s := range f.sessions {
-			if now, ok := all[s.hello.Cluster]; !ok || !equal(now, s.declared) {
+			if now := all[s.hello.Cluster]; now == nil || !reflect.DeepEqual(now.Declaration, s.declared) {
 				s.end("the front door's declaration of the cluster has changed")
 			}
 		}
 		for _, fn := range f.functions {
-			if fn.away != nil && !all[fn.lost].allows(fn.name) {
-				tell = append(tell, f.remove(fn)...)
-			}
+			f.markStale(fn)
 		}
-		return append(tell, f.settle()...)
 	})
 	return nil
 }
 
-// equal compares two declarations by their JSON.
-func equal(a, b Declaration) bool {
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return string(x) == string(y)
-}
-
-func (f *Front) declaration(cluster string) (Declaration, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	d, ok := f.declared[cluster]
-	return d, ok
-}
-
-// change calls do with mu locked, and then tells the activator the changes that do returns.
-func (f *Front) change(do func() []func()) {
+// change calls do with mu locked, refreshes what it has marked, and then calls the activator.
+func (f *Front) change(do func()) {
 	f.telling.Lock()
 	defer f.telling.Unlock()
 	f.mu.Lock()
-	tell := do()
-	f.mu.Unlock()
-	for _, t := range tell {
-		t()
+	do()
+	now := time.Now()
+	for f.renamed || len(f.stale) > 0 {
+		if f.renamed {
+			f.renamed = false
+			f.assignNames()
+		}
+		list := byAge(maps.Keys(f.stale))
+		clear(f.stale)
+		for _, fn := range list {
+			f.refresh(fn, now)
+		}
 	}
-	f.passOn()
+	tells := f.tells
+	f.tells = nil
+	f.mu.Unlock()
+	for _, tell := range tells {
+		tell()
+	}
+	f.flushEvents()
 }
 
-// begin adds a session, if it is admitted, and ends the agent's earlier one.
-func (f *Front) begin(s *session) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.admit(s); err != nil {
-		return err
-	}
-	if old := f.sessions[s.agent()]; old != nil {
-		old.end("another session of this agent has come")
-	}
-	f.sessions[s.agent()], s.goAway = s, f.ending
-	delete(f.rejected, s.hello.Cluster)
-	f.metrics.agents.WithLabelValues(s.hello.Cluster).Inc()
-	return nil
-}
+// tell adds a call of the activator, or of others that may call back. The caller holds mu, in [Front.change].
+func (f *Front) tell(call func()) { f.tells = append(f.tells, call) }
+
+// markStale has a function refreshed before [Front.change] unlocks mu. The caller holds mu.
+func (f *Front) markStale(fn *function) { f.stale[fn] = true }
 
 // GoAway tells the agents that this front door ends: it sends no new requests, and its running ones are served to
 // their end.
@@ -236,140 +203,6 @@ func (f *Front) GoAway() {
 		s.goAway = true
 		s.nudge()
 	}
-}
-
-// lose removes a session, which ended with err or without a fault, and its offers unless a later session has made
-// them again.
-func (f *Front) lose(s *session, err error) {
-	f.mu.Lock()
-	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
-	dead := !replaced && time.Since(s.heard) >= protocol.DeadAfter
-	f.mu.Unlock()
-	if s.pool.Retire(); dead { // otherwise running requests finish
-		f.closeLinks(s)
-	}
-	after := time.Since(s.since).Round(time.Millisecond)
-	switch {
-	case replaced:
-		f.log.Info("an agent goes on with its next session", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
-	case err == nil || leaving:
-		f.log.Info("a cluster has gone", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
-		f.deps.Tell("cluster " + s.hello.Cluster + " has gone (agent " + s.hello.Agent + ")")
-	default:
-		why := status.Convert(err).Message()
-		if status.Code(err) == codes.Canceled {
-			why = "its connection was closed without a word"
-		}
-		f.log.Warn("a cluster is lost", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after, "error", why)
-	}
-	f.change(func() (tell []func()) {
-		f.metrics.agents.WithLabelValues(s.hello.Cluster).Dec()
-		replaced := f.sessions[s.agent()] != s
-		if !replaced {
-			delete(f.sessions, s.agent())
-			f.lost[s.hello.Cluster] = lost{s, time.Now()}
-		}
-		for _, fn := range f.functions {
-			if o := fn.offers[s.agent()]; o != nil && o.session == s && !replaced {
-				delete(fn.offers, s.agent())
-				fn.lost = s.hello.Cluster
-				tell = append(tell, f.observe(o, api.Gone))
-				tell = append(tell, f.sync(fn)...)
-			} else {
-				f.reconsider(fn) // it may have been on its way there
-			}
-			tell = append(tell, f.placing(fn)...)
-		}
-		return append(tell, f.settle()...)
-	})
-	s.end("it has ended")
-}
-
-// hear applies an agent's message.
-func (f *Front) hear(s *session, up *protocol.Up) error {
-	var err error
-	f.change(func() (tell []func()) {
-		if f.sessions[s.agent()] != s {
-			err = status.Error(codes.Aborted, "another session of this agent has come")
-			return nil
-		}
-		s.heard = time.Now()
-		if up.Beat > 0 {
-			s.beat, s.way = up.Beat, up.Way
-			s.nudge()
-			tell = f.moved(s)
-		}
-		if up.Doubles > s.doubles {
-			f.metrics.doubles.WithLabelValues(s.hello.Cluster).Add(float64(up.Doubles - s.doubles))
-			s.doubles = up.Doubles
-		}
-		changed := map[api.FunctionName]*function{}
-		if up.Leaving && !s.leaving {
-			s.leaving = true
-			tell = append(tell, func() {
-				s.pool.Retire()
-				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
-				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
-			})
-			for name, fn := range f.functions {
-				if fn.offers[s.agent()] != nil {
-					changed[name] = fn
-					tell = append(tell, f.observe(fn.offers[s.agent()], ""))
-				}
-			}
-		}
-		renamed := false
-		for _, state := range up.Functions {
-			fn, other, t := f.offered(s, state)
-			renamed, tell = renamed || other, append(tell, t...)
-			if fn != nil {
-				changed[state.Name] = fn
-			}
-		}
-		tell = append(tell, f.answered(s, up)...)
-		f.happened(s, up.Wakes)
-		if up.Complete && !s.complete {
-			s.complete = true
-			for _, fn := range f.functions {
-				f.reconsider(fn) // it may have waited for this
-				if fn.lost == s.hello.Cluster && len(fn.offers) == 0 {
-					tell, renamed = append(tell, f.remove(fn)...), true // its cluster returned without it
-				}
-			}
-			t, fns := f.notOffered(s)
-			tell, renamed = append(tell, t...), renamed || len(fns) > 0
-			for _, fn := range fns {
-				changed[fn.name] = fn
-			}
-		}
-		if renamed {
-			tell = append(tell, f.settle()...)
-		}
-		for _, fn := range changed {
-			tell = append(tell, f.sync(fn)...)
-		}
-		for _, state := range up.Functions { // the activator knows the functions by now
-			if fn := changed[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
-				tell = append(tell, f.observe(fn.offers[s.agent()], ""))
-			}
-		}
-		return tell
-	})
-	return err
-}
-
-// moved tells the activator the round-trip time to an agent, if it has changed. The caller holds mu.
-func (f *Front) moved(s *session) (tell []func()) {
-	if (s.way - s.wayTold).Abs() < api.SameWay/4 {
-		return nil
-	}
-	s.wayTold = s.way
-	for _, fn := range f.functions {
-		if o := fn.offers[s.agent()]; o != nil && o.session == s {
-			tell = append(tell, f.observe(o, ""))
-		}
-	}
-	return tell
 }
 
 // domain is the suffix of the addresses of functions at agents.
@@ -389,8 +222,8 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return f.deps.Transport.RoundTrip(r) // the transport's error
 	}
-	name, agent, _ := strings.Cut(host, ".")
-	function, err := hex.DecodeString(name)
+	function, agent, _ := strings.Cut(host, ".")
+	name, err := hex.DecodeString(function)
 	who, err2 := hex.DecodeString(agent)
 	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("door: the host %s: %w", r.URL.Host, err)
@@ -399,24 +232,116 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := f.sessions[string(who)]
 	f.seq++
 	attempt := f.seq
-	left := f.near[api.FunctionName(function)].away(f)
+	var left func()
+	if fn := f.functions[api.FunctionName(name)]; s != nil && fn != nil && fn.near != nil {
+		left = f.countSent(fn.near)
+	}
 	f.mu.Unlock()
 	if s == nil {
-		counted(nil, left)
 		return nil, &net.OpError{Op: "dial", Net: "link", Err: fmt.Errorf("agent %s has no session", who)}
 	}
 	out := r.WithContext(r.Context())
 	out.Header = maps.Clone(r.Header)
-	out.Header[protocol.HeaderFunction] = []string{string(function)}
+	out.Header[protocol.HeaderFunction] = []string{string(name)}
 	out.Header[protocol.HeaderCall] = []string{f.run + "-" + strconv.FormatUint(forward.CallOf(r.Context()), 10)}
 	out.Header[protocol.HeaderAttempt] = []string{strconv.FormatUint(attempt, 10)}
 	resp, err := s.pool.RoundTrip(out)
-	if err == nil {
-		f.took(s, resp)
+	switch {
+	case err == nil:
+		f.countGivenBack(s, resp)
+	case r.Context().Err() == nil && !relay.Unreachable(err):
+		f.metrics.lost.WithLabelValues(s.hello.Cluster).Inc()
+	default:
 	}
-	if err != nil && r.Context().Err() == nil && !relay.Unreachable(err) {
-		cluster, _, _ := strings.Cut(string(who), "/")
-		f.metrics.lost.WithLabelValues(cluster).Inc()
+	switch {
+	case left == nil:
+	case err != nil:
+		left()
+	default:
+		resp.Body = &body{resp.Body, left}
 	}
-	return counted(resp, left), err
+	return resp, err
+}
+
+// Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events
+// of this machine's functions go to its own autoscaler.
+func (f *Front) Emit(e api.Event) {
+	f.mu.Lock()
+	fn := f.functions[api.FunctionName(e.Subject)]
+	var demand api.Demand
+	isDemand := fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil
+	if isDemand {
+		fn.demand = demand
+	}
+	switch {
+	case isDemand && fn.far():
+		f.demandChanged(fn)
+	case fn != nil && fn.far() && f.woken(fn, e):
+	case fn == nil || fn.near != nil:
+		if isDemand {
+			fn.near.told = demand
+		}
+		f.out = append(f.out, e)
+	default:
+	}
+	f.mu.Unlock()
+	f.flushEvents()
+}
+
+// EmitOf receives another front door's demand for functions of this one's agents. Demand for a function that only
+// this machine has goes to its own autoscaler.
+func (f *Front) EmitOf(e api.Event) {
+	var demand api.Demand
+	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &demand) != nil {
+		return
+	}
+	f.mu.Lock()
+	switch fn := f.functions[demand.Function]; {
+	case fn == nil:
+	case fn.far():
+		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
+			delete(fn.theirs, demand.Activator)
+		}
+		f.demandChanged(fn)
+	case !f.cfg.SharesNear:
+		f.out = append(f.out, e)
+	default:
+	}
+	f.mu.Unlock()
+	f.flushEvents()
+}
+
+// demandChanged divides a function's new demand, and has the function created if that is necessary. The caller holds
+// mu.
+func (f *Front) demandChanged(fn *function) {
+	if fn.near != nil {
+		fn.near.fresh = true
+	}
+	f.divideDemand(fn)
+	if fn.placed != nil && fn.waiting() > 0 {
+		fn.wakeAt(time.Now())
+	}
+}
+
+// flushEvents delivers the pending events to this machine's components, in order. If another goroutine already does,
+// it returns at once.
+func (f *Front) flushEvents() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.flushing {
+		return
+	}
+	f.flushing = true
+	for len(f.out) > 0 {
+		out := f.out
+		f.out = nil
+		f.mu.Unlock()
+		for _, e := range out {
+			if f.deps.Near != nil {
+				f.deps.Near.Emit(e)
+			}
+		}
+		f.mu.Lock()
+	}
+	f.flushing = false
 }

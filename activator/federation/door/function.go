@@ -2,7 +2,6 @@ package door
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,22 +13,31 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// function is one function that agents serve. The Front's mutex guards it.
+// function is a function that agents serve, that this machine has, or that is to be created in a cluster. The Front's
+// mutex guards it.
 type function struct {
 	name   api.FunctionName
+	born   uint64                  // a later function has a greater one
 	offers map[string]*offer       // by agent
-	spec   api.Function            // as last told to the activator; empty: not told
-	failed bool                    // the activator was told that it can't start
+	near   *near                   // nil: this machine does not have it
+	placed *placement              // nil: it is not this front door's to place
 	demand api.Demand              // the activator's last demand
 	theirs map[string]api.Demand   // the last demand of other front doors, by sender
-	forget *time.Timer             // nil: it is served
-	lost   string                  // the lost cluster that was the last to have it; empty: the cluster reported that it no longer has it
-	away   *api.Error              // why requests are refused: that cluster has not returned; nil: they are not
-	placed *placement              // nil: it is not this front door's to place
-	wakes  wakes                   // the last wakes that requests were held here for
-	sweep  *time.Timer             // removes it when it is unused; nil: never armed
-	born   uint64                  // a later function has a greater one
 	claims map[api.ModelName]claim // by the names that it may have
+	wakes  wakes                   // the last wakes that requests were held here for
+
+	// What the activator was told last.
+	spec   api.Function                  // empty: not told
+	told   map[string]api.InstanceStatus // by agent
+	failed bool                          // it can't start
+
+	// Of a function that was told, and that nothing has now.
+	vacant time.Time  // since when; zero: something has it
+	lost   string     // the lost cluster that was the last to have it; empty: the cluster reported that it no longer has it
+	away   *api.Error // why requests are refused: that cluster has not returned; nil: they are not
+
+	timer *time.Timer // refreshes it
+	next  time.Time   // when timer fires; zero: it is not armed
 }
 
 // offer is a function at one agent.
@@ -37,6 +45,7 @@ type offer struct {
 	session *session
 	state   protocol.Function
 	since   time.Time // when its state began
+	news    bool      // the activator has not been told of the last report
 	had     bool      // it had demand
 	asked   int       // how many waiting requests it was asked to take
 	// unloaded is when the last instance there was unloaded; zero: one is loaded.
@@ -44,182 +53,247 @@ type offer struct {
 	removing uint64 // the order that told the agent to remove it; 0: none
 }
 
-// offered applies the state of a function at an agent. fn is nil if there is no effect; renamed reports that its
-// names have changed.
-func (f *Front) offered(s *session, state protocol.Function) (fn *function, renamed bool, tell []func()) {
-	if !s.declared.allows(state.Name) {
-		was := s.denied[state.Name]
-		if state.Model == "" {
-			delete(s.denied, state.Name)
-		} else if len(s.denied) < protocol.MaxFunctions {
-			s.denied[state.Name] = true
-		}
-		return nil, was != s.denied[state.Name], nil
-	}
-	fn = f.functions[state.Name]
+// function returns a function, and adds it if there is none. The caller holds mu.
+func (f *Front) function(name api.FunctionName) *function {
+	fn := f.functions[name]
 	if fn == nil {
-		if state.Model == "" {
-			return nil, false, nil
-		}
-		own := f.near[state.Name]
-		fn = f.newFunction(state.Name)
-		fn.failed = own != nil && own.failed != nil
+		f.seq++
+		fn = &function{name: name, born: f.seq, offers: map[string]*offer{}, theirs: map[string]api.Demand{}, told: map[string]api.InstanceStatus{}}
+		fn.timer = time.AfterFunc(time.Hour, func() { f.change(func() { f.markStale(fn) }) })
+		fn.timer.Stop()
+		f.functions[name], f.renamed = fn, true
 	}
-	old := fn.offers[s.agent()]
-	switch {
-	case old != nil && old.session == s && state.Seq <= old.state.Seq:
-		return nil, false, nil
-	case state.Model == "":
-		if old == nil {
-			return nil, false, nil
-		}
-		delete(fn.offers, s.agent())
-		s.offers--
-		fn.lost = ""
-		return fn, true, []func(){f.observe(old, api.Gone)}
-	}
-	if old == nil {
-		if s.offers++; s.offers > protocol.MaxFunctions {
-			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", protocol.MaxFunctions))
-			return fn, false, nil
-		}
-	}
-	o := &offer{session: s, state: state, since: time.Now()}
-	if old != nil {
-		o.had, o.asked = old.had, old.asked
-		if old.state.State == state.State {
-			o.since = old.since
-		}
-	}
-	if state.State == api.Gone && state.Running == 0 && state.Waiting == 0 {
-		if o.unloaded = time.Now(); old != nil && !old.unloaded.IsZero() {
-			o.unloaded = old.unloaded
-		}
-	}
-	fn.offers[s.agent()] = o
-	fn.placed.came(s, state)
-	return fn, old == nil || !slices.Equal(old.wanted(), o.wanted()), nil
+	f.markStale(fn)
+	return fn
 }
 
-// newFunction adds a function. The caller holds mu.
-func (f *Front) newFunction(name api.FunctionName) *function {
-	f.seq++
-	fn := &function{name: name, offers: map[string]*offer{}, born: f.seq}
-	f.functions[name] = fn
-	return fn
+// far reports whether the function is not this machine's alone.
+func (fn *function) far() bool { return fn.near == nil || fn.placed != nil || len(fn.offers) > 0 }
+
+// wakeAt has the function refreshed at a time, or earlier.
+func (fn *function) wakeAt(at time.Time) {
+	if fn.next.IsZero() || at.Before(fn.next) {
+		fn.next = at
+		fn.timer.Reset(time.Until(at))
+	}
 }
 
 // usable reports whether the agent can have it awake.
 func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
 
-// notOffered removes the offers of an earlier session of the agent that s, whose report is complete, has not
-// repeated.
-func (f *Front) notOffered(s *session) (tell []func(), fns []*function) {
+// applyUpdate applies an agent's message.
+func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
+	f.change(func() {
+		if f.sessions[s.agent()] != s {
+			err = errReplaced
+			return
+		}
+		s.heard = time.Now()
+		if up.Beat > 0 {
+			s.beat, s.way = up.Beat, up.Way
+			s.nudge()
+			if (s.way - s.wayTold).Abs() >= api.SameWay/4 {
+				s.wayTold = s.way
+				f.markAgent(s)
+			}
+		}
+		if up.Doubles > s.doubles {
+			f.metrics.doubles.WithLabelValues(s.hello.Cluster).Add(float64(up.Doubles - s.doubles))
+			s.doubles = up.Doubles
+		}
+		if up.Leaving && !s.leaving {
+			s.leaving = true
+			f.markAgent(s)
+			f.tell(func() {
+				s.pool.Retire()
+				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
+			})
+		}
+		for _, state := range up.Functions {
+			f.applyFunction(s, state)
+		}
+		f.applyAnswers(s, up)
+		f.mergeWakes(s, up.Wakes)
+		if up.Complete && s.complete.IsZero() {
+			s.complete = time.Now()
+			for _, fn := range f.functions {
+				if o := fn.offers[s.agent()]; o != nil && o.session != s {
+					f.withdraw(fn, s.agent(), "") // an earlier session had it
+				}
+				f.markStale(fn) // it may have waited for this
+			}
+		}
+	})
+	return err
+}
+
+// markAgent has the functions of a session's agent refreshed. The caller holds mu.
+func (f *Front) markAgent(s *session) {
 	for _, fn := range f.functions {
-		if o := fn.offers[s.agent()]; o != nil && o.session != s {
-			delete(fn.offers, s.agent())
-			fn.lost = ""
-			tell, fns = append(tell, f.observe(o, api.Gone)), append(fns, fn)
+		if fn.offers[s.agent()] != nil {
+			f.markStale(fn)
 		}
 	}
-	return tell, fns
 }
 
-// instance returns the activator's instance ID of a function at an agent.
-func instance(agent string, name api.FunctionName) api.InstanceID {
-	return api.InstanceID(agent + "/" + string(name))
-}
-
-// observe returns the report of a function at an agent to the activator. as overrides the reported state; empty: it
-// does not.
-func (f *Front) observe(o *offer, as api.State) func() {
-	f.seq++
-	st := o.status(as, f.seq)
-	st.Adapters = slices.DeleteFunc(slices.Clone(st.Adapters), func(n api.ModelName) bool { return !f.has(st.Function, n) })
-	return func() { f.deps.Activator.ObserveInstance(st) }
-}
-
-// status returns a function at an agent as an instance's status.
-func (o *offer) status(as api.State, seq uint64) api.InstanceStatus {
-	state, s := o.state, o.session
-	st := api.InstanceStatus{
-		Instance: instance(s.agent(), state.Name), Function: state.Name, State: cmp.Or(as, state.State), Seq: seq, Since: o.since,
-		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters, Way: s.way, Cost: s.declared.Cost,
-	}
-	if st.State == api.Awake && (state.Places == 0 || s.leaving) {
-		st.State = api.Draining // it finishes its requests, and accepts no new ones
-	}
-	return st
-}
-
-// sync updates the function in the activator from its offers, and divides its demand again.
-func (f *Front) sync(fn *function) (tell []func()) {
-	defer func() { tell = append(tell, func() { f.deps.Changed(fn.name) }) }()
-	f.armSweep(fn)
-	if fn.placed != nil {
-		f.divide(fn)
-		return nil
-	}
-	if failure := f.failure(fn); len(fn.offers) > 0 || f.isNear(fn.name) {
-		tell = f.fail(fn, failure)
-	}
-	if len(fn.offers) == 0 {
-		f.divide(fn)
-		if fn.forget == nil {
-			fn.forget = time.AfterFunc(f.cfg.Keep, func() { f.drop(fn) })
+// applyFunction applies the state of a function at an agent. The caller holds mu.
+func (f *Front) applyFunction(s *session, state protocol.Function) {
+	if !s.declared.allows(state.Name) {
+		denied := state.Model != "" && (s.denied[state.Name] || len(s.denied) < protocol.MaxFunctions)
+		f.renamed = f.renamed || denied != s.denied[state.Name]
+		if s.denied[state.Name] = denied; !denied {
+			delete(s.denied, state.Name)
 		}
-		return tell
+		return
 	}
-	if fn.forget != nil {
-		fn.forget.Stop()
-		fn.forget, fn.away = nil, nil
+	if state.Model == "" {
+		if fn := f.functions[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
+			s.offers--
+			f.withdraw(fn, s.agent(), "")
+		}
+		return
 	}
-	if spec := f.merged(fn); !f.isNear(fn.name) && !reflect.DeepEqual(spec, fn.spec) {
+	fn := f.function(state.Name)
+	o := fn.offers[s.agent()]
+	if o == nil {
+		if s.offers++; s.offers > protocol.MaxFunctions {
+			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", protocol.MaxFunctions))
+			return
+		}
+		o = &offer{}
+		fn.offers[s.agent()] = o
+	}
+	if o.session != s {
+		o.removing = 0 // it is not known whether the order arrived
+	}
+	if o.state.State != state.State {
+		o.since = time.Now()
+	}
+	if loaded := state.State != api.Gone || state.Running+state.Waiting > 0; loaded {
+		o.unloaded = time.Time{}
+	} else if o.unloaded.IsZero() {
+		o.unloaded = time.Now()
+	}
+	f.renamed = f.renamed || !slices.Equal(namesIn(o.state), namesIn(state))
+	o.session, o.state, o.news = s, state, true
+	fn.placed.came(s, state)
+}
+
+// withdraw removes a function at an agent; lost is the agent's cluster if that was lost. The caller holds mu.
+func (f *Front) withdraw(fn *function, agent, lost string) {
+	delete(fn.offers, agent)
+	fn.lost, f.renamed = lost, true
+	f.markStale(fn)
+}
+
+// refresh does what follows from a function's state: it tells the activator what has changed, divides the demand,
+// creates the function where it is needed and removes it where it is not, and arms the timer. The caller holds mu.
+func (f *Front) refresh(fn *function, now time.Time) {
+	if f.functions[fn.name] != fn {
+		return
+	}
+	fn.timer.Stop()
+	fn.next = time.Time{}
+	for agent, st := range fn.told {
+		if fn.offers[agent] == nil {
+			delete(fn.told, agent)
+			f.observe(st, api.Gone)
+		}
+	}
+	if !f.keep(fn, now) {
+		f.remove(fn)
+		return
+	}
+	spec := fn.spec
+	switch {
+	case fn.placed != nil:
+		spec = fn.placed.spec
+	case fn.near == nil && len(fn.offers) > 0:
+		spec = f.merged(fn)
+	default: // this machine declares it, or nothing has it
+	}
+	if !reflect.DeepEqual(spec, fn.spec) {
 		fn.spec = spec
-		tell = append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, tell...)
+		f.tell(func() { f.deps.Activator.PutFunction(spec) })
 	}
-	f.divide(fn)
-	return tell
+	f.divideDemand(fn)
+	if fn.placed != nil {
+		f.place(fn, now)
+	} else if len(fn.offers) > 0 || fn.near != nil || fn.away != nil {
+		f.fail(fn, cmp.Or(fn.away, fn.failure()))
+	}
+	for agent, o := range fn.offers {
+		st := o.status()
+		st.Adapters = slices.DeleteFunc(slices.Clone(st.Adapters), func(n api.ModelName) bool { return !f.has(fn.name, n) })
+		if was := fn.told[agent]; o.news || !reflect.DeepEqual(st, was) {
+			fn.told[agent], o.news = st, false
+			f.observe(st, st.State)
+		}
+	}
+	f.removeIdle(fn, now)
+	f.tell(func() { f.deps.Changed(fn.name) })
 }
 
-// drop removes a function that has long been unserved. If its cluster was lost, requests are refused until it
-// returns. The number of functions kept this way is limited to what one agent may offer.
-func (f *Front) drop(fn *function) {
-	f.change(func() []func() {
-		if len(fn.offers) > 0 || fn.placed != nil || f.functions[fn.name] != fn {
-			return nil
-		}
+// keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
+// its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
+// offer. The caller holds mu.
+func (f *Front) keep(fn *function, now time.Time) bool {
+	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
+		fn.vacant, fn.away = time.Time{}, nil
+		return true
+	}
+	if fn.vacant.IsZero() {
+		fn.vacant = now
+	}
+	until := fn.vacant.Add(keepFor)
+	c := f.clusters[fn.lost]
+	switch {
+	case fn.spec.Name == "", fn.lost != "" && (c == nil || !c.allows(fn.name) || f.returned(fn)):
+		return false
+	case now.Before(until):
+		fn.wakeAt(until)
+		return true
+	case fn.lost == "":
+		return false
+	case fn.away == nil:
 		away := 0
-		for _, o := range f.functions {
-			if o.away != nil {
+		for _, other := range f.functions {
+			if other.away != nil {
 				away++
 			}
 		}
-		if f.isNear(fn.name) || fn.lost == "" || away >= protocol.MaxFunctions {
-			return append(f.remove(fn), f.settle()...)
+		if away >= protocol.MaxFunctions {
+			return false
 		}
-		fn.away = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s is in the cluster %s, which this front door has lost: it is served again once that has joined", fn.name, fn.lost).WithRetryAfter(retryAway)
-		return f.fail(fn, fn.away)
-	})
+		fn.away = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s is in the cluster %s, which this front door has lost: it is served again once that has joined", fn.name, fn.lost).WithRetryAfter(retryLater)
+	default:
+	}
+	return true
 }
 
-// retryAway is the Retry-After for a function in a lost cluster.
-const retryAway = 5 * time.Second
-
-// remove removes a function. The caller holds mu.
-func (f *Front) remove(fn *function) []func() {
-	if fn.placed != nil || f.functions[fn.name] != fn {
-		return nil
-	}
-	if fn.forget != nil {
-		fn.forget.Stop()
-	}
+// remove removes a function that nothing has. The caller holds mu.
+func (f *Front) remove(fn *function) {
+	fn.timer.Stop()
 	delete(f.functions, fn.name)
-	if f.isNear(fn.name) {
-		return nil
+	f.renamed = true
+	if fn.spec.Name != "" {
+		f.tell(func() { f.deps.Activator.RemoveFunction(fn.name) })
 	}
-	return []func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}
 }
+
+// returned reports whether a function's lost cluster has come back without it. The caller holds mu.
+func (f *Front) returned(fn *function) bool {
+	for _, s := range f.sessions {
+		if s.hello.Cluster == fn.lost && s.complete.After(fn.vacant) {
+			return true
+		}
+	}
+	return false
+}
+
+// retryLater is the Retry-After for a function that no cluster has or can have now.
+const retryLater = 5 * time.Second
 
 // merged returns the function as clients see it, with the names that its agents give it and that it owns. If the
 // agents differ in other fields, the agent that sorts first wins. A function without another name is served by its
@@ -244,119 +318,50 @@ func (f *Front) merged(fn *function) api.Function {
 	return spec
 }
 
-// failure returns why no agent can start the function; nil: one can.
+// failure returns why nothing can start the function; nil: an agent, or this machine, can.
 func (fn *function) failure() *api.Error {
-	var last *protocol.Failure
+	var last *api.Error
 	for _, o := range fn.offers {
 		if o.state.Failed == nil || o.state.State == api.Awake {
 			return nil
 		}
-		last = o.state.Failed
+		last = o.state.Failed.AsError()
 	}
-	if last == nil {
-		return nil
+	if fn.near != nil {
+		return fn.near.failed
 	}
-	return last.AsError()
+	return last
 }
 
-// Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events
-// of this machine's functions go to its own autoscaler.
-func (f *Front) Emit(e api.Event) {
-	name := api.FunctionName(e.Subject)
-	f.mu.Lock()
-	fn := f.functions[name]
-	var demand api.Demand
-	divided := fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil
-	if divided {
-		fn.demand = demand
-		f.near[name].renewed()
-		f.divide(fn)
-	}
-	if far := fn != nil && f.woken(fn, e); !far && !divided && (fn == nil || f.isNear(name)) {
-		f.out = append(f.out, e)
-	}
-	f.mu.Unlock()
-	f.passOn()
-}
-
-// divide sends a function's demand to the chosen agents, and to this machine if it has the function itself. This
-// front door's demand may go to any agent; another front door's, only to those that are no front doors. The caller
-// holds mu, and calls [Front.passOn] after it.
-func (f *Front) divide(fn *function) {
-	f.reconsider(fn)
-	list := make([]candidate, 0, len(fn.offers))
-	for agent, o := range fn.offers {
-		list = append(list, candidate{
-			Name: agent, State: o.state.State, Expected: o.state.Expected, Way: o.session.way,
-			Running: o.state.Running, Slots: o.state.Running + o.state.Places, Concurrency: o.state.Concurrency, MaxScale: o.state.MaxScale,
-			Cost: o.session.declared.Cost, Out: !o.usable() || f.later(fn, o), Had: o.had,
-		})
-	}
-	own := f.near[fn.name]
-	if own != nil {
-		list = append(list, own.cluster(own.runs(fn)))
-	}
-	parts := map[string]part{}
-	f.share(fn, parts, list, fn.demand)
-	all := fn.demand
-	list = slices.DeleteFunc(list, func(c candidate) bool {
-		return c.Name == here && f.cfg.SharesNear || c.Name != here && fn.offers[c.Name].session.declared.Front
-	})
-	for _, d := range fn.theirs {
-		f.share(fn, parts, list, d)
-		all.Waiting += d.Waiting
-		all.OldestAge = max(all.OldestAge, d.OldestAge)
-		all.WaitingTokens += d.WaitingTokens
-		all.Trace = cmp.Or(all.Trace, d.Trace)
-		if d.LastRequest.After(all.LastRequest) {
-			all.LastRequest = d.LastRequest
-		}
-	}
-	if own != nil {
-		f.tellNear(fn, own, parts[here].waiting, all)
-	}
-	for agent, o := range fn.offers {
-		d := api.Demand{Function: fn.name, Activator: "front/" + f.cfg.Name, LastRequest: all.LastRequest, At: fn.demand.At}
-		d.Waiting = parts[agent].waiting
-		if o.asked = d.Waiting; d.Waiting > 0 {
-			if o.session.declared.Front {
-				d.Tenants = parts[agent].tenants // a front door has to choose as well
-			}
-			d.OldestAge, d.Trace = all.OldestAge, all.Trace
-			d.WaitingTokens = all.WaitingTokens * api.Tokens(d.Waiting) / api.Tokens(all.Waiting)
-		} else if !o.had { // it already has no demand
-			continue
-		}
-		o.had = d.Waiting > 0
-		o.session.demand[fn.name] = d
-		o.session.nudge()
+// fail tells the activator why a function can't start, or that it can again. The caller holds mu.
+func (f *Front) fail(fn *function, err *api.Error) {
+	if err != nil || fn.failed {
+		fn.failed = err != nil
+		f.tell(func() { f.deps.Activator.Fail(fn.name, err) })
 	}
 }
 
-// part is the demand for one agent.
-type part struct {
-	waiting int
-	tenants map[string]int
+// instance returns the activator's instance ID of a function at an agent.
+func instance(agent string, name api.FunctionName) api.InstanceID {
+	return api.InstanceID(agent + "/" + string(name))
 }
 
-// share adds a demand's division among agents to parts; requests go only to agents that may see them. The caller
-// holds mu.
-func (f *Front) share(fn *function, parts map[string]part, list []candidate, d api.Demand) {
-	regions := f.regions(fn)
-	for _, g := range f.groups(fn, d) {
-		seeing := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {
-			return c.Name != here && bars(fn.offers[c.Name].session.declared, regions, g.tenant) != ""
-		})
-		for _, p := range splitDemand(seeing, g.waiting) {
-			sum := parts[p.cluster]
-			sum.waiting += p.waiting
-			if sum.tenants == nil {
-				sum.tenants = map[string]int{}
-			}
-			for client, n := range g.tenants {
-				sum.tenants[client] += n
-			}
-			parts[p.cluster] = sum
-		}
+// observe tells the activator of an instance in a state. The caller holds mu.
+func (f *Front) observe(st api.InstanceStatus, state api.State) {
+	f.seq++
+	st.State, st.Seq = state, f.seq
+	f.tell(func() { f.deps.Activator.ObserveInstance(st) })
+}
+
+// status returns a function at an agent as an instance's status, without a number.
+func (o *offer) status() api.InstanceStatus {
+	state, s := o.state, o.session
+	st := api.InstanceStatus{
+		Instance: instance(s.agent(), state.Name), Function: state.Name, State: state.State, Since: o.since,
+		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters, Way: s.wayTold, Cost: s.declared.Cost,
 	}
+	if st.State == api.Awake && (state.Places == 0 || s.leaving) {
+		st.State = api.Draining // it finishes its requests, and accepts no new ones
+	}
+	return st
 }

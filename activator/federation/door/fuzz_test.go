@@ -27,12 +27,12 @@ func newSession(cluster string, functions ...string) *session {
 		demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}
 }
 
-// FuzzHear: whatever an agent sends, it offers only functions that its cluster may serve, and takes no name from its
+// FuzzUpdate: whatever an agent sends, it offers only functions that its cluster may serve, and takes no name from its
 // owner.
-func FuzzHear(f *testing.F) {
-	f.Add([]byte(`{"functions":[{"name":"east/x","model":"chat","aliases":["default/chat","y"],"adapters":["chat"],"seq":1,"state":"awake","places":3}],"complete":true}`))
-	f.Add([]byte(`{"functions":[{"name":"default/chat","model":"chat","seq":1,"state":"awake","places":3}]}`))
-	f.Add([]byte(`{"functions":[{"name":"east/x","model":"x","seq":1,"state":"nonsense","failed":{"status":7,"message":""}},{"name":"east/x","seq":2}],"leaving":true,"doubles":9}`))
+func FuzzUpdate(f *testing.F) {
+	f.Add([]byte(`{"functions":[{"name":"east/x","model":"chat","aliases":["default/chat","y"],"adapters":["chat"],"state":"awake","places":3}],"complete":true}`))
+	f.Add([]byte(`{"functions":[{"name":"default/chat","model":"chat","state":"awake","places":3}]}`))
+	f.Add([]byte(`{"functions":[{"name":"east/x","model":"x","state":"nonsense","failed":{"status":7,"message":""}},{"name":"east/x"}],"leaving":true,"doubles":9}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var up protocol.Up
 		if json.Unmarshal(raw, &up) != nil || up.Validate() != nil || up.Hello != nil {
@@ -44,15 +44,15 @@ func FuzzHear(f *testing.F) {
 			t.Fatal(err)
 		}
 		west, east := newSession("west", "default/chat"), newSession("east", "east/*")
-		for s, said := range map[*session]*protocol.Up{west: {Functions: []protocol.Function{{Name: "default/chat", Model: "chat", Seq: 1, State: api.Awake, Places: 1}}}, east: {}} {
-			if err := front.begin(s); err != nil {
+		for s, said := range map[*session]*protocol.Up{west: {Functions: []protocol.Function{{Name: "default/chat", Model: "chat", State: api.Awake, Places: 1}}}, east: {}} {
+			if err := front.addSession(s); err != nil {
 				t.Fatal(err)
 			}
-			if err := front.hear(s, said); err != nil {
+			if err := front.applyUpdate(s, said); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := front.hear(east, &up); err != nil {
+		if err := front.applyUpdate(east, &up); err != nil {
 			t.Fatal(err)
 		}
 		for id, st := range a.instances {
@@ -66,9 +66,7 @@ func FuzzHear(f *testing.F) {
 			}
 		}
 		for _, fn := range front.functions {
-			if fn.forget != nil {
-				fn.forget.Stop()
-			}
+			fn.timer.Stop()
 		}
 	})
 }

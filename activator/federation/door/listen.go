@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -87,7 +89,7 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	f.metrics.refused.Inc()
 	f.mu.Lock()
 	level := slog.LevelDebug
-	if f.strange() {
+	if f.logStranger() {
 		level = slog.LevelWarn
 	}
 	f.mu.Unlock()
@@ -171,3 +173,16 @@ func (shaken) Info() credentials.ProtocolInfo {
 
 // Clone implements [credentials.TransportCredentials].
 func (s shaken) Clone() credentials.TransportCredentials { return s }
+
+// certificate returns the verified certificate of the stream's client; nil: none.
+func (s secured) certificate() *x509.Certificate {
+	if chains := s.State.VerifiedChains; len(chains) > 0 {
+		return chains[0][0]
+	}
+	return nil
+}
+
+func connection(stream protocol.ServerStream) secured {
+	p, _ := peer.FromContext(stream.Context())
+	return p.AuthInfo.(secured)
+}

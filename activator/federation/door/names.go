@@ -2,6 +2,7 @@ package door
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -40,14 +41,14 @@ func (f *Front) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) 
 	switch {
 	case fn == asFunction(name):
 		return claimOwn
-	case qualified && f.namespaces[namespace]:
+	case qualified && f.declares(namespace):
 		return noClaim
 	case matches(d.Names, string(name)):
 		return claimDeclared
 	case d.allows(inDefault(name)):
 		return claimDefault
 	}
-	for _, o := range f.declared {
+	for _, o := range f.clusters {
 		if !o.Front && (matches(o.Names, string(name)) || o.allows(inDefault(name))) {
 			return noClaim
 		}
@@ -73,27 +74,28 @@ func untagged(name api.ModelName) api.ModelName {
 	return api.ModelName(strings.TrimSuffix(string(name), names.Latest))
 }
 
-// wanted returns the names that an agent gives a function.
-func (o *offer) wanted() []api.ModelName {
-	all := append([]api.ModelName{o.state.Model}, o.state.Aliases...)
-	return slices.DeleteFunc(append(all, o.state.Adapters...), func(n api.ModelName) bool { return n == "" || n == api.ModelName(o.state.Name) })
-}
-
-// declaredHere returns the function as this machine declares it; nil: it does not. The caller holds mu.
-func (f *Front) declaredHere(fn *function) *api.Function {
-	switch n := f.near[fn.name]; {
-	case fn.placed != nil:
-		return &fn.placed.spec
-	case n != nil:
-		return &n.spec
+// declares reports whether a declaration names a namespace. The caller holds mu.
+func (f *Front) declares(namespace string) bool {
+	for _, c := range f.clusters {
+		for _, p := range c.Functions {
+			if named, _, qualified := strings.Cut(p, "/"); qualified && named == namespace && !strings.ContainsAny(named, `*?[\\`) {
+				return true
+			}
+		}
 	}
-	return nil
+	return false
 }
 
-// claims computes the names that a function may have, by its agents and this machine. Without an agent they stay as
-// they are. The caller holds mu.
-func (f *Front) claims(fn *function) {
-	spec := f.declaredHere(fn)
+// namesIn returns the names that an agent gives a function, besides its own.
+func namesIn(state protocol.Function) []api.ModelName {
+	all := slices.Concat([]api.ModelName{state.Model}, state.Aliases, state.Adapters)
+	return slices.DeleteFunc(all, func(n api.ModelName) bool { return n == "" || n == api.ModelName(state.Name) })
+}
+
+// claimNames computes the names that a function may have, by its agents and this machine. Without an agent they stay
+// as they are. The caller holds mu.
+func (f *Front) claimNames(fn *function) {
+	spec := fn.declared()
 	if spec == nil && len(fn.offers) == 0 {
 		return
 	}
@@ -113,7 +115,7 @@ func (f *Front) claims(fn *function) {
 		return
 	}
 	for _, o := range fn.offers {
-		for _, name := range o.wanted() {
+		for _, name := range namesIn(o.state) {
 			add(name, f.claimOf(o.session.declared, fn.name, untagged(name)))
 		}
 	}
@@ -127,21 +129,19 @@ func allNames(spec api.Function) []api.ModelName {
 	return all
 }
 
-// settle computes the owners of names. It tells the activator of functions whose names have changed, and agents of
+// byAge returns functions, the oldest first.
+func byAge(all iter.Seq[*function]) []*function {
+	return slices.SortedFunc(all, func(a, b *function) int { return cmp.Compare(a.born, b.born) })
+}
+
+// assignNames computes the owners of names, has functions refreshed whose names have changed, and tells agents of
 // refusals. The caller holds mu.
-func (f *Front) settle() (tell []func()) {
+func (f *Front) assignNames() {
 	before := f.owners
 	f.owners = map[api.ModelName]api.FunctionName{}
-	for name, n := range f.near {
-		if f.functions[name] == nil {
-			for _, has := range allNames(n.spec) {
-				f.owners[untagged(has)] = name
-			}
-		}
-	}
-	list := slices.SortedFunc(maps.Values(f.functions), func(a, b *function) int { return cmp.Compare(a.born, b.born) })
+	list := byAge(maps.Values(f.functions))
 	for _, fn := range list {
-		f.claims(fn)
+		f.claimNames(fn)
 	}
 	for by := claimHere; by <= claimFree; by++ {
 		for _, fn := range list {
@@ -152,25 +152,20 @@ func (f *Front) settle() (tell []func()) {
 			}
 		}
 	}
-	renamed := map[api.FunctionName]bool{}
-	for name := range f.owners {
-		if before[name] != f.owners[name] {
-			renamed[before[name]], renamed[f.owners[name]] = true, true
-		}
-	}
-	for name, owner := range before {
-		renamed[owner] = renamed[owner] || f.owners[name] != owner
-	}
-	for _, fn := range list {
-		if renamed[fn.name] {
-			tell = append(tell, f.sync(fn)...)
-			for _, o := range fn.offers {
-				tell = append(tell, f.observe(o, ""))
+	changed := func(name api.ModelName) {
+		for _, owner := range []api.FunctionName{before[name], f.owners[name]} {
+			if fn := f.functions[owner]; fn != nil && before[name] != f.owners[name] {
+				f.markStale(fn)
 			}
 		}
 	}
-	f.refuse()
-	return tell
+	for name := range before {
+		changed(name)
+	}
+	for name := range f.owners {
+		changed(name)
+	}
+	f.reportRefusals()
 }
 
 // has reports whether a function has a name. The caller holds mu.
@@ -178,8 +173,8 @@ func (f *Front) has(fn api.FunctionName, name api.ModelName) bool {
 	return f.owners[untagged(name)] == fn || untagged(name) == api.ModelName(fn)
 }
 
-// refuse tells agents which of their offered functions and names are refused, and why. The caller holds mu.
-func (f *Front) refuse() {
+// reportRefusals tells agents which of their functions and names are refused, and why. The caller holds mu.
+func (f *Front) reportRefusals() {
 	for _, s := range f.sessions {
 		all := map[protocol.Refusal]bool{}
 		for name := range s.denied {
@@ -187,10 +182,10 @@ func (f *Front) refuse() {
 		}
 		for _, fn := range f.functions {
 			o := fn.offers[s.agent()]
-			if o == nil || o.session != s || f.declaredHere(fn) != nil {
+			if o == nil || o.session != s || fn.declared() != nil {
 				continue
 			}
-			for _, name := range o.wanted() {
+			for _, name := range namesIn(o.state) {
 				if why := f.unnamed(s.declared, fn.name, untagged(name)); why != "" && len(all) < protocol.MaxFunctions {
 					all[protocol.Refusal{Function: fn.name, Reason: why}] = true
 				}
@@ -215,7 +210,7 @@ func (f *Front) unnamed(d Declaration, fn api.FunctionName, name api.ModelName) 
 		return ""
 	case owner != "":
 		return "the name " + string(name) + " is that of " + string(owner)
-	case claimed == noClaim && f.namespaces[asFunction(name).Namespace()] && strings.Contains(string(name), "/"):
+	case claimed == noClaim && f.declares(asFunction(name).Namespace()) && strings.Contains(string(name), "/"):
 		return "the name " + string(name) + " is that of the function " + string(name) + ", which is not here: choose another name"
 	default:
 		return "the name " + string(name) + " is declared for other clusters: add it to this one's names in the front door's clusters.yaml, or ask for " + string(fn)

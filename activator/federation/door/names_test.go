@@ -23,7 +23,7 @@ func offering(t *testing.T, f *front, pool *x509.CertPool, cluster, token string
 	}
 	r.serves(t, f, pool, who, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, cluster) })
 	for i := range states {
-		states[i].Seq, states[i].State, states[i].Places, states[i].Kind = 1, api.Awake, 10, api.RuntimeCommand
+		states[i].State, states[i].Places, states[i].Kind = api.Awake, 10, api.RuntimeCommand
 	}
 	if err := r.stream.Send(&protocol.Up{Functions: states, Complete: true}); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,100 +29,89 @@ type near struct {
 	sent      int                                   // the number of its requests at agents
 	asked     int                                   // how many waiting requests it was asked to take
 	told      api.Demand                            // the last demand sent to its autoscaler
-	fresh     bool                                  // send the demand again, even if it has not changed
+	fresh     bool                                  // send the demand again, even if it has not changed: demand that is not repeated expires
 }
 
 // Near sets whether this machine has a function itself. Agents that have it too are then further instances, and the
 // demand is divided between them and the machine's own autoscaler.
 func (f *Front) Near(spec api.Function, has bool) {
-	f.change(func() (tell []func()) {
-		switch n := f.near[spec.Name]; {
-		case !has:
-			delete(f.near, spec.Name)
-		case n == nil:
-			f.near[spec.Name] = &near{spec: spec, instances: map[api.InstanceID]api.InstanceStatus{}}
+	f.change(func() {
+		fn := f.functions[spec.Name]
+		switch {
+		case has && (fn == nil || fn.near == nil):
+			fn = f.function(spec.Name)
+			fn.near = &near{spec: spec, instances: map[api.InstanceID]api.InstanceStatus{}}
+		case has:
+			fn.near.spec = spec
+		case fn == nil:
+			return
 		default:
-			n.spec = spec
+			fn.near = nil
 		}
-		if fn := f.functions[spec.Name]; fn != nil {
-			fn.spec = api.Function{} // sent again if it is no longer near
-			tell = f.sync(fn)
-		}
-		return append(f.settle(), tell...)
+		fn.spec, f.renamed = api.Function{}, true // told again if it is no longer near
+		f.markStale(fn)
 	})
 }
 
 // ObserveNear applies a report of an instance of this machine. It does not tell the activator.
 func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.mu.Lock()
-	if n := f.near[st.Function]; n != nil {
-		if st.State == api.Gone {
+	if fn := f.functions[st.Function]; fn != nil && fn.near != nil {
+		if n := fn.near; st.State == api.Gone {
 			delete(n.instances, st.Instance)
 		} else {
 			n.instances[st.Instance] = st
 		}
-		n.loads = cmp.Or(st.LoadTime, n.loads)
-		if fn := f.functions[st.Function]; fn != nil {
-			f.divide(fn)
+		fn.near.loads = cmp.Or(st.LoadTime, fn.near.loads)
+		if fn.far() {
+			f.divideDemand(fn)
 		}
 	}
 	f.mu.Unlock()
-	f.passOn()
+	f.flushEvents()
 }
 
 // FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent
 // can have it either.
 func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
-	f.change(func() []func() {
-		fn, n := f.functions[name], f.near[name]
-		if n != nil {
-			n.failed = err
-		}
+	f.change(func() {
+		fn := f.functions[name]
 		if fn == nil {
-			return []func(){func() { f.deps.Activator.Fail(name, err) }}
+			f.tell(func() { f.deps.Activator.Fail(name, err) })
+			return
 		}
-		f.divide(fn)
-		fn.failed = true // tell it again in any case
-		return f.fail(fn, f.failure(fn))
+		if fn.near != nil {
+			fn.near.failed = err
+		}
+		fn.failed = true // tell it in any case
+		f.markStale(fn)
 	})
 }
 
 // Moved calls swap, which gives the function another name in the activator, and then reports the agents that have it
 // again. Observe the instances of this machine again afterwards.
 func (f *Front) Moved(name api.FunctionName, swap func()) {
-	f.change(func() (tell []func()) {
-		if n := f.near[name]; n != nil {
-			clear(n.instances)
+	f.change(func() {
+		if fn := f.functions[name]; fn != nil {
+			if fn.near != nil {
+				clear(fn.near.instances)
+			}
+			for _, st := range fn.told {
+				f.observe(st, api.Gone)
+			}
+			clear(fn.told)
+			f.markStale(fn) // a reader in between saw none of them
 		}
-		fn := f.functions[name]
-		if fn == nil {
-			return []func(){swap}
-		}
-		for _, o := range fn.offers {
-			tell = append(tell, f.observe(o, api.Gone))
-		}
-		tell = append(tell, swap)
-		for _, o := range fn.offers {
-			tell = append(tell, f.observe(o, ""))
-		}
-		return append(tell, func() { f.deps.Changed(name) }) // a reader in between saw none of them
+		f.tell(swap)
 	})
 }
 
-// failure returns why no cluster can start a function; nil: one can. The caller holds mu.
-func (f *Front) failure(fn *function) *api.Error {
-	n := f.near[fn.name]
-	switch {
-	case n == nil:
-		return fn.failure()
-	case n.failed != nil && (len(fn.offers) == 0 || fn.failure() != nil):
-		return n.failed
-	}
-	return nil
-}
+// runningHere returns how many of a function's requests are in this machine's instances.
+func (fn *function) runningHere() int { return max(fn.demand.Running-fn.near.sent, 0) }
 
-// cluster returns this machine as one of the function's clusters; running is the number of requests in its instances.
-func (n *near) cluster(running int) candidate {
+// candidate returns this machine as one of the function's clusters; running is the number of requests in its
+// instances.
+func (n *near) candidate(running int) candidate {
 	c := candidate{Name: here, Expected: n.loads, Running: running, Concurrency: max(n.spec.Concurrency, 1), MaxScale: n.spec.MaxScale, Out: n.failed != nil, Had: n.asked > 0}
 	list := make([]api.InstanceStatus, 0, len(n.instances))
 	for _, st := range n.instances {
@@ -137,90 +127,38 @@ func (n *near) cluster(running int) candidate {
 	return c
 }
 
-// runs returns how many of a function's requests are in this machine's instances.
-func (n *near) runs(fn *function) int { return max(fn.demand.Running-n.sent, 0) }
-
-// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed. The caller holds mu,
-// and calls [Front.passOn] after it.
-func (f *Front) tellNear(fn *function, n *near, waiting int, all api.Demand) {
-	now := time.Now()
+// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed. The caller holds mu.
+func (f *Front) tellNear(fn *function, waiting int, all api.Demand) {
+	now, n := time.Now(), fn.near
 	d := fn.demand
 	d.Function, d.Activator, d.Tenants = fn.name, cmp.Or(d.Activator, "front/"+f.cfg.Name), nil
-	d.Running, d.Waiting, d.Shared, d.WaitingTokens, d.OldestAge, d.Trace = n.runs(fn), waiting, min(d.Shared, waiting), 0, 0, ""
+	d.Running, d.Waiting, d.Shared, d.WaitingTokens, d.OldestAge, d.Trace = fn.runningHere(), waiting, min(d.Shared, waiting), 0, 0, ""
 	n.asked = waiting
 	if waiting > 0 {
 		d.WaitingTokens = all.WaitingTokens * api.Tokens(waiting) / api.Tokens(max(all.Waiting, waiting))
 		d.OldestAge, d.Trace = all.OldestAge, all.Trace
 		if fn.demand.Waiting > 0 {
-			d.OldestAge = max(d.OldestAge, f.oldest(fn, now))
+			d.OldestAge = max(d.OldestAge, fn.oldest(now))
 		}
 	}
 	if d.LastRequest.Before(all.LastRequest) {
 		d.LastRequest = all.LastRequest
 	}
-	said := n.told
-	if !n.fresh && d.Waiting == said.Waiting && d.Running == said.Running && d.WaitingTokens == said.WaitingTokens {
+	if !n.fresh && d.Waiting == n.told.Waiting && d.Running == n.told.Running && d.WaitingTokens == n.told.WaitingTokens {
 		return
 	}
 	d.At, n.told, n.fresh = now, d, false
 	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.name, d))
 }
 
-// passOn delivers the pending events to this machine's components, in order. If another goroutine already does, it
-// returns at once.
-func (f *Front) passOn() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.passing {
-		return
-	}
-	f.passing = true
-	for len(f.out) > 0 {
-		out := f.out
-		f.out = nil
-		f.mu.Unlock()
-		for _, e := range out {
-			if f.deps.Near != nil {
-				f.deps.Near.Emit(e)
-			}
-		}
-		f.mu.Lock()
-	}
-	f.passing = false
-}
-
-// renewed marks the demand to be sent again: demand that is not repeated expires. It does nothing for nil.
-func (n *near) renewed() {
-	if n != nil {
-		n.fresh = true
-	}
-}
-
-// away counts a request that goes to an agent until left is called, which may be repeated. For nil it counts nothing.
-// The caller holds mu.
-func (n *near) away(f *Front) (left func()) {
-	if n == nil {
-		return nil
-	}
+// countSent counts a request that goes to an agent until left is called, which may be repeated. The caller holds mu.
+func (f *Front) countSent(n *near) (left func()) {
 	n.sent++
 	return sync.OnceFunc(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		n.sent--
 	})
-}
-
-// counted calls left when the answer has ended.
-func counted(resp *http.Response, left func()) *http.Response {
-	if left == nil {
-		return resp
-	}
-	if resp == nil {
-		left()
-		return nil
-	}
-	resp.Body = &body{resp.Body, left}
-	return resp
 }
 
 // body calls closed when it is closed.
@@ -237,7 +175,7 @@ func (b *body) Close() error {
 
 // describe returns the function's state on this machine; running is the number of its requests here.
 func (n *near) describe(running int) string {
-	switch c := n.cluster(running); {
+	switch c := n.candidate(running); {
 	case n.failed != nil:
 		return "it can't start here: " + n.failed.Message
 	case c.State == api.Awake:
@@ -255,4 +193,57 @@ func awakeIn(expected time.Duration) string {
 		return ""
 	}
 	return ", awake in about " + expected.Round(100*time.Millisecond).String()
+}
+
+// Offered returns the functions that agents of this front door serve or may create, without other front doors, for
+// other front doors: to them, a front door is an agent. It does not offer the functions of other front doors, so a
+// request takes at most one hop between front doors.
+func (f *Front) Offered() []api.Function {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []api.Function
+	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
+		fn, own := f.functions[name], 0
+		for _, o := range fn.offers {
+			if !o.session.declared.Front {
+				own += max(o.state.MaxScale, 1)
+			}
+		}
+		switch {
+		case own > 0:
+			spec := f.merged(fn)
+			spec.MaxScale = own
+			list = append(list, spec)
+		case fn.placed != nil && f.placeable(fn):
+			list = append(list, fn.placed.spec.WithoutSecrets())
+		default:
+		}
+	}
+	return list
+}
+
+// Of restricts an activator's statistics of a function to agents of this front door, without other front doors. The
+// machine's own instances stay, unless the other front doors have them too.
+func (f *Front) Of(name api.FunctionName, a api.Activity) api.Activity {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn := f.functions[name]
+	if fn == nil {
+		return a
+	}
+	agents := map[api.InstanceID]bool{} // true: another front door
+	for agent, o := range fn.offers {
+		agents[instance(agent, name)] = o.session.declared.Front
+	}
+	shared := f.cfg.SharesNear && fn.near != nil
+	var list []api.InstanceStatus
+	for _, st := range a.Instances {
+		if front, far := agents[st.Instance]; !front && (far || !shared) {
+			list = append(list, st)
+		}
+	}
+	if a.Instances = list; shared {
+		a.Running = fn.near.sent
+	}
+	return a
 }

@@ -1,13 +1,20 @@
 package door
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
 )
+
+// LabelCluster is a label that each cluster has: its declared name.
+const LabelCluster = "rouse.dev/cluster"
 
 // Timeouts of a placement.
 const (
@@ -15,19 +22,17 @@ const (
 	applyTimeout = 30 * time.Second
 	// refusedFor is how long an agent is not asked again after it refused a function.
 	refusedFor = 30 * time.Second
-	// retryPlace is the Retry-After for a function that fits nowhere.
-	retryPlace = 5 * time.Second
 )
 
 // placement is a function to be created in a matching cluster. The steps of its life:
 //
-//  1. Requests wait, and no agent that can serve them has it ([Front.consider]).
-//  2. The manifest is sent to the agent that ranks first among its [Front.candidates].
+//  1. Requests wait, and no agent that can serve them has it ([Front.place]).
+//  2. The manifest is sent to the first of its [Front.candidates] in the order of [orderCandidates].
 //  3. If the agent creates it, it gets the demand. If it refuses, the next one is asked.
 //  4. Without another agent the requests are refused, with all reasons; a cluster that has just gone is waited for.
 //  5. After long disuse the agent is told to remove it ([Front.removeIdle]).
 //
-// The Front's mutex guards it. The methods do nothing for nil.
+// The Front's mutex guards it.
 type placement struct {
 	spec     api.Function
 	selector selector
@@ -35,14 +40,6 @@ type placement struct {
 	refused  map[string]*refusal  // by agent
 	began    map[string]time.Time // by agent: when it was sent
 	took     map[string]time.Duration
-	check    *time.Timer // runs consider
-	at       time.Time   // when check fires; zero: not armed
-}
-
-// lost is a cluster whose last session has ended.
-type lost struct {
-	session *session
-	at      time.Time
 }
 
 // order is a manifest that was sent.
@@ -68,23 +65,16 @@ func (f *Front) Place(spec api.Function) error {
 	if len(spec.Manifest) == 0 || len(spec.Manifest) > protocol.MaxManifest {
 		return api.BadRequest("manifest", "the manifest of %s has %d bytes: want 1 to %d", spec.Name, len(spec.Manifest), protocol.MaxManifest)
 	}
-	f.change(func() (tell []func()) {
-		fn := f.functions[spec.Name]
-		if fn == nil {
-			fn = f.newFunction(spec.Name)
-		}
+	f.change(func() {
+		fn := f.function(spec.Name)
 		changed := fn.placed != nil && fn.placed.spec.Manifest != spec.Manifest
-		fn.placed.stop()
 		fn.placed = &placement{spec: spec, selector: chosen, sent: map[string]*order{}, refused: map[string]*refusal{}, began: map[string]time.Time{}, took: map[string]time.Duration{}}
-		fn.placed.check = time.AfterFunc(time.Hour, func() { f.consider(fn) })
-		fn.placed.check.Stop()
 		for _, o := range fn.offers {
 			if changed && o.state.Applied {
-				f.send(fn, o.session)
+				f.sendManifest(fn, o.session)
 			}
 		}
-		fn.spec, fn.failed = spec, false
-		return append(append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, f.sync(fn)...), f.settle()...)
+		fn.spec, fn.failed, f.renamed = api.Function{}, false, true // the activator forgets failures
 	})
 	return nil
 }
@@ -92,41 +82,25 @@ func (f *Front) Place(spec api.Function) error {
 // Unplace removes a placed function, also where this front door had it created. It returns false if it was not
 // placed.
 func (f *Front) Unplace(name api.FunctionName) (was bool) {
-	f.change(func() (tell []func()) {
+	f.change(func() {
 		fn := f.functions[name]
 		if fn == nil || fn.placed == nil {
-			return nil
+			return
 		}
 		was = true
-		fn.placed.stop()
-		fn.placed, fn.spec = nil, api.Function{}
+		fn.placed, fn.lost, f.renamed = nil, "", true
 		for _, o := range fn.offers {
 			f.removeAt(fn, o)
 		}
-		if len(fn.offers) > 0 {
-			return append(f.settle(), f.sync(fn)...)
+		if len(fn.offers) == 0 && fn.near == nil {
+			f.remove(fn)
 		}
-		delete(f.functions, name)
-		return append([]func(){func() { f.deps.Activator.RemoveFunction(name) }}, f.settle()...)
+		f.markStale(fn)
 	})
 	return was
 }
 
-func (p *placement) stop() {
-	if p != nil {
-		p.check.Stop()
-	}
-}
-
-// again schedules consider for a time, or earlier. The caller holds mu.
-func (p *placement) again(at time.Time) {
-	if p.at.IsZero() || at.Before(p.at) {
-		p.at = at
-		p.check.Reset(time.Until(at))
-	}
-}
-
-// came records that an agent offers it.
+// came records that an agent offers it. It does nothing for nil.
 func (p *placement) came(s *session, state protocol.Function) {
 	if p == nil {
 		return
@@ -140,13 +114,6 @@ func (p *placement) came(s *session, state protocol.Function) {
 	}
 }
 
-// reconsider schedules consider for a placed function now. The caller holds mu.
-func (f *Front) reconsider(fn *function) {
-	if fn.placed != nil && fn.waiting() > 0 {
-		fn.placed.again(time.Now())
-	}
-}
-
 // waiting returns the number of its waiting requests, here and at other front doors.
 func (fn *function) waiting() int {
 	n := fn.demand.Waiting
@@ -156,72 +123,64 @@ func (fn *function) waiting() int {
 	return n
 }
 
-// consider takes the next step of a placement.
-func (f *Front) consider(fn *function) {
-	f.change(func() []func() {
-		p := fn.placed
-		if p == nil || f.functions[fn.name] != fn {
-			return nil
+// place takes the next step of a placement. The caller holds mu.
+func (f *Front) place(fn *function, now time.Time) {
+	if fn.waiting() == 0 {
+		return
+	}
+	groups := f.unserved(fn)
+	if len(groups) == 0 {
+		f.fail(fn, nil)
+		return
+	}
+	if until := f.pending(fn.placed, now); !until.IsZero() {
+		fn.wakeAt(until)
+		return
+	}
+	var why []string
+	for _, g := range groups {
+		var candidates []candidate
+		candidates, why = f.candidates(fn, g.tenant, now)
+		if list := orderCandidates(candidates); len(list) > 0 {
+			s := f.sessions[list[0].Name]
+			f.sendManifest(fn, s)
+			f.log.Info("a cluster is asked to create a function", "function", fn.name, "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+			fn.wakeAt(now.Add(applyTimeout))
+			return
 		}
-		p.at = time.Time{}
-		if fn.waiting() == 0 {
-			return nil
-		}
-		groups := f.unserved(fn)
-		if len(groups) == 0 {
-			return f.fail(fn, nil)
-		}
-		now := time.Now()
-		if until := f.pending(p, now); !until.IsZero() {
-			p.again(until)
-			return nil
-		}
-		var why []string
-		for _, g := range groups {
-			var candidates []candidate
-			candidates, why = f.candidates(fn, g.tenant, now)
-			if list := orderCandidates(candidates); len(list) > 0 {
-				s := f.sessions[list[0].Name]
-				f.send(fn, s)
-				f.log.Info("a cluster is asked to create a function", "function", fn.name, "cluster", s.hello.Cluster, "agent", s.hello.Agent)
-				p.again(now.Add(applyTimeout))
-				return nil
-			}
-			if until := f.mayCome(fn, g.tenant, now); !until.IsZero() {
-				p.again(until)
-				return nil
-			}
-		}
-		if f.served(fn) {
-			return nil // new requests from barred clients are refused ([Front.Bars]), and waiting ones wait for as long as they may
-		}
-		return f.fail(fn, fn.nowhere(why))
-	})
-}
-
-// served reports whether a cluster can have the function awake. The caller holds mu.
-func (f *Front) served(fn *function) bool {
-	for _, o := range fn.offers {
-		if o.usable() {
-			return true
+		if until := f.mayCome(fn, g.tenant, now); !until.IsZero() {
+			fn.wakeAt(until)
+			return
 		}
 	}
-	return false
+	for _, o := range fn.offers {
+		if o.usable() {
+			return // new requests from barred clients are refused ([Front.Bars]), and waiting ones wait for as long as they may
+		}
+	}
+	if failed := fn.failure(); failed != nil && len(why) <= 1 {
+		f.fail(fn, failed)
+		return
+	}
+	if len(why) == 0 {
+		why = []string{"none is connected"}
+	}
+	f.fail(fn, api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "no cluster takes %s: %s", fn.name, strings.Join(why, "; ")).WithRetryAfter(retryLater))
 }
 
 // placeable reports whether an agent of this front door may create the function. The caller holds mu.
 func (f *Front) placeable(fn *function) bool {
 	for _, s := range f.sessions {
-		if !s.declared.Front && !s.leaving && s.declared.allows(fn.name) && fn.placed.selector.matches(s.labels()) && accepts(s.accepts, fn.name) {
+		if !s.leaving && fn.unacceptable(s) == "" {
 			return true
 		}
 	}
 	return false
 }
 
-// later reports whether an offer is another front door's, which may have the function created, as this one may too.
+// yields reports whether an offer is another front door's, which may have the function created, as this one may too.
 // The caller holds mu.
-func (f *Front) later(fn *function, o *offer) bool {
+func (f *Front) yields(fn *function, o *offer) bool {
 	return fn.placed != nil && o.session.declared.Front && o.state.State == api.Gone && f.placeable(fn)
 }
 
@@ -232,10 +191,10 @@ func (f *Front) unserved(fn *function) (list []group) {
 		for _, g := range f.groups(fn, d) {
 			seen := false
 			for _, o := range fn.offers {
-				if o.session.declared.Front && (!own || f.later(fn, o)) {
+				if o.session.declared.Front && (!own || f.yields(fn, o)) {
 					continue // a request at one front door never goes through two others
 				}
-				seen = seen || o.usable() && bars(o.session.declared, fn.placed.spec.Regions, g.tenant) == ""
+				seen = seen || o.usable() && bars(o.session.declared, fn.regions(), g.tenant) == ""
 			}
 			if g.waiting > 0 && !seen {
 				list = append(list, g)
@@ -249,7 +208,7 @@ func (f *Front) unserved(fn *function) (list []group) {
 	return list
 }
 
-// pending returns until when to wait for an agent that was sent the manifest; zero: none.
+// pending returns until when to wait for an agent that was sent the manifest; zero: none. The caller holds mu.
 func (f *Front) pending(p *placement, now time.Time) (until time.Time) {
 	for agent, o := range p.sent {
 		switch {
@@ -267,119 +226,174 @@ func (f *Front) pending(p *placement, now time.Time) (until time.Time) {
 	return until
 }
 
-// fail tells the activator why a function can't start, or that it can again.
-func (f *Front) fail(fn *function, err *api.Error) []func() {
-	if err == nil && !fn.failed {
-		return nil
+// candidates returns the agents that a function fits, and why it does not fit the others. The caller holds mu.
+func (f *Front) candidates(fn *function, tenant string, now time.Time) (list []candidate, why []string) {
+	created := map[string]int{} // functions at an agent
+	for _, other := range f.functions {
+		for agent, o := range other.offers {
+			if o.state.Applied {
+				created[agent]++
+			}
+		}
 	}
-	fn.failed = err != nil
-	return []func(){func() { f.deps.Activator.Fail(fn.name, err) }}
+	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+		s := f.sessions[agent]
+		if reason := cmp.Or(fn.unfit(s, now), bars(s.declared, fn.regions(), tenant)); reason != "" {
+			why = append(why, s.hello.Cluster+": "+reason)
+			continue
+		}
+		list = append(list, candidate{Name: agent, State: api.Gone, Expected: fn.placed.took[s.hello.Cluster], Way: s.way,
+			Running: created[agent], Slots: protocol.MaxFunctions, Cost: s.declared.Cost})
+	}
+	return list, why
 }
 
-// send sends the manifest to an agent. The caller holds mu.
-func (f *Front) send(fn *function, s *session) {
-	f.seq++
+// unacceptable returns why an agent's cluster never takes a function, or "".
+func (fn *function) unacceptable(s *session) string {
+	switch {
+	case s.declared.Front:
+		return "it is another front door"
+	case !s.declared.allows(fn.name):
+		return "not among the functions that the front door declares for it"
+	case !fn.placed.selector.matches(s.labels()):
+		return fmt.Sprintf("its labels are not as %s says (%s)", api.AnnotationClusters, fn.placed.spec.Clusters)
+	case !matches(s.accepts.Functions, string(fn.name)):
+		return "it accepts no function of that name from a front door (rouse up --accept-functions)"
+	}
+	return ""
+}
+
+// unfit returns why a function can't be created at an agent now, or "".
+func (fn *function) unfit(s *session, now time.Time) string {
+	refused, offered := fn.placed.refused[s.agent()], fn.offers[s.agent()]
+	has, needs := s.accepts.Memory, fn.placed.spec.Memory
+	never := fn.unacceptable(s)
+	switch {
+	case s.leaving:
+		return "it is ending"
+	case never != "":
+		return never
+	case offered != nil && offered.state.Failed != nil:
+		return offered.state.Failed.Message
+	case offered != nil && offered.removing == 0:
+		return "it has the function"
+	case refused != nil && now.Before(refused.until):
+		return refused.err.Message
+	case has == nil: // it has not said how much memory it has
+	case needs.Host > has.Host:
+		return fmt.Sprintf("it needs %s of host memory and there is %s", needs.Host, has.Host)
+	case needs.Devices > has.Devices:
+		return fmt.Sprintf("it needs %d GPUs and there are %d", needs.Devices, has.Devices)
+	case needs.Devices > 0 && needs.PerDevice > has.PerDevice:
+		return fmt.Sprintf("it needs %s on each GPU and there is %s", needs.PerDevice, has.PerDevice)
+	}
+	return ""
+}
+
+// labels returns the labels of the session's cluster: declared ones override its agent's.
+func (s *session) labels() map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, s.hello.Labels)
+	maps.Copy(all, s.declared.Labels)
+	all[LabelCluster] = s.declared.Name
+	return all
+}
+
+// mayCome returns until when to wait for a cluster that may see a tenant's requests, and that has just gone, or has
+// come and not yet reported what it has and accepts; zero: there is none. The caller holds mu.
+func (f *Front) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
+	joined := map[string]bool{}
+	wait := func(d Declaration, t time.Time) {
+		if now.Before(t) && t.After(until) && d.allows(fn.name) && bars(d, fn.regions(), tenant) == "" {
+			until = t
+		}
+	}
+	for _, s := range f.sessions {
+		joined[s.hello.Cluster] = true
+		if s.complete.IsZero() && !s.leaving {
+			wait(s.declared, s.since.Add(protocol.DeadAfter))
+		}
+	}
+	for name, c := range f.clusters {
+		never := fn.placed != nil && (c.Front || c.last != nil && fn.unacceptable(c.last) != "")
+		if !joined[name] && !never {
+			wait(c.Declaration, c.lostAt.Add(keepFor))
+		}
+	}
+	return until
+}
+
+// sendManifest sends the manifest to an agent. The caller holds mu.
+func (f *Front) sendManifest(fn *function, s *session) {
 	now := time.Now()
-	fn.placed.sent[s.agent()] = &order{session: s, number: f.seq, until: now.Add(applyTimeout)}
+	number := f.sendOrder(fn, s, fn.placed.spec.Manifest)
+	fn.placed.sent[s.agent()] = &order{session: s, number: number, until: now.Add(applyTimeout)}
 	fn.placed.began[s.agent()] = now
-	s.apply = append(slices.DeleteFunc(s.apply, func(m protocol.Manifest) bool { return m.Name == fn.name }), protocol.Manifest{Name: fn.name, Number: f.seq, YAML: fn.placed.spec.Manifest})
-	s.nudge()
 }
 
-// answered applies an agent's report of what it accepts, and its answers to manifests. The caller holds mu.
-func (f *Front) answered(s *session, up *protocol.Up) (tell []func()) {
+// sendOrder tells an agent to have a manifest's function, or without one to remove it, in place of an order that has
+// not been sent yet. The caller holds mu.
+func (f *Front) sendOrder(fn *function, s *session, manifest string) (number uint64) {
+	f.seq++
+	s.orders = append(slices.DeleteFunc(s.orders, func(m protocol.Manifest) bool { return m.Name == fn.name }), protocol.Manifest{Name: fn.name, Number: f.seq, YAML: manifest})
+	s.nudge()
+	return f.seq
+}
+
+// applyAnswers applies an agent's report of what it accepts, and its answers to orders. The caller holds mu.
+func (f *Front) applyAnswers(s *session, up *protocol.Up) {
 	if up.Accepts != nil {
 		s.accepts = *up.Accepts
 		for _, fn := range f.functions {
-			f.reconsider(fn)
-			tell = append(tell, f.placing(fn)...)
+			if fn.placed != nil {
+				f.markStale(fn)
+			}
 		}
 	}
 	for _, a := range up.Applied {
 		fn := f.functions[a.Name]
-		if fn != nil && a.Failed != nil && fn.offers[s.agent()] != nil && fn.offers[s.agent()].removing == a.Number {
-			fn.offers[s.agent()].removing = 0 // it is in use again
-			f.divide(fn)
+		if fn == nil {
 			continue
 		}
-		if fn == nil || fn.placed == nil {
+		if o := fn.offers[s.agent()]; o != nil && o.removing == a.Number {
+			o.removing = 0 // it is in use again, or another front door has it there
+			f.markStale(fn)
 			continue
 		}
-		o := fn.placed.sent[s.agent()]
-		if o == nil || o.number != a.Number || a.Failed == nil {
-			continue // it offers it now
+		if fn.placed == nil || a.Failed == nil { // it offers it now
+			continue
 		}
-		f.log.Warn("a cluster does not create a function", "function", a.Name, "cluster", s.hello.Cluster, "because", a.Failed.Message)
-		delete(fn.placed.sent, s.agent())
-		fn.placed.refused[s.agent()] = &refusal{a.Failed.AsError(), time.Now().Add(refusedFor)}
-		f.reconsider(fn)
+		if o := fn.placed.sent[s.agent()]; o != nil && o.number == a.Number {
+			f.log.Warn("a cluster does not create a function", "function", a.Name, "cluster", s.hello.Cluster, "because", a.Failed.Message)
+			delete(fn.placed.sent, s.agent())
+			fn.placed.refused[s.agent()] = &refusal{a.Failed.AsError(), time.Now().Add(refusedFor)}
+			f.markStale(fn)
+		}
 	}
-	return tell
 }
 
-// placing tells the other front doors whether this one may have a function created. The caller holds mu.
-func (f *Front) placing(fn *function) []func() {
-	if fn.placed == nil {
-		return nil
-	}
-	return []func(){func() { f.deps.Changed(fn.name) }}
-}
-
-// removeAfter returns how long it may stay unloaded in a cluster before it is removed there.
-func (fn *function) removeAfter() time.Duration {
+// removeIdle removes a function where it has been unloaded for long and nothing waits for it. The caller holds mu.
+func (f *Front) removeIdle(fn *function, now time.Time) {
+	after := api.DefaultRemoveAfter
 	if fn.placed != nil && fn.placed.spec.RemoveAfter > 0 {
-		return fn.placed.spec.RemoveAfter
+		after = fn.placed.spec.RemoveAfter
 	}
-	return api.DefaultRemoveAfter
-}
-
-// armSweep schedules the removal of the function where it is unused. The caller holds mu.
-func (f *Front) armSweep(fn *function) {
-	var first time.Time
 	for _, o := range fn.offers {
-		if at := o.unloaded.Add(fn.removeAfter()); o.state.Applied && o.removing == 0 && !o.unloaded.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
+		if !o.state.Applied || o.removing != 0 || o.unloaded.IsZero() {
+			continue
+		}
+		if due := o.unloaded.Add(after); now.Before(due) {
+			fn.wakeAt(due)
+		} else if fn.waiting() == 0 { // otherwise it is about to be loaded
+			f.removeAt(fn, o)
 		}
 	}
-	switch {
-	case first.IsZero() && fn.sweep == nil:
-	case first.IsZero():
-		fn.sweep.Stop()
-	case fn.sweep == nil:
-		fn.sweep = time.AfterFunc(time.Until(first), func() { f.removeIdle(fn) })
-	default:
-		fn.sweep.Reset(time.Until(first))
-	}
-}
-
-// removeIdle removes a function where it has been unloaded for long and nothing waits for it.
-func (f *Front) removeIdle(fn *function) {
-	f.change(func() []func() {
-		if f.functions[fn.name] != fn {
-			return nil
-		}
-		if fn.waiting() > 0 {
-			return nil // it is about to be loaded; a change arms the sweep again
-		}
-		now := time.Now()
-		for _, o := range fn.offers {
-			if !o.unloaded.IsZero() && !now.Before(o.unloaded.Add(fn.removeAfter())) {
-				f.removeAt(fn, o)
-			}
-		}
-		f.armSweep(fn)
-		return nil
-	})
 }
 
 // removeAt tells an agent to remove a function that this front door had created there. The caller holds mu.
 func (f *Front) removeAt(fn *function, o *offer) {
-	if !o.state.Applied || o.removing != 0 {
-		return
+	if o.state.Applied && o.removing == 0 {
+		o.removing = f.sendOrder(fn, o.session, "")
+		f.log.Info("a function is removed from a cluster", "function", fn.name, "cluster", o.session.hello.Cluster, "agent", o.session.hello.Agent)
 	}
-	f.seq++
-	o.removing = f.seq
-	o.session.remove = append(o.session.remove, protocol.Removal{Name: fn.name, Number: f.seq})
-	o.session.nudge()
-	f.log.Info("a function is removed from a cluster", "function", fn.name, "cluster", o.session.hello.Cluster, "agent", o.session.hello.Agent)
 }

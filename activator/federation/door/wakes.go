@@ -99,8 +99,8 @@ func (f *Front) woken(fn *function, e api.Event) bool {
 	return false
 }
 
-// happened handles an agent's records of wakes in its cluster. The caller holds mu.
-func (f *Front) happened(s *session, list []protocol.Wake) {
+// mergeWakes adds an agent's records of wakes in its cluster. The caller holds mu.
+func (f *Front) mergeWakes(s *session, list []protocol.Wake) {
 	for _, said := range list {
 		part := said.AsTrace()
 		fn := f.functions[part.Function]

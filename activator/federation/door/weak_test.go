@@ -114,7 +114,7 @@ func TestStuckAgent(t *testing.T) {
 		arrived <- struct{}{}
 		<-r.Context().Done()
 	})
-	if err := r.stream.Send(&protocol.Up{Functions: []protocol.Function{{Name: "east/x", Model: "x", Seq: 1, State: api.Awake, Places: 10}}}); err != nil {
+	if err := r.stream.Send(&protocol.Up{Functions: []protocol.Function{{Name: "east/x", Model: "x", State: api.Awake, Places: 10}}}); err != nil {
 		t.Fatal(err)
 	}
 	f.known(t, "east/x")

@@ -26,7 +26,7 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 	defer f.mu.Unlock()
 	if name != "" {
 		fn := f.functions[name]
-		if fn == nil {
+		if fn == nil || !fn.far() {
 			return nil
 		}
 		far := f.far(fn)
@@ -35,7 +35,9 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 	}
 	list := make([]admin.Far, 0, len(f.functions))
 	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
-		list = append(list, f.far(f.functions[name]))
+		if fn := f.functions[name]; fn.far() {
+			list = append(list, f.far(fn))
+		}
 	}
 	return list
 }
@@ -54,7 +56,7 @@ func (f *Front) far(fn *function) admin.Far {
 			far.Function.Desired++
 		}
 		if o.state.State != api.Gone {
-			far.Function.Instances = append(far.Function.Instances, o.status("", 0))
+			far.Function.Instances = append(far.Function.Instances, o.status())
 		}
 		if o.state.Failed != nil {
 			far.Function.LastError = o.session.hello.Cluster + ": " + o.state.Failed.Message
@@ -75,19 +77,19 @@ func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
 		if n > fn.demand.Waiting {
 			reason += fmt.Sprintf(", %d at others", n-fn.demand.Waiting)
 		}
-		if age := f.oldest(fn, now); age > 0 {
+		if age := fn.oldest(now); age > 0 {
 			reason += fmt.Sprintf(", the oldest for %s", age.Round(100*time.Millisecond))
 		}
 		say("", actionHeld, reason)
 	}
-	if n := f.near[fn.name]; n != nil {
+	if n := fn.near; n != nil {
 		action := actionPassed
-		if n.asked > 0 || n.cluster(0).State == api.Awake {
+		if n.asked > 0 || n.candidate(0).State == api.Awake {
 			action = actionChosen
 		}
-		say(here, action, n.describe(n.runs(fn)))
+		say(here, action, n.describe(fn.runningHere()))
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.declared)) {
+	for _, name := range slices.Sorted(maps.Keys(f.clusters)) {
 		there := false
 		for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
 			s := f.sessions[agent]
@@ -95,14 +97,14 @@ func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
 				continue
 			}
 			there = true
-			if o := fn.offers[agent]; o.chosen() && f.barred(fn, s.declared) == "" {
+			if o := fn.offers[agent]; o.chosen() && fn.barred(s.declared) == "" {
 				say(agent, actionChosen, o.describe())
 			} else {
-				say(agent, actionPassed, f.passed(fn, s, now))
+				say(agent, actionPassed, fn.passed(s, now))
 			}
 		}
 		if !there {
-			say(name, actionPassed, f.absent(fn, f.declared[name]))
+			say(name, actionPassed, f.absent(fn, f.clusters[name]))
 		}
 	}
 	return list
@@ -115,16 +117,16 @@ func number(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// oldest returns how long the first waiting request here has waited. The caller holds mu.
-func (f *Front) oldest(fn *function, now time.Time) time.Duration {
+// oldest returns how long the first waiting request here has waited.
+func (fn *function) oldest(now time.Time) time.Duration {
 	if fn.demand.Waiting == 0 || fn.demand.At.IsZero() {
 		return 0
 	}
 	return fn.demand.OldestAge + max(0, now.Sub(fn.demand.At))
 }
 
-// passed returns why a connected agent was asked for nothing. The caller holds mu.
-func (f *Front) passed(fn *function, s *session, now time.Time) string {
+// passed returns why a connected agent was asked for nothing.
+func (fn *function) passed(s *session, now time.Time) string {
 	o := fn.offers[s.agent()]
 	switch {
 	case !s.declared.allows(fn.name):
@@ -132,14 +134,14 @@ func (f *Front) passed(fn *function, s *session, now time.Time) string {
 	case o == nil && fn.placed != nil && fn.placed.sent[s.agent()] != nil:
 		return "it was told to create the function, and has not answered yet"
 	case o == nil && fn.placed != nil:
-		return cmp.Or(fn.unfit(s, now), f.barred(fn, s.declared), "the function may be created there")
-	case o == nil && !s.complete:
+		return cmp.Or(fn.unfit(s, now), fn.barred(s.declared), "the function may be created there")
+	case o == nil && s.complete.IsZero():
 		return "it has come, and has not said yet what it has"
 	case o == nil:
 		return "it does not have the function"
 	}
 	reason := o.describe()
-	if why := f.barred(fn, s.declared); why != "" {
+	if why := fn.barred(s.declared); why != "" {
 		return why + "; " + reason
 	}
 	if chosen := fn.chosen(); o.usable() && fn.waiting() > 0 && len(chosen) > 0 {
@@ -163,10 +165,9 @@ func (fn *function) chosen() (agents []string) {
 	return agents
 }
 
-// barred returns why a cluster may see none of the waiting requests; empty: it may see some, or none wait. The caller
-// holds mu.
-func (f *Front) barred(fn *function, d Declaration) (why string) {
-	regions := f.regions(fn)
+// barred returns why a cluster may see none of the waiting requests; empty: it may see some, or none wait.
+func (fn *function) barred(d Declaration) (why string) {
+	regions := fn.regions()
 	if len(fn.demand.Tenants) == 0 {
 		if len(d.Tenants) > 0 { // the tenants of the waiting requests are unknown
 			return ""
@@ -182,15 +183,15 @@ func (f *Front) barred(fn *function, d Declaration) (why string) {
 }
 
 // absent returns why nothing is asked of a disconnected cluster. The caller holds mu.
-func (f *Front) absent(fn *function, d Declaration) string {
+func (f *Front) absent(fn *function, c *cluster) string {
 	state := "it has not joined since this front door began, " + ago(f.begun)
-	if l, was := f.lost[d.Name]; was {
-		state = "it is away since " + clock(l.at)
+	if c.last != nil {
+		state = "it is away since " + clock(c.lostAt)
 	}
-	if r, ok := f.rejected[d.Name]; ok {
-		state += "; it was refused " + ago(r.at) + ": " + r.reason
+	if c.rejected.reason != "" {
+		state += "; it was refused " + ago(c.rejected.at) + ": " + c.rejected.reason
 	}
-	if !d.allows(fn.name) {
+	if !c.allows(fn.name) {
 		state += "; its declaration does not allow the function"
 	}
 	return state
@@ -219,4 +220,59 @@ func (o *offer) describe() string {
 		return "not loaded" + expected
 	}
 	return string(o.state.State) + expected
+}
+
+// List returns the state of the declared clusters, ordered by name.
+func (f *Front) List() []admin.Cluster {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]admin.Cluster, 0, len(f.clusters))
+	for _, name := range slices.Sorted(maps.Keys(f.clusters)) {
+		list = append(list, f.list(f.clusters[name]))
+	}
+	return list
+}
+
+// list returns the state of one cluster. The caller holds mu.
+func (f *Front) list(d *cluster) admin.Cluster {
+	c := admin.Cluster{Name: d.Name, Front: d.Front, State: admin.ClusterAway, Rejected: d.rejected.reason, RejectedAt: d.rejected.at}
+	if d.last != nil {
+		c.Since = d.lostAt
+	}
+	refused := map[string]bool{}
+	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+		s := f.sessions[agent]
+		if s.hello.Cluster != d.Name {
+			continue
+		}
+		if len(c.Agents) == 0 || s.since.Before(c.Since) {
+			c.Since = s.since
+		}
+		c.Agents = append(c.Agents, admin.ClusterAgent{Name: s.hello.Agent, Version: s.hello.Version, Way: s.way, Since: s.since, Links: s.links})
+		if !s.leaving {
+			c.State = admin.ClusterJoined
+		} else if c.State == admin.ClusterAway {
+			c.State = admin.ClusterLeaving
+		}
+		for r := range s.refusals {
+			refused[string(r.Function)+": "+r.Reason] = true
+		}
+	}
+	c.Refused = slices.Sorted(maps.Keys(refused))
+	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
+		served, awake := false, false
+		for _, o := range f.functions[name].offers {
+			if o.session.hello.Cluster == d.Name {
+				served, awake = true, awake || o.state.State == api.Awake
+				c.Running += o.state.Running
+			}
+		}
+		if served {
+			c.Functions = append(c.Functions, string(name))
+		}
+		if awake {
+			c.Awake++
+		}
+	}
+	return c
 }

@@ -344,7 +344,7 @@ func (f *front) peer(t *testing.T, of *front, name string, pool *x509.CertPool) 
 	a, err := agent.New(agent.Config{Fronts: []string{of.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
 		agent.Deps{Serve: f.activator.ServeAtOnce, Functions: f.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
 			s, ok := f.activator.Stats(name)
-			return f.Of(s), ok
+			return f.Of(name, s), ok
 		}, Emitter: api.EmitterFunc(f.EmitOf), Logger: logger(t)})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,8 @@
 //     counted from when the agent sent that beat.
 //  4. The front door sends demand, a level; the agent answers with its places for it.
 //  5. A function that no cluster has is created where the agent [Accepts] it: the front door sends a [Manifest], and
-//     the agent answers with [Applied]; it may refuse. Remove deletes what this front door had applied.
+//     the agent answers with [Applied]; it may refuse. A Manifest without text removes what this front door had
+//     applied.
 //  6. Either side announces its end: an agent with Leaving, a front door with GoAway.
 //
 // A receiver ignores unknown fields. A change that must not be ignored comes with a higher [Hello].Protocol, which an

@@ -16,7 +16,7 @@ import (
 const Method = "/rouse.exchange.v1.Exchange/Control"
 
 // Protocol is the version of the protocol.
-const Protocol = 2
+const Protocol = 3
 
 // Headers of requests on a link.
 const (
@@ -124,7 +124,7 @@ type Accepts struct {
 	Memory *api.Memory `json:"memory,omitempty"`
 }
 
-// Applied answers the [Manifest] or [Removal] with the same number.
+// Applied answers the [Manifest] with the same number.
 type Applied struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
@@ -142,8 +142,6 @@ type Function struct {
 	Adapters []api.ModelName `json:"adapters,omitempty"`
 	// Kind is the kind of its runtime, which determines its APIs.
 	Kind string `json:"kind,omitempty"`
-	// Seq orders the states of one function: a lower one than was seen is outdated.
-	Seq uint64 `json:"seq"`
 	// State is the state of the instance that accepts a request soonest; [api.Gone] if there is none.
 	State api.State `json:"state"`
 	// Expected is the estimated time until an instance is awake; 0: one is, or the time is unknown.
@@ -177,10 +175,9 @@ type Down struct {
 	Beat uint64 `json:"beat,omitempty"`
 	// Demand is the current demand for functions whose demand changed.
 	Demand []api.Demand `json:"demand,omitempty"`
-	// Remove lists functions that the cluster no longer needs, Apply functions that it is to have. They are executed
-	// in the order of their numbers.
-	Remove []Removal  `json:"remove,omitempty"`
-	Apply  []Manifest `json:"apply,omitempty"`
+	// Apply is a function that the cluster is to have, or no longer needs. Orders are executed in the order in which they
+	// were sent.
+	Apply *Manifest `json:"apply,omitempty"`
 	// Refused lists functions of the agent that the front door does not accept, with reasons, for people.
 	Refused []Refusal `json:"refused,omitempty"`
 	// GoAway means that the front door ends: the agent moves to another one and finishes its requests here.
@@ -200,17 +197,12 @@ type Welcome struct {
 	Fronts []string `json:"fronts,omitempty"`
 }
 
-// Manifest is a function that a cluster is to have, as declared at the front door.
+// Manifest is a function that a cluster is to have, as declared at the front door. Without YAML the front door had it
+// created and no longer needs it.
 type Manifest struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
-	YAML   string           `json:"yaml"`
-}
-
-// Removal names a function that the front door had created and no longer wants.
-type Removal struct {
-	Name   api.FunctionName `json:"name"`
-	Number uint64           `json:"number"`
+	YAML   string           `json:"yaml,omitempty"`
 }
 
 // Refusal says which function is not accepted, and why.
@@ -266,18 +258,12 @@ func validWake(o *Wake) error {
 
 // Validate checks a message from an untrusted sender. It bounds what a receiver stores.
 func (d *Down) Validate() error {
-	for _, m := range d.Apply {
-		switch {
-		case m.Name == "" || len(m.Name) > 2*MaxName+1:
-			return errors.New("protocol: a manifest has no name, or one that is too long")
-		case len(m.YAML) > MaxManifest:
-			return fmt.Errorf("protocol: the manifest of %s has %d bytes: want at most %d", m.Name, len(m.YAML), MaxManifest)
-		}
-	}
-	for _, r := range d.Remove {
-		if r.Name == "" || len(r.Name) > 2*MaxName+1 {
-			return errors.New("protocol: a removal has no name, or one that is too long")
-		}
+	switch m := d.Apply; {
+	case m == nil:
+	case m.Name == "" || len(m.Name) > 2*MaxName+1:
+		return errors.New("protocol: a manifest has no name, or one that is too long")
+	case len(m.YAML) > MaxManifest:
+		return fmt.Errorf("protocol: the manifest of %s has %d bytes: want at most %d", m.Name, len(m.YAML), MaxManifest)
 	}
 	return nil
 }

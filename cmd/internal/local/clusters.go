@@ -75,7 +75,7 @@ func (s *server) newAgents() error {
 		Functions: func() []api.Function { return append(s.ownFunctions(), s.far.Offered()...) },
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
 			a, ok := s.activator.Stats(name)
-			return s.far.Of(a), ok
+			return s.far.Of(name, a), ok
 		},
 		Wakes: func(name api.FunctionName) []api.WakeTrace {
 			return append(s.far.Wakes(name), s.autoscaler.WakeTraces(name)...)
