@@ -19,10 +19,10 @@ import (
 )
 
 // elsewhere makes the process a front door of other clusters. Their functions have the names of their Services here,
-// like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of it (type own).
+// like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of the revision with
+// the most traffic.
 type elsewhere struct {
 	*door.Front
-	own
 	cfg    *door.File
 	core   *activator.Activator // set before serving begins
 	peers  *agent.Agent         // nil: no other front doors
@@ -36,10 +36,10 @@ const followEvery = 500 * time.Millisecond
 // newElsewhere listens for agents, and serves none yet. near gets the events of the cluster's own functions, and
 // transport its requests.
 func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, registry *prometheus.Registry) (*elsewhere, error) {
-	e := &elsewhere{cfg: p.cfg.Front, log: p.log, own: newOwn()}
+	e := &elsewhere{cfg: p.cfg.Front, log: p.log}
 	var err error
 	if e.Front, err = door.New(door.Config{Name: p.cfg.PodName, Owner: e.cfg.Owner, Fronts: e.cfg.Fronts, SharesNear: true},
-		door.Deps{Activator: e, Near: e.toRevisions(near), Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
+		door.Deps{Activator: e, Near: near, Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
 		return nil, err
 	}
 	if err := e.Declare(e.cfg.Declared); err != nil {
@@ -63,7 +63,7 @@ func (e *elsewhere) meet(p *process) (err error) {
 	e.peers, err = agent.New(peers, agent.Deps{
 		Serve: e.serve, Functions: e.Offered, Emitter: api.EmitterFunc(e.EmitOf), Logger: p.log,
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
-			a, ok := p.core.Stats(e.here(name))
+			a, ok := p.core.Stats(e.Local(name))
 			return e.Of(name, a), ok
 		}})
 	if err != nil {
@@ -115,8 +115,8 @@ func (p *process) clusters() []admin.Cluster {
 
 // failed sets why a function of the cluster can't start; nil: it can.
 func (p *process) failed(name api.FunctionName, err *api.Error) {
-	if p.far != nil && p.far.isOwn(name) {
-		p.far.failNear(name, err)
+	if p.far != nil {
+		p.far.FailNear(name, err)
 		return
 	}
 	p.core.Fail(name, err)

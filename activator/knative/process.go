@@ -276,7 +276,7 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 		}
 	}
 	if p.far != nil {
-		w.services, w.seen = newServices(p.far, p.log), p.far.observe
+		w.services, w.seen = newServices(p.far, p.log), p.far.ObserveNear
 		return p.far.meet(p)
 	}
 	return nil

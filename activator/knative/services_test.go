@@ -109,10 +109,10 @@ func newFarRig(t *testing.T) *farRig {
 	t.Helper()
 	g := &farRig{state: api.Awake}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	e := &elsewhere{cfg: &door.File{Owner: "rack"}, log: log, own: newOwn()}
+	e := &elsewhere{cfg: &door.File{Owner: "rack"}, log: log}
 	var err error
 	if e.Front, err = door.New(door.Config{Name: "pod", Owner: "rack", SharesNear: true},
-		door.Deps{Activator: e, Near: e.toRevisions(api.EmitterFunc(g.hear)), Transport: transportFunc(host), Changed: g.say, Logger: log}); err != nil {
+		door.Deps{Activator: e, Near: api.EmitterFunc(g.hear), Transport: transportFunc(host), Changed: g.say, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Declare([]door.Declaration{{Name: "desk", TokenHashes: []string{door.HashToken("desk")}, Functions: []string{"*/*"}}}); err != nil {
@@ -122,7 +122,7 @@ func newFarRig(t *testing.T) *farRig {
 		t.Fatal(err)
 	}
 	w := newWatch(e.core, newInstances(), log)
-	w.services, w.seen = newServices(e, log), e.observe
+	w.services, w.seen = newServices(e, log), e.ObserveNear
 	g.rig, g.far = &rig{core: e.core, watch: w}, e
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -162,7 +162,7 @@ func (g *farRig) waits(name api.FunctionName) bool {
 
 // say is called with functions that changed for other front doors, and reads them as they do.
 func (g *farRig) say(name api.FunctionName) {
-	here := g.far.here(name)
+	here := g.far.Local(name)
 	stats, _ := g.core.Stats(here)
 	said := string(here)
 	for _, st := range g.far.Of(name, stats).Instances {

@@ -82,17 +82,18 @@ type Front struct {
 	clusters  map[string]*cluster
 	sessions  map[string]*session // by agent
 	functions map[api.FunctionName]*function
-	owners    map[api.ModelName]api.FunctionName // of the names that clients use
-	stale     map[*function]bool                 // to be refreshed before mu is unlocked
-	renamed   bool                               // the owners of names are to be computed again, too
-	tells     []func()                           // calls of the activator, made after mu is unlocked
-	out       []api.Event                        // for this machine's own components
-	flushing  bool                               // a goroutine is sending out
-	links     map[net.Conn]*session              // connections for requests, including those of ended sessions
-	seq       uint64                             // the last number of an instance status, an attempt, or an order to an agent
-	ending    bool                               // agents have been told
-	shut      map[string]shut                    // agents, by process
-	strangers time.Time                          // when the last one was logged
+	names     map[api.FunctionName]api.FunctionName // of functions, by the activator's where that is another one
+	owners    map[api.ModelName]api.FunctionName    // of the names that clients use
+	stale     map[*function]bool                    // to be refreshed before mu is unlocked
+	renamed   bool                                  // the owners of names are to be computed again, too
+	tells     []func()                              // calls of the activator, made after mu is unlocked
+	out       []api.Event                           // for this machine's own components
+	flushing  bool                                  // a goroutine is sending out
+	links     map[net.Conn]*session                 // connections for requests, including those of ended sessions
+	seq       uint64                                // the last number of an instance status, an attempt, or an order to an agent
+	ending    bool                                  // agents have been told
+	shut      map[string]shut                       // agents, by process
+	strangers time.Time                             // when the last one was logged
 }
 
 // cluster is a declared cluster.
@@ -125,7 +126,7 @@ func New(cfg Config, deps Deps) (*Front, error) {
 		return nil, fmt.Errorf("door: register metrics: %w", err)
 	}
 	return &Front{cfg: cfg, deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), begun: time.Now(), clusters: map[string]*cluster{}, sessions: map[string]*session{},
-		functions: map[api.FunctionName]*function{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}, nil
+		functions: map[api.FunctionName]*function{}, names: map[api.FunctionName]api.FunctionName{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}, nil
 }
 
 // Declare replaces the declarations. Sessions end if their cluster is no longer declared, or its declaration has
@@ -267,7 +268,7 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 // of this machine's functions go to its own autoscaler.
 func (f *Front) Emit(e api.Event) {
 	f.mu.Lock()
-	fn := f.functions[api.FunctionName(e.Subject)]
+	fn := f.find(api.FunctionName(e.Subject))
 	var demand api.Demand
 	isDemand := fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil
 	if isDemand {

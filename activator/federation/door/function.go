@@ -17,6 +17,7 @@ import (
 // mutex guards it.
 type function struct {
 	name   api.FunctionName
+	local  api.FunctionName        // the activator's name for it
 	born   uint64                  // a later function has a greater one
 	offers map[string]*offer       // by agent
 	near   *near                   // nil: this machine does not have it
@@ -58,13 +59,31 @@ func (f *Front) function(name api.FunctionName) *function {
 	fn := f.functions[name]
 	if fn == nil {
 		f.seq++
-		fn = &function{name: name, born: f.seq, offers: map[string]*offer{}, theirs: map[string]api.Demand{}, told: map[string]api.InstanceStatus{}}
+		fn = &function{name: name, local: name, born: f.seq, offers: map[string]*offer{}, theirs: map[string]api.Demand{}, told: map[string]api.InstanceStatus{}}
 		fn.timer = time.AfterFunc(time.Hour, func() { f.change(func() { f.markStale(fn) }) })
 		fn.timer.Stop()
 		f.functions[name], f.renamed = fn, true
 	}
 	f.markStale(fn)
 	return fn
+}
+
+// find returns the function that the activator calls by a name; nil: there is none. The caller holds mu.
+func (f *Front) find(local api.FunctionName) *function {
+	if name, is := f.names[local]; is {
+		return f.functions[name]
+	}
+	return f.functions[local]
+}
+
+// Local returns the activator's name for a function.
+func (f *Front) Local(name api.FunctionName) api.FunctionName {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fn := f.functions[name]; fn != nil {
+		return fn.local
+	}
+	return name
 }
 
 // far reports whether the function is not this machine's alone.
@@ -225,6 +244,7 @@ func (f *Front) refresh(fn *function, now time.Time) {
 	}
 	for agent, o := range fn.offers {
 		st := o.status()
+		st.Function = fn.local
 		st.Adapters = slices.DeleteFunc(slices.Clone(st.Adapters), func(n api.ModelName) bool { return !f.has(fn.name, n) })
 		if was := fn.told[agent]; o.news || !reflect.DeepEqual(st, was) {
 			fn.told[agent], o.news = st, false
@@ -337,7 +357,7 @@ func (fn *function) failure() *api.Error {
 func (f *Front) fail(fn *function, err *api.Error) {
 	if err != nil || fn.failed {
 		fn.failed = err != nil
-		f.tell(func() { f.deps.Activator.Fail(fn.name, err) })
+		f.tell(func() { f.deps.Activator.Fail(fn.local, err) })
 	}
 }
 

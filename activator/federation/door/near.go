@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,31 +33,52 @@ type near struct {
 	fresh     bool                                  // send the demand again, even if it has not changed: demand that is not repeated expires
 }
 
-// Near sets whether this machine has a function itself. Agents that have it too are then further instances, and the
-// demand is divided between them and the machine's own autoscaler.
-func (f *Front) Near(spec api.Function, has bool) {
+// Near sets whether this machine has a function itself: the activator calls it local, or it has none if that is empty.
+// Agents that have it too are then further instances, and the demand is divided between them and the machine's own
+// autoscaler. After another local name, observe the instances of this machine again.
+func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	f.change(func() {
-		fn := f.functions[spec.Name]
-		switch {
-		case has && (fn == nil || fn.near == nil):
-			fn = f.function(spec.Name)
-			fn.near = &near{spec: spec, instances: map[api.InstanceID]api.InstanceStatus{}}
-		case has:
-			fn.near.spec = spec
-		case fn == nil:
+		if f.functions[spec.Name] == nil && local == "" {
 			return
+		}
+		fn := f.function(spec.Name)
+		switch {
+		case local == "":
+			fn.near, local = nil, fn.name
+		case fn.near == nil:
+			fn.near = &near{spec: spec, instances: map[api.InstanceID]api.InstanceStatus{}}
 		default:
-			fn.near = nil
+			fn.near.spec = spec
+		}
+		if fn.local != local {
+			f.move(fn, local)
 		}
 		fn.spec, f.renamed = api.Function{}, true // told again if it is no longer near
-		f.markStale(fn)
 	})
+}
+
+// move gives a function another name in the activator, which is told again of the agents that have it. The caller holds
+// mu.
+func (f *Front) move(fn *function, local api.FunctionName) {
+	for _, st := range fn.told {
+		f.observe(st, api.Gone)
+	}
+	clear(fn.told)
+	delete(f.names, fn.local)
+	if fn.local = local; local == fn.name {
+		return
+	}
+	f.names[local] = fn.name
+	clear(fn.near.instances)
+	if fn.spec.Name != "" { // only agents had it
+		f.tell(func() { f.deps.Activator.RemoveFunction(fn.name) })
+	}
 }
 
 // ObserveNear applies a report of an instance of this machine. It does not tell the activator.
 func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.mu.Lock()
-	if fn := f.functions[st.Function]; fn != nil && fn.near != nil {
+	if fn := f.find(st.Function); fn != nil && fn.near != nil && !strings.HasSuffix(string(st.Endpoint), domain) {
 		if n := fn.near; st.State == api.Gone {
 			delete(n.instances, st.Instance)
 		} else {
@@ -73,11 +95,11 @@ func (f *Front) ObserveNear(st api.InstanceStatus) {
 
 // FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent
 // can have it either.
-func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
+func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 	f.change(func() {
-		fn := f.functions[name]
+		fn := f.find(local)
 		if fn == nil {
-			f.tell(func() { f.deps.Activator.Fail(name, err) })
+			f.tell(func() { f.deps.Activator.Fail(local, err) })
 			return
 		}
 		if fn.near != nil {
@@ -85,24 +107,6 @@ func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
 		}
 		fn.failed = true // tell it in any case
 		f.markStale(fn)
-	})
-}
-
-// Moved calls swap, which gives the function another name in the activator, and then reports the agents that have it
-// again. Observe the instances of this machine again afterwards.
-func (f *Front) Moved(name api.FunctionName, swap func()) {
-	f.change(func() {
-		if fn := f.functions[name]; fn != nil {
-			if fn.near != nil {
-				clear(fn.near.instances)
-			}
-			for _, st := range fn.told {
-				f.observe(st, api.Gone)
-			}
-			clear(fn.told)
-			f.markStale(fn) // a reader in between saw none of them
-		}
-		f.tell(swap)
 	})
 }
 
@@ -131,7 +135,7 @@ func (n *near) candidate(running int) candidate {
 func (f *Front) tellNear(fn *function, waiting int, all api.Demand) {
 	now, n := time.Now(), fn.near
 	d := fn.demand
-	d.Function, d.Activator, d.Tenants = fn.name, cmp.Or(d.Activator, "front/"+f.cfg.Name), nil
+	d.Function, d.Activator, d.Tenants = fn.local, cmp.Or(d.Activator, "front/"+f.cfg.Name), nil
 	d.Running, d.Waiting, d.Shared, d.WaitingTokens, d.OldestAge, d.Trace = fn.runningHere(), waiting, min(d.Shared, waiting), 0, 0, ""
 	n.asked = waiting
 	if waiting > 0 {
@@ -148,7 +152,7 @@ func (f *Front) tellNear(fn *function, waiting int, all api.Demand) {
 		return
 	}
 	d.At, n.told, n.fresh = now, d, false
-	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.name, d))
+	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.local, d))
 }
 
 // countSent counts a request that goes to an agent until left is called, which may be repeated. The caller holds mu.

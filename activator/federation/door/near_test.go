@@ -40,7 +40,7 @@ func newMachine(t *testing.T, state api.State, wake time.Duration, declared ...d
 	m := &machine{pool: pool, status: api.InstanceStatus{Instance: "own-1", Function: chat.Name, State: state, Endpoint: api.Endpoint(instance.URL), Concurrency: 2, WakeTime: wake, LoadTime: wake}}
 	m.front = newFrontWith(t, "front", api.EmitterFunc(m.brain), server, declared...)
 	m.activator.PutFunction(chat)
-	m.Near(chat, true)
+	m.Near(chat, chat.Name)
 	m.set(state)
 	return m, func(name, token string, spec api.Function) *cluster {
 		return newCluster(t, name, token, pool, spec, m.at)

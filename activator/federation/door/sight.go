@@ -15,13 +15,13 @@ import (
 func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fn := f.functions[name]
+	fn := f.find(name)
 	if fn == nil || len(fn.regions()) == 0 && !f.byTenant() {
 		return nil
 	}
 	far, regions, near := map[api.InstanceID]Declaration{}, fn.regions(), fn.near != nil
 	for agent, o := range fn.offers {
-		far[instance(agent, name)] = o.session.declared
+		far[instance(agent, fn.name)] = o.session.declared
 	}
 	return func(client string, i api.InstanceID) bool {
 		d, is := far[i]
@@ -33,7 +33,7 @@ func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID
 func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fn := f.functions[name]
+	fn := f.find(name)
 	if fn == nil || fn.near != nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	var why []string
 	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
 		s := f.sessions[agent]
-		if !s.declared.allows(name) || fn.offers[agent] == nil && (fn.placed == nil || fn.unfit(s, now) != "") {
+		if !s.declared.allows(fn.name) || fn.offers[agent] == nil && (fn.placed == nil || fn.unfit(s, now) != "") {
 			continue
 		}
 		reason := bars(s.declared, fn.regions(), tenant)
@@ -56,5 +56,5 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	if len(why) == 0 || !f.mayCome(fn, tenant, now).IsZero() { // without a reason no cluster has it
 		return nil
 	}
-	return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "no cluster for %s may see these requests: %s", name, strings.Join(why, "; "))
+	return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "no cluster for %s may see these requests: %s", fn.name, strings.Join(why, "; "))
 }

@@ -123,14 +123,15 @@ func (s *server) ownFunctions() []api.Function {
 
 // owns records whether the machine has a function.
 func (s *server) owns(f api.Function, has bool) {
+	local := api.FunctionName("")
 	s.owning.Lock()
 	if has {
-		s.own[f.Name] = f
+		s.own[f.Name], local = f, f.Name
 	} else {
 		delete(s.own, f.Name)
 	}
 	s.owning.Unlock()
 	if s.far != nil {
-		s.far.Near(f, has)
+		s.far.Near(f, local)
 	}
 }
