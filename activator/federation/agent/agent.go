@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -30,8 +29,6 @@ type Config struct {
 	TLS *tls.Config
 	// Token returns the token; it is called at each dial, so that the token can be replaced. Nil: no token.
 	Token func() (string, error)
-	// MaxFronts bounds the connected front doors that others named. Default 4.
-	MaxFronts int
 	// Accept bounds the functions that front doors may create here. Default: none.
 	Accept Accept
 	// Find, if not nil, returns the front doors besides Fronts, and is polled; the front doors that others name are
@@ -39,22 +36,13 @@ type Config struct {
 	Find func(ctx context.Context) ([]string, error)
 	// Self is the name of the front door that is this process itself, which is not served; empty: none.
 	Self string
-	// Dial connects to an address; nil: TCP, through the proxy from the environment.
-	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-func (c Config) withDefaults() Config {
-	c.MaxFronts = cmp.Or(c.MaxFronts, 4)
-	c.Accept.Max = cmp.Or(c.Accept.Max, 16)
-	if c.Dial == nil {
-		c.Dial = dialer{}.dial
-	}
-	return c
-}
+// maxFronts bounds the connected front doors that others named.
+const maxFronts = 4
 
 // Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
-	c = c.withDefaults()
 	switch {
 	case len(c.Fronts) == 0 && c.Find == nil:
 		return errors.New("agent: no front door is named: give the address of one")
@@ -62,13 +50,6 @@ func (c Config) Validate() error {
 		return errors.New("agent: the cluster or the agent has no name")
 	case c.TLS == nil:
 		return errors.New("agent: TLS must be given: an agent trusts no front door without a certificate")
-	case c.MaxFronts < 0:
-		return fmt.Errorf("agent: at most %d front doors: want 1 or more", c.MaxFronts)
-	}
-	for _, at := range c.Fronts {
-		if _, _, err := net.SplitHostPort(at); err != nil {
-			return fmt.Errorf("agent: the front door %q: want host:port", at)
-		}
 	}
 	if err := c.Accept.Validate(); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -111,9 +92,8 @@ type Agent struct {
 	found    chan string // front doors that others named; one place for each
 	running  sync.WaitGroup
 
-	noting sync.Mutex // guards noted; no other lock is taken while it is held
-	noted  map[api.FunctionName]bool
-	note   chan struct{} // signals that noted has entries; one place
+	marking sync.Mutex        // guards live, and the dirty functions of its sessions; no other lock is taken while it is held
+	live    map[*session]bool // sessions whose control stream has not ended
 }
 
 // New returns an agent. It starts no goroutine.
@@ -130,9 +110,9 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Tell == nil {
 		deps.Tell = func(string) {}
 	}
-	cfg = cfg.withDefaults()
-	return &Agent{cfg: cfg, deps: deps, log: deps.Logger, run: rand.Text(), fronts: map[string]*front{}, servers: map[*protocol.LinkServer]bool{}, attempts: map[string]*attempt{}, found: make(chan string, cfg.MaxFronts),
-		noted: map[api.FunctionName]bool{}, note: make(chan struct{}, 1)}, nil
+	cfg.Accept.Max = cmp.Or(cfg.Accept.Max, 16)
+	return &Agent{cfg: cfg, deps: deps, log: deps.Logger, run: rand.Text(), fronts: map[string]*front{}, servers: map[*protocol.LinkServer]bool{}, attempts: map[string]*attempt{},
+		found: make(chan string, maxFronts), live: map[*session]bool{}}, nil
 }
 
 // Run keeps sessions with the front doors until ctx ends. Then it announces that it leaves, gives running requests
@@ -144,14 +124,12 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 		a.add(parts, at, false)
 	}
 	if a.cfg.Find != nil {
-		a.running.Go(func() { a.follow(parts) })
+		a.running.Go(func() { a.followFind(parts) })
 	}
 	for ctx.Err() == nil {
 		select {
 		case at := <-a.found:
 			a.add(parts, at, false)
-		case <-a.note:
-			a.passOn()
 		case <-ctx.Done():
 		}
 	}
@@ -165,13 +143,14 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.fronts[at] != nil || !found && len(a.fronts) >= max(a.cfg.MaxFronts, len(a.cfg.Fronts)) {
+	if a.fronts[at] != nil || !found && len(a.fronts) >= max(maxFronts, len(a.cfg.Fronts)) {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
 	f := &front{a: a, at: at, found: found, stop: stop, demand: map[api.FunctionName]api.Demand{}, served: map[api.FunctionName]int{}}
+	f.expiry = time.AfterFunc(protocol.Lease, f.expireLease)
 	a.fronts[at] = f
-	a.running.Go(func() { f.hold(ctx) })
+	a.running.Go(func() { f.keepSession(ctx) })
 }
 
 // Watch handles the events of the cluster's own activator and instances: the functions in them have changed.
@@ -184,35 +163,11 @@ func (a *Agent) Watch(e api.Event) {
 
 // Changed reports a function to every front door again. It never blocks, whatever locks its caller holds.
 func (a *Agent) Changed(name api.FunctionName) {
-	a.noting.Lock()
-	a.noted[name] = true
-	a.noting.Unlock()
-	select {
-	case a.note <- struct{}{}:
-	default:
-	}
-}
-
-// passOn marks the noted functions as changed in all sessions.
-func (a *Agent) passOn() {
-	a.noting.Lock()
-	names := a.noted
-	a.noted = map[api.FunctionName]bool{}
-	a.noting.Unlock()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for name := range names {
-		a.changed(name)
-	}
-}
-
-// changed marks a function to be reported to every front door again. The caller holds mu.
-func (a *Agent) changed(name api.FunctionName) {
-	for _, f := range a.fronts {
-		if s := f.session; s != nil {
-			s.dirty[name] = true
-			s.nudge()
-		}
+	a.marking.Lock()
+	defer a.marking.Unlock()
+	for s := range a.live {
+		s.dirty[name] = true
+		s.nudge()
 	}
 }
 

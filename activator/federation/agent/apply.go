@@ -76,8 +76,8 @@ func (s *session) order(m protocol.Manifest) {
 	}
 }
 
-// carryOut executes the front door's orders one by one, until ctx or the session ends.
-func (s *session) carryOut(ctx context.Context) {
+// executeOrders executes the front door's orders one by one, until ctx or the session ends.
+func (s *session) executeOrders(ctx context.Context) {
 	for {
 		select {
 		case m := <-s.orders:
@@ -92,9 +92,8 @@ func (s *session) carryOut(ctx context.Context) {
 			}
 			s.f.a.mu.Lock()
 			s.applied = append(s.applied, done)
-			s.dirty[done.Name] = true
 			s.f.a.mu.Unlock()
-			s.nudge()
+			s.f.a.Changed(done.Name)
 		case <-s.done:
 			return
 		case <-ctx.Done():

@@ -63,10 +63,8 @@ func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (
 	return end.conn, end.err
 }
 
-// dialer dials as configured in the environment: through HTTPS_PROXY, except for NO_PROXY.
-type dialer struct{}
-
-func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
+// dial connects as configured in the environment: through HTTPS_PROXY, except for NO_PROXY.
+func dial(ctx context.Context, address string) (net.Conn, error) {
 	proxy, err := httpproxy.FromEnvironment().ProxyFunc()(&url.URL{Scheme: "https", Host: address})
 	if err != nil {
 		return nil, fmt.Errorf("the proxy for %s: %w", address, err)
@@ -165,7 +163,7 @@ func advice(err error) string {
 }
 
 func (f *front) try(ctx context.Context, protocol string) (net.Conn, error) {
-	raw, err := f.a.cfg.Dial(ctx, f.at)
+	raw, err := dial(ctx, f.at)
 	if err != nil {
 		return nil, fmt.Errorf("dial the front door: %w", err)
 	}

@@ -7,7 +7,7 @@
 // The life of a session with one front door:
 //
 // 1. It dials, through a proxy if configured, opens the control stream, and sends its Hello.
-//  2. The Welcome names the session and other front doors, which are dialled too, up to [Config.MaxFronts].
+//  2. The Welcome names the session and other front doors, which are dialled too, up to four.
 //  3. It dials as many connections for requests as it has free slots, and serves on them.
 //  4. It reports the state of every function, and then each change, as soon as the last message was sent.
 //  5. Twice a second it sends a beat. An answer renews the lease, counted from when the beat was sent.

@@ -25,9 +25,9 @@ func Lookup(name, port string) func(context.Context) ([]string, error) {
 	}
 }
 
-// follow serves the front doors that Find returns, until ctx ends. It leaves a front door that is no longer returned.
+// followFind serves the front doors that Find returns, until ctx ends. It leaves a front door that is no longer returned.
 // If Find fails, all stay.
-func (a *Agent) follow(ctx context.Context) {
+func (a *Agent) followFind(ctx context.Context) {
 	logged := ""
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, findTimeout)

@@ -52,7 +52,7 @@ func TestProxy(t *testing.T) {
 		return "HTTP/1.1 200 Connection established\r\n\r\nfirst "
 	})
 	t.Setenv("HTTPS_PROXY", "http://me:se%3Acret@"+at)
-	conn, err := dialer{}.dial(t.Context(), "front.example:7443")
+	conn, err := dial(t.Context(), "front.example:7443")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,16 +65,16 @@ func TestProxy(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for address, want := range map[string]string{"other.example:7443": "403 Forbidden"} {
-		if _, err := (dialer{}).dial(t.Context(), address); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := dial(t.Context(), address); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
 	}
 	t.Setenv("HTTPS_PROXY", "http://me:wrong@"+at)
-	if _, err := (dialer{}).dial(t.Context(), "front.example:7443"); err == nil || !strings.Contains(err.Error(), "407") || strings.Contains(err.Error(), "wrong@") {
+	if _, err := dial(t.Context(), "front.example:7443"); err == nil || !strings.Contains(err.Error(), "407") || strings.Contains(err.Error(), "wrong@") {
 		t.Errorf("with another password: %v, want a 407 and no password", err)
 	}
 	t.Setenv("NO_PROXY", "10.0.0.0/8,.example")
-	if _, err := (dialer{}).dial(t.Context(), "front.example:7443"); err == nil || strings.Contains(err.Error(), "proxy") {
+	if _, err := dial(t.Context(), "front.example:7443"); err == nil || strings.Contains(err.Error(), "proxy") {
 		t.Errorf("whom NO_PROXY names: %v, want it dialled directly, where there is no such host", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestProxyThatIsSilent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := dialer{}.dial(ctx, "front.example:7443")
+		_, err := dial(ctx, "front.example:7443")
 		ended <- err
 	}()
 	cancel()

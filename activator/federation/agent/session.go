@@ -35,6 +35,7 @@ type front struct {
 
 	session *session // the newest session with a Welcome that has not ended; nil: none
 	lease   time.Time
+	expiry  *time.Timer // runs expireLease when the lease ends
 	demand  map[api.FunctionName]api.Demand
 	served  map[api.FunctionName]int // its requests running here
 }
@@ -50,18 +51,19 @@ type session struct {
 	done    chan struct{}      // closed when the control stream has ended
 	silent  chan struct{}      // closed after a second of silence
 	mute    sync.Once
-	orders  chan protocol.Manifest // from listen to carryOut; with room for the allowed number of orders
+	orders  chan protocol.Manifest // from readMessages to executeOrders; with room for the allowed number of orders
+
+	dirty map[api.FunctionName]bool // functions to be reported; guarded by marking
 
 	// Guarded by the Agent's mutex.
-	dirty  map[api.FunctionName]bool
-	said   map[api.FunctionName]protocol.Function // the last reported state
-	all    bool                                   // report every function
-	sent   map[uint64]time.Time
-	beat   uint64
-	heard  time.Time
-	way    time.Duration
-	goAway bool                        // the front door has announced its end
-	traces map[api.FunctionName]string // the traces of wakes caused by its demand, whose records are to be sent
+	reported map[api.FunctionName]protocol.Function // the last state
+	all      bool                                   // report every function that was not reported
+	sent     map[uint64]time.Time
+	beat     uint64
+	heard    time.Time
+	way      time.Duration
+	goAway   bool                        // the front door has announced its end
+	traces   map[api.FunctionName]string // the traces of wakes caused by its demand, whose records are to be sent
 	// applied are answers to orders, to be sent.
 	applied []protocol.Applied
 }
@@ -82,9 +84,9 @@ const (
 	pauseMost  = time.Second
 )
 
-// hold keeps a session with the front door until ctx ends: one after another, and a second one in parallel if the
-// first is silent.
-func (f *front) hold(ctx context.Context) {
+// keepSession keeps a session with the front door until ctx ends: one after another, and a second one in parallel if
+// the first is silent.
+func (f *front) keepSession(ctx context.Context) {
 	pause, logged := pauseFirst, ""
 	for ctx.Err() == nil && !f.a.ending() {
 		s, err := f.open(ctx)
@@ -164,13 +166,13 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	welcome, err := a.greet(stream)
+	welcome, err := a.sayHello(stream)
 	if err != nil {
 		return nil, err
 	}
 	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
 	s := &session{f: f, stream: stream, welcome: *welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
-		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
+		dirty: map[api.FunctionName]bool{}, reported: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, traces: map[api.FunctionName]string{}, heard: time.Now(),
 		orders: make(chan protocol.Manifest, maxOrders), end: cancel}
 	s.server = protocol.NewLinkServer(protocol.LinkHello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
 		func(ctx context.Context) (net.Conn, error) {
@@ -189,7 +191,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a.servers[s.server] = true
 	a.mu.Unlock()
 	a.running.Go(func() { s.server.Serve(ctx, first) })
-	a.welcomed(s)
+	a.addSession(s)
 	return s, nil
 }
 
@@ -204,8 +206,8 @@ func identity(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// greet sends the Hello and returns the answer.
-func (a *Agent) greet(stream protocol.ClientStream) (*protocol.Welcome, error) {
+// sayHello sends the Hello and returns the answer.
+func (a *Agent) sayHello(stream protocol.ClientStream) (*protocol.Welcome, error) {
 	if err := stream.Send(&protocol.Up{Hello: &protocol.Hello{Protocol: protocol.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run, Labels: a.cfg.Labels}}); err != nil {
 		if _, why := stream.Recv(); why != nil {
 			err = why
@@ -225,18 +227,16 @@ func (a *Agent) greet(stream protocol.ClientStream) (*protocol.Welcome, error) {
 	return down.Welcome, nil
 }
 
-// welcomed makes s the newest session of its front door, and adds the front doors named in the Welcome.
-func (a *Agent) welcomed(s *session) {
+// addSession makes s the newest session of its front door, and adds the front doors named in the Welcome.
+func (a *Agent) addSession(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.f.session != nil {
 		s.f.session.server.Retire() // the front door no longer uses its connections
 	}
 	s.f.session = s
-	s.f.lease = time.Now().Add(protocol.Lease)
-	for name := range s.f.demand { // a new session gets all demand again
-		delete(s.f.demand, name)
-	}
+	s.f.renewLease(time.Now().Add(protocol.Lease))
+	clear(s.f.demand) // a new session gets all demand again
 	for _, at := range s.welcome.Fronts {
 		if a.cfg.Find == nil && a.fronts[at] == nil {
 			select {
@@ -245,6 +245,9 @@ func (a *Agent) welcomed(s *session) {
 			}
 		}
 	}
+	a.marking.Lock()
+	a.live[s] = true
+	a.marking.Unlock()
 	s.nudge()
 }
 
@@ -252,8 +255,8 @@ func (a *Agent) welcomed(s *session) {
 func (s *session) run(ctx context.Context) {
 	a := s.f.a
 	ended := make(chan error, 1)
-	go func() { ended <- s.listen() }()
-	a.running.Go(func() { s.carryOut(ctx) })
+	go func() { ended <- s.readMessages() }()
+	a.running.Go(func() { s.executeOrders(ctx) })
 	beat := time.NewTicker(protocol.BeatEvery)
 	defer beat.Stop()
 	var err error
@@ -261,7 +264,7 @@ func (s *session) run(ctx context.Context) {
 	for err == nil {
 		select {
 		case <-beat.C:
-			err = s.say(true)
+			err = s.report(true)
 			a.mu.Lock()
 			quiet := time.Since(s.heard)
 			dead = quiet > protocol.DeadAfter && (s.f.session == s || s.f.session == nil) // otherwise another session hears from it
@@ -273,7 +276,7 @@ func (s *session) run(ctx context.Context) {
 				err = fmt.Errorf("nothing was heard for %s", protocol.DeadAfter)
 			}
 		case <-s.wake:
-			err = s.say(false)
+			err = s.report(false)
 		case err = <-ended:
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -281,6 +284,9 @@ func (s *session) run(ctx context.Context) {
 	}
 	_ = s.stream.CloseSend()
 	close(s.done)
+	a.marking.Lock()
+	delete(a.live, s)
+	a.marking.Unlock()
 	line := "" // told after mu is unlocked: the reader may be slow
 	a.mu.Lock()
 	if s.f.session == s {
@@ -307,8 +313,8 @@ func (s *session) run(ctx context.Context) {
 	a.mu.Unlock()
 }
 
-// listen handles the front door's messages until the stream ends.
-func (s *session) listen() error {
+// readMessages applies the front door's messages until the stream ends.
+func (s *session) readMessages() error {
 	for {
 		down, err := s.stream.Recv()
 		if err != nil {
@@ -317,21 +323,20 @@ func (s *session) listen() error {
 		if err := down.Validate(); err != nil {
 			return err
 		}
-		for _, d := range s.hear(down) {
+		ending := s.applyMessage(down)
+		if ending {
+			s.f.a.deps.Tell("the front door " + s.called() + " is ending: what runs for it goes on to its end")
+		}
+		for _, d := range down.Demand {
 			s.f.a.deps.Emitter.Emit(api.NewEvent(api.EventDemand, "/"+d.Activator, d.Function, d))
 		}
 	}
 }
 
-// hear applies a message, and returns its demands.
-func (s *session) hear(down *protocol.Down) []api.Demand {
+// applyMessage applies a message, and reports whether the front door announces its end. It leaves in the message the
+// demand that counts, by this machine's clock.
+func (s *session) applyMessage(down *protocol.Down) (ending bool) {
 	a, now := s.f.a, time.Now()
-	ending := false
-	defer func() {
-		if ending {
-			a.deps.Tell("the front door " + s.called() + " is ending: what runs for it goes on to its end")
-		}
-	}()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.heard = now
@@ -341,20 +346,18 @@ func (s *session) hear(down *protocol.Down) []api.Demand {
 			s.way = now.Sub(sent)
 		}
 		s.way = (7*s.way + now.Sub(sent)) / 8
-		if until := sent.Add(protocol.Lease); until.After(s.f.lease) {
-			s.f.lease = until
-		}
+		s.f.renewLease(sent.Add(protocol.Lease))
 	}
-	if down.GoAway && !s.goAway {
+	if ending = down.GoAway && !s.goAway; ending {
 		s.goAway = true
 		a.log.Info("a front door is ending: what runs for it goes on to its end", "front", s.f.at)
-		ending = true
 	}
 	for _, r := range down.Refused {
 		a.log.Warn("the front door does not take a function", "front", s.f.at, "function", r.Function, "reason", r.Reason)
 	}
 	if s.f.session != s {
-		return nil
+		down.Demand = nil
+		return ending
 	}
 	if down.Apply != nil {
 		s.order(*down.Apply)
@@ -363,14 +366,11 @@ func (s *session) hear(down *protocol.Down) []api.Demand {
 		d = here(d, now)
 		down.Demand[i], s.f.demand[d.Function] = d, d
 		if t, ok := api.ParseTrace(d.Trace); ok && a.deps.Wakes != nil {
-			if s.traces == nil {
-				s.traces = map[api.FunctionName]string{}
-			}
 			s.traces[d.Function] = t.ID
 		}
-		a.changed(d.Function)
+		a.Changed(d.Function)
 	}
-	return slices.Clone(down.Demand)
+	return ending
 }
 
 // here converts a demand to this machine's clock.

@@ -117,9 +117,7 @@ func (f *Front) divideDemand(fn *function) {
 		})
 	}
 	if fn.near != nil {
-		c := fn.near.candidate(fn.runningHere())
-		c.Out = c.Out && len(fn.offers) > 0
-		list = append(list, c)
+		list = append(list, fn.near.candidate(fn.runningHere()))
 	}
 	parts := map[string]part{}
 	f.addParts(fn, parts, list, fn.demand)
