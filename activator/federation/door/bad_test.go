@@ -272,7 +272,7 @@ func TestExpired(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if tt.says != "" {
-			f.logged.has(t, "WARN", "no agent", tt.says)
+			f.logged.has(t, "WARN", "not an agent", tt.says)
 		}
 	}
 }
@@ -290,8 +290,8 @@ func TestGarbage(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}
-	f.logged.has(t, "WARN", "who dialled is no agent")
-	if n := strings.Count(f.logged.all(), "level=WARN msg=\"who dialled is no agent\""); n != 1 {
+	f.logged.has(t, "WARN", "connection closed: it is not an agent")
+	if n := strings.Count(f.logged.all(), "level=WARN msg=\"connection closed: it is not an agent\""); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 	undisturbed()

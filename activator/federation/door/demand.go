@@ -50,8 +50,8 @@ func (fn *function) regions() []string {
 	return nil
 }
 
-// byTenant reports whether some cluster may not see every tenant's requests. The caller holds mu.
-func (f *Front) byTenant() bool {
+// byTenant reports whether some cluster may not see every tenant's requests.
+func (f *state) byTenant() bool {
 	for _, c := range f.clusters {
 		if len(c.Tenants) > 0 || c.Front { // a front door has to choose as well
 			return true
@@ -67,8 +67,8 @@ type group struct {
 	tenant  string // one of them
 }
 
-// groups divides the requests that wait for a function by the clusters that may see them. The caller holds mu.
-func (f *Front) groups(fn *function, d api.Demand) (list []group) {
+// groups divides the requests that wait for a function by the clusters that may see them.
+func (f *state) groups(fn *function, d api.Demand) (list []group) {
 	if len(d.Tenants) == 0 || !f.byTenant() {
 		return []group{{waiting: d.Waiting, tenants: d.Tenants}}
 	}
@@ -102,9 +102,9 @@ type part struct {
 }
 
 // divideDemand sends a function's demand to the chosen agents, and to this machine if it has the function itself. This
-// front door's demand may go to any agent; another front door's, only to those that are no front doors. The caller
-// holds mu, and calls [Front.flushEvents] after it.
-func (f *Front) divideDemand(fn *function) {
+// front door's demand may go to any agent; another front door's, only to those that are no front doors. Afterwards
+// [Front.flushEvents] is to be called.
+func (f *state) divideDemand(fn *function) {
 	if !fn.far() {
 		clear(fn.theirs)
 	}
@@ -156,9 +156,8 @@ func (f *Front) divideDemand(fn *function) {
 	}
 }
 
-// addParts adds a demand's division among agents to parts; requests go only to agents that may see them. The caller
-// holds mu.
-func (f *Front) addParts(fn *function, parts map[string]part, list []candidate, d api.Demand) {
+// addParts adds a demand's division among agents to parts; requests go only to agents that may see them.
+func (f *state) addParts(fn *function, parts map[string]part, list []candidate, d api.Demand) {
 	for _, g := range f.groups(fn, d) {
 		seeing := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {
 			return c.Name != here && bars(fn.offers[c.Name].session.declared, fn.regions(), g.tenant) != ""

@@ -19,6 +19,8 @@
 //  7. An agent that leaves gets no new requests. A silent one is lost, and its instances are gone. Another session
 //     of the same agent replaces the earlier one at once.
 //
-// One mutex guards sessions and functions. The activator is told of changes in order, after the mutex is unlocked: it
-// may call back. The methods of [Front] are safe for concurrent use.
+// One mutex guards the state. Whatever changes a function there marks it, and before the mutex is unlocked
+// [state.refresh] compares what follows from its state with what the activator and the agents were told. The activator
+// is told of changes in order, after the mutex is unlocked: it may call back. The methods of [Front] are safe for
+// concurrent use.
 package door

@@ -69,24 +69,30 @@ type Deps struct {
 
 // Front is one front door. See the package comment.
 type Front struct {
+	run     string     // identifies this process, so that its calls are not taken for another's
+	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
+	mu      sync.Mutex // guards the state
+	state
+}
+
+// state is what a front door knows. Its methods are called with the Front's mutex locked; they neither block nor call
+// the activator.
+type state struct {
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
-	run     string // identifies this process, so that its calls are not taken for another's
 	begun   time.Time
+	timeout func(*function) // has a function refreshed when its timer fires
 
-	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
-
-	mu        sync.Mutex // guards the fields below
 	clusters  map[string]*cluster
 	sessions  map[string]*session // by agent
 	functions map[api.FunctionName]*function
 	names     map[api.FunctionName]api.FunctionName // of functions, by the activator's where that is another one
 	owners    map[api.ModelName]api.FunctionName    // of the names that clients use
-	stale     map[*function]bool                    // to be refreshed before mu is unlocked
+	stale     map[*function]bool                    // to be refreshed before the mutex is unlocked
 	renamed   bool                                  // the owners of names are to be computed again, too
-	tells     []func()                              // calls of the activator, made after mu is unlocked
+	tells     []func()                              // calls of the activator, made after the mutex is unlocked
 	out       []api.Event                           // for this machine's own components
 	flushing  bool                                  // a goroutine is sending out
 	links     map[net.Conn]*session                 // connections for requests, including those of ended sessions
@@ -125,8 +131,10 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("door: register metrics: %w", err)
 	}
-	return &Front{cfg: cfg, deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), begun: time.Now(), clusters: map[string]*cluster{}, sessions: map[string]*session{},
-		functions: map[api.FunctionName]*function{}, names: map[api.FunctionName]api.FunctionName{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}, nil
+	f := &Front{run: rand.Text(), state: state{cfg: cfg, deps: deps, log: deps.Logger, metrics: m, begun: time.Now(), clusters: map[string]*cluster{}, sessions: map[string]*session{},
+		functions: map[api.FunctionName]*function{}, names: map[api.FunctionName]api.FunctionName{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}}
+	f.timeout = func(fn *function) { f.change(func() { f.markStale(fn) }) }
+	return f, nil
 }
 
 // Declare replaces the declarations. Sessions end if their cluster is no longer declared, or its declaration has
@@ -188,11 +196,11 @@ func (f *Front) change(do func()) {
 	f.flushEvents()
 }
 
-// tell adds a call of the activator, or of others that may call back. The caller holds mu, in [Front.change].
-func (f *Front) tell(call func()) { f.tells = append(f.tells, call) }
+// tell adds a call of the activator, or of others that may call back.
+func (f *state) tell(call func()) { f.tells = append(f.tells, call) }
 
-// markStale has a function refreshed before [Front.change] unlocks mu. The caller holds mu.
-func (f *Front) markStale(fn *function) { f.stale[fn] = true }
+// markStale has a function refreshed before [Front.change] unlocks mu.
+func (f *state) markStale(fn *function) { f.stale[fn] = true }
 
 // GoAway tells the agents that this front door ends: it sends no new requests, and its running ones are served to
 // their end.
@@ -312,9 +320,8 @@ func (f *Front) EmitOf(e api.Event) {
 	f.flushEvents()
 }
 
-// demandChanged divides a function's new demand, and has the function created if that is necessary. The caller holds
-// mu.
-func (f *Front) demandChanged(fn *function) {
+// demandChanged divides a function's new demand, and has the function created if that is necessary.
+func (f *state) demandChanged(fn *function) {
 	if fn.near != nil {
 		fn.near.fresh = true
 	}

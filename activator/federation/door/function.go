@@ -54,13 +54,13 @@ type offer struct {
 	removing uint64 // the order that told the agent to remove it; 0: none
 }
 
-// function returns a function, and adds it if there is none. The caller holds mu.
-func (f *Front) function(name api.FunctionName) *function {
+// function returns a function, and adds it if there is none.
+func (f *state) function(name api.FunctionName) *function {
 	fn := f.functions[name]
 	if fn == nil {
 		f.seq++
 		fn = &function{name: name, local: name, born: f.seq, offers: map[string]*offer{}, theirs: map[string]api.Demand{}, told: map[string]api.InstanceStatus{}}
-		fn.timer = time.AfterFunc(time.Hour, func() { f.change(func() { f.markStale(fn) }) })
+		fn.timer = time.AfterFunc(time.Hour, func() { f.timeout(fn) })
 		fn.timer.Stop()
 		f.functions[name], f.renamed = fn, true
 	}
@@ -68,8 +68,8 @@ func (f *Front) function(name api.FunctionName) *function {
 	return fn
 }
 
-// find returns the function that the activator calls by a name; nil: there is none. The caller holds mu.
-func (f *Front) find(local api.FunctionName) *function {
+// find returns the function that the activator calls by a name; nil: there is none.
+func (f *state) find(local api.FunctionName) *function {
 	if name, is := f.names[local]; is {
 		return f.functions[name]
 	}
@@ -147,8 +147,8 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 	return err
 }
 
-// markAgent has the functions of a session's agent refreshed. The caller holds mu.
-func (f *Front) markAgent(s *session) {
+// markAgent has the functions of a session's agent refreshed.
+func (f *state) markAgent(s *session) {
 	for _, fn := range f.functions {
 		if fn.offers[s.agent()] != nil {
 			f.markStale(fn)
@@ -156,8 +156,8 @@ func (f *Front) markAgent(s *session) {
 	}
 }
 
-// applyFunction applies the state of a function at an agent. The caller holds mu.
-func (f *Front) applyFunction(s *session, state protocol.Function) {
+// applyFunction applies the state of a function at an agent.
+func (f *state) applyFunction(s *session, state protocol.Function) {
 	if !s.declared.allows(state.Name) {
 		denied := state.Model != "" && (s.denied[state.Name] || len(s.denied) < protocol.MaxFunctions)
 		f.renamed = f.renamed || denied != s.denied[state.Name]
@@ -199,16 +199,16 @@ func (f *Front) applyFunction(s *session, state protocol.Function) {
 	fn.placed.came(s, state)
 }
 
-// withdraw removes a function at an agent; lost is the agent's cluster if that was lost. The caller holds mu.
-func (f *Front) withdraw(fn *function, agent, lost string) {
+// withdraw removes a function at an agent; lost is the agent's cluster if that was lost.
+func (f *state) withdraw(fn *function, agent, lost string) {
 	delete(fn.offers, agent)
 	fn.lost, f.renamed = lost, true
 	f.markStale(fn)
 }
 
 // refresh does what follows from a function's state: it tells the activator what has changed, divides the demand,
-// creates the function where it is needed and removes it where it is not, and arms the timer. The caller holds mu.
-func (f *Front) refresh(fn *function, now time.Time) {
+// creates the function where it is needed and removes it where it is not, and arms the timer.
+func (f *state) refresh(fn *function, now time.Time) {
 	if f.functions[fn.name] != fn {
 		return
 	}
@@ -257,8 +257,8 @@ func (f *Front) refresh(fn *function, now time.Time) {
 
 // keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
 // its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
-// offer. The caller holds mu.
-func (f *Front) keep(fn *function, now time.Time) bool {
+// offer.
+func (f *state) keep(fn *function, now time.Time) bool {
 	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
 		fn.vacant, fn.away = time.Time{}, nil
 		return true
@@ -292,8 +292,8 @@ func (f *Front) keep(fn *function, now time.Time) bool {
 	return true
 }
 
-// remove removes a function that nothing has. The caller holds mu.
-func (f *Front) remove(fn *function) {
+// remove removes a function that nothing has.
+func (f *state) remove(fn *function) {
 	fn.timer.Stop()
 	delete(f.functions, fn.name)
 	f.renamed = true
@@ -302,8 +302,8 @@ func (f *Front) remove(fn *function) {
 	}
 }
 
-// returned reports whether a function's lost cluster has come back without it. The caller holds mu.
-func (f *Front) returned(fn *function) bool {
+// returned reports whether a function's lost cluster has come back without it.
+func (f *state) returned(fn *function) bool {
 	for _, s := range f.sessions {
 		if s.hello.Cluster == fn.lost && s.complete.After(fn.vacant) {
 			return true
@@ -315,10 +315,9 @@ func (f *Front) returned(fn *function) bool {
 // retryLater is the Retry-After for a function that no cluster has or can have now.
 const retryLater = 5 * time.Second
 
-// merged returns the function as clients see it, with the names that its agents give it and that it owns. If the
-// agents differ in other fields, the agent that sorts first wins. A function without another name is served by its
-// full one. The caller holds mu.
-func (f *Front) merged(fn *function) api.Function {
+// merged returns the function as clients see it, with the names that its agents give it and that it owns. If the agents
+// differ in other fields, the agent that sorts first wins. A function without another name is served by its full one.
+func (f *state) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
 	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
 		o := fn.offers[agent].state
@@ -353,8 +352,8 @@ func (fn *function) failure() *api.Error {
 	return last
 }
 
-// fail tells the activator why a function can't start, or that it can again. The caller holds mu.
-func (f *Front) fail(fn *function, err *api.Error) {
+// fail tells the activator why a function can't start, or that it can again.
+func (f *state) fail(fn *function, err *api.Error) {
 	if err != nil || fn.failed {
 		fn.failed = err != nil
 		f.tell(func() { f.deps.Activator.Fail(fn.local, err) })
@@ -366,8 +365,8 @@ func instance(agent string, name api.FunctionName) api.InstanceID {
 	return api.InstanceID(agent + "/" + string(name))
 }
 
-// observe tells the activator of an instance in a state. The caller holds mu.
-func (f *Front) observe(st api.InstanceStatus, state api.State) {
+// observe tells the activator of an instance in a state.
+func (f *state) observe(st api.InstanceStatus, state api.State) {
 	f.seq++
 	st.State, st.Seq = state, f.seq
 	f.tell(func() { f.deps.Activator.ObserveInstance(st) })

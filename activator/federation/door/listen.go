@@ -93,7 +93,7 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 		level = slog.LevelWarn
 	}
 	f.mu.Unlock()
-	f.log.Log(context.Background(), level, "who dialled is no agent", "from", conn.RemoteAddr().String(), "error", err)
+	f.log.Log(context.Background(), level, "connection closed: it is not an agent", "from", conn.RemoteAddr().String(), "error", err)
 }
 
 // join adds a connection to its session, if the session exists.

@@ -36,7 +36,7 @@ const (
 )
 
 // claimOf returns the claim of a cluster's function on a name.
-func (f *Front) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) claim {
+func (f *state) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) claim {
 	namespace, _, qualified := strings.Cut(string(name), "/")
 	switch {
 	case fn == asFunction(name):
@@ -74,8 +74,8 @@ func untagged(name api.ModelName) api.ModelName {
 	return api.ModelName(strings.TrimSuffix(string(name), names.Latest))
 }
 
-// declares reports whether a declaration names a namespace. The caller holds mu.
-func (f *Front) declares(namespace string) bool {
+// declares reports whether a declaration names a namespace.
+func (f *state) declares(namespace string) bool {
 	for _, c := range f.clusters {
 		for _, p := range c.Functions {
 			if named, _, qualified := strings.Cut(p, "/"); qualified && named == namespace && !strings.ContainsAny(named, `*?[\\`) {
@@ -92,9 +92,9 @@ func namesIn(state protocol.Function) []api.ModelName {
 	return slices.DeleteFunc(all, func(n api.ModelName) bool { return n == "" || n == api.ModelName(state.Name) })
 }
 
-// claimNames computes the names that a function may have, by its agents and this machine. Without an agent they stay
-// as they are. The caller holds mu.
-func (f *Front) claimNames(fn *function) {
+// claimNames computes the names that a function may have, by its agents and this machine. Without an agent they stay as
+// they are.
+func (f *state) claimNames(fn *function) {
 	spec := fn.declared()
 	if spec == nil && len(fn.offers) == 0 {
 		return
@@ -135,8 +135,8 @@ func byAge(all iter.Seq[*function]) []*function {
 }
 
 // assignNames computes the owners of names, has functions refreshed whose names have changed, and tells agents of
-// refusals. The caller holds mu.
-func (f *Front) assignNames() {
+// refusals.
+func (f *state) assignNames() {
 	before := f.owners
 	f.owners = map[api.ModelName]api.FunctionName{}
 	list := byAge(maps.Values(f.functions))
@@ -168,13 +168,13 @@ func (f *Front) assignNames() {
 	f.reportRefusals()
 }
 
-// has reports whether a function has a name. The caller holds mu.
-func (f *Front) has(fn api.FunctionName, name api.ModelName) bool {
+// has reports whether a function has a name.
+func (f *state) has(fn api.FunctionName, name api.ModelName) bool {
 	return f.owners[untagged(name)] == fn || untagged(name) == api.ModelName(fn)
 }
 
-// reportRefusals tells agents which of their functions and names are refused, and why. The caller holds mu.
-func (f *Front) reportRefusals() {
+// reportRefusals tells agents which of their functions and names are refused, and why.
+func (f *state) reportRefusals() {
 	for _, s := range f.sessions {
 		all := map[protocol.Refusal]bool{}
 		for name := range s.denied {
@@ -202,8 +202,8 @@ func (f *Front) reportRefusals() {
 	}
 }
 
-// unnamed returns why a cluster's function does not have a name; empty: it has. The caller holds mu.
-func (f *Front) unnamed(d Declaration, fn api.FunctionName, name api.ModelName) string {
+// unnamed returns why a cluster's function does not have a name; empty: it has.
+func (f *state) unnamed(d Declaration, fn api.FunctionName, name api.ModelName) string {
 	owner := f.owners[name]
 	switch claimed := f.claimOf(d, fn, name); {
 	case owner == fn:

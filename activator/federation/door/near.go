@@ -57,9 +57,8 @@ func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	})
 }
 
-// move gives a function another name in the activator, which is told again of the agents that have it. The caller holds
-// mu.
-func (f *Front) move(fn *function, local api.FunctionName) {
+// move gives a function another name in the activator, which is told again of the agents that have it.
+func (f *state) move(fn *function, local api.FunctionName) {
 	for _, st := range fn.told {
 		f.observe(st, api.Gone)
 	}
@@ -131,8 +130,8 @@ func (n *near) candidate(running int) candidate {
 	return c
 }
 
-// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed. The caller holds mu.
-func (f *Front) tellNear(fn *function, waiting int, all api.Demand) {
+// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed.
+func (f *state) tellNear(fn *function, waiting int, all api.Demand) {
 	now, n := time.Now(), fn.near
 	d := fn.demand
 	d.Function, d.Activator, d.Tenants = fn.local, cmp.Or(d.Activator, "front/"+f.cfg.Name), nil

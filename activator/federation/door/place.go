@@ -26,11 +26,11 @@ const (
 
 // placement is a function to be created in a matching cluster. The steps of its life:
 //
-//  1. Requests wait, and no agent that can serve them has it ([Front.place]).
-//  2. The manifest is sent to the first of its [Front.candidates] in the order of [orderCandidates].
+//  1. Requests wait, and no agent that can serve them has it ([state.place]).
+//  2. The manifest is sent to the first of its [state.candidates] in the order of [orderCandidates].
 //  3. If the agent creates it, it gets the demand. If it refuses, the next one is asked.
 //  4. Without another agent the requests are refused, with all reasons; a cluster that has just gone is waited for.
-//  5. After long disuse the agent is told to remove it ([Front.removeIdle]).
+//  5. After long disuse the agent is told to remove it ([state.removeIdle]).
 //
 // The Front's mutex guards it.
 type placement struct {
@@ -123,8 +123,8 @@ func (fn *function) waiting() int {
 	return n
 }
 
-// place takes the next step of a placement. The caller holds mu.
-func (f *Front) place(fn *function, now time.Time) {
+// place takes the next step of a placement.
+func (f *state) place(fn *function, now time.Time) {
 	if fn.waiting() == 0 {
 		return
 	}
@@ -168,8 +168,8 @@ func (f *Front) place(fn *function, now time.Time) {
 	f.fail(fn, api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "no cluster takes %s: %s", fn.name, strings.Join(why, "; ")).WithRetryAfter(retryLater))
 }
 
-// placeable reports whether an agent of this front door may create the function. The caller holds mu.
-func (f *Front) placeable(fn *function) bool {
+// placeable reports whether an agent of this front door may create the function.
+func (f *state) placeable(fn *function) bool {
 	for _, s := range f.sessions {
 		if !s.leaving && fn.unacceptable(s) == "" {
 			return true
@@ -179,14 +179,12 @@ func (f *Front) placeable(fn *function) bool {
 }
 
 // yields reports whether an offer is another front door's, which may have the function created, as this one may too.
-// The caller holds mu.
-func (f *Front) yields(fn *function, o *offer) bool {
+func (f *state) yields(fn *function, o *offer) bool {
 	return fn.placed != nil && o.session.declared.Front && o.state.State == api.Gone && f.placeable(fn)
 }
 
-// unserved returns the waiting requests for which no cluster that may see them can have the function awake. The
-// caller holds mu.
-func (f *Front) unserved(fn *function) (list []group) {
+// unserved returns the waiting requests for which no cluster that may see them can have the function awake.
+func (f *state) unserved(fn *function) (list []group) {
 	count := func(d api.Demand, own bool) {
 		for _, g := range f.groups(fn, d) {
 			seen := false
@@ -208,8 +206,8 @@ func (f *Front) unserved(fn *function) (list []group) {
 	return list
 }
 
-// pending returns until when to wait for an agent that was sent the manifest; zero: none. The caller holds mu.
-func (f *Front) pending(p *placement, now time.Time) (until time.Time) {
+// pending returns until when to wait for an agent that was sent the manifest; zero: none.
+func (f *state) pending(p *placement, now time.Time) (until time.Time) {
 	for agent, o := range p.sent {
 		switch {
 		case f.sessions[agent] != o.session || o.session.leaving:
@@ -226,8 +224,8 @@ func (f *Front) pending(p *placement, now time.Time) (until time.Time) {
 	return until
 }
 
-// candidates returns the agents that a function fits, and why it does not fit the others. The caller holds mu.
-func (f *Front) candidates(fn *function, tenant string, now time.Time) (list []candidate, why []string) {
+// candidates returns the agents that a function fits, and why it does not fit the others.
+func (f *state) candidates(fn *function, tenant string, now time.Time) (list []candidate, why []string) {
 	created := map[string]int{} // functions at an agent
 	for _, other := range f.functions {
 		for agent, o := range other.offers {
@@ -300,8 +298,8 @@ func (s *session) labels() map[string]string {
 }
 
 // mayCome returns until when to wait for a cluster that may see a tenant's requests, and that has just gone, or has
-// come and not yet reported what it has and accepts; zero: there is none. The caller holds mu.
-func (f *Front) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
+// come and not yet reported what it has and accepts; zero: there is none.
+func (f *state) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
 	joined := map[string]bool{}
 	wait := func(d Declaration, t time.Time) {
 		if now.Before(t) && t.After(until) && d.allows(fn.name) && bars(d, fn.regions(), tenant) == "" {
@@ -323,8 +321,8 @@ func (f *Front) mayCome(fn *function, tenant string, now time.Time) (until time.
 	return until
 }
 
-// sendManifest sends the manifest to an agent. The caller holds mu.
-func (f *Front) sendManifest(fn *function, s *session) {
+// sendManifest sends the manifest to an agent.
+func (f *state) sendManifest(fn *function, s *session) {
 	now := time.Now()
 	number := f.sendOrder(fn, s, fn.placed.spec.Manifest)
 	fn.placed.sent[s.agent()] = &order{session: s, number: number, until: now.Add(applyTimeout)}
@@ -332,16 +330,16 @@ func (f *Front) sendManifest(fn *function, s *session) {
 }
 
 // sendOrder tells an agent to have a manifest's function, or without one to remove it, in place of an order that has
-// not been sent yet. The caller holds mu.
-func (f *Front) sendOrder(fn *function, s *session, manifest string) (number uint64) {
+// not been sent yet.
+func (f *state) sendOrder(fn *function, s *session, manifest string) (number uint64) {
 	f.seq++
 	s.orders = append(slices.DeleteFunc(s.orders, func(m protocol.Manifest) bool { return m.Name == fn.name }), protocol.Manifest{Name: fn.name, Number: f.seq, YAML: manifest})
 	s.nudge()
 	return f.seq
 }
 
-// applyAnswers applies an agent's report of what it accepts, and its answers to orders. The caller holds mu.
-func (f *Front) applyAnswers(s *session, up *protocol.Up) {
+// applyAnswers applies an agent's report of what it accepts, and its answers to orders.
+func (f *state) applyAnswers(s *session, up *protocol.Up) {
 	if up.Accepts != nil {
 		s.accepts = *up.Accepts
 		for _, fn := range f.functions {
@@ -372,8 +370,8 @@ func (f *Front) applyAnswers(s *session, up *protocol.Up) {
 	}
 }
 
-// removeIdle removes a function where it has been unloaded for long and nothing waits for it. The caller holds mu.
-func (f *Front) removeIdle(fn *function, now time.Time) {
+// removeIdle removes a function where it has been unloaded for long and nothing waits for it.
+func (f *state) removeIdle(fn *function, now time.Time) {
 	after := api.DefaultRemoveAfter
 	if fn.placed != nil && fn.placed.spec.RemoveAfter > 0 {
 		after = fn.placed.spec.RemoveAfter
@@ -390,8 +388,8 @@ func (f *Front) removeIdle(fn *function, now time.Time) {
 	}
 }
 
-// removeAt tells an agent to remove a function that this front door had created there. The caller holds mu.
-func (f *Front) removeAt(fn *function, o *offer) {
+// removeAt tells an agent to remove a function that this front door had created there.
+func (f *state) removeAt(fn *function, o *offer) {
 	if o.state.Applied && o.removing == 0 {
 		o.removing = f.sendOrder(fn, o.session, "")
 		f.log.Info("a function is removed from a cluster", "function", fn.name, "cluster", o.session.hello.Cluster, "agent", o.session.hello.Agent)

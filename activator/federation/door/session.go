@@ -197,7 +197,7 @@ func (f *Front) endSession(s *session, err error) {
 	after := time.Since(s.since).Round(time.Millisecond)
 	switch {
 	case replaced:
-		f.log.Info("an agent goes on with its next session", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
+		f.log.Info("agent reconnected", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
 	case err == nil || leaving:
 		f.log.Info("a cluster has gone", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
 		f.deps.Tell("cluster " + s.hello.Cluster + " has gone (agent " + s.hello.Agent + ")")
@@ -324,8 +324,7 @@ type rejection struct {
 }
 
 // reject records a rejection for the operator, and reports whether to log it. Undeclared clusters are not recorded.
-// The caller holds mu.
-func (f *Front) reject(cluster, reason string) (news bool) {
+func (f *state) reject(cluster, reason string) (news bool) {
 	c := f.clusters[cluster]
 	if c == nil {
 		return false
@@ -359,8 +358,8 @@ func (f *Front) rejectStream(ctx context.Context, cluster string, err error) {
 	f.log.Log(ctx, level, "an agent is refused", "cluster", cluster, "from", from, "reason", reason)
 }
 
-// logStranger reports whether to log a stranger, which is rate-limited: anybody may dial. The caller holds mu.
-func (f *Front) logStranger() bool {
+// logStranger reports whether to log a stranger, which is rate-limited: anybody may dial.
+func (f *state) logStranger() bool {
 	now := time.Now()
 	if now.Sub(f.strangers) <= strangersEvery {
 		return false
@@ -369,8 +368,8 @@ func (f *Front) logStranger() bool {
 	return true
 }
 
-// shutOut ends an agent's session, and admits none of it for a while. The caller holds mu.
-func (f *Front) shutOut(s *session, reason string) {
+// shutOut ends an agent's session, and admits none of it for a while.
+func (f *state) shutOut(s *session, reason string) {
 	now := time.Now()
 	for who, out := range f.shut {
 		if now.After(out.until) {

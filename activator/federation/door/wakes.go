@@ -84,8 +84,8 @@ func within(o *api.WakeTrace, part api.WakeTrace) {
 }
 
 // woken handles the record of a request that was held here and sent to an agent; it returns false if the request went
-// elsewhere. The caller holds mu.
-func (f *Front) woken(fn *function, e api.Event) bool {
+// elsewhere.
+func (f *state) woken(fn *function, e api.Event) bool {
 	var o api.WakeTrace
 	if e.Type != api.EventWoken || json.Unmarshal(e.Data, &o) != nil {
 		return false
@@ -99,8 +99,8 @@ func (f *Front) woken(fn *function, e api.Event) bool {
 	return false
 }
 
-// mergeWakes adds an agent's records of wakes in its cluster. The caller holds mu.
-func (f *Front) mergeWakes(s *session, list []protocol.Wake) {
+// mergeWakes adds an agent's records of wakes in its cluster.
+func (f *state) mergeWakes(s *session, list []protocol.Wake) {
 	for _, said := range list {
 		part := said.AsTrace()
 		fn := f.functions[part.Function]

@@ -42,8 +42,8 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 	return list
 }
 
-// far returns a function in the form of a local one. The caller holds mu.
-func (f *Front) far(fn *function) admin.Far {
+// far returns a function in the form of a local one.
+func (f *state) far(fn *function) admin.Far {
 	far := admin.Far{Front: f.cfg.Name, Function: admin.Function{Function: fn.spec.WithoutSecrets(), Waiting: fn.demand.Waiting, LastRequest: fn.demand.LastRequest}}
 	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
 		far.Function.Function = f.merged(fn)
@@ -67,8 +67,7 @@ func (f *Front) far(fn *function) admin.Far {
 }
 
 // why explains which requests wait for a function here, and for each declared cluster whether and why it was chosen.
-// The caller holds mu.
-func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
+func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 	say := func(who, action, reason string) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
 	}
@@ -182,8 +181,8 @@ func (fn *function) barred(d Declaration) (why string) {
 	return why
 }
 
-// absent returns why nothing is asked of a disconnected cluster. The caller holds mu.
-func (f *Front) absent(fn *function, c *cluster) string {
+// absent returns why nothing is asked of a disconnected cluster.
+func (f *state) absent(fn *function, c *cluster) string {
 	state := "it has not joined since this front door began, " + ago(f.begun)
 	if c.last != nil {
 		state = "it is away since " + clock(c.lostAt)
@@ -233,8 +232,8 @@ func (f *Front) List() []admin.Cluster {
 	return list
 }
 
-// list returns the state of one cluster. The caller holds mu.
-func (f *Front) list(d *cluster) admin.Cluster {
+// list returns the state of one cluster.
+func (f *state) list(d *cluster) admin.Cluster {
 	c := admin.Cluster{Name: d.Name, Front: d.Front, State: admin.ClusterAway, Rejected: d.rejected.reason, RejectedAt: d.rejected.at}
 	if d.last != nil {
 		c.Since = d.lostAt

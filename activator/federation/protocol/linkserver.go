@@ -32,7 +32,7 @@ type LinkServer struct {
 	lost     func()
 	http     http.Server
 	listener *Listener
-	changed  chan struct{} // sent to when keep has work, received from by keep; capacity one
+	changed  chan struct{} // sent to when dialMissing has work, received from by it; capacity one
 
 	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]http.ConnState
@@ -49,7 +49,7 @@ type LinkServer struct {
 // lost is called when the front door no longer accepts connections of the session; it must not block.
 func NewLinkServer(hello LinkHello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *LinkServer {
 	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
-	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.state, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
+	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
 				_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always supports it
@@ -79,7 +79,7 @@ func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
 	var dials sync.WaitGroup
 	dials.Go(func() {
 		s.add(first)
-		s.keep(ctx, &dials)
+		s.dialMissing(ctx, &dials)
 	})
 	_ = s.http.Serve(s.listener) // always the error of a closed server
 	dials.Wait()
@@ -93,7 +93,7 @@ func (s *LinkServer) Keep(places int) {
 	s.signal()
 }
 
-// signal wakes keep if it has work. The caller holds mu.
+// signal wakes dialMissing if it has work. The caller holds mu.
 func (s *LinkServer) signal() {
 	if s.missing() > 0 || s.ending {
 		select {
@@ -110,8 +110,8 @@ func (s *LinkServer) missing() int {
 	return min(idle-(len(s.conns)-s.busy), maxDials) - s.dialling
 }
 
-// keep dials missing connections until ctx or the server ends.
-func (s *LinkServer) keep(ctx context.Context, dials *sync.WaitGroup) {
+// dialMissing dials missing connections until ctx or the server ends.
+func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		n, ending := s.missing(), s.ending
@@ -129,7 +129,7 @@ func (s *LinkServer) keep(ctx context.Context, dials *sync.WaitGroup) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.dialling--; err != nil {
-					s.later()
+					s.dialLater()
 				}
 				s.signal()
 			})
@@ -141,8 +141,8 @@ func (s *LinkServer) keep(ctx context.Context, dials *sync.WaitGroup) {
 	}
 }
 
-// later schedules a dial after a pause, so that failures are not repeated in a tight loop. The caller holds mu.
-func (s *LinkServer) later() {
+// dialLater schedules a dial after a pause, so that failures are not repeated in a tight loop. The caller holds mu.
+func (s *LinkServer) dialLater() {
 	s.dialling++
 	time.AfterFunc(s.pause, func() {
 		s.mu.Lock()
@@ -171,8 +171,8 @@ func (s *LinkServer) add(c net.Conn) {
 	s.listener.Give(c)
 }
 
-// state is the ConnState hook of the HTTP server.
-func (s *LinkServer) state(c net.Conn, now http.ConnState) {
+// connState is the ConnState hook of the HTTP server.
+func (s *LinkServer) connState(c net.Conn, now http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, known := s.conns[c]
@@ -189,7 +189,7 @@ func (s *LinkServer) state(c net.Conn, now http.ConnState) {
 		s.pause, s.failed = pauseFirst, 0
 	case http.StateClosed, http.StateHijacked:
 		if delete(s.conns, c); was == http.StateNew {
-			s.later()
+			s.dialLater()
 		}
 		if s.ending && len(s.conns) == 0 {
 			close(s.none)

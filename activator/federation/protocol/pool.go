@@ -32,7 +32,7 @@ func NewPool(closed func(net.Conn)) *Pool {
 	p := &Pool{closed: closed, more: make(chan struct{}, 1)}
 	p.long = &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := p.take(ctx)
+			c, err := p.takeIdle(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -44,15 +44,15 @@ func NewPool(closed func(net.Conn)) *Pool {
 // add makes a connection idle, or closes it.
 func (p *Pool) add(nc net.Conn) error {
 	c := &conn{Conn: nc, closed: func() { p.closed(nc) }}
-	if !p.put(localhttp.NewConn(c, p.put)) {
+	if !p.putIdle(localhttp.NewConn(c, p.putIdle)) {
 		_ = c.Close()
 		return fmt.Errorf("link: the agent's session has ended, or has %d idle connections", MaxIdle)
 	}
 	return nil
 }
 
-// put makes a connection idle. It returns false if the pool is retired or full.
-func (p *Pool) put(c *localhttp.Conn) bool {
+// putIdle makes a connection idle. It returns false if the pool is retired or full.
+func (p *Pool) putIdle(c *localhttp.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired || len(p.idle) >= MaxIdle {
@@ -71,8 +71,8 @@ func (p *Pool) signal() {
 	}
 }
 
-// next returns an idle connection, or nil, and reports whether the pool is retired.
-func (p *Pool) next() (c *localhttp.Conn, retired bool) {
+// nextIdle returns an idle connection, or nil, and reports whether the pool is retired.
+func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.idle) - 1; n >= 0 {
@@ -88,11 +88,11 @@ func (p *Pool) next() (c *localhttp.Conn, retired bool) {
 // errNone means that no connection was available and the agent has not seen the request.
 var errNone = &net.OpError{Op: "dial", Net: "link", Err: errors.New("the agent has no connection for a request")}
 
-// take returns an idle connection without pending input, and waits for one if there is none.
-func (p *Pool) take(ctx context.Context) (*localhttp.Conn, error) {
+// takeIdle returns an idle connection without pending input, and waits for one if there is none.
+func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
 	var late *time.Timer
 	for {
-		c, retired := p.next()
+		c, retired := p.nextIdle()
 		switch {
 		case c != nil && c.Quiet():
 			return c, nil
@@ -119,7 +119,7 @@ func (p *Pool) take(ctx context.Context) (*localhttp.Conn, error) {
 // connection is available, the error is a [net.OpError] with Op "dial".
 func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	if localhttp.Simple(r) {
-		resp, err = localhttp.RoundTripOver(r, p.take)
+		resp, err = localhttp.RoundTripOver(r, p.takeIdle)
 	} else {
 		resp, err = p.long.RoundTrip(r)
 	}
