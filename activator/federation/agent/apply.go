@@ -54,14 +54,6 @@ func (a Accept) Validate() error {
 	return nil
 }
 
-// takes reports whether a function of that name may be created.
-func (a Accept) takes(name api.FunctionName) bool {
-	return slices.ContainsFunc(a.Functions, func(p string) bool {
-		ok, err := path.Match(p, string(name))
-		return ok && err == nil
-	})
-}
-
 // maxOrders bounds one front door's pending orders.
 const maxOrders = 64
 
@@ -104,7 +96,7 @@ func (s *session) executeOrders(ctx context.Context) {
 
 // apply creates a function for a front door, or returns why not.
 func (a *Agent) apply(ctx context.Context, m protocol.Manifest, front string) error {
-	if a.deps.Applier == nil || !a.cfg.Accept.takes(m.Name) {
+	if a.deps.Applier == nil || !protocol.Matches(a.cfg.Accept.Functions, string(m.Name)) {
 		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "this cluster accepts no function %s from a front door", m.Name)
 	}
 	if len(a.deps.Applier.Owners(m.Name)) == 0 {

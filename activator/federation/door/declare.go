@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -64,13 +65,8 @@ func (d Declaration) Validate() error {
 }
 
 // allows reports whether agents of the cluster may serve a function.
-func (d Declaration) allows(name api.FunctionName) bool { return matches(d.Functions, string(name)) }
-
-func matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, name)
-		return ok && err == nil
-	})
+func (d Declaration) allows(name api.FunctionName) bool {
+	return protocol.Matches(d.Functions, string(name))
 }
 
 // HashToken returns the hash of a token. Tokens are long and random, so a plain sum is enough.

@@ -43,13 +43,13 @@ func (f *state) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) 
 		return claimOwn
 	case qualified && f.declares(namespace):
 		return noClaim
-	case matches(d.Names, string(name)):
+	case protocol.Matches(d.Names, string(name)):
 		return claimDeclared
 	case d.allows(inDefault(name)):
 		return claimDefault
 	}
 	for _, o := range f.clusters {
-		if !o.Front && (matches(o.Names, string(name)) || o.allows(inDefault(name))) {
+		if !o.Front && (protocol.Matches(o.Names, string(name)) || o.allows(inDefault(name))) {
 			return noClaim
 		}
 	}

@@ -255,7 +255,7 @@ func (fn *function) unacceptable(s *session) string {
 		return "not among the functions that the front door declares for it"
 	case !fn.placed.selector.matches(s.labels()):
 		return fmt.Sprintf("its labels are not as %s says (%s)", api.AnnotationClusters, fn.placed.spec.Clusters)
-	case !matches(s.accepts.Functions, string(fn.name)):
+	case !protocol.Matches(s.accepts.Functions, string(fn.name)):
 		return "it accepts no function of that name from a front door (rouse up --accept-functions)"
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -122,6 +123,14 @@ type Accepts struct {
 	Functions []string `json:"functions,omitempty"`
 	// Memory is the most that one instance may have there; nil: unknown.
 	Memory *api.Memory `json:"memory,omitempty"`
+}
+
+// Matches reports whether a name matches one of the patterns.
+func Matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		return ok && err == nil
+	})
 }
 
 // Applied answers the [Manifest] with the same number.
