@@ -146,7 +146,7 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
 	$(GO) run ./e2e/bench -only '^door' -o docs/bench/door.json
 	$(GO) run ./e2e/bench/exchange -o docs/bench/exchange.json
-	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/clusters
+	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/federation/door
 
 bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 functions, a day of the ledger, and 1,000 readers of its stream; needs Chromium and Node.js
 	PAGE_BENCH=$(abspath docs/bench/page.json) $(GO) test -count=1 -run TestBench -v ./$(PAGE)

@@ -34,7 +34,7 @@ import (
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/keys"
@@ -67,9 +67,9 @@ type process struct {
 	events   *events
 	prober   *prober
 	traces   *waketrace.Exporter
-	stock    *stock              // nil: it is an agent
-	agent    *clusteragent.Agent // nil: it is not an agent
-	far      *elsewhere          // nil: no clusters elsewhere
+	stock    *stock       // nil: it is an agent
+	agent    *agent.Agent // nil: it is not an agent
+	far      *elsewhere   // nil: no clusters elsewhere
 	share    *share.Share
 	store    *store.Store // nil: none
 	batches  *jobs.Server // of the store
@@ -276,7 +276,7 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 		}
 	}
 	if p.far != nil {
-		w.services, w.seen = newServices(p.far, p.log), p.far.observe
+		w.services, w.seen = newServices(p.far, p.log), p.far.ObserveNear
 		return p.far.meet(p)
 	}
 	return nil

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/picker"
@@ -73,16 +73,16 @@ func main() {
 
 // options are the command line's options.
 type options struct {
-	join   *clusteragent.Config // nil: it is no agent
-	front  *joining.Front       // nil: it is no front door of other clusters
-	images map[string]string    // for functions that front doors may create
-	picker *picker.Config       // nil: it is no endpoint picker
+	join   *agent.Config     // nil: it is no agent
+	front  *door.File        // nil: it is no front door of other clusters
+	images map[string]string // for functions that front doors may create
+	picker *picker.Config    // nil: it is no endpoint picker
 }
 
 // parse parses the command line.
 func parse(args []string) (o options, err error) {
 	flags := pflag.NewFlagSet("rouse-activator", pflag.ContinueOnError)
-	var joins joining.Flags
+	var joins agent.Flags
 	joins.Add(flags)
 	var accept acceptFlags
 	accept.add(flags)
@@ -115,7 +115,7 @@ func parse(args []string) (o options, err error) {
 		o.images, err = accept.config(o.join)
 	}
 	if err == nil && *far != "" {
-		o.front, err = joining.Read(*far, version)
+		o.front, err = door.Read(*far, version)
 	}
 	return o, err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
@@ -42,8 +42,8 @@ type upFlags struct {
 	ollama              string
 	adminToken          string
 	clusters            string
-	join                joining.Flags
-	accept              clusteragent.Accept
+	join                agent.Flags
+	accept              agent.Accept
 	logFormat, logLevel string
 	accessLog           string
 
@@ -198,7 +198,7 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 		return cfg, fmt.Errorf("--store-keep %s: want a minute or more", cfg.Store.Limits.Keep)
 	}
 	if f.clusters != "" {
-		if cfg.Clusters, err = joining.Read(f.clusters, cfg.Version); err != nil {
+		if cfg.Clusters, err = door.Read(f.clusters, cfg.Version); err != nil {
 			return cfg, err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
@@ -37,7 +37,7 @@ type agent struct {
 	base      functions.Config // common to all instances
 	dir       string           // the server's folder of sockets
 	activator *activator.Activator
-	far       *clusters.Front // nil: none
+	far       *door.Front // nil: none
 	emit      api.Emitter
 	log       *slog.Logger
 

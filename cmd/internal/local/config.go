@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	federation "github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
@@ -59,8 +59,8 @@ type Config struct {
 	// Store is where files, batches, later answers and responses are kept; with an empty At they are not.
 	Store store.Config
 	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
-	Clusters *joining.Front
-	Join     *clusteragent.Config
+	Clusters *door.File
+	Join     *federation.Config
 	// AcceptKinds are the runtimes of functions that front doors may create here, if Join accepts any. Default: the engine's, which runs no
 	// other program.
 	AcceptKinds []string

@@ -36,11 +36,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/clusters"
+	federation "github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
@@ -86,9 +85,9 @@ type server struct {
 	clock     ages
 	learned   *learned
 
-	far    *clusters.Front       // nil: it is no front door of clusters
-	agents net.Listener          // accepts their agents
-	joined []*clusteragent.Agent // by which it serves other front doors
+	far    *door.Front         // nil: it is no front door of clusters
+	agents net.Listener        // accepts their agents
+	joined []*federation.Agent // by which it serves other front doors
 	// applying is held while a front door's function is created or removed; taken before declaring.
 	applying sync.Mutex
 	owning   sync.Mutex // guards all below; nothing else is taken while it is held
@@ -280,7 +279,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		run("clusters", s.serveAgents)
 		if file := s.cfg.Clusters.File; file != "" {
 			run("clusters' file", func(ctx context.Context) error {
-				joining.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)
+				door.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)
 				return nil
 			})
 		}

@@ -2,7 +2,7 @@
 //
 //	go run ./e2e/bench/exchange -o docs/bench/exchange.json
 //
-// A request over the link (internal/link, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
+// A request over the link (activator/federation/protocol, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
 // have a body of 1 KiB and an answer of 1 KiB. Then many streams are open on one link at once, each on a connection of its own,
 // and one reader among them stops reading.
 package main
@@ -22,9 +22,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
-	"github.com/rouse-dev/rouse/internal/link"
 )
 
 func main() { report.Main("./e2e/bench/exchange", run) }
@@ -48,7 +48,7 @@ func run(ctx context.Context, r *report.Run) error {
 
 // world is a cluster's server, reached directly and by a link.
 type world struct {
-	link   *link.Pool
+	link   *protocol.Pool
 	direct *http.Client
 	url    string
 	ends   []func()
@@ -62,7 +62,7 @@ type world struct {
 var piece = bytes.Repeat([]byte("x"), 1<<10)
 
 func newWorld() (*world, error) {
-	w := &world{link: link.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
+	w := &world{link: protocol.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
 	near, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func newWorld() (*world, error) {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(certificate)
-	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true}
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol.LinkProtocol}, DynamicRecordSizingDisabled: true}
 	far, err := tls.Listen("tcp", "127.0.0.1:0", both)
 	if err != nil {
 		return nil, err
@@ -92,10 +92,10 @@ func newWorld() (*world, error) {
 			if err != nil {
 				return
 			}
-			_ = link.Accept(context.Background(), conn, func(link.Hello) (*link.Pool, error) { return w.link, nil })
+			_ = protocol.AcceptLink(context.Background(), conn, func(protocol.LinkHello) (*protocol.Pool, error) { return w.link, nil })
 		}
 	}()
-	agent := link.NewServer(link.Hello{}, func(ctx context.Context) (net.Conn, error) {
+	agent := protocol.NewLinkServer(protocol.LinkHello{}, func(ctx context.Context) (net.Conn, error) {
 		return (&tls.Dialer{Config: both}).DialContext(ctx, "tcp", far.Addr().String())
 	}, func() {}, http.HandlerFunc(w.serve))
 	first, err := agent.Dial(context.Background())
