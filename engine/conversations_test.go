@@ -68,7 +68,7 @@ func (k *talk) end() {
 	}
 }
 
-// history is the tokens of a conversation so far.
+// history returns the tokens of a conversation so far.
 func history(salt int) []int32 {
 	h := make([]int32, 100)
 	for i := range h {
@@ -108,8 +108,8 @@ func (k *talk) sleep(level int) {
 // whole is the blocks of a history that the cache can have: 6 of 16 tokens.
 const whole = 96
 
-// TestConversationsOutliveSleep: what was said before a sleep, a level, a start is found again where it is to be kept, and
-// nowhere else; and what is said next is the same in all cases, to the last bit.
+// TestConversationsOutliveSleep checks that a conversation is found again after a sleep of each level and after a start if
+// it is to be kept, and only then. The next answer is the same in all cases, to the last bit.
 func TestConversationsOutliveSleep(t *testing.T) {
 	apart := worker.Process{}.Launch
 	path := infertest.File(t, infertest.Spec{})

@@ -19,8 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestSpoiledFiles: whatever happens to a file, the answer is that of a prompt that was computed, the fault is in the log and
-// counted, and nobody can read what is written.
+// TestSpoiledFiles damages files in several ways. The answer equals one from a computed prompt, the fault is logged and
+// counted, and only the owner can read the files.
 func TestSpoiledFiles(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{})
 	asked := engine.Request{Prompt: history(1)}

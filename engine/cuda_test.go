@@ -22,8 +22,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestCUDAWorker has the worker in Python compute on the processor, alone and as two ranks, with sleeps of both levels between, and wants what the
-// worker in Go says: of pico with its adapters, and of models that have windows, soft caps and norms, or one tensor for several matrices.
+// TestCUDAWorker compares the worker in Python, on the processor, with the worker in Go. It runs alone and as two ranks,
+// with sleeps of both levels. The models are pico with its adapters, models with windows, soft caps and norms, and models
+// with one tensor for several matrices.
 func TestCUDAWorker(t *testing.T) {
 	python := torch(t)
 	for _, s := range []struct {
@@ -150,7 +151,7 @@ func near(t *testing.T, shards int, got, want [][]sample.Choice) {
 	}
 }
 
-// torch is an interpreter that has it. The worker's sources are read, so that a result that go test has cached counts only as long as they are the same.
+// torch returns an interpreter that has it. The worker's sources are read, so that a result that go test has cached counts only as long as they are the same.
 func torch(t *testing.T) string {
 	t.Helper()
 	sources, err := filepath.Glob("cudaworker/*.py")

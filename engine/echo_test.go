@@ -125,7 +125,7 @@ func start(t *testing.T, m *echo, cfg engine.Config) *engine.Engine {
 	return e
 }
 
-// prompt is the tokens of a line.
+// prompt returns the tokens of a line.
 func prompt(line string) []int32 {
 	tokens := []int32{bos}
 	for _, b := range []byte(line + "\n") {

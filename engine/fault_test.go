@@ -25,9 +25,9 @@ import (
 type fault struct {
 	name string
 	nth  int
-	// batch is what happens to the batch on its way to the worker: whether it arrives.
+	// batch changes the batch on its way to the worker, and reports whether it arrives.
 	batch func(f *faulty) (arrives bool)
-	// output is what happens to the answer on its way back.
+	// output changes the answer on its way back.
 	output func(f *faulty, payload []byte) ([]byte, error)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestMove: an engine gives way in mid-answer, behind each of the first tokens, and another one with its folder goes on: the text is the same
-// to the last bit, and what was computed is read, not computed again. Where nothing can be written, it is computed again.
+// TestMove moves a generation to another engine with the same folder, after each of the first tokens. The text is the same
+// to the last bit. The new engine reads the computed blocks instead of computing them, unless nothing could be written.
 func TestMove(t *testing.T) {
 	const tokens = 60
 	model := [32]byte{1}

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// byteVocabulary is a tokenizer of the 256 bytes and two ends.
+// byteVocabulary returns a tokenizer of the 256 bytes and two ends.
 func byteVocabulary(t testing.TB) *tokenizer.Tokenizer {
 	t.Helper()
 	v := tokenizer.Vocab{
@@ -36,7 +36,7 @@ func byteVocabulary(t testing.TB) *tokenizer.Tokenizer {
 // life is how many steps an engine of a benchmark does until it is replaced by a new one.
 const life = 900
 
-// busy is an engine with n sequences that decode, in place of Run. They fill their blocks at different
+// busy returns an engine with n sequences that decode, in place of Run. They fill their blocks at different
 // times, and don't share the lines of a cache set.
 func busy(b *testing.B, n int) *Engine {
 	d, err := sim.New(sim.Config{Context: 128 + life, Blocks: n * (128 + life) / 16})

@@ -30,7 +30,7 @@ type alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ruleGroups are what a file of rules has.
+// ruleGroups is the content of a file of rules.
 type ruleGroups struct {
 	Groups []struct {
 		Name  string  `json:"name"`
@@ -55,7 +55,7 @@ func alerts(t *testing.T) []alert {
 	return all
 }
 
-// documented are the labels of all metrics by name, as docs/metrics.md has them, which is made from the programs.
+// documented returns the labels of all metrics by name, as docs/metrics.md has them, which is made from the programs.
 func documented(t *testing.T) map[string][]string {
 	t.Helper()
 	raw, err := os.ReadFile("../docs/metrics.md")

@@ -1,12 +1,10 @@
-// Package manifests is what Rouse installs in a cluster, inside the program.
+// Package manifests holds the objects that Rouse installs in a cluster, inside the program.
 //
-// The files are plain kustomize: "kubectl apply -k manifests/overlays/default"
-// and [Render] make the same objects. base is what every overlay has; overlays
-// are default, time-slicing, dual-pods, agent and dev; components are what a cluster may
-// have besides; examples are functions, and routes to the front door.
+// The files are plain kustomize: "kubectl apply -k manifests/overlays/default" and [Render] make the same objects. base is
+// part of every overlay. The overlays are default, time-slicing, dual-pods, agent and dev. components are optional parts;
+// examples are functions, and routes to the front door.
 //
-// Everything here is Rouse's own. Nothing of Knative's stands in it, so that
-// deleting what was applied leaves Knative whole.
+// Everything here is Rouse's own. It has no object of Knative's, so that deleting what was applied leaves Knative intact.
 package manifests
 
 import (
@@ -28,7 +26,7 @@ import (
 //go:embed base overlays components examples
 var files embed.FS
 
-// Overlays are the names that [Render] takes.
+// Overlays returns the names that [Render] takes.
 func Overlays() []string {
 	entries, err := files.ReadDir("overlays")
 	if err != nil {
@@ -41,7 +39,7 @@ func Overlays() []string {
 	return names
 }
 
-// Components are what can be added to an overlay.
+// Components returns the names of the components that can be added to an overlay.
 func Components() []string {
 	entries, err := files.ReadDir("components")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// described are the metrics that a front door and an autoscaler have in a cluster, by name: those that the dashboard shows.
+// described returns the metrics that a front door and an autoscaler have in a cluster, by name: those that the dashboard shows.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
 	r := prometheus.NewRegistry()

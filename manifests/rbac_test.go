@@ -88,7 +88,7 @@ func TestEveryVerbHasItsReason(t *testing.T) {
 	}
 }
 
-// resources are the names of resources that Kubernetes and Knative have, as group/resource.
+// resources returns the names of resources that Kubernetes and Knative have, as group/resource.
 func resources(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -168,7 +168,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// knativeNames are the ConfigMaps and Services that Knative Serving installs, as resource/name.
+// knativeNames returns the ConfigMaps and Services that Knative Serving installs, as resource/name.
 func knativeNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

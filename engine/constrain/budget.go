@@ -20,7 +20,7 @@ const (
 	maxBytes = 64 << 20
 )
 
-// NewBudget is the budget of one request.
+// NewBudget returns the budget of one request.
 func NewBudget() *Budget { return &Budget{Steps: maxSteps, Bytes: maxBytes} }
 
 // meter charges work to a budget, for a client that may leave meanwhile.

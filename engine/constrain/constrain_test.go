@@ -61,7 +61,7 @@ func speak(t testing.TB, g constrain.Grammar, w words, r *rand.Rand, limit int) 
 	return text, false
 }
 
-// accepts says whether a grammar takes a text, token by token of single bytes.
+// accepts reports whether a grammar takes a text, token by token of single bytes.
 func accepts(g constrain.Grammar, w words, text string) bool {
 	m := g.Matcher()
 	for _, b := range []byte(text) {

@@ -56,7 +56,7 @@ func TestCorpus(t *testing.T) {
 	c.report()
 }
 
-// definitions are the schemas that a schema defines, each with the others that it refers to.
+// definitions returns the schemas that a schema defines, each with the others that it refers to.
 func definitions(source json.RawMessage) (all []json.RawMessage) {
 	var top map[string]json.RawMessage
 	var defs map[string]json.RawMessage
@@ -208,7 +208,7 @@ func compileOther(source json.RawMessage) (s *jsonschema.Schema, err error) {
 	return c.Compile("schema.json")
 }
 
-// reason is a refusal without what differs from schema to schema.
+// reason returns a refusal without what differs from schema to schema.
 func reason(message string) string {
 	words := strings.Fields(message)
 	for i, w := range words {

@@ -23,7 +23,7 @@ var (
 	unassigned = sync.OnceValue(func() class { return ofTable(unicode.Cn) })
 )
 
-// ofTable is a table of Unicode as a class.
+// ofTable returns a table of Unicode as a class.
 func ofTable(t *unicode.RangeTable) (c class) {
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {
@@ -43,7 +43,7 @@ func ofTable(t *unicode.RangeTable) (c class) {
 	return c.normal()
 }
 
-// classEscape is the class of \d \D \s \S \w \W.
+// classEscape returns the class of \d \D \s \S \w \W.
 func classEscape(r rune, wide bool) (class, bool) {
 	not := unicode.IsUpper(r)
 	pick := func(narrow, all class) (class, bool) {
@@ -106,7 +106,7 @@ func (p *ecmaParser) property(not, wide bool) class {
 	return c
 }
 
-// category is a general category by its short or long name.
+// category returns a general category by its short or long name.
 func category(name string) *unicode.RangeTable {
 	if long, ok := unicode.CategoryAliases[name]; ok {
 		name = long

@@ -133,7 +133,7 @@ type patterns struct{ *rand.Rand }
 
 func (r *patterns) one(of ...string) string { return of[r.IntN(len(of))] }
 
-// whole is a pattern, most often one that wants the text from end to end.
+// whole returns a pattern, most often one that wants the text from end to end.
 func (r *patterns) whole() string {
 	p := r.alternatives(3)
 	switch r.IntN(6) {

@@ -54,7 +54,7 @@ func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
 	return seq(literal(open), inner, literal(shut))
 }
 
-// list is x, not never, min to max times with commas between; a negative max is no limit.
+// list returns x, not never, min to max times with commas between; a negative max is no limit.
 func (r *jsonRules) list(open string, x expr, min, max int, shut string) expr {
 	if max == 0 {
 		if min > 0 {
@@ -74,7 +74,7 @@ func (r *jsonRules) list(open string, x expr, min, max int, shut string) expr {
 
 func digit() class { return class{{'0', '9'}} }
 
-// digits is an integer that is not negative.
+// digits returns an integer that is not negative.
 func digits() expr {
 	return oneOf(literal("0"), seq(class{{'1', '9'}}, repeat{digit(), 0, maxDigits - 1}))
 }
@@ -100,7 +100,7 @@ func jsonChar() expr {
 	)
 }
 
-// jsonClass is a class of characters as they stand in a JSON string, each in one spelling.
+// jsonClass returns a class of characters as they stand in a JSON string, each in one spelling.
 func jsonClass(c class) expr {
 	x := choice{c.and(special.not())}
 	for _, s := range c.and(special) {
@@ -114,7 +114,7 @@ func jsonClass(c class) expr {
 	return x
 }
 
-// jsonEscape is how a special character is written.
+// jsonEscape returns how a special character is written.
 func jsonEscape(r rune) string {
 	switch r {
 	case '"', '\\':

@@ -242,7 +242,7 @@ func (s *masksSide) count(r run, valid []bool) {
 	}
 }
 
-// slowest are the files that take the most more time than the peer's.
+// slowest returns the files that take the most more time than the peer's.
 func (b *maskBench) slowest() []fileTimes {
 	slices.SortFunc(b.files, func(x, y fileTimes) int { return int(1000 * ((y.Rouse - y.Peer) - (x.Rouse - x.Peer))) })
 	return b.files[:min(len(b.files), 12)]

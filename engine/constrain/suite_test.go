@@ -18,7 +18,7 @@ var suiteDrafts = map[string]string{
 	"draft2020-12": "https://json-schema.org/draft/2020-12/schema",
 }
 
-// suite is the folder of the JSON Schema Test Suite: ROUSE_SCHEMA_SUITE, or where
+// suite returns the folder of the JSON Schema Test Suite: ROUSE_SCHEMA_SUITE, or where
 // the module that has it lies, which is fetched as testdata/suite/go.mod says.
 func suite(t *testing.T) string {
 	t.Helper()
@@ -80,7 +80,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// inDialect is a schema with the name of its draft.
+// inDialect returns a schema with the name of its draft.
 func inDialect(schema json.RawMessage, dialect string) json.RawMessage {
 	text := strings.TrimSpace(string(schema))
 	if !strings.HasPrefix(text, "{") || strings.Contains(text, `"$schema"`) {

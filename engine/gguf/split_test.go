@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// TestSplit: a model in several files has the tensors of the one that was split, and is whole or refused.
+// TestSplit checks that a model in several files has the tensors of the original, and that an incomplete one is refused.
 func TestSplit(t *testing.T) {
 	data, err := infertest.Bytes(infertest.Spec{})
 	if err != nil {
@@ -115,7 +115,7 @@ func TestSplit(t *testing.T) {
 	last[at] ^= 1
 	write := func(b []byte) {
 		t.Helper()
-		if err := errors.Join(os.Remove(parts[2]), os.WriteFile(parts[2], b, 0o600)); err != nil { // others are links to the old one
+		if err := errors.Join(os.Remove(parts[2]), os.WriteFile(parts[2], b, 0o600)); err != nil { // the others are links to the old one
 			t.Fatal(err)
 		}
 	}

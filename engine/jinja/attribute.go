@@ -78,7 +78,7 @@ func init() {
 	}
 }
 
-// attribute is v.name: an attribute of the object, else its element of that name.
+// attribute returns v.name: an attribute of the object, else its element of that name.
 func (r *run) attribute(v any, name string) any {
 	r.check(v)
 	if a, ok := r.own(v, name); ok {
@@ -121,7 +121,7 @@ func (r *run) own(v any, name string) (any, bool) {
 	return &function{name, v, f}, true
 }
 
-// getItem is v[index], else the attribute of that name.
+// getItem returns v[index], else the attribute of that name.
 func (r *run) getItem(v, index any) any {
 	r.check(v)
 	index = plain(index)
@@ -139,7 +139,7 @@ func (r *run) getItem(v, index any) any {
 	return noAttribute(v, index)
 }
 
-// element is v[index], false where Python has none.
+// element returns v[index], false where Python has none.
 func (r *run) element(v, index any) (any, bool) {
 	switch v := v.(type) {
 	case *Dict:
@@ -171,7 +171,7 @@ func (r *run) element(v, index any) (any, bool) {
 	return at(int(i)), true
 }
 
-// slice is v[from:to:by]. Other than an index, it fails where Python has none.
+// slice returns v[from:to:by]. Other than an index, it fails where Python has none.
 func (r *run) slice(v, from, to, by any) any {
 	r.check(v)
 	if s, ok := v.(string); ok {

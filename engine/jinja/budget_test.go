@@ -120,7 +120,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// gate is a context that is asked n times, and then keeps whoever asks until it is opened.
+// gate is a context that blocks its caller at the n-th call until it is opened.
 type gate struct {
 	context.Context
 	n             int

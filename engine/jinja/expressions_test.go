@@ -111,7 +111,7 @@ func (g *writer) expr(depth int) string {
 	return "(" + e() + ")"
 }
 
-// typed is a value of a kind, most of the time: of otherwise.
+// typed returns a value of a kind, most of the time: of otherwise.
 func (g *writer) typed(kind, of string) string {
 	if g.IntN(4) == 0 {
 		return of
@@ -131,7 +131,7 @@ func (g *writer) typed(kind, of string) string {
 	return of
 }
 
-// piece is a filter or method and what it is for.
+// piece returns a filter or method and what it is for.
 func (g *writer) piece(pieces map[string][]string, kinds ...string) (kind, text string) {
 	kind = g.one(kinds...)
 	return kind, g.one(pieces[kind]...)
@@ -209,7 +209,7 @@ func balance(s string) string {
 	return out.String()
 }
 
-// value is an expression with balanced brackets.
+// value returns an expression with balanced brackets.
 func (g *writer) value(depth int) string { return balance(g.expr(depth)) }
 
 func (g *writer) open() string  { return g.one("{%", "{%-", "{%+", "{% ") + " " }
@@ -218,7 +218,7 @@ func (g *writer) text() string {
 	return g.one("", " ", "\n", "  \n ", "x", " y\n", "\t", "{# c #}", "{#- c -#} ", "{# c #}\n", "\r\n", "{% raw %}{{ r }}{% endraw %}\n", "{", "%}", "{ {")
 }
 
-// template is an output, or statements around outputs.
+// template returns an output, or statements around outputs.
 func (g *writer) template() string {
 	if g.IntN(3) > 0 {
 		return "{{ " + g.value(3) + " }}"

@@ -51,7 +51,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// readTemplates are the files of a pattern by their names.
+// readTemplates returns the files of a pattern by their names.
 func readTemplates(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
@@ -111,7 +111,7 @@ func difference(want, got answer) string {
 	return fmt.Sprintf("from byte %d\nPython …%.300q\nhere   …%.300q", from, a[from:], b[from:])
 }
 
-// same says whether two answers are: an error's words are each one's own.
+// same reports whether two answers are: an error's words are each one's own.
 func same(a, b answer) bool {
 	switch {
 	case a.Text != nil:
@@ -131,7 +131,7 @@ func (k talk) one(of ...any) any { return of[k.IntN(len(of))] }
 
 func (k talk) chance(percent int) bool { return k.IntN(100) < percent }
 
-// text is what somebody says.
+// text returns the content of a message by role k.
 func (k talk) text() string {
 	return k.one("hi", "What is the weather in Paris?", "  spaces \n around\n\n", "", "é ü 漢字 🎉 \u2028", `{"json": "in text"}`,
 		"<b>html & 'quotes' \"double\"</b>", "{{ braces }} {% tag %}", "a\\b\tc\r\nd", "think: <think>no</think> yes", "line\nline\nline",

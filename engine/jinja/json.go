@@ -80,7 +80,7 @@ func readValue(d *json.Decoder, text func(string) string, depth int) (any, error
 	return token, nil // bool, nil
 }
 
-// readNumber is a whole number where the text is one, else a float.
+// readNumber returns a whole number where the text is one, else a float.
 func readNumber(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)

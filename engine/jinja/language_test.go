@@ -142,7 +142,7 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// TestFailures: what Python raises is an error with a line, and so is what is not supported and shows only here.
+// TestFailures checks that errors of Python and unsupported features that only a rendering finds are errors with a line.
 func TestFailures(t *testing.T) {
 	for template, want := range map[string]string{
 		"\n\n{{ missing.a }}":                                    "line 3: 'missing' is undefined",

@@ -136,7 +136,7 @@ func (l *lexer) data(text, sign string, variable bool) {
 	}
 }
 
-// ending is the length of the end of a tag that s begins with, the white space behind it included that goes with it.
+// ending returns the length of the end of a tag that s begins with, the white space behind it included that goes with it.
 func ending(s, end string, plus, newline bool) int {
 	switch {
 	case strings.HasPrefix(s, "-"+end):

@@ -52,7 +52,7 @@ func (m *meter) float(v any) float64 {
 	return 0
 }
 
-// binary is a op b.
+// binary returns a op b.
 func (m *meter) binary(op string, a, b any) any {
 	if s, ok := a.(string); ok && op == "%" { // formatting takes undefined values
 		return percent(m, s, b)
@@ -146,7 +146,7 @@ func (m *meter) floats(op string, x, y float64) any {
 
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// join is a + b of texts and sequences.
+// join returns a + b of texts and sequences.
 func (m *meter) join(a, b any) (any, bool) {
 	escaped := func(v any) markup {
 		if v, ok := v.(string); ok {
@@ -172,7 +172,7 @@ func (m *meter) join(a, b any) (any, bool) {
 	return nil, false
 }
 
-// repeat is v * n.
+// repeat returns v * n.
 func (m *meter) repeat(v any, n int) (any, bool) {
 	if s, ok := v.(string); ok {
 		m.grow(times(len(s), n))

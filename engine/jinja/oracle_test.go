@@ -52,7 +52,7 @@ func newOracle(t testing.TB) *oracle {
 	return &oracle{in, bufio.NewReader(out)}
 }
 
-// answer is what a template gives: a text, a refusal by raise_exception, or an error.
+// answer is the result of a rendering: a text, a refusal by raise_exception, or an error.
 type answer struct {
 	Text    *string `json:"text"`
 	Refused *string `json:"refused"`
@@ -90,7 +90,7 @@ func (o *oracle) render(t testing.TB, template, variables string) answer {
 	return a
 }
 
-// ours is what this package makes of the same. limit is set where it is our own limit that ended it.
+// ours renders the template with this package. limit is set if one of our own limits ended the rendering.
 func ours(t testing.TB, template, variables string) (a answer, limit error) {
 	t.Helper()
 	tmpl, err := jinja.Parse(template)

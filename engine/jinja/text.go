@@ -198,7 +198,7 @@ func (m *meter) title(s string) string {
 // titleWord matches a word of the filter title: a run without white space and opening brackets.
 var titleWord = regexp.MustCompile(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
 
-// titleWords is the filter title.
+// titleWords returns the filter title.
 func (m *meter) titleWords(s string) string {
 	m.step(len(s) >> 4)
 	return titleWord.ReplaceAllStringFunc(s, func(w string) string {

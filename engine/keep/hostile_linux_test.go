@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/keep"
 )
 
-// kept is the only file of conversations in dir.
+// kept returns the only file of conversations in dir.
 func kept(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "conversations", "*.kv"))

@@ -18,7 +18,7 @@ import (
 
 const blockBytes = 100
 
-// name is the n-th block's.
+// name returns the n-th block's.
 func name(n int) block.Hash { return block.Hash{byte(n), byte(n >> 8), 1} }
 
 func names(from, to int) (list []block.Hash) {
@@ -73,7 +73,7 @@ func save(t *testing.T, s *keep.Store, list []block.Hash) int {
 	return n
 }
 
-// found is how many of the first blocks are there, with the contents that they had.
+// found returns how many of the first blocks are there, with the contents that they had.
 func found(t *testing.T, s *keep.Store, list []block.Hash) (n int) {
 	t.Helper()
 	for _, r := range s.Find(list) {
@@ -121,7 +121,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// bytesIn is the size of all files.
+// bytesIn returns the size of all files.
 func bytesIn(t *testing.T, dir string) (n int64, count int) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(dir, "conversations"))

@@ -72,7 +72,7 @@ type Attention struct {
 	parts  []float32 // Run: [spans, together, PartSize]
 }
 
-// PartSize is the length of a part: the weighted values, the largest score, the sum.
+// PartSize returns the length of a part: the weighted values, the largest score, the sum.
 func PartSize(headDim int) int { return headDim + 2 }
 
 // Run writes each query's result to its Out. Any number of queries may be given; neighbours

@@ -29,7 +29,7 @@ func pages(r *rand.Rand, headDim, n int) *kernel.Pages {
 	return p
 }
 
-// attend is the obvious way to compute attention.
+// attend returns the obvious way to compute attention.
 func attend(p *kernel.Pages, q kernel.Query, scale, softcap float64) []float64 {
 	d := p.HeadDim
 	var scores []float64

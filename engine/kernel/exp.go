@@ -93,7 +93,7 @@ func ExpSum(x []float32, top float32) float32 {
 	return l.sum()
 }
 
-// larger is the larger of v and top, and top where v is not a number.
+// larger returns the larger of v and top, and top where v is not a number.
 func larger(v, top float32) float32 {
 	if v > top {
 		return v
@@ -101,7 +101,7 @@ func larger(v, top float32) float32 {
 	return top
 }
 
-// maximum is the largest number of x, -Inf where there is none.
+// maximum returns the largest number of x, -Inf where there is none.
 func maximum(x []float32) float32 {
 	top := float32(math.Inf(-1))
 	n := maximumVector(x, &top)
@@ -111,7 +111,7 @@ func maximum(x []float32) float32 {
 	return top
 }
 
-// ArgMax is the index of the largest number, the first of equals. Without any it is 0.
+// ArgMax returns the index of the largest number, the first of equals. Without any it is 0.
 func ArgMax(x []float32) int {
 	const chunk = 1024
 	top, from := float32(math.Inf(-1)), 0 // the first chunk with the largest number

@@ -18,7 +18,7 @@ func (l level) String() string { return levelNames[l] }
 // change it between computations.
 var using, limitError = limited(supported(), os.Getenv("ROUSE_CPU"))
 
-// limited is the level to use: what the processor has, but no more than limit says; "" is
+// limited returns the level to use: what the processor has, but no more than limit says; "" is
 // no limit. Of a limit that it does not know it makes no use.
 func limited(has level, limit string) (level, error) {
 	if limit == "" {

@@ -4,7 +4,7 @@ package kernel
 
 import "math"
 
-// fma is x·y + z, rounded once to float32. The vector instructions do just that, so code in plain Go that
+// fma returns x·y + z, rounded once to float32. The vector instructions do just that, so code in plain Go that
 // has to give the same bits uses fma. The product of two float32 is exact in float64; the
 // sum is then rounded twice, which matters only where the first rounding ends on a point half-way
 // between two float32: there slowFMA decides.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// exactFMA is x·y + z by exact arithmetic, rounded once.
+// exactFMA returns x·y + z by exact arithmetic, rounded once.
 func exactFMA(x, y, z float32) float32 {
 	b := func(v float32) *big.Float { return new(big.Float).SetPrec(700).SetFloat64(float64(v)) }
 	s := new(big.Float).SetPrec(700).Mul(b(x), b(y))

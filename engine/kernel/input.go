@@ -42,7 +42,7 @@ func (in *Input) Resize(t gguf.Type, tokens, cols int) {
 	in.blocks = grow(in.blocks, tokens*in.blockStride)
 }
 
-// stride is n, and so much more that vectors of values of the given size begin an odd number of
+// stride returns n, and so much more that vectors of values of the given size begin an odd number of
 // cache lines apart. The same place of several vectors, which kernels read together, is then in
 // different sets of the cache, also where n is a power of two.
 func stride(n, size int) int {
@@ -50,11 +50,11 @@ func stride(n, size int) int {
 	return (lines | 1) * 64 / size
 }
 
-// Fits tells whether what is loaded can be multiplied with matrices of type t: several matrices
+// Fits reports whether what is loaded can be multiplied with matrices of type t: several matrices
 // of like types share an Input.
 func (in *Input) Fits(t gguf.Type) bool { return in.integer == formats[t].integer }
 
-// Bytes is the memory that the Input keeps.
+// Bytes returns the memory that the Input keeps.
 func (in *Input) Bytes() int64 {
 	return int64(cap(in.floats))*4 + int64(cap(in.ints)) + int64(cap(in.blocks))*16
 }

@@ -53,7 +53,7 @@ func Supports(t gguf.Type, cols int) error {
 	return nil
 }
 
-// PackedBytes is the size of a packed matrix: that of the file's, up to 3 % more, when rows
+// PackedBytes returns the size of a packed matrix: that of the file's, up to 3 % more, when rows
 // is a multiple of Tile.
 func PackedBytes(t gguf.Type, rows, cols int) int {
 	return (rows + Tile - 1) / Tile * tileBytes(t, cols)

@@ -44,7 +44,7 @@ func (q *eight) take(src []byte, shift int) {
 	}
 }
 
-// nibbles gives a group of four columns of row r.
+// nibbles returns a group of four columns of row r.
 func nibbles(part []byte, r, group int) uint32 {
 	return binary.LittleEndian.Uint32(part[group/2*64+4*r:]) >> (group & 1 * 4) & 0x0f0f0f0f
 }
@@ -75,7 +75,7 @@ func openQ40(o *opened, tile []byte, block int) {
 	}
 }
 
-// scalesK gives the 6-bit scale and minimum of part i of a Q4_K or Q5_K block.
+// scalesK returns the 6-bit scale and minimum of part i of a Q4_K or Q5_K block.
 func scalesK(s *[12]byte, i int) (scale, low byte) {
 	if i < 4 {
 		return s[i] & 63, s[i+4] & 63

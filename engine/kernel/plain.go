@@ -70,7 +70,7 @@ func (o *opened) add(acc []float32, in *Input, t, b int) {
 	}
 }
 
-// products is a sum of 16 products, written out: the compiler does not do it.
+// products returns a sum of 16 products, written out: the compiler does not do it.
 func products(q *[16]byte, x *[16]int64) int64 {
 	a := int64(int8(q[0])) * x[0]
 	b := int64(int8(q[1])) * x[1]

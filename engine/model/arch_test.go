@@ -143,7 +143,7 @@ func TestFused(t *testing.T) {
 	}
 }
 
-// rope is the rotation of a model at a position: angle modulo a turn and magnitude of each pair.
+// rope returns the rotation of a model at a position: angle modulo a turn and magnitude of each pair.
 func rope(m *model.Model, kind, pos int) (angle, mag []float64) {
 	n := m.Config.RopeDim / 2
 	cos, sin := make([]float32, n), make([]float32, n)
@@ -173,8 +173,9 @@ func TestRope(t *testing.T) {
 		"long":        {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 0, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
 		"short":       {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 64, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/8) }},
 		"not limited": {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64}, 0, 65, 1, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
-		// pair 0 makes 10.2 turns over 64 positions, pair 1 3.2, pair 2 1.02, pair 3 0.3: with YaRN's limits of 32 and 1 turns the ramp
-		// goes from pair 0 (there is none at 32 turns) to 3
+		// pair 0 makes 10.2 turns over 64 positions, pair 1 3.2, pair 2 1.02, pair 3 0.3. With YaRN's limits of 32
+		// and 1 turns the ramp
+		// goes from pair 0 (no pair makes 32 turns) to 3.
 		"yarn": {infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}, 0, 0, 1 + 0.1*math.Log(4), func(i int) float64 {
 			keep := 1 - min(1, float64(i)/3)
 			return base(10000, i)*keep + base(10000, i)/4*(1-keep)
@@ -270,7 +271,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// use touches what whoever loads a model touches.
+// use reads everything that a program reads when it loads a model.
 func use(t *testing.T, m *model.Model) {
 	t.Helper()
 	c := m.Config

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// twin is the draw as the package comment says it: everything sorted, in double
+// twin returns the draw as the package comment says it: everything sorted, in double
 // precision. It returns where each token lies in [0, 1): nothing for one that dropped out.
 func twin(p Params, logits []float32, mask []uint64) [][2]float64 {
 	var c []candidate

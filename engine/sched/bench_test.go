@@ -35,7 +35,7 @@ func newLoop(tb testing.TB, n, depth, steps int) *loop {
 	for range 2 * depth {
 		l.step(tb)
 	}
-	runtime.GC() // a step makes no garbage, so it should not pay for that of the beginning
+	runtime.GC() // a step makes no garbage, so it should not pay for the setup's
 	return l
 }
 

@@ -11,10 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// machine is an engine and its worker around a scheduler, with a model that is a pure function of
-// the tokens so far. Each slot of each block holds what its position has seen; whatever the
-// scheduler does, a sequence must find its own past there, and end with the very tokens that it has
-// when it is alone.
+// machine is an engine and its worker around a scheduler, with a model that is a pure function of the tokens so far. Each
+// slot of each block holds a hash of what its position has seen. Whatever the scheduler does, a sequence must find its own
+// past there, and end with the same tokens as when it runs alone.
 type machine struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -36,7 +35,7 @@ type machine struct {
 	results []sched.Result // the last results
 }
 
-// state is what the worker knows of a sequence.
+// state is the worker's record of a sequence.
 type state struct {
 	life   *life
 	tokens []int32
@@ -87,7 +86,7 @@ func (m *machine) restart() {
 	}
 }
 
-// see is what a position with this token has seen, after all that its predecessor has.
+// see returns the hash of a position with this token after its predecessor's hash.
 func see(past uint64, root block.Hash, token int32) uint64 {
 	h := fnv.New64a()
 	for i := range 8 {
@@ -112,7 +111,7 @@ func (l *life) choose(tokens []int32, past uint64) int32 {
 	return 1 + int32(x>>8%(vocabulary-1))%(vocabulary-1)
 }
 
-// alone is what a sequence's tokens will be.
+// alone returns the tokens that a sequence gets when it runs alone.
 func (l *life) alone() []int32 {
 	tokens := slices.Clone(l.req.Prompt)
 	past := uint64(0)
@@ -223,7 +222,7 @@ func (m *machine) schedule() bool {
 	return true
 }
 
-// words is a batch to compare.
+// words returns a batch to compare.
 func words(b *sched.Batch) (list []string) {
 	if b == nil {
 		return nil

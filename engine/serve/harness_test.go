@@ -95,7 +95,7 @@ func (p *parrot) next(sequence []int32) int32 {
 	return end
 }
 
-// raw is the text of tokens with the names of control tokens in it.
+// raw returns the text of tokens with the names of control tokens in it.
 func (p *parrot) raw(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {

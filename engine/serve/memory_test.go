@@ -36,7 +36,7 @@ func (r *reader) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// face is a server whose model has a context of 256 tokens.
+// face returns a server whose model has a context of 256 tokens.
 func face(t *testing.T) (*serve.Server, *parrot) {
 	t.Helper()
 	p := newParrot(t)

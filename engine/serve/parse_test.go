@@ -144,7 +144,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// tool is a tool without parameters.
+// tool returns a tool without parameters.
 func tool(name string) string {
 	return `{"type":"function","function":{"name":"` + name + `"}}`
 }

@@ -279,8 +279,8 @@ func seedOf(first int64, i int) *int64 {
 	return &seed
 }
 
-// cached returns the number of cached prompt tokens when the prompt's first text began; now is what its first event
-// reports.
+// cached returns the number of cached prompt tokens when the prompt's first text began; now is the number that its first
+// event reports.
 func (s *state) cached(text, now int) int {
 	k := &s.texts[text]
 	if !s.resumed || !k.begun && !k.replayed {

@@ -51,8 +51,8 @@ func (c *client) stated(path, body, state string) (data, pieces []string) {
 
 const weatherTool = `"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"at":{"type":"string","maxLength":8}},"required":["at"],"additionalProperties":false}}}]`
 
-// TestStreamsGoOn cuts streams behind each of their events and has another server go on: what both send together is
-// what one would have sent, to the byte, whatever the form of the text.
+// TestStreamsGoOn cuts streams behind each of their events and has another server continue. Both parts together must equal
+// an uncut stream, to the byte, for every form of the text.
 func TestStreamsGoOn(t *testing.T) {
 	for name, test := range map[string]struct{ path, body string }{
 		"greedy":      {"/v1/chat/completions", chatBody("one two three", `,"stream":true,"stream_options":{"include_usage":true}`)},

@@ -56,8 +56,8 @@ func judged(status int, answer string) error {
 	return nil
 }
 
-// TestSpoiltStates: a state that is cut at each of its bytes, and one each of whose bits is another, is refused with a reason, or gives a stream that
-// reads as one; and the engine goes on.
+// TestSpoiltStates truncates a state at each byte and flips each of its bits. The server either refuses it with a reason or
+// gives a stream that is well formed, and the engine goes on.
 func TestSpoiltStates(t *testing.T) {
 	const chat = "/v1/chat/completions"
 	for name, test := range map[string]struct{ path, body, asked string }{

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// user is a conversation of one message.
+// user returns a conversation of one message.
 func user(text string) []openai.ChatCompletionMessageParamUnion {
 	return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// chatBody is a request to say something, with more fields.
+// chatBody returns a request to say something, with more fields.
 func chatBody(say, more string) string {
 	text, _ := json.Marshal(say)
 	return fmt.Sprintf(`{"messages":[{"role":"user","content":%s}],"temperature":0%s}`, text, more)
 }
 
-// completion is what the tests look at in answers and chunks of both endpoints.
+// completion has the fields of answers and chunks of both endpoints that the tests check.
 type completion struct {
 	ID      string
 	Object  string

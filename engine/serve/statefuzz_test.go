@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// ownID is what an id may be: it is put into JSON as it is.
+// ownID matches valid ids: they are put into JSON without escapes.
 var ownID = regexp.MustCompile(`^[0-9A-Za-z-]+$`)
 
 // FuzzState: a state that is read gives the same when it is written and read again; everything else is refused.

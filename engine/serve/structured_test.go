@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// say is a user's message as JSON, with the text of a call or whatever else the parrot is to repeat.
+// say returns a user's message as JSON, with the text of a call or whatever else the parrot is to repeat.
 func say(text, more string) string {
 	said, _ := json.Marshal(text) // a string always can be
 	return fmt.Sprintf(`{"model":"parrot","messages":[{"role":"user","content":%s}],"temperature":0%s}`, said, more)

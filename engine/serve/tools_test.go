@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// spoken is what a client sees of an answer: its text, and each call as name(arguments).
+// spoken is a client's view of an answer: its text, and each call as name(arguments).
 type spoken struct {
 	Text  string
 	Calls []string

@@ -27,7 +27,7 @@ func Split(pre, text string) (words []string, err error) {
 	return words, err
 }
 
-// PreTokenizers are the names that files may have.
+// PreTokenizers returns the names that files may have.
 func PreTokenizers() map[string]bool {
 	names := map[string]bool{}
 	for name, p := range preTokenizers {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -91,7 +91,7 @@ func TestWordPiece(t *testing.T) {
 	}
 }
 
-// wordPieces is a tokenizer of the golden file's vocabulary.
+// wordPieces returns a tokenizer of the golden file's vocabulary.
 func wordPieces(t testing.TB) *tokenizer.Tokenizer {
 	var golden map[string]struct{ Tokens []string }
 	readJSON(t, "wordpiece.json", &golden)

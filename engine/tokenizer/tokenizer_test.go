@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// byteVocab is a byte-level vocabulary of the 256 bytes, the given merges in raw text ("left|right"), and specials.
+// byteVocab returns a byte-level vocabulary of the 256 bytes, the given merges in raw text ("left|right"), and specials.
 func byteVocab(pre string, merges ...string) tokenizer.Vocab {
 	v := tokenizer.Vocab{
 		Model: "gpt2", Pre: pre, Merges: []string{},
@@ -43,7 +43,7 @@ func build(t testing.TB, v tokenizer.Vocab) *tokenizer.Tokenizer {
 	return tok
 }
 
-// texts are the tokens of ids as the vocabulary writes them.
+// texts returns the tokens of ids as the vocabulary writes them.
 func texts(tok *tokenizer.Tokenizer, ids []int32) []string {
 	var out []string
 	for _, id := range ids {

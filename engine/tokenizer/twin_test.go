@@ -117,7 +117,7 @@ func randomText(r *rand.Rand, parts []string, most int) string {
 	return b.String()
 }
 
-// randomBPE is a vocabulary whose merges come in any order, twice, out of halves that may never be, and make tokens or
+// randomBPE returns a vocabulary whose merges come in any order, twice, out of halves that may never be, and make tokens or
 // strings that are none. Some bytes have no token.
 func randomBPE(r *rand.Rand) tokenizer.Vocab {
 	v := byteVocab("gpt-2")
@@ -140,7 +140,7 @@ func randomBPE(r *rand.Rand) tokenizer.Vocab {
 	return v
 }
 
-// randomSPM is a vocabulary of byte tokens and random strings, many with the same score.
+// randomSPM returns a vocabulary of byte tokens and random strings, many with the same score.
 func randomSPM(r *rand.Rand) tokenizer.Vocab {
 	v := tokenizer.Vocab{Model: "llama", BOS: tokenizer.None, EOS: tokenizer.None, EOT: tokenizer.None, EOM: tokenizer.None, Unknown: tokenizer.None, AddBOS: new(bool)}
 	add := func(text string, kind tokenizer.Type, score float32) {

@@ -158,7 +158,7 @@ func TestBadStart(t *testing.T) {
 	}
 }
 
-// TestGroup: two ranks are one worker; the death of one is that of both.
+// TestGroup: two ranks are one worker; if one dies, both do.
 func TestGroup(t *testing.T) {
 	s := begin(t, worker.Config{Launch: worker.Group(2, worker.Process{}), Load: simulated(t, sim.Config{}), Heartbeat: time.Second})
 	prompt := []int32{5, 6, 7}

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// simulated is how to load a simulated device.
+// simulated returns how to load a simulated device.
 func simulated(t testing.TB, c sim.Config) wire.Load {
 	t.Helper()
 	options, err := json.Marshal(c)

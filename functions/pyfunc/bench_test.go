@@ -19,7 +19,7 @@ import (
 // prose is text as people write it, with a few characters that must be escaped.
 const prose = "The model says \"wake me\" when a request comes in; until then it sleeps.\n"
 
-// chatBody is a chat of about n bytes.
+// chatBody returns a chat of about n bytes.
 func chatBody(n int) []byte {
 	escaped := strings.NewReplacer(`"`, `\"`, "\n", `\n`).Replace(prose)
 	return []byte(`{"model": "tiny", "max_tokens": 16, "messages": [{"role": "user", "content": "` + strings.Repeat(escaped, n/len(escaped)) + `"}]}`)
@@ -28,7 +28,7 @@ func chatBody(n int) []byte {
 const chatAnswer = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"tiny","choices":[{"index":0,"message":{"role":"assistant",` +
 	`"content":"It wakes, answers and sleeps again."},"finish_reason":"stop"}],"usage":{"prompt_tokens":900,"completion_tokens":9,"total_tokens":909}}`
 
-// door is a function's door on a Unix socket: the client paths, and in front of
+// door returns a function's door on a Unix socket: the client paths, and in front of
 // them the scoring server.
 func door(tb testing.TB) *http.Client {
 	next := func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func median(all []time.Duration) float64 {
 }
 
 // BenchmarkAdded sends a chat of 4 KiB plainly, in an envelope and as unified
-// input, by turns: the differences of the medians are what /invocations adds.
+// input, in turn. The differences of the medians are the overhead of /invocations.
 func BenchmarkAdded(b *testing.B) {
 	c := door(b)
 	body := chatBody(4 << 10)

@@ -280,7 +280,7 @@ func (c *column) csv(body []byte) error {
 	if err == io.EOF || err == nil && strings.TrimSpace(strings.Join(head, ",")) == "" {
 		return broken("No columns to parse from file")
 	}
-	width, place := 0, max(0, slices.Index(head, namedColumn)) // width is that of the first row
+	width, place := 0, max(0, slices.Index(head, namedColumn)) // width is the first row's
 	for err == nil {
 		var row []string
 		if row, err = in.Read(); err != nil {

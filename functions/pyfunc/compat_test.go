@@ -65,7 +65,7 @@ func compat(t *testing.T, url string) map[string]line {
 	return lines
 }
 
-// echo is a model that is busy for its first request, and then echoes.
+// echo returns a model that is busy for its first request, and then echoes.
 func echo() http.HandlerFunc {
 	var asked atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ type Config struct {
 	Refusal func() *api.Error
 	// Model is put into requests that name none.
 	Model api.ModelName
-	// Version is what /version says; empty: "unknown".
+	// Version is the answer of /version; empty: "unknown".
 	Version string
 	// Engine is the engine_name of a health check, see [EngineName].
 	Engine string
@@ -38,9 +38,10 @@ type Config struct {
 	MaxAnswer api.Bytes
 	// MaxInputs bounds the strings of one call; 0: 1024.
 	MaxInputs int
-	// Timeout bounds a call, a stream of events up to its first event: 504. 0: no
-	// bound but that of Next. MLflow's own 60 s is too short for a long generation,
-	// and what a client waits for a sleeping model it waits in front of the function.
+	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next bounds it.
+	// MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping model does
+	// not count: it
+	// passes in front of the function.
 	Timeout time.Duration
 	// Parallel is how many strings of one call are in Next at once; 0: 8. The
 	// function's concurrency is a good value.

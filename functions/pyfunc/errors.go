@@ -14,7 +14,7 @@ import (
 type failure struct {
 	// Status of the answer; 0: 400.
 	Status int `json:"-"`
-	// Code is MLflow's word; empty: that of Status.
+	// Code is MLflow's name of the error; if empty, it follows from Status.
 	Code    string `json:"error_code"`
 	Message string `json:"message"`
 	// Trace is the cause of a failure while the model evaluates; clients of MLflow

@@ -21,12 +21,12 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
-// status is an instance in a state.
+// status returns an instance in a state.
 func status(s api.State) func() api.InstanceStatus {
 	return func() api.InstanceStatus { return api.InstanceStatus{State: s} }
 }
 
-// refusal is a gate's in a state.
+// refusal returns a gate's in a state.
 func refusal(s api.State) func() *api.Error {
 	return func() *api.Error {
 		code := map[api.State]string{
@@ -87,7 +87,7 @@ func runFile(t *testing.T, name string) {
 	}
 }
 
-// content is a part without its prose, and without the blank lines at its end.
+// content returns a part without its prose, and without the blank lines at its end.
 func content(data []byte) string {
 	var lines []string
 	for line := range strings.SplitSeq(string(data), "\n") {

@@ -50,7 +50,7 @@ func post(ctx context.Context, h http.Handler, body string) *httptest.ResponseRe
 	return w
 }
 
-// predictions are the answers in the envelopes of an answer.
+// predictions returns the answers in the envelopes of an answer.
 func predictions(t testing.TB, w *httptest.ResponseRecorder) []envelope.Response {
 	t.Helper()
 	var body struct {

@@ -94,15 +94,14 @@ func printable(query string) string {
 	return b.String()
 }
 
-// ours reports whether a header of an inner request is not the caller's to set: it is one
-// of a connection, follows from the body or from what is done with
-// the answer, says which way the call came, or is one of Rouse's own.
+// ours reports whether the caller may not set a header of an inner request. These are headers of a connection, headers that
+// follow from the body or from the handling of the answer, headers that say which way the call came, and Rouse's own.
 func ours(name string) bool {
 	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
 }
 
-// Inner requests get the headers in shared of their call, which join logs and traces together, if they have none of their own, and always
-// those in caller, which identify the caller and what is counted.
+// Inner requests that lack the headers in shared get them from their call, to join logs and traces. They always get those
+// in caller, which identify the caller and the account.
 var (
 	shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 	caller = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}

@@ -166,7 +166,7 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// sameJSON says whether two requests have the same path, and bodies with the same members.
+// sameJSON reports whether two requests have the same path, and bodies with the same members.
 func sameJSON(a, b string) bool {
 	aPath, a, _ := strings.Cut(a, " ")
 	bPath, b, _ := strings.Cut(b, " ")

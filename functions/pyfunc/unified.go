@@ -100,7 +100,7 @@ type reply struct {
 	events *events // not nil: a stream of events
 }
 
-// Header is the answer's header.
+// Header returns the answer's header.
 func (a *reply) Header() http.Header { return a.w.Header() }
 
 // Unwrap is for [http.ResponseController].

@@ -113,8 +113,8 @@ func (o *writer) write(body []byte) {
 	_, _ = o.w.Write(body)
 }
 
-// countRefused makes an answer of the refusal of a prompt that is too long, where only the number of its tokens is asked for and
-// the refusal has it, and not just a bound of it.
+// countRefused turns the refusal of a prompt that is too long into an answer. It does so if the request asks only for the
+// number of tokens, and the refusal has that number and not just a bound.
 func (o *writer) countRefused() bool {
 	f := parseFailure(o.whole.Bytes())
 	if o.r.URL.Path != pathCount || f.Tokens == 0 || !strings.Contains(f.Message, fmt.Sprintf("has %d tokens", f.Tokens)) {
@@ -171,7 +171,7 @@ func (o *writer) renameFields(body []byte) []byte {
 	return changed
 }
 
-// failure is an error in OpenAI's shape. That of a prompt that is too long has numbers.
+// failure is an error in OpenAI's shape. For a prompt that is too long it has numbers.
 type failure struct {
 	Message string
 	Code    json.RawMessage

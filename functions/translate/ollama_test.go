@@ -116,7 +116,7 @@ func (h Handler) ask(path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// plainError says whether a text is an error as Ollama writes it, and nothing else, with want in it.
+// plainError reports whether a text is an error as Ollama writes it, and nothing else, with want in it.
 func plainError(text, want string) bool {
 	var e map[string]string
 	return json.Unmarshal([]byte(text), &e) == nil && len(e) == 1 && e["error"] != "" && strings.Contains(e["error"], want) && strings.HasSuffix(text, "}\n")
@@ -247,7 +247,7 @@ var (
 	lasted = regexp.MustCompile(`_duration":[0-9]+`)
 )
 
-// timeless is a text without its times.
+// timeless returns a text without its times.
 func timeless(text string) string {
 	return lasted.ReplaceAllString(stamp.ReplaceAllString(text, `"created_at":"AT"`), `_duration":N`)
 }

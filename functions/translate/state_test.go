@@ -69,7 +69,7 @@ func (s *speaker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
 
-// times are what answers tell of their time.
+// times matches the fields of answers that hold times.
 var times = regexp.MustCompile(`"(created_at":"|completed_at":|[a-z_]+_duration":)[^",}]+`)
 
 // TestTranslatedStreamsGoOn cuts translated streams at their bytes, has the rest translated from what the state says, and

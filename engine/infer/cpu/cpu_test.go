@@ -157,7 +157,7 @@ func compare(t *testing.T, what string, got []float32, want [][]float64, least f
 	}
 }
 
-// cosine is the angle between what was computed and what should have been.
+// cosine returns the angle between what was computed and what should have been.
 func cosine(got []float32, want []float64) float64 {
 	var ab, aa, bb float64
 	for i, w := range want {

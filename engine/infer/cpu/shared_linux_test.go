@@ -19,8 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// TestTilesShared: processes that serve one file have its weights in memory once: what four of them hold of it, each page
-// divided by those who map it, is what one held alone.
+// TestTilesShared checks that four processes that serve one file have its weights in memory once. Their shares, with each
+// page divided by the number of processes that map it, add up to the memory of one process alone.
 func TestTilesShared(t *testing.T) {
 	if path := os.Getenv("CPU_TEST_SHARED"); path != "" {
 		serveShared(t, path)
@@ -160,7 +160,7 @@ func fileKiB(t *testing.T, path string) int64 {
 	return st.Size() >> 10
 }
 
-// held is what a process has in memory of a mapped file, in KiB.
+// held is the memory of a process that belongs to a mapped file, in KiB.
 type held struct{ rss, pss, private int64 }
 
 // mapped reads /proc/PID/smaps.

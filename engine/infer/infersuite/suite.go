@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 	}
 }
 
-// Tokens is a sequence of n tokens that depends on seed.
+// Tokens returns a sequence of n tokens that depends on seed.
 func Tokens(n, vocab, seed int) []int32 {
 	out := make([]int32, n)
 	for i := range out {
@@ -47,7 +47,7 @@ func Tokens(n, vocab, seed int) []int32 {
 	return out
 }
 
-// Blocks is n neighbouring blocks.
+// Blocks returns n neighbouring blocks.
 func Blocks(from, n int) []int32 {
 	out := make([]int32, n)
 	for i := range out {

@@ -91,7 +91,7 @@ func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error
 // exact reports whether only sums are rounded.
 func (g *Golden) exact() bool { return g.Spec.Type == gguf.F32 && len(g.Spec.Mix) == 0 }
 
-// Near is the gap between the two best logits below which rounding may decide: all types but F32 round what they
+// Near returns the gap between the two best logits below which rounding may decide: all types but F32 round what they
 // multiply the weights with, and each implementation does it in its own way.
 func (g *Golden) Near() float32 {
 	if g.exact() {
@@ -100,7 +100,7 @@ func (g *Golden) Near() float32 {
 	return 0.15
 }
 
-// Cosine is the cosine of the angle between two vectors of the same length; NaN where one is zero.
+// Cosine returns the cosine of the angle between two vectors of the same length; NaN where one is zero.
 func Cosine(a, b []float32) float64 {
 	var ab, aa, bb float64
 	for i, x := range a {
@@ -143,7 +143,7 @@ var (
 // goldenContext is the length of the witness's context and of the models'.
 const goldenContext = 512
 
-// GoldenSpecs are the models for which there are goldens, without answers, ordered by name. The name before the
+// GoldenSpecs returns the models for which there are goldens, without answers, ordered by name. The name before the
 // slash is the file's.
 func GoldenSpecs() []Golden {
 	var out []Golden
@@ -173,7 +173,7 @@ func GoldenSpecs() []Golden {
 	return out
 }
 
-// GoldenPrompts are the prompts for a vocabulary: short, a few windows long, and longer than the context
+// GoldenPrompts returns the prompts for a vocabulary: short, a few windows long, and longer than the context
 // before it was extended.
 func GoldenPrompts(vocab int) [][]int32 {
 	r := rand.New(rand.NewPCG(5, 17))
@@ -191,7 +191,7 @@ func GoldenPrompts(vocab int) [][]int32 {
 //go:embed testdata/golden
 var goldenFiles embed.FS
 
-// Goldens are all models with the answers, ordered by name.
+// Goldens returns all models with the answers, ordered by name.
 func Goldens() ([]Golden, error) {
 	entries, err := goldenFiles.ReadDir("testdata/golden")
 	if err != nil {

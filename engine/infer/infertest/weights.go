@@ -96,7 +96,7 @@ func (t *tensors) feedForward(name func(string) string) {
 	t.depth().matrix(name("ffn_down.weight"), t.FFN, t.Dim)
 }
 
-// share is how much each of the 2·Layers parts adds to the residual stream, which begins at 1. In trained models, too, no single
+// share returns how much each of the 2·Layers parts adds to the residual stream, which begins at 1. In trained models, too, no single
 // part replaces it; were the parts larger, random ones would blow rounding errors up.
 func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
 
@@ -133,7 +133,7 @@ func (t *tensors) floats(name string, x []float32) {
 	t.g.AddTensor(name, []int{len(x)}, gguf.F32, data)
 }
 
-// random is the source of one row of a tensor: the seed, the name and the row determine its values, whatever
+// random returns the source of one row of a tensor: the seed, the name and the row determine its values, whatever
 // else is in the file.
 func (s Spec) random(name string, row int) *rand.Rand {
 	h := fnv.New64a()

@@ -30,7 +30,7 @@ type Config struct {
 }
 
 // Transport is an [http.RoundTripper] through an endpoint, see the package
-// comment. It is safe for many goroutines, and keeps no state but that of Base.
+// comment. It is safe for many goroutines, and keeps no state besides Base's.
 type Transport struct {
 	cfg  Config
 	url  *url.URL // of /invocations

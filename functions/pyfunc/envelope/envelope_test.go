@@ -96,8 +96,8 @@ type slow struct {
 	Compat   json.RawMessage    `json:"requires_openai_compat"`
 }
 
-// FuzzRequest: what is read is what encoding/json reads, and comes back when it
-// is written again.
+// FuzzRequest checks that a request is read as encoding/json reads it, and is the same after
+// it was written and read again.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"method": "POST", "url_path": "/chat/completions", "headers": {"content-type": "application/json"}, "body": "{\"a\": \"\\n\"}", "body_type": "text", "requires_openai_compat": true}`,
@@ -142,7 +142,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// strict says whether the keys are written as they should be, once each.
+// strict reports whether the keys are written as they should be, once each.
 func strict(text []byte) bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(text, &keys) != nil || len(keys) != 6 {

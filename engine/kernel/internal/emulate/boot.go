@@ -105,5 +105,5 @@ func follow(ctx context.Context, path string, ended <-chan error) (verdict int, 
 	}
 }
 
-// tail is the end of what a program said.
+// tail returns the end of what a program said.
 func tail(s string) string { return s[max(0, len(s)-1000):] }

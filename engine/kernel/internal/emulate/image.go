@@ -74,7 +74,7 @@ func build(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return program, nil
 }
 
-// initrd is a root file system with two devices, two programs and their arguments, as the kernel unpacks it: a cpio
+// initrd returns a root file system with two devices, two programs and their arguments, as the kernel unpacks it: a cpio
 // archive in the "newc" form (Documentation/driver-api/early-userspace/buffer-format.rst).
 func initrd(init, tests []byte, arguments []string) ([]byte, error) {
 	var b bytes.Buffer
