@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// goldenPico is what llama.cpp computed for the shipped model, and goldenOllama what a real Ollama answered over its
+// goldenPico has llama.cpp's results for the shipped model, and goldenOllama a real Ollama's answers over its
 // API. Package engine/golden makes both files.
 type goldenPico struct {
 	SHA256 string

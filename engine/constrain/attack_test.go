@@ -19,7 +19,7 @@ type (
 	list   = []any
 )
 
-// times returns a list of what f makes of 0 to n-1.
+// times returns a list of f(0) to f(n-1).
 func times(n int, f func(i int) any) list {
 	l := make(list, n)
 	for i := range l {
@@ -56,7 +56,7 @@ func join(n int, sep string, f func(i int) string) string {
 	return strings.Join(all, sep)
 }
 
-// attack is something that a client may send to make work.
+// attack is a request that may cause much work.
 type attack struct {
 	name   string
 	schema any    // or
@@ -214,7 +214,7 @@ func alike(n int) string {
 		join(n, "\n", func(i int) string { return fmt.Sprintf(`r%d ::= [a-z]* "%d"`, i, i) })
 }
 
-// form reads what an attack sends.
+// form reads the form of an attack.
 func (a *attack) form(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
 	switch {
 	case a.regex != "":
@@ -231,7 +231,7 @@ func (a *attack) form(ctx context.Context, b *constrain.Budget) (constrain.Form,
 	return constrain.Schema(ctx, b, source)
 }
 
-// TestAttacks: what a client sends is refused, or has texts that can be written
+// TestAttacks checks that each form is refused, or has texts that can be written
 // to their end; either way within the budget. A mask is never empty.
 func TestAttacks(t *testing.T) {
 	v := constrain.NewVocabulary(english)
@@ -286,7 +286,7 @@ func tokensOf(mask []uint64) (tokens []int32) {
 	return tokens
 }
 
-// TestBudgetIsShared: many schemas of one request have no more than one.
+// TestBudgetIsShared checks that many schemas of one request share one budget.
 func TestBudgetIsShared(t *testing.T) {
 	b := constrain.NewBudget()
 	source := []byte(`{"type":"string","maxLength":2000}`)
@@ -306,7 +306,7 @@ func TestBudgetIsShared(t *testing.T) {
 	t.Error("a budget has no end")
 }
 
-// TestLeaving: a client who leaves stops the work.
+// TestLeaving checks that the work stops when the client leaves.
 func TestLeaving(t *testing.T) {
 	gone := errors.New("the client left")
 	ctx, leave := context.WithCancelCause(t.Context())

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// The classes of escapes: what all readers have in them, and what any has.
+// The classes of escapes: the characters in all implementations' class, and in any's.
 var (
 	digitsNarrow = class{{'0', '9'}}
 	spacesNarrow = class{{'\t', '\n'}, {'\f', '\r'}, {' ', ' '}}
@@ -19,7 +19,7 @@ var (
 		c = append(append(c, ofTable(unicode.M)...), ofTable(unicode.Pc)...)
 		return append(append(c, wordsNarrow...), unassigned()...).normal()
 	})
-	// unassigned are the characters that this version of Unicode does not have, and another may.
+	// unassigned is the class of characters that this version of Unicode does not have, and another may.
 	unassigned = sync.OnceValue(func() class { return ofTable(unicode.Cn) })
 )
 
@@ -67,7 +67,7 @@ func classEscape(r rune, wide bool) (class, bool) {
 	return nil, false
 }
 
-// property reads {name} or {name=value} behind \p or \P.
+// property reads {name} or {name=value} after \p or \P.
 func (p *ecmaParser) property(not, wide bool) class {
 	end := strings.IndexByte(p.text[p.at:], '}')
 	if !p.take("{") || end < 0 {
@@ -112,12 +112,12 @@ func category(name string) *unicode.RangeTable {
 		name = long
 	}
 	if name == "Cn" || name == "C" || name == "LC" {
-		return nil // made of others in a way of their own
+		return nil // unions of others, which are not in the tables
 	}
 	return unicode.Categories[name]
 }
 
-// class reads what follows [.
+// class reads a class after its [.
 func (p *ecmaParser) class() class {
 	not := p.take("^")
 	if p.peek() == ']' {

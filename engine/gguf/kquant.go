@@ -1,7 +1,7 @@
 package gguf
 
-// Blocks of 256 values in groups of 16 or 32, each with a scale and in some types a minimum,
-// which are themselves small integers times a half of the block: x = d·s·q - dmin·m. The
+// Blocks of 256 values in groups of 16 or 32, each with a scale and in some types a minimum.
+// These are small integers times a half of the block: x = d·s·q - dmin·m. The
 // order of bits and bytes is ggml's (ggml-common.h, block_q2_K to block_q6_K).
 
 // groups is a decoded block. Only the first 256/size scales and minimums count.

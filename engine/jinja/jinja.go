@@ -4,10 +4,11 @@
 // lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
 // strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
 //
-// Parse refuses what the templates of models do not use, with its line: tags, filters, tests, functions and methods of Jinja2 and
-// Python that are not in the tables here, **, recursive loops, numbers beyond 64 bits. Filters and tests that nobody knows are refused
-// there too, but in a branch of a condition only when a rendering comes to it, as in Python. A rendering fails where only it can tell:
-// attributes of a type, results beyond 64 bits, most uses of text that went through safe, what the sandbox refuses.
+// Parse refuses features that the templates of models do not use, and names the line. These are **, recursive loops, numbers
+// beyond 64 bits, and tags, filters, tests, functions and methods of Jinja2 and Python that are not in the tables here. In a
+// branch of a condition, an unknown filter or test is an error only when a rendering reaches it, as in Python. Other errors
+// occur only in a rendering: attributes of a type, results beyond 64 bits, most uses of text that went through safe, and
+// operations that the sandbox refuses.
 //
 // A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take
 // together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.

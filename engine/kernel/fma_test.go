@@ -26,7 +26,7 @@ func TestFMA(t *testing.T) {
 		}
 	}
 	for range 200_000 {
-		// Few bits set and near exponents: sums are often half-way between two float32.
+		// With few bits set and near exponents, sums are often half-way between two float32.
 		few := func() float32 {
 			v := float32(1 + float64(r.Uint32()&r.Uint32()&r.Uint32()&r.Uint32()>>9)*0x1p-23)
 			return float32(math.Ldexp(float64(v), r.IntN(60)-30)) * float32(1-2*r.IntN(2))

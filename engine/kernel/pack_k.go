@@ -2,8 +2,8 @@ package kernel
 
 import "encoding/binary"
 
-// Offsets in tiles of 4 to 6 bits. A block of 256 columns begins with a head, the scales
-// (and minimums) of the 16 rows as halves, which eight parts of 32 columns follow. Q4_0 has no
+// Offsets in tiles of 4 to 6 bits. A block of 256 columns is a head with the scales
+// (and minimums) of the 16 rows as halves, and eight parts of 32 columns. Q4_0 has no
 // head, and blocks of one part.
 const (
 	nibbleBytes = 256 // first in each part: the low 4 bits
@@ -36,7 +36,7 @@ func (q *eight) putNibbles(part []byte, r int) {
 	}
 }
 
-// take reads 32 bytes, shifted: what lies above a value's bits is left in place.
+// take reads 32 bytes, shifted. The bits above a value's are not cleared.
 func (q *eight) take(src []byte, shift int) {
 	s := (*[32]byte)(src)
 	for g := range q {
@@ -101,7 +101,7 @@ func packQ4K(tile []byte, rows [][]byte, cols int) {
 	}
 }
 
-// openK sets what Q4_K and Q5_K have in common.
+// openK sets the fields that Q4_K and Q5_K have in common.
 func (o *opened) openK(head, scales []byte) {
 	halves(&o.scale, head)
 	halves(&o.low, head[2*Tile:])

@@ -1,15 +1,15 @@
-// Package pyfunc makes a function look like a model that MLflow serves: the paths
-// of its scoring server, and inside them the envelope by which the clients of
-// mlflow-extensions talk to a model server as if they were connected to it.
+// Package pyfunc makes a function look like a model that MLflow serves. It has the paths
+// of MLflow's scoring server. Clients of mlflow-extensions send an envelope to them, to
+// talk to a model server as if they were connected to it.
 //
 //	POST /invocations   inputs, instances, dataframe_split, dataframe_records, text/csv,
 //	                    or a chat, a completion, a response or embeddings as they are
 //	GET  /ping /health  200 and an empty line when requests are taken
 //	GET  /version       the version, as bare text
 //
-// It starts no process, opens no connection and keeps no request: whatever it
-// sends goes to [Config.Next], the function's own handler of client paths, in
-// process. So it can reach what a client can reach, and nothing else.
+// It starts no process, opens no connection and keeps no request. It sends requests
+// to [Config.Next], the function's own handler of client paths, in
+// process. So it can reach the same paths as a client, and nothing else.
 //
 // The life of a call of /invocations:
 //

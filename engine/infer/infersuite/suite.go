@@ -12,9 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// Run tests the Inferencers that open makes. Each call of open gives an awake one of the
-// same model, with a context of at least 300 positions and a cache of at least 400;
-// different calls may differ in what must not matter, such as the number of threads. open
+// Run tests the Inferencers that open makes. Each call of open returns an awake one of the
+// same model, with a context of at least 300 positions and a cache of at least 400. They
+// may differ in settings that must not change a result, such as the number of threads. open
 // arranges for Close.
 func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 	for _, tt := range []struct {
@@ -148,7 +148,7 @@ func asked(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	Forward(t, r) // an empty batch
 }
 
-// all: logits after every token are what each prefix gives, however the sequence is cut.
+// all checks that the logits after every token equal those of its prefix, however the sequence is cut.
 func all(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	vocab := r.Config().Vocab

@@ -119,7 +119,7 @@ func (g *Generator) answer(t Task) string {
 	return t.Answer()
 }
 
-// checkStory returns an error if a text is not a grammatical story for t: it must have the sentences of its length, in
+// checkStory returns an error if a text is not a grammatical story for t. It must have the sentences of its length, in
 // order, with both nouns where they belong and known words in the gaps.
 func checkStory(t Task, text string) error {
 	a, _ := nounOf(t.Args[1])
