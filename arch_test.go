@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/rouse-dev/rouse/"
 
-// pkg is what go list says of a package.
+// pkg has the fields of a package that go list prints.
 type pkg struct {
 	ImportPath string
 	Name       string
