@@ -59,7 +59,7 @@ func TestCUDAWorker(t *testing.T) {
 	}
 }
 
-// answers asks for some greedy texts at once, of pico by its adapters too; asleep in between.
+// answers generates some greedy texts at once, with pico's adapters too, and with sleeps in between.
 func answers(t *testing.T, o worker.Options, tok *tokenizer.Tokenizer) (all [][]sample.Choice) {
 	t.Helper()
 	if err := o.Validate(); err != nil {
@@ -132,7 +132,7 @@ func choices(t *testing.T, s *engine.Stream) (list []sample.Choice) {
 	}
 }
 
-// near wants the same tokens, and log probabilities that differ as sums in another order do.
+// near checks for the same tokens, and for log probabilities that differ no more than sums in another order do.
 func near(t *testing.T, shards int, got, want [][]sample.Choice) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -151,7 +151,8 @@ func near(t *testing.T, shards int, got, want [][]sample.Choice) {
 	}
 }
 
-// torch returns an interpreter that has it. The worker's sources are read, so that a result that go test has cached counts only as long as they are the same.
+// torch returns a Python interpreter that has torch. It reads the worker's sources, so that go test does not use a
+// cached result after they changed.
 func torch(t *testing.T) string {
 	t.Helper()
 	sources, err := filepath.Glob("cudaworker/*.py")

@@ -63,7 +63,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// part asks, and has the engine give way behind n tokens. It returns the tokens, those of the request's Resume too, and whether the answer was cut.
+// part runs a request, and has the engine hand over after n tokens. It returns the tokens, including the request's
+// Resume, and whether the answer was cut.
 func (k *talk) part(r engine.Request, n int) (tokens []int32, cut bool) {
 	k.t.Helper()
 	s, err := k.e.Add(k.t.Context(), r)

@@ -119,7 +119,7 @@ func TestSleepRefuses(t *testing.T) {
 	})
 }
 
-// TestSleepGivenUp: who asked for the sleep leaves during the drain.
+// TestSleepGivenUp checks a caller of Sleep that leaves during the drain.
 func TestSleepGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, e, s := slow(t)

@@ -22,7 +22,7 @@ func load(t *testing.T, e edit) *model.Model {
 	return m
 }
 
-// TestArchitectures: what distinguishes the families.
+// TestArchitectures checks the differences between families.
 func TestArchitectures(t *testing.T) {
 	type traits struct {
 		Window, GlobalEvery, Ropes, Experts, ExpertsUsed, ExpertFFN, FFN int
@@ -61,7 +61,7 @@ func TestArchitectures(t *testing.T) {
 		}},
 		"gemma2 27B": {edit{spec: infertest.Spec{Arch: "gemma2", Layers: 46, HeadDim: 32, Window: 256}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap, w.GlobalEvery = true, true, true, 8, 2, 4, 2
-			w.Windows, w.Features = make([]int, 46), "attn-scale embed-scale gelu post-norm softcap" // a window of the whole context is none
+			w.Windows, w.Features = make([]int, 46), "attn-scale embed-scale gelu post-norm softcap" // a window of the whole context is no window
 		}},
 		"gemma3": {edit{spec: infertest.Spec{Arch: "gemma3"}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
@@ -101,7 +101,7 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
-// TestFused: matrices that share a tensor are its rows, in every type.
+// TestFused checks that matrices that share a tensor are its rows, in every type.
 func TestFused(t *testing.T) {
 	for _, typ := range []gguf.Type{gguf.F32, gguf.Q4_0, gguf.Q8_0} {
 		m := load(t, edit{spec: infertest.Spec{Arch: "phi3", KVHeads: 2, Type: typ}})
@@ -234,11 +234,11 @@ func TestRefusedFamilies(t *testing.T) {
 			}
 		})
 	}
-	// what Gemma 3 has for pictures is no obstacle
+	// Gemma 3's tensors for images are ignored.
 	load(t, edit{spec: gemma3, tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)})
 }
 
-// FuzzLoad changes bytes of generated models of all architectures: whatever loads can be used.
+// FuzzLoad changes bytes of generated models of all architectures, and uses each model that loads.
 func FuzzLoad(f *testing.F) {
 	var files [][]byte
 	for i, arch := range model.Architectures() {

@@ -80,7 +80,7 @@ type player struct {
 	args    map[string]string
 }
 
-// flown is a batch in flight: its step, and who is owed a token.
+// flown is a batch in flight: its step, and the sequences that get a token.
 type flown struct {
 	step uint64
 	owed []owed
@@ -214,8 +214,8 @@ func (p *player) schedule() string {
 	return out.String()
 }
 
-// item is one item in words. What is usual is not said: that the worker has not seen the last block
-// only, for instance.
+// item returns one item in words, without the usual values; for instance, it is usual that the worker has not seen the last
+// block only.
 func (p *player) item(item sched.Item) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: ", p.names[item.ID])
