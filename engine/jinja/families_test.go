@@ -15,7 +15,7 @@ import (
 )
 
 // TestFamilies renders generated conversations with the templates of testdata/families, of engine/chat's tests, and of the
-// folder that ROUSE_TEMPLATES names, here and in Python: no text may differ, and nothing may be refused that Python renders.
+// folder ROUSE_TEMPLATES, here and in Python. All texts must be equal, and nothing may be refused that Python renders.
 func TestFamilies(t *testing.T) {
 	templates := readTemplates(t, "testdata/families/*.jinja")
 	archives, err := filepath.Glob("../chat/testdata/*.txtar")
@@ -69,7 +69,7 @@ func readTemplates(t *testing.T, pattern string) map[string]string {
 	return templates
 }
 
-// conversations is how many each template sees.
+// conversations is the number of conversations for each template.
 const conversations = 60
 
 func compareFamily(t *testing.T, o *oracle, source string) {
@@ -100,7 +100,7 @@ func compareFamily(t *testing.T, o *oracle, source string) {
 	t.Logf("%d texts, %d refused by raise_exception, %d errors in both; %d differ", texts, refused, failed, shown)
 }
 
-// difference shows two answers from shortly before the place where they part.
+// difference returns two answers from shortly before their first difference.
 func difference(want, got answer) string {
 	a, b := want.String(), got.String()
 	at := 0
@@ -111,7 +111,7 @@ func difference(want, got answer) string {
 	return fmt.Sprintf("from byte %d\nPython …%.300q\nhere   …%.300q", from, a[from:], b[from:])
 }
 
-// same reports whether two answers are: an error's words are each one's own.
+// same reports whether two answers are equal; the texts of errors may differ.
 func same(a, b answer) bool {
 	switch {
 	case a.Text != nil:
@@ -122,7 +122,7 @@ func same(a, b answer) bool {
 	return b.Text == nil && b.Refused == nil
 }
 
-// talk makes a conversation with tools, by chance.
+// talk makes random conversations with tools.
 type talk struct{ *rand.Rand }
 
 func newTalk(seed uint64) talk { return talk{rand.New(rand.NewPCG(seed, 7))} }
@@ -264,8 +264,9 @@ func (k talk) message(role string, call int) object {
 	return m
 }
 
-// variables are those of a rendering, as a JSON object. Half of the conversations have the roles in the order that strict
-// templates want.
+// variables returns the variables of a rendering, as a JSON object. Half of the conversations have the roles in the
+// order that strict
+// templates require.
 func (k talk) variables() string {
 	var messages []any
 	if k.chance(60) {

@@ -42,7 +42,7 @@ type RaisedError struct{ Reason string }
 
 func (e *RaisedError) Error() string { return e.Reason }
 
-// A BudgetError says that a rendering came to an end of its budget.
+// A BudgetError reports that a rendering exceeded its budget.
 type BudgetError struct {
 	Line  int
 	Limit string // which one, as "5,000,000 steps"
@@ -52,7 +52,7 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("line %d: more than %s", e.Line, e.Limit)
 }
 
-// ErrBusy says that the renderings under way have all the memory that a template may have: it helps to try again.
+// ErrBusy means that the current renderings use all the memory of the template: a retry helps.
 var ErrBusy = errors.New("other requests take all the memory that the chat template may have: try again")
 
 // An Error reports a construct that is not supported, or an exception that Python would have raised.
@@ -67,7 +67,7 @@ func errorf(line int, format string, args ...any) *Error {
 	return &Error{line, shorten(fmt.Sprintf(format, args...))}
 }
 
-// Budget bounds a rendering. A zero field stands for its default.
+// Budget bounds a rendering. A zero field means its default.
 type Budget struct {
 	Steps  int           // of evaluation; 5 million
 	Memory int           // bytes of values made, whether or not they are still in use; 512 MiB
@@ -87,7 +87,7 @@ func (b Budget) withDefaults() Budget {
 // Template is a parsed template. It is safe for many goroutines.
 type Template struct {
 	body block
-	held atomic.Int64 // bytes that renderings under way have taken together
+	held atomic.Int64 // bytes that the current renderings hold together
 }
 
 // Parse parses a template. Its error is a *Error.
@@ -99,14 +99,15 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{body: parse(lex(source))}, nil
 }
 
-// Options say how to render. The zero value means the defaults.
+// Options are the options of a rendering. The zero value means the defaults.
 type Options struct {
 	Budget Budget
 	Now    time.Time // for strftime_now; zero is the time of the call
 }
 
-// Render runs t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from FromJSON.
-// It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
+// Render renders t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from
+// FromJSON.
+// It is bounded by the budget and ctx. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
 // context ends it with the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
 	b := o.Budget.withDefaults()
@@ -125,7 +126,8 @@ func (t *Template) Render(ctx context.Context, variables map[string]any, o Optio
 	return r.out.String(), nil
 }
 
-// caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that finds one must not
+// caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that
+// triggers one must not
 // end the connection of its client without an answer.
 func caught(p any, err error, line int) error {
 	switch p := p.(type) {
@@ -139,7 +141,7 @@ func caught(p any, err error, line int) error {
 	panic(p)
 }
 
-// shorten cuts the middle out of a long message.
+// shorten removes the middle of a long message.
 func shorten(s string) string {
 	const half = 150
 	if len(s) <= 2*half {

@@ -16,10 +16,10 @@ import (
 // now is the time that templates see in tests.
 var now = time.Date(2025, 7, 4, 9, 5, 3, 0, time.UTC)
 
-// python is where Debian puts the Python that has its packages.
+// python is Debian's Python, which has the packages.
 const python = "/usr/bin/python3"
 
-// oracle is Python's Jinja2 in a process of its own (testdata/oracle.py).
+// oracle is Python's Jinja2 in a separate process (testdata/oracle.py).
 type oracle struct {
 	in  io.Writer
 	out *bufio.Reader
@@ -69,7 +69,7 @@ func (a answer) String() string {
 	return "error: " + a.Error
 }
 
-// render asks Python. variables is a JSON object.
+// render renders with Python. variables is a JSON object.
 func (o *oracle) render(t testing.TB, template, variables string) answer {
 	t.Helper()
 	line, err := json.Marshal(map[string]any{"template": template, "variables": json.RawMessage(variables)})
@@ -115,7 +115,7 @@ func ours(t testing.TB, template, variables string) (a answer, limit error) {
 	return answer{Text: &text}, nil
 }
 
-// variablesOf makes variables of a JSON object.
+// variablesOf converts a JSON object to variables.
 func variablesOf(object string) (map[string]any, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(object), &raw); err != nil {

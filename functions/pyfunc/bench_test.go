@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// prose is text as people write it, with a few characters that must be escaped.
+// prose is ordinary text with a few characters that must be escaped.
 const prose = "The model says \"wake me\" when a request comes in; until then it sleeps.\n"
 
 // chatBody returns a chat of about n bytes.
@@ -28,8 +28,8 @@ func chatBody(n int) []byte {
 const chatAnswer = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"tiny","choices":[{"index":0,"message":{"role":"assistant",` +
 	`"content":"It wakes, answers and sleeps again."},"finish_reason":"stop"}],"usage":{"prompt_tokens":900,"completion_tokens":9,"total_tokens":909}}`
 
-// door returns a function's door on a Unix socket: the client paths, and in front of
-// them the scoring server.
+// door returns a client for a function's door on a Unix socket: the client paths, and the scoring
+// server in front of them.
 func door(tb testing.TB) *http.Client {
 	next := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -91,7 +91,7 @@ func BenchmarkAdded(b *testing.B) {
 	b.ReportMetric(median(unified)-p, "unified-added-p50-µs")
 }
 
-// BenchmarkPlain and BenchmarkEnvelope are the two by themselves.
+// BenchmarkPlain and BenchmarkEnvelope measure the two separately.
 func BenchmarkPlain(b *testing.B) { one(b, "/v1/chat/completions", chatBody(4<<10)) }
 
 func BenchmarkEnvelope(b *testing.B) {
@@ -109,7 +109,7 @@ func one(b *testing.B, path string, body []byte) {
 	b.ReportMetric(median(all), "p50-µs")
 }
 
-// BenchmarkHandler is the handler's own work, without HTTP.
+// BenchmarkHandler measures the handler's own work, without HTTP.
 func BenchmarkHandler(b *testing.B) {
 	h := newHandler(b, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

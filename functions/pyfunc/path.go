@@ -16,9 +16,9 @@ import (
 // maxPath bounds a path with its query.
 const maxPath = 8 << 10
 
-// target makes the URL of an inner request out of url_path. The stock server
-// joins the two as a browser does, by which a caller leaves /v1/ or the machine;
-// here a path that could be read as leading elsewhere is refused.
+// target returns the URL of an inner request from url_path. The stock server
+// joins the two as a browser does, so a caller can leave /v1/ or the machine.
+// Here a path that may lead elsewhere is refused.
 func target(path string, compat bool) (*url.URL, *api.Error) {
 	raw, query, _ := strings.Cut(path, "?")
 	slashed := strings.HasPrefix(raw, "//")
@@ -26,7 +26,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 	first, _, _ := strings.Cut(raw, "/")
 	decoded, err := url.PathUnescape(raw)
 	if err != nil {
-		decoded = raw // stock clients send paths decoded: it may be a percent sign
+		decoded = raw // stock clients send decoded paths: a percent sign may be literal
 	}
 	var why string
 	switch {
@@ -49,7 +49,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 		u.Path = "/v1/" + decoded
 	}
 	if err == nil {
-		u.RawPath = strings.TrimSuffix(u.Path, decoded) + raw // taken only where it encodes Path
+		u.RawPath = strings.TrimSuffix(u.Path, decoded) + raw // used only if it encodes Path
 	}
 	return u, nil
 }
@@ -81,7 +81,7 @@ func leads(path string) string {
 	return ""
 }
 
-// printable escapes the bytes of a query that can't stand in a request line.
+// printable escapes the bytes of a query that are not allowed in a request line.
 func printable(query string) string {
 	var b strings.Builder
 	for i := range len(query) {
@@ -107,7 +107,7 @@ var (
 	caller = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
 )
 
-// header makes the header of an inner request.
+// header returns the header of an inner request.
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {

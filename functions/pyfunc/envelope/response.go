@@ -17,7 +17,7 @@ import (
 // Response is an answer in an envelope.
 type Response struct {
 	Status int
-	// Header says what Body is; what belongs to a connection is not carried.
+	// Header describes Body, without headers of the connection.
 	Header http.Header
 	Body   []byte
 }
@@ -38,8 +38,8 @@ func AppendResponse(dst []byte, r Response) []byte {
 	return appendQuoted(dst, fmt.Appendf(appendBody(text, r.Body, of), `, "content_type": %q}`, of))
 }
 
-// Fields returns headers as an envelope has them, sorted: names in lower case, repeated ones joined.
-// Those of a connection are left out, and those that drop says.
+// Fields returns headers as in an envelope, sorted: names in lower case, repeated ones joined.
+// It leaves out headers of the connection, and those for which drop returns true.
 func Fields(h http.Header, drop func(name string) bool) []Field {
 	fields := make([]Field, 0, len(h)+1)
 	for name, values := range h {
