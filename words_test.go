@@ -20,7 +20,8 @@ const (
 	maxComment  = 12 // lines; a package comment may be longer
 )
 
-// unplain matches phrases that plain technical English does not need. "X is what Y does" is "Y does X"; "that of" names its noun.
+// unplain matches phrases that plain technical English does not need. "X is what Y does" is "Y does X"; "that of"
+// names its noun.
 var unplain = regexp.MustCompile(`(?i)\b(is what|are what|whoever|that of|anew)\b`)
 
 // wordsLater lists the folders whose comments are not yet rewritten, and the documents that are made from those folders:

@@ -9,8 +9,7 @@ import (
 const EventUsage = "dev.rouse.function.usage.v1"
 
 // Usage counts the requests and tokens of a function's clients through one activator. It is a total, not a
-// difference: a lost or
-// repeated event does no harm.
+// difference: a lost or repeated event does no harm.
 type Usage struct {
 	Function  FunctionName `json:"function"`
 	Activator string       `json:"activator"`

@@ -108,8 +108,8 @@ func (k *talk) sleep(level int) {
 // whole is the number of a history's tokens that can be in the cache: 6 blocks of 16 tokens.
 const whole = 96
 
-// TestConversationsOutliveSleep checks that a conversation is found again after a sleep of each level and after a start if
-// it is to be kept, and only then. The next answer is the same in all cases, to the last bit.
+// TestConversationsOutliveSleep checks that a conversation is found again after a sleep of each level and after a
+// start if it is to be kept, and only then. The next answer is the same in all cases, to the last bit.
 func TestConversationsOutliveSleep(t *testing.T) {
 	apart := worker.Process{}.Launch
 	path := infertest.File(t, infertest.Spec{})

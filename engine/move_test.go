@@ -13,8 +13,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestMove moves a generation to another engine with the same folder, after each of the first tokens. The text is the same
-// to the last bit. The new engine reads the computed blocks instead of computing them, unless nothing could be written.
+// TestMove moves a generation to another engine with the same folder, after each of the first tokens. The text is the
+// same to the last bit. The new engine reads the computed blocks instead of computing them, unless nothing could be
+// written.
 func TestMove(t *testing.T) {
 	const tokens = 60
 	model := [32]byte{1}

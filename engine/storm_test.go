@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestStorm starts and cancels requests while workers die at any time. Every completed request gets the same text as alone,
-// and nothing is left at the end.
+// TestStorm starts and cancels requests while workers die at any time. Every completed request gets the same text as
+// alone, and nothing is left at the end.
 func TestStorm(t *testing.T) {
 	t.Run("inside", func(t *testing.T) { storm(t, nil) })
 	t.Run("process", func(t *testing.T) { storm(t, worker.Process{}.Launch) })

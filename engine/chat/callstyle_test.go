@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
-// TestCallStyle checks that arguments of calls are passed as an object, and as text to a template that can't use an object.
-// The same holds for content beside calls.
+// TestCallStyle checks that arguments of calls are passed as an object, and as text to a template that can't use an
+// object. The same holds for content beside calls.
 func TestCallStyle(t *testing.T) {
 	const call = "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
 	const end = "{% endfor %}{% endif %}{% endfor %}"

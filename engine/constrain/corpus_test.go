@@ -17,9 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// TestCorpus runs a folder of real schemas, ROUSE_SCHEMAS, through grammar and
-// validator. A file is a schema, which is run with each of
-// its definitions, or an object with a schema and tests, as in collections of them.
+// TestCorpus runs a folder of real schemas, ROUSE_SCHEMAS, through grammar and validator. A file is a schema, which
+// is run with each of its definitions, or an object with a schema and tests, as in collections of them.
 func TestCorpus(t *testing.T) {
 	folder := os.Getenv("ROUSE_SCHEMAS")
 	if folder == "" {

@@ -32,10 +32,9 @@ const (
 // readECMA reads a regular expression of ECMA-262 as JSON schema requires it: with
 // the flag u, and with the escapes of punctuation that people write without it.
 //
-// Implementations differ in the meaning of \s, \w and \d beyond ASCII, and in their versions of
-// Unicode. Without wide, the result matches where all of them do; with wide,
-// where any of them does. Syntax with different meanings ((?i),
-// [[:alpha:]], \A, {,n}) is refused, and so are back references and look-behind.
+// Implementations differ in the meaning of \s, \w and \d beyond ASCII, and in their versions of Unicode. Without
+// wide, the result matches where all of them do; with wide, where any of them does. Syntax with different meanings
+// ((?i), [[:alpha:]], \A, {,n}) is refused, and so are back references and look-behind.
 func readECMA(text string, wide bool) (*node, error) {
 	if len(text) > maxSource {
 		return nil, formError("the pattern has %d bytes: want at most %d", len(text), maxSource)

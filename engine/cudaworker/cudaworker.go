@@ -27,8 +27,8 @@ import (
 //go:embed adapters.py attention.py blocks.py gguf.py holder.py model.py paged.py ranks.py sampling.py shapes.py steps.py wire.py worker.py
 var program embed.FS
 
-// Command unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if that is
-// empty, and its arguments. It fails if there is no such interpreter.
+// Command unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if
+// that is empty, and its arguments. It fails if there is no such interpreter.
 func Command(python string) ([]string, error) {
 	if python == "" {
 		python = "python3"

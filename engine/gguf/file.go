@@ -30,9 +30,8 @@ type File struct {
 }
 
 // Open maps the file at path and reads its header, and the headers of the model's other files if it is the first of
-// several.
-// The error names the path and, for an invalid file, the byte offset and what was expected there. It does not read
-// tensor data.
+// several. The error names the path and, for an invalid file, the byte offset and what was expected there. It does
+// not read tensor data.
 func Open(path string) (*File, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -162,9 +161,8 @@ func (f *File) Release() error {
 const sampled = 64
 
 // Fingerprint returns a hash of the file's metadata and of some bytes in the middle of each tensor, to tell two
-// models apart
-// without reading all of either. The same file has the same fingerprint everywhere. It is no protection against a file made
-// to have another's.
+// models apart without reading all of either. The same file has the same fingerprint everywhere. It is no protection
+// against a file made to have another's.
 func (f *File) Fingerprint() uint64 {
 	h := xxhash.New()
 	for _, p := range append([]*File{f}, f.rest...) {

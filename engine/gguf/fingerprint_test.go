@@ -10,8 +10,7 @@ import (
 )
 
 // TestFingerprint checks that a copy of a model has its fingerprint, and a model with another vocabulary or other
-// bytes in the
-// middle of any tensor has a different one.
+// bytes in the middle of any tensor has a different one.
 func TestFingerprint(t *testing.T) {
 	of := func(data []byte) uint64 {
 		t.Helper()

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Limits of a file. They are far above any real model, and bound the
-// memory that a hostile header can cost.
+// Limits of a file. They are far above any real model, and bound the memory that a hostile header can cost.
 const (
 	maxKeys    = 1 << 16
 	maxTensors = 1 << 18

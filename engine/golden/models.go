@@ -16,8 +16,7 @@ import (
 const greedySteps = 8
 
 // makeModels generates every model of infertest.GoldenSpecs whose name begins with only. It writes llama.cpp's
-// results, a file for
-// each family.
+// results, a file for each family.
 func makeModels(dir, only string) error {
 	tmp, err := os.MkdirTemp("", "golden")
 	if err != nil {

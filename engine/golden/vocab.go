@@ -82,8 +82,7 @@ func trainSPM(corpus []string, merges int) tokenizer.Vocab {
 }
 
 // gemmaVocab returns v in Gemma's form: other special tokens in front, runs of spaces and line ends as user-defined
-// tokens, and
-// no space in front of a text.
+// tokens, and no space in front of a text.
 func gemmaVocab(v tokenizer.Vocab) tokenizer.Vocab {
 	front := []string{"<pad>", "<eos>", "<bos>"}
 	out := tokenizer.Vocab{Model: "llama", BOS: 2, EOS: 1, Unknown: 3, EOT: tokenizer.None, EOM: tokenizer.None, AddSpacePrefix: new(bool)}

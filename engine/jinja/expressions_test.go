@@ -10,8 +10,7 @@ import (
 )
 
 // TestExpressions compares generated templates with Python's Jinja2. ROUSE_EXPRESSIONS=N generates N of them, from a
-// seed that
-// the test prints. By default it generates a few, always the same.
+// seed that the test prints. By default it generates a few, always the same.
 func TestExpressions(t *testing.T) {
 	count, seed := 3000, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("ROUSE_EXPRESSIONS")); err == nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// TestFamilies renders generated conversations with the templates of testdata/families, of engine/chat's tests, and of the
-// folder ROUSE_TEMPLATES, here and in Python. All texts must be equal, and nothing may be refused that Python renders.
+// TestFamilies renders generated conversations with the templates of testdata/families, of engine/chat's tests, and
+// of the folder ROUSE_TEMPLATES, here and in Python. All texts must be equal, and nothing may be refused that Python
+// renders.
 func TestFamilies(t *testing.T) {
 	templates := readTemplates(t, "testdata/families/*.jinja")
 	archives, err := filepath.Glob("../chat/testdata/*.txtar")
@@ -265,8 +266,7 @@ func (k talk) message(role string, call int) object {
 }
 
 // variables returns the variables of a rendering, as a JSON object. Half of the conversations have the roles in the
-// order that strict
-// templates require.
+// order that strict templates require.
 func (k talk) variables() string {
 	var messages []any
 	if k.chance(60) {

@@ -4,11 +4,11 @@
 // lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
 // strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
 //
-// Parse refuses features that the templates of models do not use, and names the line. These are **, recursive loops, numbers
-// beyond 64 bits, and tags, filters, tests, functions and methods of Jinja2 and Python that are not in the tables here. In a
-// branch of a condition, an unknown filter or test is an error only when a rendering reaches it, as in Python. Other errors
-// occur only in a rendering: attributes of a type, results beyond 64 bits, most uses of text that went through safe, and
-// operations that the sandbox refuses.
+// Parse refuses features that the templates of models do not use, and names the line. These are **, recursive loops,
+// numbers beyond 64 bits, and tags, filters, tests, functions and methods of Jinja2 and Python that are not in the
+// tables here. In a branch of a condition, an unknown filter or test is an error only when a rendering reaches it, as
+// in Python. Other errors occur only in a rendering: attributes of a type, results beyond 64 bits, most uses of text
+// that went through safe, and operations that the sandbox refuses.
 //
 // A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take
 // together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.
@@ -106,9 +106,8 @@ type Options struct {
 }
 
 // Render renders t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from
-// FromJSON.
-// It is bounded by the budget and ctx. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
-// context ends it with the context's cause.
+// FromJSON. It is bounded by the budget and ctx. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy];
+// a cancelled context ends it with the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
 	b := o.Budget.withDefaults()
 	r := &run{meter: meter{ctx: ctx, end: time.Now().Add(b.Time), budget: b, shared: &t.held}, now: o.Now, root: &scope{}, out: &strings.Builder{}}
@@ -127,8 +126,7 @@ func (t *Template) Render(ctx context.Context, variables map[string]any, o Optio
 }
 
 // caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that
-// triggers one must not
-// end the connection of its client without an answer.
+// triggers one must not end the connection of its client without an answer.
 func caught(p any, err error, line int) error {
 	switch p := p.(type) {
 	case nil:

@@ -19,8 +19,7 @@ const maxJSONDepth = 64
 const maxDigits = 3500
 
 // FromJSON reads one JSON value as json.loads does, and keeps the order of its objects. Each string and key passes
-// through text,
-// which may be nil.
+// through text, which may be nil.
 func FromJSON(source string, text func(string) string) (any, error) {
 	if text == nil {
 		text = func(s string) string { return s }

@@ -126,8 +126,7 @@ func TestRefused(t *testing.T) {
 }
 
 // TestBranches checks that, as in Python, unknown filters and tests in a branch are errors only when a rendering
-// reaches them. Templates
-// of real models have such branches.
+// reaches them. Templates of real models have such branches.
 func TestBranches(t *testing.T) {
 	for template, want := range map[string]string{
 		"{% if no %}{{ x | from_json }}{{ x is weird }}{% endif %}a": "text: a",

@@ -34,8 +34,7 @@ type parser struct {
 }
 
 // parse reads a template. As in Python, an unknown filter or test is an error here. In a branch of a condition it is
-// an error only
-// when a rendering reaches it: real templates have such branches.
+// an error only when a rendering reaches it: real templates have such branches.
 func parse(tokens []token) block {
 	p := &parser{tokens: tokens}
 	p.leave = func() { p.nest-- }

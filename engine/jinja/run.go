@@ -196,8 +196,7 @@ func (r *run) callValue(f any, a args) any {
 }
 
 // call runs a macro. Parameters get values by position, then by name. The rest goes to varargs and kwargs, and the
-// body of a call
-// block to caller, if the macro mentions them.
+// body of a call block to caller, if the macro mentions them.
 func (m *macro) call(r *run, a args) any {
 	def, s := m.def, newScope(m.scope)
 	given := make([]any, len(def.params))

@@ -199,8 +199,7 @@ func TestClockJumps(t *testing.T) {
 }
 
 // TestTogether has several processes save, find, read and make room in one folder at once. Found blocks have their
-// contents, or are gone
-// when they are read. The limit holds when all are done.
+// contents, or are gone when they are read. The limit holds when all are done.
 func TestTogether(t *testing.T) {
 	const limit = 10 * (4096 + 8*blockBytes)
 	dir := t.TempDir()

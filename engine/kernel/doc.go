@@ -2,14 +2,12 @@
 // activation vectors, attention over a paged cache, normalisation, rotation, softmax. It
 // works on slices of numbers, without models, threads or caches.
 //
-// Two guarantees shape the code. First, every result is one fixed-order computation of its own
-// inputs. No bit of it depends on the number of vectors that are multiplied at once, on the rows of a call,
-// or on the processor's instructions. So each function exists in plain Go,
-// which defines the result; vector instructions compute the same, and
-// tests compare the bits. If instructions round a product and a sum once, plain Go does so
-// with fma; other floating-point products have explicit float32 conversions, which by the
-// language's definition prevent fusing. Second, nothing here allocates, except an Input or an
-// Attention when it grows.
+// Two guarantees shape the code. First, every result is one fixed-order computation of its own inputs. No bit of it
+// depends on the number of vectors that are multiplied at once, on the rows of a call, or on the processor's
+// instructions. So each function exists in plain Go, which defines the result; vector instructions compute the same,
+// and tests compare the bits. If instructions round a product and a sum once, plain Go does so with fma; other
+// floating-point products have explicit float32 conversions, which by the language's definition prevent fusing.
+// Second, nothing here allocates, except an Input or an Attention when it grows.
 //
 // # Products
 //

@@ -33,6 +33,6 @@ func limited(has level, limit string) (level, error) {
 }
 
 // Features returns the name of the vector instructions in use: the best of the processor, or the limit in the
-// environment variable ROUSE_CPU: generic; avx2 or avx512 on amd64; neon or dotprod
-// on arm64. The error says that the variable holds something else, which has no effect.
+// environment variable ROUSE_CPU: generic; avx2 or avx512 on amd64; neon or dotprod on arm64. The error says that the
+// variable holds something else, which has no effect.
 func Features() (string, error) { return using.String(), limitError }

@@ -8,7 +8,8 @@ import (
 )
 
 // opened is 32 decoded columns of a tile, for the plain products:
-// weight [r][c] = scale[r]·times[c/16][r]·q[r][c] - low[r].
+//
+//	weight [r][c] = scale[r]·times[c/16][r]·q[r][c] - low[r]
 type opened struct {
 	q          [Tile][32]byte // signed
 	times      [2][Tile]int32
@@ -17,10 +18,10 @@ type opened struct {
 	lows       bool // low is not zero
 }
 
-// plainInts is the reference of all products with 8-bit activations. Per block of
-// 32 columns, in order, it computes the sum of integer products, which is exact, also as a float32. It multiplies it by the
-// weights' scale and the activations' scale, and adds it to the result with one rounding. For
-// types with minimums it then subtracts low · the activations' sum, with one rounding.
+// plainInts is the reference of all products with 8-bit activations. Per block of 32 columns, in order, it computes
+// the sum of integer products, which is exact, also as a float32. It multiplies it by the weights' scale and the
+// activations' scale, and adds it to the result with one rounding. For types with minimums it then subtracts low ·
+// the activations' sum, with one rounding.
 func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
 		var o opened

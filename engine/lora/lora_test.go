@@ -94,8 +94,7 @@ func module(layer int, name, half string) string {
 }
 
 // TestFormatsAgree checks that the same matrices in both formats make the same adapter, up to the order of rows in
-// queries and
-// keys.
+// queries and keys.
 func TestFormatsAgree(t *testing.T) {
 	a, b := numbers(3*12, 1), numbers(8*3, 100)
 	fromGGUF, err := ParseGGUF(ggufFile(t, nil,

@@ -174,8 +174,7 @@ func TestRope(t *testing.T) {
 		"short":       {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 64, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/8) }},
 		"not limited": {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64}, 0, 65, 1, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
 		// pair 0 makes 10.2 turns over 64 positions, pair 1 3.2, pair 2 1.02, pair 3 0.3. With YaRN's limits of 32
-		// and 1 turns the ramp
-		// goes from pair 0 (no pair makes 32 turns) to 3.
+		// and 1 turns the ramp goes from pair 0 (no pair makes 32 turns) to 3.
 		"yarn": {infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}, 0, 0, 1 + 0.1*math.Log(4), func(i int) float64 {
 			keep := 1 - min(1, float64(i)/3)
 			return base(10000, i)*keep + base(10000, i)/4*(1-keep)

@@ -16,5 +16,6 @@ const Name = "pico"
 //go:embed pico-q8_0.gguf
 var file []byte
 
-// GGUF returns the model file: GGUF version 3, matrices as Q8_0. It is the embedded memory itself, which must not be written to.
+// GGUF returns the model file: GGUF version 3, matrices as Q8_0. It is the embedded memory itself, which must not be
+// written to.
 func GGUF() []byte { return file }

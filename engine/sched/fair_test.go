@@ -9,8 +9,7 @@ import (
 )
 
 // crowd keeps a scheduler busy, so that some sequences always wait: prompts of n tokens that end with the next token,
-// of the
-// tenants and priorities that more returns.
+// of the tenants and priorities that more returns.
 func crowd(m *machine, n int, more func(i int) (tenant string, priority int)) {
 	for i := 0; m.sched.Stats().Waiting < 8; i++ {
 		tenant, priority := more(i)

@@ -11,9 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// machine is an engine and its worker around a scheduler, with a model that is a pure function of the tokens so far. Each
-// slot of each block holds a hash of what its position has seen. Whatever the scheduler does, a sequence must find its own
-// past there, and end with the same tokens as when it runs alone.
+// machine is an engine and its worker around a scheduler, with a model that is a pure function of the tokens so far.
+// Each slot of each block holds a hash of what its position has seen. Whatever the scheduler does, a sequence must
+// find its own past there, and end with the same tokens as when it runs alone.
 type machine struct {
 	t     *testing.T
 	r     *rand.Rand

@@ -18,9 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata with what the scheduler does")
 
-// TestTranscripts plays testdata/*.txt: prose, commands after "> ", and the answer to each. A token is a letter; "?" is one
-// that only the worker knows. The siblings of a are a1, a2 and so on. The commands reset, stats and abort NAME need no
-// more words; step is schedule and update; the others are:
+// TestTranscripts plays testdata/*.txt: prose, commands after "> ", and the answer to each. A token is a letter; "?"
+// is one that only the worker knows. The siblings of a are a1, a2 and so on. The commands reset, stats and abort NAME
+// need no more words; step is schedule and update; the others are:
 //
 //	new blocks=N size=N budget=N seats=N [depth=N] [prefix] [draft=N] [patience=N] [aging=N]
 //	add NAME prompt=N|text=LETTERS max=N     queue a sequence; a letter is a token, a prompt=N is like no other
@@ -214,8 +214,8 @@ func (p *player) schedule() string {
 	return out.String()
 }
 
-// item returns one item in words, without the usual values; for instance, it is usual that the worker has not seen the last
-// block only.
+// item returns one item in words, without the usual values; for instance, it is usual that the worker has not seen
+// the last block only.
 func (p *player) item(item sched.Item) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: ", p.names[item.ID])

@@ -16,8 +16,7 @@ func splitTekken(text string, emit func(string)) {
 }
 
 // splitGPT4o is splitTekken with runs of up to three digits, and with English contractions, which belong to the word
-// in front
-// of them.
+// in front of them.
 func splitGPT4o(text string, emit func(string)) {
 	for text != "" {
 		n := wordCased(text, 3, true)

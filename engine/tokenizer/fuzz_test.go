@@ -79,8 +79,8 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// FuzzEncodeDecode checks that nothing panics, every id is in the vocabulary, valid UTF-8 survives, untrusted text makes no
-// control tokens, and a stream gives the same text as Decode.
+// FuzzEncodeDecode checks that nothing panics, every id is in the vocabulary, valid UTF-8 survives, untrusted text
+// makes no control tokens, and a stream gives the same text as Decode.
 func FuzzEncodeDecode(f *testing.F) {
 	var toks []*tokenizer.Tokenizer
 	names := []string{"gpt-2", "llama-bpe", "qwen2", "smollm", "none", "tekken", "gpt-4o", "spm", "gemma", "phi3"}

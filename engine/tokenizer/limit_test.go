@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// TestTurns checks that texts of the largest size wait for one another, in order, that smaller ones wait for none of them,
-// and that a client that leaves stops waiting.
+// TestTurns checks that texts of the largest size wait for one another, in order, that smaller ones wait for none of
+// them, and that a client that leaves stops waiting.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tok := build(t, byteVocab("gpt-2", "a|a"))

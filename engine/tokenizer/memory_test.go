@@ -21,8 +21,7 @@ func allocated(f func()) int {
 }
 
 // TestMemoryOfText checks that encoding allocates no more than the bound of all texts together, even for memory that
-// is freed
-// meanwhile. It is not built with the race detector, under which a sync.Pool drops items at random.
+// is freed meanwhile. It is not built with the race detector, under which a sync.Pool drops items at random.
 func TestMemoryOfText(t *testing.T) {
 	parts := append([]string{"ab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab ", "\U0001d160", "\u1100\u1161\u11a8", "▁"}, long...)
 	all := kinds(t)

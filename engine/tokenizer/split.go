@@ -134,8 +134,7 @@ func contraction(s string, anyCase bool) int {
 }
 
 // spaces returns the length of the white space at the beginning of s that makes one word (\s+(?!\S)|\s+). It is all
-// of it at
-// the end of the text, else all but the last character, which belongs to the next word.
+// of it at the end of the text, else all but the last character, which belongs to the next word.
 func spaces(s string) int {
 	end, last := 0, 0
 	for end < len(s) {

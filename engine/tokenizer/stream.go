@@ -7,8 +7,7 @@ import (
 
 // StreamDecoder turns ids into text as they come. Its output is always whole characters: bytes that may be the
 // beginning of a character are held back until the rest comes; bytes that cannot be part of one become U+FFFD. It
-// belongs to
-// one goroutine.
+// belongs to one goroutine.
 type StreamDecoder struct {
 	t    *Tokenizer
 	held []byte // the beginning of a character, at most 3 bytes between calls

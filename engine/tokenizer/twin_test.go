@@ -167,7 +167,8 @@ func randomSPM(r *rand.Rand) tokenizer.Vocab {
 	return v
 }
 
-// TestMergesAreThoseOfTheDefinition compares words of all lengths, of random vocabularies, with the plain implementations.
+// TestMergesAreThoseOfTheDefinition compares words of all lengths, of random vocabularies, with the plain
+// implementations.
 func TestMergesAreThoseOfTheDefinition(t *testing.T) {
 	spaces := append([]string{" ", " ", "▁"}, nasty...)
 	for seed := range uint64(300) {

@@ -101,8 +101,7 @@ type Info struct {
 	Saves      bool  `json:"saves,omitempty"`
 	BlockBytes int64 `json:"block_bytes,omitempty"`
 	// Layout names the form of a block's bytes and its sum; empty: the form of the worker in Go. Files of one layout
-	// are of no
-	// use to a worker with another.
+	// are of no use to a worker with another.
 	Layout string `json:"layout,omitempty"`
 }
 

@@ -120,7 +120,8 @@ func (c *column) inputs(value []byte) error {
 // maxNames bounds the number of counted column names.
 const maxNames = 1000
 
-// objects adds one column of a list of objects: "prompt" if the first object has it, else its first key. It returns the number of values of each column, and of objects.
+// objects adds one column of a list of objects: "prompt" if the first object has it, else its first key. It returns
+// the number of values of each column, and of objects.
 func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
 	lengths = map[string]int{}
 	last := map[string]int{} // the number of the last object with the name
@@ -265,8 +266,7 @@ func (c *column) frame(parts map[string][]byte) error {
 }
 
 // csv adds the column "prompt", or else the first, of a table below a line with the columns' names. If the rows have
-// more cells than there are
-// names, the first cells are the index, as in pandas.
+// more cells than there are names, the first cells are the index, as in pandas.
 func (c *column) csv(body []byte) error {
 	broken := func(why string) error {
 		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +

@@ -33,15 +33,14 @@ type Config struct {
 	Credentials bool
 	// Door reads bodies; nil: a new one.
 	Door *bodies.Door
-	// MaxAnswer bounds one answer of the runtime in an envelope, after
-	// it is unpacked; 0: 256 MiB. A longer one is a 502 in its envelope.
+	// MaxAnswer bounds one answer of the runtime in an envelope, after it is unpacked; 0: 256 MiB. A longer one is a
+	// 502 in its envelope.
 	MaxAnswer api.Bytes
 	// MaxInputs bounds the strings of one call; 0: 1024.
 	MaxInputs int
-	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next bounds it.
-	// MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping model does
-	// not count: it
-	// passes in front of the function.
+	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next
+	// bounds it. MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping
+	// model does not count: it passes in front of the function.
 	Timeout time.Duration
 	// Parallel is the number of strings of one call in Next at once; 0: 8. The
 	// function's concurrency is a good value.

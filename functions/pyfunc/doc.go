@@ -7,9 +7,8 @@
 //	GET  /ping /health  200 and an empty line when requests are accepted
 //	GET  /version       the version, as bare text
 //
-// It starts no process, opens no connection and keeps no request. It sends requests
-// to [Config.Next], the function's own handler of client paths, in
-// process. So it can reach the same paths as a client, and nothing else.
+// It starts no process, opens no connection and keeps no request. It sends requests to [Config.Next], the function's
+// own handler of client paths, in process. So it can reach the same paths as a client, and nothing else.
 //
 // The life of a call of /invocations:
 //

@@ -39,8 +39,7 @@ func asFailure(err error) failure {
 // invalid returns MLflow's refusal of an invalid input.
 func invalid(message string) failure { return failure{Message: "Invalid input. " + message} }
 
-// unexpected returns MLflow's error for any failure while a model
-// evaluates.
+// unexpected returns MLflow's error for any failure while a model evaluates.
 func unexpected(cause string) failure {
 	return failure{
 		Message: "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe" +

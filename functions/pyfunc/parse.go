@@ -40,8 +40,8 @@ func contentType(header string) (csv bool, bad string) {
 	return false, fmt.Sprintf("This predictor only supports the following content types: Types: ['text/csv', 'application/json']. Got '%s'.", header)
 }
 
-// Keys of a call. One of ownKeys makes it a request of the model's own API. It is a request for embeddings or a generation
-// if it has one of the keys for it. One of dataKeys holds a table.
+// Keys of a call. One of ownKeys makes it a request of the model's own API. It is a request for embeddings or a
+// generation if it has one of the keys for it. One of dataKeys holds a table.
 var (
 	ownKeys      = []string{"messages", "prompt", "input"}
 	embedKeys    = []string{"encoding_format", "dimensions"}

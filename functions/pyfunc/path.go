@@ -94,8 +94,9 @@ func printable(query string) string {
 	return b.String()
 }
 
-// ours reports whether the caller may not set a header of an inner request. These are headers of a connection, headers that
-// follow from the body or from the handling of the answer, headers that say which way the call came, and Rouse's own.
+// ours reports whether the caller may not set a header of an inner request. These are headers of a connection,
+// headers that follow from the body or from the handling of the answer, headers that say which way the call came, and
+// Rouse's own.
 func ours(name string) bool {
 	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
 }

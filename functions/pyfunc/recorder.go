@@ -106,7 +106,8 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// takeUsage returns the usage in the answer of a path, and removes from the answer what was added to it for the activator.
+// takeUsage returns the usage in the answer of a path, and removes from the answer what was added to it for the
+// activator.
 func (r *recorder) takeUsage(path string) relay.Usage {
 	u := relay.Usage{Style: api.EventsOf(path)}
 	kind := r.header.Get("Content-Type")

@@ -77,8 +77,7 @@ func TestTakenAsMLflowDoes(t *testing.T) {
 }
 
 // TestColumns checks the answers of `mlflow models serve` 3.17 with mlflow-extensions' model, whose signature is one
-// column of strings without a
-// name: the number of predictions, or the code. e2e/real compares with the real server.
+// column of strings without a name: the number of predictions, or the code. e2e/real compares with the real server.
 func TestColumns(t *testing.T) {
 	const noColumn, bad = "INVALID_PARAMETER_VALUE", "BAD_REQUEST"
 	for body, want := range map[string]string{
@@ -127,8 +126,7 @@ func TestColumns(t *testing.T) {
 }
 
 // TestPrompts checks that a text that is not a request is a prompt, from the column "prompt" or the first one. Its
-// prediction is the
-// completion. If one fails, the call fails.
+// prediction is the completion. If one fails, the call fails.
 func TestPrompts(t *testing.T) {
 	var asked []string
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,5 @@
-// Package requester runs in a pod that claims GPUs for another pod. It reports its GPUs, answers readiness probes on behalf
-// of the pod that runs the model, and holds the claim until it is released.
+// Package requester runs in a pod that claims GPUs for another pod. It reports its GPUs, answers readiness probes on
+// behalf of the pod that runs the model, and holds the claim until it is released.
 //
 // The interface is the one of llm-d's dual-pods requester, on the function's own port:
 //

@@ -70,8 +70,8 @@ func askChat(h *Handler, in *request) shape {
 	return r.askTurns(messages)
 }
 
-// askGenerate converts a request of /api/generate to a chat completion with the prompt as a user's message. A raw prompt is
-// completed as a text.
+// askGenerate converts a request of /api/generate to a chat completion with the prompt as a user's message. A raw
+// prompt is completed as a text.
 func askGenerate(h *Handler, in *request) shape {
 	user, system, raw := ollamaTurn{Role: "user"}, ollamaTurn{Role: "system"}, false
 	in.take("raw", &raw)

@@ -54,7 +54,8 @@ func TestOllamaVectors(t *testing.T) {
 	}
 }
 
-// TestRefusedOllamaVectors checks that unsupported fields are refused, and that the runtime's refusals get Ollama's shape.
+// TestRefusedOllamaVectors checks that unsupported fields are refused, and that the runtime's refusals get Ollama's
+// shape.
 func TestRefusedOllamaVectors(t *testing.T) {
 	for _, tc := range []struct{ path, body, says string }{
 		{"/api/embed", `{"model":"m","input":7}`, "input: it has the wrong type"},

@@ -354,8 +354,7 @@ func FuzzFromOllama(f *testing.F) {
 }
 
 // FuzzOllamaStream checks that the output does not depend on how a stream is cut into parts, that each line is JSON,
-// and that only the last line
-// ends the answer or is an error.
+// and that only the last line ends the answer or is an error.
 func FuzzOllamaStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Add([]byte("data: {\"error\":{}}\n\ndata: [DONE]\n\n"), 1)

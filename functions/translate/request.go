@@ -30,8 +30,7 @@ func (o object) remove(names ...string) {
 }
 
 // request is a client's request, which becomes the runtime's field by field. It keeps the first error and drops later
-// ones, so
-// a translation runs to its end and checks err once.
+// ones, so a translation runs to its end and checks err once.
 type request struct {
 	object
 	err error

@@ -100,8 +100,7 @@ func (c called) whole() string {
 }
 
 // functions translates tools and the choice of one, and adds the functions to spaces by their whole names. It refuses
-// OpenAI's own
-// tools, and two functions of one name.
+// OpenAI's own tools, and two functions of one name.
 func (r *request) functions(spaces map[string]called) {
 	var list []tool
 	r.take("tools", &list)

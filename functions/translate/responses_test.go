@@ -139,8 +139,7 @@ func responseStream(parts ...string) string {
 }
 
 // TestResponseStream checks the events and their numbers, which do not depend on how the stream is cut into parts. A
-// truncated stream
-// has not ended.
+// truncated stream has not ended.
 func TestResponseStream(t *testing.T) {
 	whole := responseStream(chunks)
 	var names []string
@@ -207,8 +206,7 @@ func FuzzFromResponses(f *testing.F) {
 }
 
 // FuzzResponseStream checks that the output does not depend on how a stream is cut into parts, and that exactly one
-// event ends it: the end of the answer
-// or an error.
+// event ends it: the end of the answer or an error.
 func FuzzResponseStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Fuzz(func(t *testing.T, in []byte, size int) {

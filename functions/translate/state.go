@@ -10,12 +10,10 @@ import (
 )
 
 // stateWriter writes the state of a stream between its events, so that another instance can continue it
-// ([control.HeaderState]). A nil one
-// writes nothing.
+// ([control.HeaderState]). A nil one writes nothing.
 //
 // The runtime sends a piece of the state in front of each chunk. A chunk becomes any number of events, which depend
-// on it and on earlier chunks
-// only.
+// on it and on earlier chunks only.
 //
 //  1. The first event of a chunk is preceded by the chunk's piece, after the pieces of chunks without events. Each further event is
 //     preceded by the piece more, and each event that ends the answer by the piece last.
@@ -93,7 +91,8 @@ func (t *stateWriter) separator() string {
 	return "\n\n"
 }
 
-// addChunk puts the state in front of a chunk's events, which begin at from in out, and drops events that were sent before.
+// addChunk puts the state in front of a chunk's events, which begin at from in out, and drops events that were sent
+// before.
 func (t *stateWriter) addChunk(out *output, from int) {
 	if t == nil {
 		return

@@ -10,8 +10,7 @@ import (
 )
 
 // FuzzStateWriter checks for any state that the rest of a stream has the events of the whole one, each once and in
-// order, and that the
-// request to the runtime is valid.
+// order, and that the request to the runtime is valid.
 func FuzzStateWriter(f *testing.F) {
 	for _, s := range []string{"new", "id:0", "id:0;1;+;+", "id:0;1;2;3;e;e", "+;+", "e", ";;;", "replay:id:0;1", "scores:new", strings.Repeat("+;", 999), strings.Repeat("e;", 999) + "1", "1;e;2;e;+"} {
 		f.Add(s)

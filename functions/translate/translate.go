@@ -1,7 +1,6 @@
 // Package translate serves Anthropic's messages, OpenAI's responses and Ollama's own API for a runtime that has chat
 // completions only: /v1/messages, /v1/messages/count_tokens, /v1/responses, and the paths below /api/. A field that
-// can't be
-// translated is refused by its name; docs/functions.md has the table.
+// can't be translated is refused by its name; docs/functions.md has the table.
 //
 // The life of one request:
 //

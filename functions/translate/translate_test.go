@@ -377,8 +377,7 @@ func FuzzRequest(f *testing.F) {
 var messageShape = shape{style: api.StreamMessages, events: func(out *output) events { return newMessageEvents(out, false) }}
 
 // FuzzStream checks that the output does not depend on how a stream is cut into parts, and that a complete message
-// has one end
-// and no error.
+// has one end and no error.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Add([]byte("data: {\"error\":{}}\n\ndata: [DONE]\n\n"), 1)

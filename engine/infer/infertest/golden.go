@@ -59,10 +59,9 @@ func (h *Halves) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check compares an answer to one of g's runs: got[0] are the logits after its IDs, got[i] the logits after IDs and the
-// first i of Greedy. It returns the cosine between got[0] and llama.cpp's logits. The error says that it is below
-// 0.999, for
-// F32 below 0.99999, or at which step (except Ties) another token is the best.
+// Check compares an answer to one of g's runs: got[0] are the logits after its IDs, got[i] the logits after IDs and
+// the first i of Greedy. It returns the cosine between got[0] and llama.cpp's logits. The error says that it is below
+// 0.999, for F32 below 0.99999, or at which step (except Ties) another token is the best.
 func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error) {
 	least := 0.999
 	if g.exact() {
@@ -92,8 +91,8 @@ func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error
 // exact reports whether only sums are rounded.
 func (g *Golden) exact() bool { return g.Spec.Type == gguf.F32 && len(g.Spec.Mix) == 0 }
 
-// Near returns the gap between the two best logits below which rounding may decide. All types but F32 round the factors of
-// the weights, and each implementation does it in its own way.
+// Near returns the gap between the two best logits below which rounding may decide. All types but F32 round the
+// factors of the weights, and each implementation does it in its own way.
 func (g *Golden) Near() float32 {
 	if g.exact() {
 		return 0.01

@@ -29,9 +29,9 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 	return r.hidden(tokens)
 }
 
-// RoutingMargins returns, for each token, the smallest gap in any layer between the router's logits of the last chosen
-// expert and the first one not chosen. If the gap is small, rounding decides, and two
-// correct implementations differ. Infinite in models without experts.
+// RoutingMargins returns, for each token, the smallest gap in any layer between the router's logits of the last
+// chosen expert and the first one not chosen. If the gap is small, rounding decides, and two correct implementations
+// differ. Infinite in models without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
 	r.hidden(tokens)

@@ -97,8 +97,7 @@ func (t *tensors) feedForward(name func(string) string) {
 }
 
 // share returns the weight of each of the 2·Layers parts in the residual stream, which begins at 1. In trained
-// models, too, no
-// single part replaces it. With larger parts, random weights would amplify rounding errors.
+// models, too, no single part replaces it. With larger parts, random weights would amplify rounding errors.
 func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
 
 // depth scales matrices that write into the residual stream.

@@ -1,9 +1,10 @@
 package main
 
 // Products of tiles for arm64: one tile with 1 or 4 vectors. A register holds four rows. SDOT, by element, adds four
-// products of weights with four shared activations to 32-bit sums. Weights of up to six bits pass for signed; weights of 8
-// bits become signed by a flip of their highest bit. The sums' initial values subtract the offset of the weights. A pass
-// has sums of four rows for one vector, of eight rows for four, and of four rows for four vectors with two sums each.
+// products of weights with four shared activations to 32-bit sums. Weights of up to six bits pass for signed; weights
+// of 8 bits become signed by a flip of their highest bit. The sums' initial values subtract the offset of the
+// weights. A pass has sums of four rows for one vector, of eight rows for four, and of four rows for four vectors
+// with two sums each.
 //
 //	R0  results [tokens][16] float32   R1       the tile's current block
 //	R2  the first vector, R9…R11 more  R3, R5   bytes from a vector to the next, and between their blocks' scales
@@ -174,8 +175,8 @@ func (a *neonTile) halvesAt(dst []int, base string, at, pass int) {
 	}
 }
 
-// add converts a pass's integer sums to floats, multiplies them by the weights' scales and the activations', and adds them
-// to the float sums. With lows, it subtracts lows times the activations' sum.
+// add converts a pass's integer sums to floats, multiplies them by the weights' scales and the activations', and adds
+// them to the float sums. With lows, it subtracts lows times the activations' sum.
 func (a *neonTile) add(pass int, scale, lows, spare []int) {
 	for i := range a.tokens {
 		to := a.sums

@@ -5,7 +5,8 @@ import "math"
 // neonVectors writes the functions of rows for arm64. Each does the same as its namesake in plain Go.
 // Lengths are multiples of 8; of 16 with 16 lanes or a maximum, of 4 for pairs.
 //
-// Exp has its constants in V16 to V29; functions without Exp may use those registers. V30 and V31 are each function's own.
+// Exp has its constants in V16 to V29; functions without Exp may use those registers. V30 and V31 are each function's
+// own.
 func (a *neon) vectors() {
 	a.line("\n// What Exp needs, each four times.")
 	for i, c := range expConstants {

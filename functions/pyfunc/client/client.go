@@ -59,10 +59,9 @@ func New(cfg Config) (*Transport, error) {
 	return &Transport{cfg: cfg, url: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + invocations}, root: root}, nil
 }
 
-// RoundTrip sends r through the endpoint. It reads and closes r's body, and ends
-// when r's context ends. A refusal of the endpoint itself is an answer
-// with the endpoint's status and an OpenAI error body. An error means that there
-// was no answer, or not one of a scoring server.
+// RoundTrip sends r through the endpoint. It reads and closes r's body, and ends when r's context ends. A refusal of
+// the endpoint itself is an answer with the endpoint's status and an OpenAI error body. An error means that there was
+// no answer, or not one of a scoring server.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	inner := envelope.Request{Method: cmp.Or(r.Method, http.MethodGet), Header: envelope.Fields(r.Header, isOuter)}
 	own, err := t.setPath(&inner, r.URL)
@@ -145,7 +144,8 @@ func isOuter(name string) bool {
 	return slices.Contains([]string{"Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding"}, name)
 }
 
-// outer returns the call to the endpoint. It has the request's trace headers too, and its credentials if there is no token.
+// outer returns the call to the endpoint. It has the request's trace headers too, and its credentials if there is no
+// token.
 func (t *Transport) outer(r *http.Request, inner envelope.Request) (*http.Request, error) {
 	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
 	body = append(envelope.AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)

@@ -19,7 +19,6 @@
 //  3. All others, such as /v1/chat/completions or /tokenize: the path is the model server's.
 //  4. A request to another host, or not below the endpoint, is an error.
 //
-// The envelope has no streaming: a stream of events arrives as a whole.
-// A program that needs the events as they come sends its request to /invocations
-// itself, with "stream": true.
+// The envelope has no streaming: a stream of events arrives as a whole. A program that needs the events as they come
+// sends its request to /invocations itself, with "stream": true.
 package client

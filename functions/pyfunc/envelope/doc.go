@@ -8,6 +8,5 @@
 // [ParseRequest] and [AppendResponse] are the server's side, [AppendRequest] and
 // [ParseResponse] the client's. Package jsontext handles JSON's syntax.
 //
-// It does not check requests: a path is any text. All functions
-// are pure; the caller owns the bytes.
+// It does not check requests: a path is any text. All functions are pure; the caller owns the bytes.
 package envelope

@@ -119,7 +119,8 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// encoding/json accepts keys in any case, and null for anything. If it accepts the same text, the values are equal.
+		// encoding/json accepts keys in any case, and null for anything. If it accepts the same text, the values are
+		// equal.
 		if plain && strict(original) {
 			if r.Method != *twin.Method || r.Path != *twin.Path || r.Compat != (string(twin.Compat) == "true") || len(r.Header) != len(*twin.Header) {
 				t.Fatalf("%s is read as %+v", original, r)
@@ -166,7 +167,8 @@ func strict(text []byte) bool {
 	return !strings.Contains(string(text), `\u`)
 }
 
-// FuzzResponse checks that no answer makes the client panic, and that an answer is the same after it was read and written.
+// FuzzResponse checks that no answer makes the client panic, and that an answer is the same after it was read and
+// written.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte(`{"status_code": 200, "headers": {"content-type": "application/json"}, "content": "{}", "content_type": "text"}`))
 	f.Add([]byte(`{"status_code": 503, "headers": {}, "content": "AA==", "content_type": "stream"}`))

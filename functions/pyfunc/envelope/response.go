@@ -22,8 +22,8 @@ type Response struct {
 	Body   []byte
 }
 
-// AppendResponse appends r as a JSON string, quotes included, as stock clients read it. Names of headers are in lower case
-// and repeated ones are joined. The body is text if its type is JSON or plain text and it is UTF-8, else base64.
+// AppendResponse appends r as a JSON string, quotes included, as stock clients read it. Names of headers are in lower
+// case and repeated ones are joined. The body is text if its type is JSON or plain text and it is UTF-8, else base64.
 func AppendResponse(dst []byte, r Response) []byte {
 	fields := Fields(r.Header, func(name string) bool { return name == "Content-Length" })
 	if r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {

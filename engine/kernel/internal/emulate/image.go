@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// kernelOptions reduce the kernel's log and leave out slow steps. The CPU features are masked because of Bochs's errors. It
-// announces fast short moves without fast moves, with which Linux 6.1's memmove runs away (580). Up to Bochs 2.7 it
-// reports wrong offsets and sizes of XSAVE's state (320, 321, 323, 515).
+// kernelOptions reduce the kernel's log and leave out slow steps. The CPU features are masked because of Bochs's
+// errors. It announces fast short moves without fast moves, with which Linux 6.1's memmove runs away (580). Up to
+// Bochs 2.7 it reports wrong offsets and sizes of XSAVE's state (320, 321, 323, 515).
 const kernelOptions = "console=ttyS0 loglevel=4 panic=-1 nokaslr mitigations=off tsc=reliable random.trust_cpu=on clearcpuid=320,321,323,515,580"
 
 // buildImage writes a bootable image.iso to dir.
