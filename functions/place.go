@@ -89,7 +89,7 @@ func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 			continue
 		}
 		if failed != nil {
-			cfg.Logger.Warn("fetched models don't go where they belong and may be lost with this container: mount a volume and name it with ROUSE_CACHE", "folder", dir, "error", failed)
+			cfg.Logger.Warn("models are fetched into a temporary folder and may be lost with this container: mount a volume and name it with ROUSE_CACHE", "folder", dir, "error", failed)
 		}
 		cfg.Dir = dir
 		return fetch.New(cfg)

@@ -153,7 +153,7 @@ func (x *exchange) begin() (*http.Response, error) {
 		untold(resp, e.why)
 	}
 	if e.why == notTold && !x.deaf.Swap(true) {
-		x.cfg.Logger.Info("streams do not go on at another instance: " + notTold)
+		x.cfg.Logger.Info("streams can't continue at another instance: " + notTold)
 	}
 	resp.Body = e
 	return resp, nil
