@@ -58,7 +58,7 @@ func (p peer) single(ctx context.Context, prompt, gen int) (float64, error) {
 		AvgTS float64 `json:"avg_ts"`
 	}
 	if err := json.Unmarshal(out, &rows); err != nil {
-		return 0, fmt.Errorf("llama-bench printed what can't be read: %w", err)
+		return 0, fmt.Errorf("llama-bench printed invalid output: %w", err)
 	}
 	best := 0.0
 	for _, r := range rows {

@@ -57,7 +57,7 @@ func (f *File) join(path string) error {
 	case count <= 1 && len(parts) == 1:
 		return nil
 	case count <= 1:
-		return fmt.Errorf("its name says that it is one of %d files, and it is a whole model: rename it", len(parts))
+		return fmt.Errorf("by its name it is one of %d files, but it is a complete model: rename it", len(parts))
 	case uint64(len(parts)) != count:
 		return fmt.Errorf("it is one of %d files of a model: call them NAME-00001-of-%05[1]d.gguf and so on", count)
 	case parts[0] != path:
@@ -74,7 +74,7 @@ func (f *File) join(path string) error {
 		}
 		no, _ := p.Uint(keyPart)
 		if all, _ := p.Uint(keyParts); no != uint64(i) || all != count {
-			return fmt.Errorf("%s says that it is file %d of %d, and is called %d of %d", name, no+1, all, i+1, count)
+			return fmt.Errorf("%s has the metadata of file %d of %d, and the name of %d of %d", name, no+1, all, i+1, count)
 		}
 	}
 	for _, p := range f.rest {

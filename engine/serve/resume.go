@@ -126,7 +126,7 @@ func (s *state) of(requests []engine.Request) bool {
 }
 
 func anotherModel() *Error {
-	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
+	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and this server has another model: ask again")
 }
 
 // markFor returns the mark of the model and the adapter's contents, and pins the requests to that adapter digest. ok

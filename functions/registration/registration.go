@@ -252,7 +252,7 @@ func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err err
 		return answer, api.ParseError(resp, raw)
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return answer, fmt.Errorf("join: the answer is not what is wanted: %w", err)
+		return answer, fmt.Errorf("join: unexpected answer: %w", err)
 	}
 	return answer, nil
 }

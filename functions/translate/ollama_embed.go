@@ -64,7 +64,7 @@ func askShow(h *Handler, in *request) shape {
 		in.refuse("model", "model is required")
 	}
 	if in.has("system") && string(in.object["system"]) != `""` {
-		in.refuse("system", "system can't be kept: what is told of a model is its file's")
+		in.refuse("system", "system can't be kept: the description of a model comes from its file")
 	}
 	return shape{path: pathShow, answer: func(body []byte) (any, bool) { return json.RawMessage(body), json.Valid(body) }}
 }

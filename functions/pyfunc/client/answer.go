@@ -34,7 +34,7 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 	}
 	inner, err := prediction(raw) // 3.
 	if err != nil {
-		return nil, fmt.Errorf("client: the answer of %s is none of a scoring server with envelopes: %w", t.url, err)
+		return nil, fmt.Errorf("client: %s did not answer like a scoring server with envelopes: %w", t.url, err)
 	}
 	return response(r, inner.Status, inner.Header, inner.Body), nil
 }
