@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-var update = flag.Bool("update", false, "write what is made of other files anew")
+var update = flag.Bool("update", false, "write the files that are made from other files")
 
 // alert is one rule.
 type alert struct {
@@ -179,7 +179,7 @@ func TestPrometheusRule(t *testing.T) {
 		return
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, made) {
-		t.Errorf("%s is not what rules.yml makes (%v): go test ./manifests -run TestPrometheusRule -update", path, err)
+		t.Errorf("%s differs from rules.yml (%v): go test ./manifests -run TestPrometheusRule -update", path, err)
 	}
 }
 

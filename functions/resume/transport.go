@@ -166,9 +166,9 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	case why != "":
 		return x.refuse(why), nil
 	case !ok:
-		return x.refuse("its state is not one of this runtime's streams"), nil
+		return x.refuse("it is not a state of this runtime's streams"), nil
 	case s.mark != x.model.mark:
-		return x.refuse("this instance has another model or other options"), nil
+		return x.refuse("it has another model or other options"), nil
 	case s.lost:
 		return x.refuse("its events had more than text"), nil
 	case s.finished:
