@@ -9,7 +9,7 @@ GO      ?= go
 BIN     := bin
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rouse
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/rouse-dev/rouse/cmd/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/cmd/internal/kn.Version=$(VERSION) -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/rouse-dev/rouse/cmd/internal/verb.Linked=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X main.version=$(VERSION)
 # The programs need no C compiler. The same flags everywhere: a package is compiled once for programs, tests and linters.
 export CGO_ENABLED ?= 0
 export GOFLAGS := $(strip -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(GOFLAGS)))
@@ -130,8 +130,8 @@ lint: $(TOOLS)/golangci-lint ## the linters, of all packages or of PACKAGES
 	$(TOOLS)/golangci-lint run $(PACKAGES)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not formatted:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
-vuln: $(TOOLS)/govulncheck ## known vulnerabilities, as vuln.go.dev knows them, or VULNDB, or internal/vuln/db.zip, whose age it says
-	@$(GO) run ./internal/vuln check -govulncheck $< $(if $(VULNDB),-db $(VULNDB)) ./...
+vuln: $(TOOLS)/govulncheck ## known vulnerabilities, as vuln.go.dev knows them, or $$VULNDB, or internal/vuln/db.tar.gz, whose age it says
+	@internal/vuln/check $(abspath $<) ./...
 
 $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
@@ -146,7 +146,7 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
 	$(GO) run ./e2e/bench -only '^door' -o docs/bench/door.json
 	$(GO) run ./e2e/bench/exchange -o docs/bench/exchange.json
-	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/clusters
+	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/federation/door
 
 bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 functions, a day of the ledger, and 1,000 readers of its stream; needs Chromium and Node.js
 	PAGE_BENCH=$(abspath docs/bench/page.json) $(GO) test -count=1 -run TestBench -v ./$(PAGE)

@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/rouse-dev/rouse/"
 
-// pkg is what go list says of a package.
+// pkg has the fields of a package that go list prints.
 type pkg struct {
 	ImportPath string
 	Name       string
@@ -91,6 +91,12 @@ var rules = []struct {
 			return in(p, "autoscaler", "functions", "engine")
 		},
 		why: "the activator meets the other parts in api: in a cluster they are other processes",
+	}, {
+		from: []string{"activator/queue"},
+		not: func(p string) bool {
+			return in(p, "activator", "internal") && !in(p, "activator/queue", "activator/route", "activator/metrics", "internal/heap", "internal/waketrace", "internal/tombstone")
+		},
+		why: "the queue knows no clients' protocols: what reads and sends requests calls it, never the other way",
 	}, {
 		from: []string{"autoscaler"},
 		not: func(p string) bool {

@@ -54,7 +54,7 @@ func readPage(t *testing.T, path string) page {
 	return p
 }
 
-// anchor is what a heading is linked by, as GitHub makes it of its text.
+// anchor returns the anchor that GitHub gives a heading.
 func (p page) anchor(title string) string {
 	title = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(strings.TrimSpace(title), "$1")
 	title = regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(title), "")

@@ -54,7 +54,7 @@ func (c *call) logAccess() {
 	text("path", r.in.URL.Path)
 	text("model", r.Model)
 	if c.f != nil {
-		text("function", string(c.f.name))
+		text("function", string(c.f.Name))
 	}
 	text("instance", string(answer.instance))
 	attrs = append(attrs, slog.Int("status", answer.status))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
@@ -116,7 +117,7 @@ func TestAccessLog(t *testing.T) {
 func BenchmarkAccessLog(b *testing.B) {
 	log, _ := AccessLog("json", io.Discard)
 	r, _ := http.NewRequest(http.MethodPost, "http://x"+chatPath, nil)
-	c := &call{a: &Activator{deps: Deps{Access: log}}, f: &function{name: "default/m"}}
+	c := &call{a: &Activator{deps: Deps{Access: log}}, f: &queue.Function{Name: "default/m"}}
 	c.req = request{in: r, id: "0123456789abcdef", peer: peer.Peer{Client: "192.0.2.1"}}
 	c.req.Model, c.reply.status, c.reply.answered = "m", 200, 200
 	b.ReportAllocs()

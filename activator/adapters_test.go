@@ -138,7 +138,7 @@ func TestClashingAdapters(t *testing.T) {
 	names := a.names.Load()
 	for name, want := range map[string]api.FunctionName{"z": "default/z", "shared": "default/a", "a": "default/a"} {
 		f, err := names.model(name, true)
-		if err != nil || f.name != want {
+		if err != nil || f.Name != want {
 			t.Errorf("%s: got %v, %v, want %s", name, f, err, want)
 		}
 	}

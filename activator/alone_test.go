@@ -37,7 +37,7 @@ func TestNoOllamaHere(t *testing.T) {
 			}
 			got, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			if resp.StatusCode != want || want == 404 && !isPlain(string(got), "no function here has Ollama's API") {
+			if resp.StatusCode != want || want == 404 && !isOllamaError(string(got), "no function here has Ollama's API") {
 				t.Errorf("%s: got %s %s, want %d", path, resp.Status, got, want)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
@@ -16,49 +17,76 @@ import (
 // not kill them all.
 const maxGiven = 3
 
-// call is one client's request from its first line to its last byte: the request, its wait, its attempts at
-// instances, and the reply. It belongs to the request's goroutine, except for what its parts say is guarded
-// otherwise.
+// call is one client's request from its first line to its last byte: the request, what it wants of the queue, its
+// attempts at instances, and the reply. It belongs to the request's goroutine, except for what its parts say is
+// guarded otherwise.
 type call struct {
 	a      *Activator
 	ctx    context.Context // ends with the client, the deadline, or cancel
 	cancel context.CancelCauseFunc
 
-	f *function // the function that serves it; nil: not known yet
+	f *queue.Function // the function that serves it; nil: not known yet
 	// group is the model with variants that the client named, of which f is one; nil: the client named f.
 	group      *target
-	atOnce     bool       // refuse it rather than wait
-	background bool       // it uses only spare capacity, and is no demand
-	refusals   int        // the number of moves to another variant after a refusal
-	trace      *wakeTrace // the trace that its answer ends; nil: none
-	woken      api.Trace  // the trace of the wake that it waited for; zero: none
+	atOnce     bool // refuse it rather than wait
+	background bool // it uses only spare capacity, and is no demand
+	preferred  bool // want names the best instances
+	refusals   int  // the number of moves to another variant after a refusal
 
 	req    request
 	holder holder
-	wait   waiting
+	want   queue.Want
 	sent   delivery
 	reply  reply
 }
 
 // serve serves one request for f, or for the function that the body names if f is nil. With atOnce, it does not wait
-// for a slot. A held request blocks in here: see [call.end].
-func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
+// for a slot. A held request blocks in here: see [call.release].
+//
+//  1. parse: read the whole request and find its function
+//  2. permit: check the client's key
+//  3. acquire a slot, in the function's queue if none is free (package queue)
+//  4. send the request to the slot's instance; if that did not accept it, go back to 3
+//  5. answer the client
+func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	c := a.newCall(w, r, f, atOnce)
-	defer c.end()
-	if err := c.begin(); err != nil {
+	defer c.release()
+	if err := c.parse(); err != nil {
 		c.refuse(err)
 		return
 	}
-	c.run()
+	if err := c.permit(c.find()); err != nil {
+		c.refuse(err)
+		return
+	}
+	c.describeWant()
+	for {
+		s, err := c.acquire()
+		if err != nil {
+			if c.moveToVariant(err) {
+				continue
+			}
+			c.refuse(err)
+			return
+		}
+		answered, err := c.send(s)
+		if answered {
+			return
+		}
+		if err != nil {
+			c.refuse(err)
+			return
+		}
+	}
 }
 
-func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) *call {
+func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) *call {
 	c := &call{a: a, f: f, atOnce: atOnce}
 	if l := laterOf(r.Context()); l != nil {
 		c.background = l.terms.Background
 	}
 	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
-	c.req.arrived, c.req.plain = c.req.begun, f != nil && f.plain()
+	c.req.arrived, c.req.plain = c.req.begun, f != nil && isPlain(f)
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
@@ -66,31 +94,14 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function,
 	return c
 }
 
-// begin does everything that comes before waiting for a slot. After an error only [call.end] is left to do.
-func (c *call) begin() error {
-	if !c.a.arrive() {
-		c.reply.w.Header().Set("Connection", "close")
-		return shuttingDown()
-	}
-	r := c.req.in
-	c.ctx, c.cancel = context.WithCancelCause(forward.WithCall(r.Context(), c.a.calls.Add(1)))
-	if err := c.read(); err != nil {
-		return err
-	}
-	if err := c.permit(c.find()); err != nil {
-		return err
-	}
-	return nil
-}
-
-// end releases everything that the call has acquired so far. It is one function rather than many defers: those would
-// stay on the stack while the request waits, and the stack is most of a held request's memory.
-func (c *call) end() {
+// release ends everything that the call has begun so far. It is one function rather than many defers: those would stay
+// on the stack while the request waits, and the stack is most of a held request's memory.
+func (c *call) release() {
 	c.reply.comment.stop()
 	c.reply.unread.Clear(c.reply.out)
 	c.sent.cutOff()
 	if c.f != nil { // the last variant
-		c.f.forget(c)
+		c.f.Leave(&c.want)
 	}
 	if c.req.body != nil {
 		c.req.body.Release()
@@ -104,8 +115,14 @@ func (c *call) end() {
 	c.a.leave()
 }
 
-// read reads the whole request. If it returns nil, the caller must release the body.
-func (c *call) read() (err error) {
+// parse reads the whole request, within the client's limits.
+func (c *call) parse() error {
+	if !c.a.arrive() {
+		c.reply.w.Header().Set("Connection", "close")
+		return shuttingDown()
+	}
+	in := c.req.in
+	c.ctx, c.cancel = context.WithCancelCause(forward.WithCall(in.Context(), c.a.calls.Add(1)))
 	limit, err := c.req.timeLimit()
 	if err != nil {
 		return err
@@ -117,15 +134,14 @@ func (c *call) read() (err error) {
 	if err := c.authenticate(); err != nil {
 		return err
 	}
-	in := c.req.in
 	if c.req.streams() {
 		in = bodiless(in)
 	}
-	c.req.body, err = c.a.door.Read(c.reply.w, in, c.req.peer.Client)
-	if err == nil {
-		c.req.begun = time.Now()
+	if c.req.body, err = c.a.door.Read(c.reply.w, in, c.req.peer.Client); err != nil {
+		return err // an *api.Error
 	}
-	return err // an *api.Error
+	c.req.begun = time.Now()
+	return nil
 }
 
 // find parses the body and finds the function.
@@ -140,7 +156,7 @@ func (c *call) find() *api.Error {
 	path, names := c.req.in.URL.Path, c.a.names.Load()
 	if c.f != nil {
 		c.req.adapter = names.adapter(c.req.Model, c.f)
-		return c.f.speaks(path)
+		return lacksPath(c.f, path)
 	}
 	if c.req.Stored != "" && path == "/v1/responses" {
 		return c.a.notStored(c.req.Stored)
@@ -163,43 +179,46 @@ func (c *call) find() *api.Error {
 	return t.lacks(f, path)
 }
 
-// run gets the request answered: it waits for a slot and sends, and repeats both if the instance did not accept the
-// request.
-func (c *call) run() {
-	for {
-		s, err := c.f.acquire(c)
-		if err != nil {
-			if c.move(err) {
-				continue
-			}
-			c.refuse(err)
-			return
-		}
-		begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
-		if begun && !s.limits.resumes { // the function was changed, or this is another variant: the client would get the whole answer again
-			c.f.finish(s, false, c.req.Input, 0)
-			c.refuse(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id))
-			return
-		}
-		if s.trace != nil {
-			c.trace, c.woken = s.trace, s.trace.root.Trace()
-		}
-		c.a.picks.add(c, s)
-		done, err := c.send(s)
-		if done {
-			return
-		}
-		if err != nil {
-			c.refuse(err)
-			return
-		}
+// describeWant tells the queue what the request wants.
+func (c *call) describeWant() {
+	r, w := &c.req, &c.want
+	w.Adapter, w.Client, w.Priority, w.Background, w.AtOnce = r.adapter, r.peer.Client, r.Priority, c.background, c.atOnce
+	w.Bytes, w.Input, w.Tokens = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens
+	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
+	w.End = c.cancel
+	if c.group != nil {
+		w.Group = c.group.service
 	}
+	if r.commented() {
+		w.Waits = c.reply.comment.begin
+	}
+	switch {
+	case r.via != nil:
+		w.Only = r.via.Allows
+	case !r.streams():
+		w.Ahead = c.sendAhead
+	}
+}
+
+// acquire gets a slot for the request.
+func (c *call) acquire() (*queue.Slot, error) {
+	c.preferInstances()
+	s, err := c.f.Acquire(c.ctx, &c.want)
+	held, woke, _ := c.want.Waited()
+	c.reply.timing.Hold, c.reply.timing.Wake, c.reply.timing.Queue = held, woke, held-woke
+	return s, err
 }
 
 // send sends the request to the instance of s, and the answer to the client; done reports that there was an answer.
 // An error is for the client; nil without done means that the request goes elsewhere.
-func (c *call) send(s *slot) (done bool, err error) {
-	stop := c.limit(s.limits.last, tookTooLong)
+func (c *call) send(s *queue.Slot) (done bool, err error) {
+	begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
+	if begun && !s.Spec.Resumes() { // the function was changed, or this is another variant: the client would get the whole answer again
+		s.Done(queue.Used{Input: c.req.Input})
+		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id)
+	}
+	c.a.picks.add(c, s)
+	stop := c.limit(s.Spec.RequestTimeout, tookTooLong)
 	defer stop()
 	if c.req.streams() {
 		return c.stream(s)
@@ -213,15 +232,15 @@ func (c *call) send(s *slot) (done bool, err error) {
 
 // failed gives back the slot of an attempt that failed with err. It returns the error for the client, or nil if the
 // request goes elsewhere.
-func (c *call) failed(s *slot, err error) error {
+func (c *call) failed(s *queue.Slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
 		c.abandon(s)
 		used := c.reply.used(c.req.Input)
-		c.f.finish(s, false, used.input, used.output)
+		s.Done(queue.Used{Input: used.input, Output: used.output})
 		return err
 	}
-	c.f.giveBack(s, failed.Code)
+	s.GiveBack(failed.Code)
 	c.sent.last = failed.Code
 	if failed.Code == api.CodeMoved {
 		c.gaveWay(s)
@@ -236,38 +255,38 @@ func (c *call) failed(s *slot, err error) error {
 	if c.sent.given >= maxGiven {
 		last := *failed.Err
 		last.NoRetry = true
-		c.a.log.Warn("request failed", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "error", failed)
+		c.a.log.Warn("request failed", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "error", failed)
 		return &last
 	}
-	c.f.metrics.Retried(failed.Code)
-	c.a.log.Debug("attempt failed", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "error", failed)
+	c.f.Metrics.Retried(failed.Code)
+	c.a.log.Debug("attempt failed", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "error", failed)
 	return nil
 }
 
 // abandon estimates the work that the instance of s did for a request whose answer is not read to its end. For a
 // stream the work is known, as far as the stream came.
-func (c *call) abandon(s *slot) {
-	c.reply.instance, c.reply.estimate.input = s.instance.ID, c.req.Input
+func (c *call) abandon(s *queue.Slot) {
+	c.reply.instance, c.reply.estimate.input = s.Instance, c.req.Input
 	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() {
-		c.reply.estimate.output = c.f.made(s, &c.req)
+		c.reply.estimate.output = s.Generated()
 	}
 }
 
 // answer copies the instance's answer to the client and gives the slot back. done is false if the answer was cut and
 // another instance resumes it.
-func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
+func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	if t := c.reply.timing; c.reply.answered == 0 {
-		c.f.metrics.Timing(t)
+		c.f.Metrics.Timing(t)
 	} else {
-		c.f.metrics.Waited(t.Since(c.sent.before))
+		c.f.Metrics.Waited(t.Since(c.sent.before))
 	}
 	status := answer.Status()
 	started := c.reply.comment.stop()
-	c.reply.ends, c.trace = c.trace, nil
+	c.reply.ends = c.want.TakeWake()
 	c.reply.resumes = c.sent.resumed < maxResumed
-	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
+	err := c.reply.copy(c.ctx, s.Instance, answer, started)
 	if c.reply.answered/100 != 2 { // otherwise the client has part of an answer, whatever happened to the rest
-		c.reply.answered, c.reply.instance = status, s.instance.ID
+		c.reply.answered, c.reply.instance = status, s.Instance
 	}
 	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
 		answer.Close()
@@ -283,18 +302,17 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 		c.abandon(s)
 	}
 	used := c.reply.used(c.req.Input)
-	c.f.finish(s, true, used.input, used.output)
-	c.f.countPrompt(&c.req, api.Tokens(c.reply.usage.Prompt))
+	s.Done(queue.Used{Served: true, Input: used.input, Output: used.output, Prompt: api.Tokens(c.reply.usage.Prompt)})
 	c.spend(c.reply.instance, used)
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code
-		c.a.log.Error("answer cut", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "error", err)
+		c.a.log.Error("answer cut", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "error", err)
 	} else if err != nil {
 		status, c.reply.code = api.StatusClientClosed, api.CodeClientLeft
 	}
 	c.reply.status = status
-	c.f.metrics.Done(status, time.Since(c.req.begun))
+	c.f.Metrics.Done(status, time.Since(c.req.begun))
 	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
 		// Without events, aborting the connection is the only way to tell the client. A client that seems to have
 		// left may only have closed its sending side, and still read.
@@ -307,7 +325,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 func (c *call) refuse(err error) {
 	e, m := api.AsError(err), c.a.unrouted
 	if c.f != nil {
-		e, m = c.f.explain(e, c.req.in), c.f.metrics
+		e, m = c.a.explain(e, c.f.Name, c.req.in), c.f.Metrics
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
@@ -323,7 +341,7 @@ func (c *call) refuse(err error) {
 	if reason := dropped[e.Code]; reason != "" {
 		h.Set(headerDropped, reason)
 	}
-	if !c.wait.since.IsZero() {
+	if _, _, waited := c.want.Waited(); waited {
 		h.Set(headerTiming, c.reply.timing.String())
 	}
 	switch {

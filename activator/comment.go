@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rouse-dev/rouse/activator/queue"
 )
 
 // comments sends server-sent comments, which clients ignore, to a streaming client while its request is held. The
@@ -17,9 +19,9 @@ type comments struct {
 	reply *reply
 	a     *Activator
 
-	mu      sync.Mutex // guards all below, and the connection until stop
-	f       *function  // the function that the request waits for
-	since   time.Time  // when it first waited
+	mu      sync.Mutex      // guards all below, and the connection until stop
+	f       *queue.Function // the function that the request waits for
+	since   time.Time       // when it first waited
 	timer   *time.Timer
 	state   commentState
 	started bool // the header is sent
@@ -35,7 +37,7 @@ const (
 )
 
 // begin starts the comments, if they are not running: the request waits for f.
-func (m *comments) begin(f *function, since time.Time) {
+func (m *comments) begin(f *queue.Function, since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.f, m.since, m.sent = f, since, false
@@ -87,9 +89,7 @@ func (m *comments) tick() {
 	m.mu.Lock()
 	f := m.f
 	m.mu.Unlock()
-	now := time.Now()
-	stage, why, expected := f.stage(now) // unlocked: it may ask others
-	share := f.startShare()
+	stage := f.Stage() // unlocked: it may ask others
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state != commentOn {
@@ -100,17 +100,17 @@ func (m *comments) tick() {
 		m.reply.streamHeader()
 	}
 	if m.sent {
-		stage, why, expected = "first-token", "", 0
+		stage = queue.Stage{Word: "first-token"}
 	}
-	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.since).Seconds())
-	if expected >= leastExpected {
-		line += fmt.Sprintf(" expected=%.1fs", expected.Seconds())
+	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage.Word), time.Since(m.since).Seconds())
+	if stage.Expected >= leastExpected {
+		line += fmt.Sprintf(" expected=%.1fs", stage.Expected.Seconds())
 	}
-	if share > 0 && !m.sent {
-		line += fmt.Sprintf(" progress=%.0f%%", 100*share)
+	if stage.Progress > 0 {
+		line += fmt.Sprintf(" progress=%.0f%%", 100*stage.Progress)
 	}
-	if why != "" {
-		line += fmt.Sprintf(" why=%q", why)
+	if stage.Why != "" {
+		line += fmt.Sprintf(" why=%q", stage.Why)
 	}
 	if _, err := m.reply.Write([]byte(line + "\n\n")); err == nil {
 		_ = m.reply.Flush() // a client that left ends the request's context

@@ -8,11 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/rouse-dev/rouse/activator/hold"
-	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -41,7 +38,7 @@ func TestWhoLeavesIsCharged(t *testing.T) {
 		"one that says it itself":       {chatPath, `,"stream":true`, []string{chat, strings.Replace(chat, `]}`, `],"usage":{"prompt_tokens":12,"completion_tokens":6}}`, 1), chat}, 12, 7},
 		"a stream before its beginning": {chatPath, `,"stream":true`, nil, -1, 0},
 		"an answer with a limit":        {chatPath, `,"max_tokens":50`, nil, -1, 50},
-		"an answer without one":         {"/v1/messages", ``, nil, -1, int(usualOutput)},
+		"an answer without one":         {"/v1/messages", ``, nil, -1, int(256)},
 		"vectors":                       {"/v1/embeddings", ``, nil, -1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,28 +93,9 @@ func TestWhoLeavesIsCharged(t *testing.T) {
 				input = len(body) / 4
 			}
 			m.want(input, test.output, `"status":499`)
-			if want := hold.Cost(api.Tokens(input), api.Tokens(test.output)); m.uses.cost != want {
+			if want := queue.Cost(api.Tokens(input), api.Tokens(test.output)); m.uses.cost != want {
 				t.Errorf("its turn cost %v, want %v", m.uses.cost, want)
 			}
 		})
 	}
-}
-
-// TestEstimateOfWhatWasMade: an unfinished answer is estimated at the output of others in that time, and at most the
-// requested tokens.
-func TestEstimateOfWhatWasMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &function{output: 30}
-		s := &slot{taken: time.Now()}
-		time.Sleep(2 * time.Second)
-		if got := f.made(s, &request{}); got != 30 {
-			t.Errorf("%d tokens where no answer has shown how fast they come, want 30", got)
-		}
-		f.pace = 20 * time.Millisecond
-		for asked, want := range map[api.Tokens]api.Tokens{0: 100, 400: 100, 60: 60} {
-			if got := f.made(s, &request{Request: parse.Request{Input: 7, Tokens: 7 + asked}}); got != want {
-				t.Errorf("%d tokens of %d, want %d", got, asked, want)
-			}
-		}
-	})
 }

@@ -3,12 +3,11 @@ package activator
 import (
 	"context"
 	"errors"
-	"net/url"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
-	"github.com/rouse-dev/rouse/activator/hold"
-	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
@@ -20,79 +19,63 @@ type delivery struct {
 	given       int            // of these, the attempts that a runtime may have seen
 	resumed     int            // of these, the attempts that resumed an answer that was cut
 	moved       int            // of these, the attempts whose instance gave way
-	before      forward.Timing // the timing when the answer that is being resumed was last cut
+	before      metrics.Timing // the timing when the answer that is being resumed was last cut
 	last        string         // the error code of the last failed attempt; empty: none
 	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 
 // try sends the request to one instance and waits for the first bytes of its answer.
-func (c *call) try(s *slot) (*forward.Answer, error) {
+func (c *call) try(s *queue.Slot) (*forward.Answer, error) {
 	c.sent.attempts++
 	c.reply.comment.dispatched()
 	sent := time.Now()
-	stop := c.limit(s.limits.first, beganTooLate)
-	answer, done, err := c.sent.speculated(s.instance.ID)
+	stop := c.limit(s.Spec.FirstByteTimeout, beganTooLate)
+	answer, done, err := c.sent.speculated(s.Instance)
 	if !done {
-		c.f.nameNext(c, s)
-		answer, err = c.a.client.Send(c.ctx, *c.attempt(s.base, s.limits))
-		c.f.moveSlot(c, s)
+		c.nameAlternatives(s)
+		answer, err = c.a.client.Send(c.ctx, *c.attempt(s.Target))
+		c.followGateway(s)
 	}
 	stop()
 	c.reply.timing.First = time.Since(sent)
-	if c.trace != nil {
-		c.trace.sent, c.trace.answered = sent, sent.Add(c.reply.timing.First)
-	}
+	c.want.Sent(sent, sent.Add(c.reply.timing.First))
 	return answer, err
 }
 
-// mostNext is how many alternative instances a gateway is told.
-const mostNext = 2
+// maxAlternatives is how many alternative instances a gateway is told.
+const maxAlternatives = 2
 
-// nameNext tells the gateway that forwards c which instances it may use instead of the instance of s.
-func (f *function) nameNext(c *call, s *slot) {
-	if c.req.via == nil {
-		return
-	}
-	c.req.via.Next, c.req.via.Served = nil, ""
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, i := range f.set.Next(s.instance, mostNext, time.Now(), c.req.wants(), of(f.sees(), c.req.peer.Client)) {
-		c.req.via.Next = append(c.req.via.Next, i.Base().Host)
+// nameAlternatives tells the gateway that forwards c which instances it may use instead of the instance of s.
+func (c *call) nameAlternatives(s *queue.Slot) {
+	if c.req.via != nil {
+		c.req.via.Next, c.req.via.Served = s.Alternatives(maxAlternatives), ""
 	}
 }
 
-// moveSlot moves s to the instance that answered c, if the forwarding gateway named it.
-func (f *function) moveSlot(c *call, s *slot) {
-	if c.req.via == nil || c.req.via.Served == "" || c.req.via.Served == s.base.Host {
+// followGateway moves s to the instance that answered c, if the forwarding gateway named it.
+func (c *call) followGateway(s *queue.Slot) {
+	if c.req.via == nil || c.req.via.Served == "" || c.req.via.Served == s.Base.Host {
 		return
 	}
-	now := time.Now()
-	f.mu.Lock()
-	i := f.set.Move(s.instance, c.req.via.Served, now, c.req.wants())
-	if i != nil {
-		s.instance, s.base = i, i.Base()
-		f.callAgain(f.set.NextTry(now), now)
-	}
-	f.mu.Unlock()
-	if i == nil {
+	if !s.Move(c.req.via.Served) {
 		c.a.log.Warn("the gateway sent a request to an endpoint that is no instance: are the pool's targetPorts those of the functions?",
-			"request", c.req.id, "function", f.name, "instance", s.instance.ID, "chosen", s.base.Host, "endpoint", c.req.via.Served)
+			"request", c.req.id, "function", c.f.Name, "instance", s.Instance, "chosen", s.Base.Host, "endpoint", c.req.via.Served)
 		return
 	}
 	c.sent.last = api.CodeUnhealthy
 	c.a.picks.add(c, s)
-	f.dispatch()
 }
 
-// attempt returns the call to the instance at base.
-func (c *call) attempt(base *url.URL, l limits) *forward.Call {
-	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
+// attempt returns the call to an instance.
+func (c *call) attempt(to queue.Target) *forward.Call {
+	spec := to.Spec
+	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
 		Asks:   !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
 		Counts: c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
-		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
+		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: spec.PassCredentials && !c.holder.keyed()}
 	switch {
-	case !l.resumes:
-		c.reply.handled = l.handled
+	case !spec.Resumes():
+		c.reply.handled = spec.TellsState() && len(spec.Handler) > 0
 	case c.atOnce:
 		attempt.Passed = c.req.in.Header.Get(control.HeaderState)
 		c.reply.passes = attempt.Passed != ""
@@ -101,10 +84,10 @@ func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 			c.reply.state = &relay.State{}
 		}
 		attempt.State = c.reply.state
-	case l.moves && c.restartable():
+	case spec.Moves() && c.restartable():
 		attempt.Movable = true
 	}
-	if idle := l.idle; idle > 0 {
+	if idle := spec.IdleTimeout; idle > 0 {
 		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
 	}
 	return attempt
@@ -129,36 +112,20 @@ type speculative struct {
 	err    error
 }
 
-// speculate sends c, which waits as e, right behind the call that wakes an instance.
-func (c *call) speculate(to *route.Instance, e *hold.Entry[*slot], attempt *forward.Call) {
+// sendAhead sends c, which waits, right behind the call that wakes an instance.
+func (c *call) sendAhead(to queue.Target, answered func()) {
 	ctx, cut := context.WithCancel(c.ctx)
-	s := &speculative{instance: to.ID, cut: cut, done: make(chan struct{})}
+	s := &speculative{instance: to.Instance, cut: cut, done: make(chan struct{})}
+	attempt := c.attempt(to)
 	attempt.Wait = true
 	c.sent.speculative = s
-	client, f := c.a.client, c.f // c.f changes only after cutOff
+	client := c.a.client
 	go func() {
 		defer close(s.done)
 		if s.answer, s.err = client.Send(ctx, *attempt); s.err == nil {
-			f.answered(e, to)
+			answered()
 		}
 	}()
-}
-
-// answered gives e, if it still waits, a slot of the instance that answers its speculative call.
-func (f *function) answered(e *hold.Entry[*slot], i *route.Instance) {
-	f.mu.Lock()
-	waits := f.queue.Leave(e)
-	var s *slot
-	if waits { // otherwise it has a slot, or has left
-		f.set.Reserve(i, e.Want.Adapter)
-		f.set.Sent(i, e.Want, time.Now())
-		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
-	}
-	f.mu.Unlock()
-	if waits {
-		f.offer(e, s)
-		f.meter.Changed()
-	}
 }
 
 // cutOff cancels the speculative call, if there is one, and waits until it has ended.

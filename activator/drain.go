@@ -40,15 +40,9 @@ func (a *Activator) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	a.mu.Lock()
-	list := make([]*function, 0, len(a.functions))
-	for _, f := range a.functions {
-		list = append(list, f)
-	}
-	a.mu.Unlock()
-	for _, f := range list {
-		f.refuseHeld(shuttingDown())
-		f.cut(shuttingDown())
+	for _, f := range a.All() {
+		f.RefuseWaiting(shuttingDown())
+		f.EndAll(shuttingDown())
 	}
 	grace := time.NewTimer(cutGrace)
 	defer grace.Stop()

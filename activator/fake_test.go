@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -191,6 +192,8 @@ type bench struct {
 	t  testing.TB
 	a  *Activator
 	ts *httptest.Server
+	// comments counts the comments that clients got.
+	comments atomic.Int32
 
 	mu     sync.Mutex // guards events
 	events []api.Demand
@@ -232,7 +235,9 @@ func startBench(t testing.TB, change func(*Config), further ...func(*Deps)) *ben
 		t.Fatal(err)
 	}
 	b.a = a
-	b.ts = httptest.NewServer(a.Handler())
+	b.ts = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.Handler().ServeHTTP(commentCounter{w, &b.comments}, r)
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() { _ = a.Run(ctx) })
@@ -243,6 +248,33 @@ func startBench(t testing.TB, change func(*Config), further ...func(*Deps)) *ben
 		transport.CloseIdleConnections()
 	})
 	return b
+}
+
+// commentCounter counts the comments that are written to a client.
+type commentCounter struct {
+	http.ResponseWriter
+	comments *atomic.Int32
+}
+
+// Write implements [http.ResponseWriter].
+func (w commentCounter) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte(": rouse ")) {
+		w.comments.Add(1)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w commentCounter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// queue returns a declared function.
+func (b *bench) queue(name api.FunctionName) *queue.Function { return b.a.names.Load().byName[name] }
+
+// demand returns the present demand of a function.
+func (b *bench) demand(name api.FunctionName) api.Demand {
+	b.a.Report(name)
+	all := b.demands()
+	return all[len(all)-1]
 }
 
 // function declares a function and returns its name.

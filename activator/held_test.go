@@ -83,12 +83,7 @@ func heldMany(tb testing.TB, n int) (connection, request float64) {
 	for _, c := range clients {
 		ask(tb, c, "POST "+chatPath+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
 	}
-	f := b.a.known(name)
-	b.eventually("all wait", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.queue.Len() == n
-	})
+	b.eventually("all wait", func() bool { return b.queue(name).Activity().Waiting == n })
 	held := memory()
 	b.a.ObserveInstance(i.set(api.Awake))
 	var all sync.WaitGroup

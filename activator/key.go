@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -89,7 +89,7 @@ func (c *call) allow(found *api.Error) *api.Error {
 		return found
 	}
 	switch { // a client that may not use a function learns nothing of it, not even what its runtime lacks
-	case c.f != nil && !account.Allows(c.f.namesFor(c.req.Model, c.req.adapter)...),
+	case c.f != nil && !account.Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
 		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Allows(c.req.Model):
 		return notAllowed(account, c.req.Model)
 	case found != nil:
@@ -124,19 +124,18 @@ func notAllowed(account *keys.Account, model string) *api.Error {
 
 // namesFor returns the names under which a client may be allowed to use f: those of its model, or only the adapter's
 // if the request names one.
-func (f *function) namesFor(asked string, adapter api.ModelName) []string {
+func namesFor(f *queue.Function, asked string, adapter api.ModelName) []string {
 	if adapter != "" {
 		return []string{asked, string(adapter)}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	service := f.spec.ServiceName()
+	spec := f.Spec()
+	service := spec.ServiceName()
 	names := []string{string(service), service.Name()}
-	for _, n := range f.spec.Names() {
+	for _, n := range spec.Names() {
 		names = append(names, string(n))
 	}
-	if f.spec.VariantOf != "" {
-		names = append(names, string(f.spec.VariantOf))
+	if spec.VariantOf != "" {
+		names = append(names, string(spec.VariantOf))
 	}
 	return names
 }
@@ -151,11 +150,11 @@ func (c *call) models() (list []string) {
 	case account == nil, account.Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
 		return nil
 	}
-	if names := c.f.namesFor("", ""); account.Allows(names...) {
+	if names := namesFor(c.f, "", ""); account.Allows(names...) {
 		list = names
 	}
 	for of, own := range c.a.names.Load().adapters {
-		if own && of.f == c.f && account.Allows(c.f.namesFor(of.name, api.ModelName(of.name))...) {
+		if own && of.f == c.f && account.Allows(namesFor(c.f, of.name, api.ModelName(of.name))...) {
 			list = append(list, of.name)
 		}
 	}
@@ -191,11 +190,11 @@ func (c *call) spend(id api.InstanceID, used tokens) {
 	if used.input+used.output == 0 { // the instance refused it
 		return
 	}
-	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: hold.Cost(used.input, used.output)}
+	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: queue.Cost(used.input, used.output)}
 	if c.holder.account != nil {
 		u.Key = c.holder.account.Name
 	}
-	c.a.spent.Add(time.Now(), c.f.name, u)
+	c.a.spent.Add(time.Now(), c.f.Name, u)
 }
 
 // mayList reports whether the client may see the names of all functions.

@@ -3,10 +3,10 @@ package activator
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -119,13 +119,7 @@ func (a *Activator) OwnHost(host string) bool {
 }
 
 // Room is the free capacity of a model's instances.
-type Room struct {
-	// Slots is how many requests the available instances serve at once, or one instance if none is available. Free is
-	// how many of these slots are free and not waited for.
-	Slots, Free int
-	// Wake is how long it takes until requests are accepted; 0: no time, or unknown.
-	Wake time.Duration
-}
+type Room = queue.Room
 
 // Room returns the free capacity of a model's instances. The error: the caller may not use the model, or there is
 // none.
@@ -142,32 +136,16 @@ func (a *Activator) Room(c Caller, model string) (Room, *api.Error) {
 		}
 		return Room{}, missing
 	}
-	if account != nil && !account.Allows(t.first().namesFor(model, names.adapter(model, t.first()))...) {
+	if account != nil && !account.Allows(namesFor(t.first(), model, names.adapter(model, t.first()))...) {
 		return Room{}, notAllowed(account, model)
 	}
 	var all Room
 	for _, s := range t.shares {
-		r := s.f.room(time.Now())
+		r := s.f.Room()
 		all.Slots, all.Free = all.Slots+r.Slots, all.Free+r.Free
 		if r.Wake > 0 && (all.Wake == 0 || r.Wake < all.Wake) {
 			all.Wake = r.Wake
 		}
 	}
 	return all, nil
-}
-
-func (f *function) room(now time.Time) (r Room) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r.Wake = f.expected(now)
-	if f.set.Awake(now) {
-		r.Slots = f.set.Capacity(now)
-	}
-	if r.Slots == 0 {
-		r.Slots = max(1, f.spec.Concurrency)
-	}
-	if f.queue.Len() == 0 && f.failed == nil {
-		r.Free = f.set.Free(now)
-	}
-	return r
 }

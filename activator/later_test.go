@@ -77,8 +77,7 @@ func TestInTheBackground(t *testing.T) {
 		})
 		<-answers
 	}
-	f := b.a.known(name)
-	if d := f.level(); d.Running != 0 || d.Waiting != 0 || !d.LastRequest.IsZero() {
+	if d := b.demand(name); d.Running != 0 || d.Waiting != 0 || !d.LastRequest.IsZero() {
 		t.Errorf("the demand is %+v, want none, now or before", d)
 	}
 	if room, err := b.a.Room(c, "m"); err != nil || room.Free != 2 || room.Slots != 4 {
@@ -86,13 +85,13 @@ func TestInTheBackground(t *testing.T) {
 	}
 	all.Go(func() { b.later(c, Terms{}, `{"model":"m"}`) })
 	<-answers
-	if d := f.level(); d.Running != 1 {
+	if d := b.demand(name); d.Running != 1 {
 		t.Errorf("with an ordinary one the demand is %+v, want one that runs", d)
 	}
 	close(hold)
 	all.Wait()
-	if f.background != 0 || f.slots != 0 {
-		t.Errorf("%d slots are in use, %d in the background", f.slots, f.background)
+	if d := b.demand(name); d.Background != 0 || d.Running != 0 {
+		t.Errorf("%d slots are in use, and %d in the background", d.Running, d.Background)
 	}
 	if _, err := b.a.Room(c, "nope"); err == nil || err.Status != http.StatusNotFound {
 		t.Errorf("room of a model that is not there: %v", err)

@@ -7,18 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// limits bound one attempt, counted from its dispatch; 0: no limit.
-type limits struct {
-	last  time.Duration // until the last byte
-	first time.Duration // until the first byte
-	idle  time.Duration // of a pause after the first byte
-
-	credentials bool // pass the client's credentials on
-	resumes     bool // instances can resume another's stream
-	moves       bool // instances end requests to give way
-	handled     bool // the runtime reports its streams' state, but a handler in front of it prevents resuming
-}
-
 // Messages to a client whose request was ended; %s is the limit.
 const (
 	tookTooLong   = "the answer took longer than the function's limit of %s (timeoutSeconds or " + api.AnnotationRequestTimeout + ")"

@@ -46,7 +46,7 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	name, names := mux.Vars(r)["model"], a.names.Load()
 	f, err := names.model(name, a.mayList(r))
 	if err == nil && names.adapter(name, f) != "" {
-		err = api.BadRequest("model", "%s is an adapter of %s, which a path can't name: POST to the endpoint of %s, with the adapter in the field model", quoteName(name), f.name, f.name)
+		err = api.BadRequest("model", "%s is an adapter of %s, which a path can't name: POST to the endpoint of %s, with the adapter in the field model", quoteName(name), f.Name, f.Name)
 	}
 	if err != nil {
 		a.missing(w, r, name, err)
@@ -80,8 +80,8 @@ type endpointModel struct {
 
 func (m listed) endpoint() endpoint {
 	e := endpoint{Name: m.name, Model: endpointModel{m.name, "rouse"}, URL: "/endpoints/" + string(m.name) + pathInvocations,
-		State: map[string]string{"ready": "READY", "config_update": "NOT_UPDATING"}, Created: m.t.first().created.UnixMilli()}
-	if !m.t.first().plain() {
+		State: map[string]string{"ready": "READY", "config_update": "NOT_UPDATING"}, Created: m.t.first().Created.UnixMilli()}
+	if !isPlain(m.t.first()) {
 		e.Type, e.Task = "llm/v1/chat", "llm/v1/chat"
 	}
 	return e

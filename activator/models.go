@@ -8,7 +8,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 )
 
 // model is OpenAI's model object, with Anthropic's fields and Rouse's own.
@@ -37,14 +36,12 @@ type modelState struct {
 func (m listed) object() model {
 	state := api.Gone
 	for _, b := range m.t.shares {
-		b.f.mu.Lock()
-		st, found := b.f.set.Best()
-		b.f.mu.Unlock()
+		st, found := b.f.Best()
 		if found && (state == api.Gone || route.Sooner(st.State, state)) {
 			state = st.State
 		}
 	}
-	created := m.t.first().created.UTC().Truncate(time.Second)
+	created := m.t.first().Created.UTC().Truncate(time.Second)
 	return model{ID: m.name, Object: "model", Created: created.Unix(), OwnedBy: "rouse", Type: "model", Display: m.name, CreatedAt: created, Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
 }
 
@@ -54,7 +51,7 @@ func (m listed) visible(has func(names ...string) bool) bool {
 	if m.parent != "" {
 		adapter = m.name
 	}
-	return has == nil || has(append(m.t.first().namesFor(string(m.name), adapter), string(m.name))...)
+	return has == nil || has(append(namesFor(m.t.first(), string(m.name), adapter), string(m.name))...)
 }
 
 // listModels lists the names, aliases and adapters of all functions.
@@ -90,9 +87,7 @@ func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok b
 	}
 	m = listed{name: api.ModelName(name), t: t}
 	if f := t.first(); names.adapter(name, f) != "" {
-		f.mu.Lock()
-		m.parent = f.spec.Model
-		f.mu.Unlock()
+		m.parent = f.Spec().Model
 	}
 	_, account, bad := a.clientOf(r)
 	switch {
@@ -118,30 +113,7 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	if f == nil {
 		return api.Activity{}, false
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s = api.Activity{LostNames: names.lostBy(f.spec),
-		Waiting: f.queue.Len(), OldestAge: f.queue.Oldest(time.Now()), HeldBytes: f.queue.Bytes(),
-		Running: f.slots, LastRequest: f.last, Waking: f.waking.instance, Instances: f.set.Reports(),
-	}
-	if f.failed != nil {
-		s.Failed = f.failed.Message
-	}
+	s = f.Activity()
+	s.LostNames = names.lostBy(f.Spec())
 	return s, true
-}
-
-// Report sends a function's demand now rather than when it is due: an operator's command must be judged by the
-// present demand. It does nothing if the function is not declared.
-func (a *Activator) Report(name api.FunctionName) {
-	if f := a.names.Load().byName[name]; f != nil {
-		f.meter.Urgent()
-	}
-}
-
-// ServedElsewhere charges a client for what its requests cost at another activator, which counts against its turns
-// here.
-func (a *Activator) ServedElsewhere(u control.ClientUse) {
-	if f := a.names.Load().byName[u.Function]; f != nil {
-		f.servedElsewhere(u)
-	}
 }

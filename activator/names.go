@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/names"
 	"github.com/rouse-dev/rouse/internal/suggest"
@@ -18,16 +19,16 @@ import (
 type directory struct {
 	domain string // suffix of functions' own hosts; empty: none
 	// list is all functions, by name.
-	list []*function
+	list []*queue.Function
 	// byModel maps the names that package names assigns to services, and those of models with variants.
 	byModel map[string]*target
-	byName  map[api.FunctionName]*function
+	byName  map[api.FunctionName]*queue.Function
 	// models are the entries of a list of models, sorted: model names, aliases and adapters.
 	models []listed
 	// adapters are the names under which each function's adapters are found.
 	adapters map[adapterOf]bool
 	// groups maps a function to the model with variants that it belongs to.
-	groups map[*function]*target
+	groups map[*queue.Function]*queue.Group
 	// services are those that have functions; prefixes are the parts before a slash in names.
 	services map[api.FunctionName]bool
 	prefixes map[string]bool
@@ -36,7 +37,7 @@ type directory struct {
 }
 
 type adapterOf struct {
-	f    *function
+	f    *queue.Function
 	name string
 }
 
@@ -48,18 +49,18 @@ type listed struct {
 	parent api.ModelName
 }
 
-func newDirectory(list []*function, known *cluster, domain string) *directory {
-	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
+func newDirectory(list []*queue.Function, known *cluster, domain string) *directory {
+	slices.SortFunc(list, func(a, b *queue.Function) int { return cmp.Compare(a.Name, b.Name) })
 	d := &directory{
-		domain: domain, list: list, byModel: make(map[string]*target), byName: make(map[api.FunctionName]*function),
-		adapters: make(map[adapterOf]bool), groups: make(map[*function]*target),
+		domain: domain, list: list, byModel: make(map[string]*target), byName: make(map[api.FunctionName]*queue.Function),
+		adapters: make(map[adapterOf]bool), groups: make(map[*queue.Function]*queue.Group),
 		services: make(map[api.FunctionName]bool), prefixes: make(map[string]bool),
 	}
 	if domain == NoDomain {
 		d.domain = ""
 	}
 	for _, f := range list {
-		d.byName[f.name] = f
+		d.byName[f.Name] = f
 	}
 	services := servicesOf(list, known.traffic)
 	for _, s := range services {
@@ -149,7 +150,7 @@ func (d *directory) add(w wish) bool {
 
 // lostBy describes the names that a function's service, or the model that it is a variant of, asked for and did not
 // get.
-func (d *directory) lostBy(spec api.Function) (lost []string) {
+func (d *directory) lostBy(spec *api.Function) (lost []string) {
 	service := spec.ServiceName()
 	group := api.NewFunctionName(service.Namespace(), string(spec.VariantOf))
 	for _, l := range d.lost {
@@ -161,7 +162,7 @@ func (d *directory) lostBy(spec api.Function) (lost []string) {
 }
 
 // model is like find, and returns the function that serves the request.
-func (d *directory) model(name string, list bool) (*function, *api.Error) {
+func (d *directory) model(name string, list bool) (*queue.Function, *api.Error) {
 	t, err := d.find(name, list)
 	if err != nil {
 		return nil, err
@@ -175,11 +176,11 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {
 		return t, nil
 	}
-	if t := d.untagged(name); t != nil && t.first().runtime() == api.RuntimeOllama {
+	if t := d.untagged(name); t != nil && t.first().Spec().Runtime.Kind == api.RuntimeOllama {
 		return t, nil
 	}
 	if (name == "" || name == api.DefaultModel) && len(d.services) == 1 { // there is only one choice
-		return d.byModel[string(d.list[0].service())], nil
+		return d.byModel[string(d.list[0].Spec().ServiceName())], nil
 	}
 	if name == "" {
 		return nil, api.BadRequest("model", "the field model is missing or empty: GET /v1/models lists the names")
@@ -209,7 +210,7 @@ func (d *directory) untagged(name string) *target {
 }
 
 // adapter returns the adapter of f that a client named, "" for the model itself.
-func (d *directory) adapter(name string, f *function) api.ModelName {
+func (d *directory) adapter(name string, f *queue.Function) api.ModelName {
 	if len(d.adapters) == 0 {
 		return ""
 	}
@@ -245,7 +246,7 @@ func (d *directory) ownHost(host string) (rest string, own bool) {
 }
 
 // host finds a function by its own host. With list the error names the existing ones.
-func (d *directory) host(host string, list bool) (*function, *api.Error) {
+func (d *directory) host(host string, list bool) (*queue.Function, *api.Error) {
 	rest, _ := d.ownHost(host)
 	name, namespace, _ := strings.Cut(strings.ToLower(rest), ".")
 	if f := d.byName[api.NewFunctionName(namespace, name)]; f != nil {
@@ -256,7 +257,7 @@ func (d *directory) host(host string, list bool) (*function, *api.Error) {
 	}
 	known := make([]string, 0, len(d.list))
 	for _, f := range d.list {
-		known = append(known, f.name.Name()+"."+f.name.Namespace()+"."+d.domain)
+		known = append(known, f.Name.Name()+"."+f.Name.Namespace()+"."+d.domain)
 	}
 	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "no function has the host %s", quoteName(host))
 	const most = 10
@@ -295,10 +296,4 @@ func nearest(name string, names []string, most int) []string {
 		out = append(out, m.name)
 	}
 	return out
-}
-
-func (f *function) service() api.FunctionName {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.spec.ServiceName()
 }

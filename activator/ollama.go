@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/names"
 )
@@ -32,27 +33,14 @@ const ollamaVersion = "0.17.4"
 var ollamaChanges = []string{"/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
 
 // isOllama reports whether a request at the front door (f is nil) or at f's own host is in Ollama's own API.
-func isOllama(path string, f *function) bool {
-	return strings.HasPrefix(path, "/api/") && (f == nil || f.likeOllama())
+func isOllama(path string, f *queue.Function) bool {
+	return strings.HasPrefix(path, "/api/") && (f == nil || isLikeOllama(f.Spec()))
 }
 
-// likeOllama reports whether f certainly has Ollama's own API.
-func (f *function) likeOllama() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return isLikeOllama(f.spec)
-}
-
-// isLikeOllama is likeOllama for a spec. A function's own handler gets requests unchanged.
-func isLikeOllama(spec api.Function) bool {
+// isLikeOllama reports whether a function certainly has Ollama's own API. Its own handler gets requests unchanged.
+func isLikeOllama(spec *api.Function) bool {
 	chat, _ := api.NamedPath("/api/chat")
 	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
-}
-
-func (f *function) runtime() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.spec.Runtime.Kind
 }
 
 func (a *Activator) routeOllama(r *mux.Router) {
@@ -87,7 +75,7 @@ func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 // that clients don't find one without models.
 func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if slices.ContainsFunc(a.names.Load().list, (*function).likeOllama) {
+		if slices.ContainsFunc(a.names.Load().list, func(f *queue.Function) bool { return isLikeOllama(f.Spec()) }) {
 			next(w, r)
 			return
 		}
@@ -174,7 +162,7 @@ type ollamaDetails struct {
 var noDetails = ollamaDetails{Families: []string{}}
 
 // digest identifies the declaration, not the bytes of the model: clients show it and tell models apart by it.
-func digest(spec api.Function) string {
+func digest(spec *api.Function) string {
 	sum := sha256.Sum256([]byte(string(spec.Name) + "\x00" + spec.Runtime.Model))
 	return hex.EncodeToString(sum[:])
 }
@@ -183,11 +171,9 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(
 	list := []ollamaModel{}
 	for _, m := range a.names.Load().models {
 		f := m.t.first()
-		f.mu.Lock()
-		spec, created := f.spec, f.created
-		f.mu.Unlock()
+		spec := f.Spec()
 		if isLikeOllama(spec) && m.visible(has) {
-			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: created, Digest: digest(spec), Details: noDetails})
+			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: f.Created, Digest: digest(spec), Details: noDetails})
 		}
 	}
 	writeJSON(w, r, map[string]any{"models": list})
@@ -198,9 +184,9 @@ func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func
 	list := []runningModel{}
 	now := time.Now()
 	for _, f := range a.names.Load().list {
-		m, awake := f.running(now)
+		m, awake := running(f, now)
 		listed := slices.ContainsFunc(list, func(l runningModel) bool { return l.Name == m.Name })
-		if awake && !listed && (has == nil || has(f.namesFor("", "")...)) {
+		if awake && !listed && (has == nil || has(namesFor(f, "", "")...)) {
 			list = append(list, m)
 		}
 	}
@@ -218,14 +204,14 @@ func lines(h http.Header) bool {
 const forever = 100 * 365 * 24 * time.Hour
 
 // running describes f's awake instances; awake is false if there is none or f lacks Ollama's API.
-func (f *function) running(now time.Time) (m runningModel, awake bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !isLikeOllama(f.spec) {
+func running(f *queue.Function, now time.Time) (m runningModel, awake bool) {
+	spec := f.Spec()
+	if !isLikeOllama(spec) {
 		return m, false
 	}
-	idle := f.last
-	for _, st := range f.set.Reports() {
+	activity := f.Activity()
+	idle := activity.LastRequest
+	for _, st := range activity.Instances {
 		if st.State != api.Awake && st.State != api.Draining {
 			continue
 		}
@@ -237,10 +223,10 @@ func (f *function) running(now time.Time) (m runningModel, awake bool) {
 		m.Size += st.Memory.Host + devices
 		m.SizeVRAM += devices
 	}
-	m.Name, m.Model, m.Digest, m.Details = tagged(f.spec.Model), tagged(f.spec.Model), digest(f.spec), noDetails
-	if f.slots > 0 {
+	m.Name, m.Model, m.Digest, m.Details = tagged(spec.Model), tagged(spec.Model), digest(spec), noDetails
+	if activity.Running > 0 {
 		idle = now
 	}
-	m.ExpiresAt = idle.Add(cmp.Or(f.spec.SleepAfter, forever))
+	m.ExpiresAt = idle.Add(cmp.Or(spec.SleepAfter, forever))
 	return m, awake
 }

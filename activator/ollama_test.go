@@ -42,8 +42,8 @@ func (b *bench) send(method, path string) (*http.Response, string) {
 	return resp, string(raw)
 }
 
-// isPlain reports whether a body is an error in Ollama's format, and contains want.
-func isPlain(body, want string) bool {
+// isOllamaError reports whether a body is an error in Ollama's format, and contains want.
+func isOllamaError(body, want string) bool {
 	var e map[string]string
 	return json.Unmarshal([]byte(body), &e) == nil && len(e) == 1 && strings.Contains(e["error"], want)
 }
@@ -103,7 +103,7 @@ func TestOllamaStreams(t *testing.T) {
 	for _, cut = range []string{lines[:44], lines[:20]} {
 		_, got := b.post("/api/chat", `{"model":"m","stream":true}`)
 		all := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
-		if last := all[len(all)-1]; !isPlain(last, "the answer was cut") {
+		if last := all[len(all)-1]; !isOllamaError(last, "the answer was cut") {
 			t.Errorf("cut after %q: got %q, want an error at the end", cut, got)
 		}
 	}
@@ -171,7 +171,7 @@ func TestOllamaErrors(t *testing.T) {
 		}
 		got, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != tc.status || !isPlain(string(got), tc.want) {
+		if resp.StatusCode != tc.status || !isOllamaError(string(got), tc.want) {
 			t.Errorf("%s %s %s: got %s %s, want %d and %q", tc.method, tc.path, tc.body, resp.Status, got, tc.status, tc.want)
 		}
 		if tc.status == 429 && resp.Header.Get("Retry-After") != "1" {

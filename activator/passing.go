@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
@@ -19,12 +20,8 @@ import (
 // be upgraded (WebSockets), and requests over HTTP/2 without TLS (gRPC). These stream both ways, so they are not read
 // in advance, and not sent again once a part of their body was.
 
-// plain reports whether the function is no model server: its clients' requests are not parsed.
-func (f *function) plain() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.spec.Runtime.Kind == api.RuntimeHTTP
-}
+// isPlain reports whether a function is no model server: its clients' requests are not parsed.
+func isPlain(f *queue.Function) bool { return f.Spec().Runtime.Kind == api.RuntimeHTTP }
 
 // streams reports whether a request is forwarded while it arrives.
 func (r *request) streams() bool {
@@ -54,18 +51,18 @@ func newStreamTransports() streamTransports {
 
 // pass forwards c to the instance of s while it arrives, and the answer to the client. again reports that the
 // instance did not accept it and nothing of it was consumed; cut, that the answer ended too early.
-func (c *call) pass(s *slot) (again, cut bool, err error) {
+func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	sent := time.Now()
 	var untouched atomic.Bool
 	untouched.Store(true)
 	c.sent.attempts++
 	_ = c.reply.out.SetReadDeadline(time.Time{}) // a body may stream for any length of time
-	stop := c.limit(s.limits.first, beganTooLate)
+	stop := c.limit(s.Spec.FirstByteTimeout, beganTooLate)
 	defer stop()
-	attempt := c.attempt(s.base, s.limits)
+	attempt := c.attempt(s.Target)
 	through := httputil.ReverseProxy{FlushInterval: -1, Transport: c.a.streams.http1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.Scheme, pr.Out.URL.Host = s.base.Scheme, s.base.Host
+			pr.Out.URL.Scheme, pr.Out.URL.Host = s.Base.Scheme, s.Base.Host
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v := pr.In.Header[name]; v != nil {
 					pr.Out.Header[name] = v
@@ -83,7 +80,7 @@ func (c *call) pass(s *slot) (again, cut bool, err error) {
 			if code := resp.Header.Get(control.HeaderRefused); code != "" && resp.StatusCode >= http.StatusInternalServerError {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
-			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.instance.ID
+			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
 			c.reply.limits.Describe(resp.Header)
 			for name := range resp.Header {
 				if control.Reserved(name) {
@@ -91,7 +88,7 @@ func (c *call) pass(s *slot) (again, cut bool, err error) {
 				}
 			}
 			resp.Header.Set(headerTiming, c.reply.timing.String())
-			resp.Header.Set(headerInstance, string(s.instance.ID))
+			resp.Header.Set(headerInstance, string(s.Instance))
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e },
@@ -132,7 +129,7 @@ func (t touched) Read(p []byte) (int, error) {
 }
 
 // stream forwards c to the instance of s while it arrives. The results are those of [call.send].
-func (c *call) stream(s *slot) (done bool, err error) {
+func (c *call) stream(s *queue.Slot) (done bool, err error) {
 	again, cut, err := c.pass(s)
 	if err != nil {
 		if told := c.failed(s, err); told != nil || again {
@@ -140,13 +137,13 @@ func (c *call) stream(s *slot) (done bool, err error) {
 		}
 		return false, api.AsError(err)
 	}
-	c.f.finish(s, true, c.req.Input, 0)
-	c.f.metrics.Timing(c.reply.timing)
+	s.Done(queue.Used{Served: true, Input: c.req.Input})
+	c.f.Metrics.Timing(c.reply.timing)
 	c.reply.status = c.reply.answered
 	if cut {
 		c.reply.code = api.CodeStreamCut
 	}
-	c.f.metrics.Done(c.reply.answered, time.Since(c.req.begun))
+	c.f.Metrics.Done(c.reply.answered, time.Since(c.req.begun))
 	if cut {
 		panic(http.ErrAbortHandler) // the only way to tell the client
 	}

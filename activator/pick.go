@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -17,49 +17,23 @@ const (
 	headerAffinity = "X-Session-Affinity"
 )
 
-// looksAt determines what r wants of an instance. It skips the prefix of the prompt if there is only one instance. It
-// is called without the lock: hashing a long prompt takes time.
-func (f *function) looksAt(r *request) {
-	if r.want != nil {
+// preferInstances tells the queue which instances are best for the request, unless there is only one: hashing a long
+// prompt takes time.
+func (c *call) preferInstances() {
+	if c.preferred || !c.f.Several() {
 		return
 	}
-	f.mu.Lock()
-	many := f.set.Many()
-	f.mu.Unlock()
-	if !many {
-		return
+	c.preferred = true
+	p, tenant := &c.req.Prompt, c.req.peer.Tenant()
+	if c.req.prompts {
+		c.want.Prefix = prefix.Of(prefix.SaltOf(tenant, string(c.req.adapter), string(p.Salt)), p.System, p.Tools, p.Messages)
 	}
-	p, tenant := &r.Prompt, r.peer.Tenant()
-	want := r.wants()
-	r.want = &want
-	if r.prompts {
-		r.want.Prefix = prefix.Of(prefix.SaltOf(tenant, string(r.adapter), string(p.Salt)), p.System, p.Tools, p.Messages)
+	if c.want.Prefix.Len() > 0 {
+		c.want.Prompt = len(p.System) + len(p.Tools) + len(p.Messages)
 	}
-	if session := cmp.Or(r.in.Header.Get(headerSession), r.in.Header.Get(headerAffinity), string(p.Session)); session != "" {
-		r.want.Session = uint64(prefix.SaltOf(tenant, session))
+	if session := cmp.Or(c.req.in.Header.Get(headerSession), c.req.in.Header.Get(headerAffinity), string(p.Session)); session != "" {
+		c.want.Session = uint64(prefix.SaltOf(tenant, session))
 	}
-}
-
-// countPrompt records the model server's count of the tokens of a prompt that looksAt has hashed; 0: unknown.
-func (f *function) countPrompt(r *request, tokens api.Tokens) {
-	if r.want == nil || r.want.Prefix.Len() == 0 || tokens == 0 {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.set.Count(len(r.Prompt.System)+len(r.Prompt.Tools)+len(r.Prompt.Messages), tokens)
-}
-
-// wants returns what r wants of an instance, as far as looksAt has determined it.
-func (r *request) wants() route.Want {
-	if r.want != nil {
-		return *r.want
-	}
-	want := route.Want{Adapter: r.adapter}
-	if r.via != nil {
-		want.Only = r.via.Allows
-	}
-	return want
 }
 
 const maxPicks = 4096
@@ -73,8 +47,8 @@ type picks struct {
 }
 
 // add records that c got s.
-func (p *picks) add(c *call, s *slot) {
-	one := api.Pick{Request: c.req.id, Function: c.f.name, Instance: s.instance.ID, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Choice: s.why}
+func (p *picks) add(c *call, s *queue.Slot) {
+	one := api.Pick{Request: c.req.id, Function: c.f.Name, Instance: s.Instance, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Choice: s.Choice}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ring) < maxPicks {

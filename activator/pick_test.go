@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -105,10 +106,9 @@ func TestPicksAreBounded(t *testing.T) {
 	if len(b.a.Picks(first)) != 1 || len(b.a.Picks("other")) != 0 {
 		t.Error("the choice is not known, or one that never was is")
 	}
-	f := b.a.known(name)
-	c := &call{a: b.a, f: f, req: request{id: "again"}}
+	c := &call{a: b.a, f: b.queue(name), req: request{id: "again"}}
 	for range maxPicks {
-		b.a.picks.add(c, &slot{instance: f.set.All()[0]})
+		b.a.picks.add(c, &queue.Slot{Target: queue.Target{Instance: "m-0000"}})
 	}
 	if len(b.a.Picks(first)) != 0 || len(b.a.Picks("again")) != maxPicks {
 		t.Error("more choices are kept than there is room for")

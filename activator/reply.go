@@ -8,6 +8,8 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -26,9 +28,9 @@ type reply struct {
 	id      string     // of the request
 	style   api.Stream // the format of an error event
 	ollama  bool       // the client speaks Ollama's own API
-	timing  forward.Timing
+	timing  metrics.Timing
 	comment comments
-	ends    *wakeTrace // its request ends with the next write; nil: none
+	ends    *queue.Wake // its request ends with the next write; nil: none
 
 	limits   *keys.Charge // of the client's key; nil: none
 	usage    relay.Usage  // of the answer
@@ -189,7 +191,7 @@ func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
 	n, err := r.w.Write(p)
 	if r.ends != nil { // what follows is not part of the wake
-		r.ends.firstByte()
+		r.ends.FirstByte()
 		r.ends = nil
 	}
 	return n, err

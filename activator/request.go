@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/parse"
 	"github.com/rouse-dev/rouse/activator/peer"
-	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -27,7 +26,6 @@ type request struct {
 	adapter  api.ModelName // the adapter to load; empty: the model itself
 	prompts  bool          // its prompt can be cached
 	via      *forward.Via  // how it reaches instances; nil: directly
-	want     *route.Want   // its wishes for an instance; nil: not determined
 	arrived  time.Time     // when its header arrived
 	begun    time.Time     // when the body was complete
 	deadline time.Time     // set by the client; zero: none

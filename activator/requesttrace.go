@@ -20,7 +20,7 @@ func (c *call) traceRequest() {
 	if c.a.deps.Traces == nil {
 		return
 	}
-	r, answer, parent := &c.req, &c.reply, c.woken
+	r, answer, parent := &c.req, &c.reply, c.want.Woken()
 	if parent.Zero() {
 		parent = api.TraceFrom(r.in.Header)
 	}
@@ -35,9 +35,8 @@ func (c *call) traceRequest() {
 		}
 	}
 	if c.f != nil {
-		c.f.mu.Lock()
-		span.Function, span.Provider, span.Served = c.f.name, c.f.spec.Runtime.Kind, string(c.f.spec.Model)
-		c.f.mu.Unlock()
+		spec := c.f.Spec()
+		span.Function, span.Provider, span.Served = c.f.Name, spec.Runtime.Kind, string(spec.Model)
 		switch span.Provider {
 		case api.RuntimeEngine:
 			span.Provider = "rouse"

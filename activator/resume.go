@@ -2,8 +2,8 @@ package activator
 
 import (
 	"errors"
-	"time"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -57,26 +57,26 @@ func (c *call) restartable() bool {
 
 // elsewhere prepares to resume a stream that was cut or whose instance gives way: the slot is given back, and the
 // request waits for another. It may wait as long as a new request.
-func (c *call) elsewhere(s *slot, err error) {
+func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.sent.before = c.reply.timing
-	c.wait.since, c.wait.paused, c.wait.entry = time.Time{}, 0, nil
+	c.want.Renew()
 	c.reply.comment.again()
 	if errors.Is(err, errMoved) {
-		c.f.giveBack(s, api.CodeMoved)
+		s.GiveBack(api.CodeMoved)
 		c.gaveWay(s)
 		return
 	}
 	c.sent.resumed++
 	c.sent.last = api.CodeStreamCut
-	c.f.giveBack(s, api.CodeStreamCut)
-	c.f.metrics.Retried(api.CodeStreamCut)
-	c.a.log.Warn("answer cut, and goes on elsewhere", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "times", c.sent.resumed, "error", err)
+	s.GiveBack(api.CodeStreamCut)
+	c.f.Metrics.Retried(api.CodeStreamCut)
+	c.a.log.Warn("answer cut, and goes on elsewhere", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "times", c.sent.resumed, "error", err)
 }
 
 // gaveWay records that the instance of s gave way.
-func (c *call) gaveWay(s *slot) {
+func (c *call) gaveWay(s *queue.Slot) {
 	c.sent.moved++
 	c.sent.last = api.CodeMoved
-	c.f.metrics.Retried(api.CodeMoved)
-	c.a.log.Info("its instance gives way, and it goes on elsewhere", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "times", c.sent.moved)
+	c.f.Metrics.Retried(api.CodeMoved)
+	c.a.log.Info("its instance gives way, and it goes on elsewhere", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "times", c.sent.moved)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -144,11 +145,11 @@ func (a *Activator) serveNamed(w http.ResponseWriter, r *http.Request, name api.
 }
 
 // serveOwn serves a request for f: all paths but the control paths are the function's.
-func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
+func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		a.refuse(w, r, unknownPath(r))
-	case isWebSocket(r, nil) && !f.plain():
+	case isWebSocket(r, nil) && !isPlain(f):
 		a.refuseWebSocket(w, r)
 	default:
 		a.serve(w, r, f, atOnce)

@@ -48,7 +48,7 @@ func TestClashingNames(t *testing.T) {
 	d := b.a.names.Load()
 	for name, want := range map[string]api.FunctionName{"a": "default/a", "b": "default/b", "shared": "default/a", "c": "other/a", "other/a": "other/a"} {
 		f, err := d.model(name, true)
-		if err != nil || f.name != want {
+		if err != nil || f.Name != want {
 			t.Errorf("%s: got %v, %v, want %s", name, f, err, want)
 		}
 	}

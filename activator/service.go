@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -19,7 +20,7 @@ type service struct {
 
 // backend is an immutable snapshot of a function of a service.
 type backend struct {
-	f        *function
+	f        *queue.Function
 	names    []api.ModelName // the model, then its aliases
 	adapters []api.ModelName
 	percent  int // its share of the requests
@@ -30,13 +31,11 @@ type backend struct {
 
 // servicesOf groups functions by service. Services with traffic come first, so that a new one takes no name from
 // them; then they are sorted by name.
-func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []service {
+func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]api.Share) []service {
 	byName := make(map[api.FunctionName]*service)
 	var order []api.FunctionName
 	for _, f := range list {
-		f.mu.Lock()
-		spec, adapters := f.spec, f.adapters()
-		f.mu.Unlock()
+		spec, adapters := f.Spec(), f.Adapters()
 		name := spec.ServiceName()
 		s := byName[name]
 		if s == nil {
@@ -46,7 +45,7 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 		}
 		m := backend{f: f, names: spec.Names(), adapters: adapters, percent: 100, variantOf: spec.VariantOf, fullNameOnly: spec.FullNameOnly}
 		if spec.Service != "" {
-			m.percent = percentOf(traffic[name], f.name)
+			m.percent = percentOf(traffic[name], f.Name)
 		}
 		s.everyone = append(s.everyone, m)
 		if m.percent > 0 {
@@ -72,7 +71,7 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 // newest returns the backend that takes all requests of a service without traffic. Such a service was just created,
 // or is faulty, and then the function knows why. Knative numbers revisions so that their names sort by age.
 func (s service) newest() backend {
-	m := slices.MaxFunc(s.everyone, func(a, b backend) int { return cmp.Compare(a.f.name, b.f.name) })
+	m := slices.MaxFunc(s.everyone, func(a, b backend) int { return cmp.Compare(a.f.Name, b.f.Name) })
 	m.percent = 100
 	return m
 }
@@ -123,7 +122,7 @@ type target struct {
 }
 
 // pick chooses a function at random, weighted by share, or the best variant; nil if t is nil.
-func (t *target) pick() *function {
+func (t *target) pick() *queue.Function {
 	switch {
 	case t == nil:
 		return nil
@@ -142,4 +141,4 @@ func (t *target) pick() *function {
 }
 
 // first returns the function with the greatest share.
-func (t *target) first() *function { return t.shares[0].f }
+func (t *target) first() *queue.Function { return t.shares[0].f }

@@ -33,7 +33,7 @@ func (b *bench) share(name string) map[api.FunctionName]float64 {
 		if err != nil {
 			b.t.Fatalf("%s: %v", name, err)
 		}
-		got[f.name] += 1.0 / n
+		got[f.Name] += 1.0 / n
 	}
 	return got
 }

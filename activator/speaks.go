@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -16,11 +17,10 @@ import (
 // certain are the kinds of runtimes whose APIs are known.
 var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama}
 
-// speaks refuses a request for a path that f's runtime certainly lacks.
-func (f *function) speaks(path string) *api.Error {
-	f.mu.Lock()
-	kind, handled := f.spec.Runtime.Kind, len(f.spec.Handler) > 0
-	f.mu.Unlock()
+// lacksPath refuses a request for a path that f's runtime certainly lacks.
+func lacksPath(f *queue.Function, path string) *api.Error {
+	spec := f.Spec()
+	kind, handled := spec.Runtime.Kind, len(spec.Handler) > 0
 	known, _ := api.NamedPath(path)
 	kinds := known.Runtimes
 	if kinds == nil || handled || !slices.Contains(certain, kind) || slices.Contains(kinds, kind) {
@@ -36,9 +36,9 @@ func (f *function) speaks(path string) *api.Error {
 
 // lacks returns the refusal of a request for a model; nil if the picked function, or another variant of the model,
 // may have the path.
-func (t *target) lacks(picked *function, path string) *api.Error {
-	refused := picked.speaks(path)
-	if refused != nil && slices.ContainsFunc(t.variants, func(v *target) bool { return v.first().speaks(path) == nil }) {
+func (t *target) lacks(picked *queue.Function, path string) *api.Error {
+	refused := lacksPath(picked, path)
+	if refused != nil && slices.ContainsFunc(t.variants, func(v *target) bool { return lacksPath(v.first(), path) == nil }) {
 		return nil
 	}
 	return refused

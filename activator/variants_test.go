@@ -73,7 +73,7 @@ func TestVariantsAreListedOnce(t *testing.T) {
 	if got, want := strings.Join(names, ", "), "big awake, one awake, three gone, two gone"; got != want {
 		t.Errorf("models %s, want %s", got, want)
 	}
-	if f, err := b.a.names.Load().model("other/big", true); err != nil || f.name != "other/three" {
+	if f, err := b.a.names.Load().model("other/big", true); err != nil || f.Name != "other/three" {
 		t.Errorf("other/big: %v, %v, want other/three", f, err)
 	}
 }
@@ -138,9 +138,9 @@ func TestCommentsGoOnAtAnotherVariant(t *testing.T) {
 		_, got := b.post(chatPath, `{"model":"big","stream":true}`)
 		answered <- got
 	}()
-	b.commented(cheap)
+	b.commented()
 	b.a.Fail(cheap, api.Errorf(503, api.CodeNoCapacity, "no memory"))
-	b.commented(dear)
+	b.commented()
 	b.instance(dear, "dear-0001", api.Awake)
 	if got := <-answered; !strings.Contains(got, ": rouse stage=") || !strings.HasSuffix(got, "data: [DONE]\n\n") {
 		t.Errorf("got %q", got)

@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -52,10 +51,7 @@ func (l *wakeTraces) count() int {
 
 // traceBench returns a bench that collects its wake traces.
 func traceBench(t *testing.T) (*bench, *wakeTraces, *http.Header) {
-	b, l, carried := startBench(t, nil), &wakeTraces{exported: tracetest.NewSpanRecorder()}, &http.Header{}
-	b.a.tracer = waketrace.NewTracer(waketrace.ExportTo(l.exported))
-	b.a.deps.Emitter = l
-	b.a.wakes.Close()
+	l, carried := &wakeTraces{exported: tracetest.NewSpanRecorder()}, &http.Header{}
 	transport := api.NewTransport(4)
 	t.Cleanup(transport.CloseIdleConnections)
 	waker := control.New(roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -64,7 +60,8 @@ func traceBench(t *testing.T) (*bench, *wakeTraces, *http.Header) {
 		l.mu.Unlock()
 		return transport.RoundTrip(r)
 	}), nil)
-	b.a.wakes = wake.New(waker)
+	b := startBench(t, nil, func(d *Deps) { d.Emitter, d.Waker, d.Traces = l, waker, waketrace.ExportTo(l.exported) })
+	b.a.deps.Traces = nil // no spans of requests
 	return b, l, carried
 }
 
@@ -95,8 +92,7 @@ func traceOfAWake(t *testing.T, answeredFirst bool) {
 		i.after = func() { <-answered }
 	} else {
 		i.chat = func(w http.ResponseWriter, r *http.Request) {
-			f := b.a.function(name)
-			b.eventually("the activator knows that it is awake", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.set.Awake(time.Now()) })
+			b.eventually("the activator knows that it is awake", func() bool { st, _ := b.queue(name).Best(); return st.Ready() })
 			answerOnce(w, r)
 		}
 	}
@@ -201,12 +197,10 @@ func TestNoTrace(t *testing.T) {
 			resp.Body.Close()
 		}
 	}()
-	f := b.a.function(name)
-	waits := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace != nil && f.queue.Len() == 1 }
-	b.eventually("it is held", waits)
+	b.eventually("it is held", func() bool { return b.queue(name).Activity().Waiting == 1 })
 	leave()
 	<-ended
-	b.eventually("the trace is dropped with it", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace == nil })
+	b.eventually("the trace ends with it", func() bool { return len(l.exported.Ended()) > 0 })
 	if ended := l.exported.Ended(); len(ended) != 1 || ended[0].Name() != "wake m" || ended[0].Status().Code != codes.Error {
 		t.Errorf("of a wake that nobody waits for %v are exported, want the whole, failed", ended)
 	}
@@ -214,7 +208,7 @@ func TestNoTrace(t *testing.T) {
 	for range 3 {
 		b.post(chatPath, warmBody)
 	}
-	if f.trace != nil || l.count() != 0 {
+	if l.count() != 0 {
 		t.Errorf("%d traces for requests that found somebody awake", l.count())
 	}
 }
@@ -227,8 +221,7 @@ func TestTraceOfManyWhoWait(t *testing.T) {
 	for range 20 {
 		all.Go(func() { b.post(chatPath, strings.Replace(warmBody, "{", `{"stream":true,`, 1)) })
 	}
-	f := b.a.function(name)
-	b.eventually("all are held", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.queue.Len() == 20 })
+	b.eventually("all are held", func() bool { return b.queue(name).Activity().Waiting == 20 })
 	b.instance(name, "m-0001", api.Awake)
 	all.Wait()
 	b.eventually("the trace is told", func() bool { return l.count() > 0 })
@@ -283,7 +276,6 @@ func TestTraceFollowsItsRequest(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	}
 	first := make(chan struct{})
-	f := b.a.function(name)
 	dies.chat = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if other.state() == api.Awake { // it is retried meanwhile
@@ -299,7 +291,7 @@ func TestTraceFollowsItsRequest(t *testing.T) {
 		<-busy
 		go func() {
 			defer close(free)
-			b.eventually("the request waits again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.queue.Len() == 1 })
+			b.eventually("the request waits again", func() bool { return b.queue(name).Activity().Waiting == 1 })
 		}()
 		panic(http.ErrAbortHandler)
 	}

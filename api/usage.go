@@ -8,15 +8,15 @@ import (
 // EventUsage reports what clients have used of a function through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
 
-// Usage is what clients have used of a function through one activator. It is a total, not a difference: a lost or
-// repeated event does no harm.
+// Usage counts the requests and tokens of a function's clients through one activator. It is a total, not a
+// difference: a lost or repeated event does no harm.
 type Usage struct {
 	Function  FunctionName `json:"function"`
 	Activator string       `json:"activator"`
 	Uses      []Use        `json:"uses"`
 }
 
-// Use is what requests with one key have used of one instance since Begun, when the activator started counting.
+// Use counts the requests with one key to one instance since Begun, when the activator started counting.
 type Use struct {
 	Instance InstanceID `json:"instance"`
 	Begun    time.Time  `json:"begun"`

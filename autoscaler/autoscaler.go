@@ -93,13 +93,10 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 			return nil, fmt.Errorf("autoscaler: %w", err)
 		}
 	}
-	shape, err := recordShape()
-	if err != nil {
-		return nil, fmt.Errorf("autoscaler: record: %w", err)
-	}
 	if cfg.Record.Folder != "" {
-		a.round.rec, a.round.secret = flight.New(cfg.Record, shape, log), newRedactor()
+		a.round.rec, a.round.secret = flight.New(cfg.Record, log), newRedactor()
 	}
+	var err error
 	if a.wakes, err = wakes.New(cfg.Traces, registry); err != nil {
 		return nil, fmt.Errorf("autoscaler: %w", err)
 	}

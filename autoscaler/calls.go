@@ -49,6 +49,7 @@ type call struct {
 type returned struct {
 	N      uint64
 	Status api.InstanceStatus
+	Hidden *hidden
 	Real   api.InstanceID // the ID that the started instance really has
 	Err    *failure
 }
@@ -57,17 +58,22 @@ type returned struct {
 type failure struct {
 	Text              string
 	Elsewhere, Ending bool // the error is [ErrElsewhere], [ErrEnding]
-	API               *api.Error
+	API               *plainError
 
 	err error // the original error; nil in a replay
 }
+
+// plainError is an [api.Error] with all its fields in JSON.
+type plainError api.Error
 
 func newFailure(err error) *failure {
 	if err == nil {
 		return nil
 	}
 	f := &failure{Text: err.Error(), Elsewhere: errors.Is(err, ErrElsewhere), Ending: errors.Is(err, ErrEnding), err: err}
-	errors.As(err, &f.API)
+	var e *api.Error
+	errors.As(err, &e)
+	f.API = (*plainError)(e)
 	return f
 }
 
@@ -95,7 +101,7 @@ func (f *failure) Unwrap() []error {
 		is = append(is, ErrEnding)
 	}
 	if f.API != nil {
-		is = append(is, f.API)
+		is = append(is, (*api.Error)(f.API))
 	}
 	return is
 }
@@ -154,6 +160,7 @@ func (r *returned) apply(a *loop) {
 		return
 	}
 	delete(a.calls.under, r.N)
+	r.Hidden.restore(&r.Status)
 	err := r.Err.error()
 	switch c.Kind {
 	case callFail:

@@ -30,8 +30,11 @@ type (
 		Unmanaged []inventory.UnmanagedPod
 	}
 	elasticSet       struct{ On bool }
-	instanceReported struct{ Status api.InstanceStatus }
-	demandReported   struct{ Demand api.Demand }
+	instanceReported struct {
+		Status api.InstanceStatus
+		Hidden *hidden
+	}
+	demandReported struct{ Demand api.Demand }
 	// used is the usage of clients. No decision depends on it; it is recorded to tell what a day's requests were.
 	used struct {
 		Function  api.FunctionName
@@ -62,8 +65,6 @@ type (
 		refused chan error
 	}
 	allStopped struct {
-		For time.Duration // unused: gob refuses a struct without exported fields
-
 		emptied chan struct{}
 	}
 )
@@ -141,6 +142,7 @@ func (p *elasticSet) apply(a *loop) {
 }
 
 func (p *instanceReported) apply(a *loop) {
+	p.Hidden.restore(&p.Status)
 	a.merge(p.Status, a.now)
 }
 

@@ -141,7 +141,7 @@ func (r *redactor) input(in input) input {
 	case *functionPut:
 		return &functionPut{Spec: r.function(in.Spec), Recalled: in.Recalled}
 	case *instanceReported:
-		return &instanceReported{Status: r.status(in.Status)}
+		return &instanceReported{Status: r.status(in.Status), Hidden: hiddenOf(in.Status)}
 	case *demandReported:
 		return &demandReported{Demand: demandOnly(in.Demand)}
 	case *used:
@@ -152,7 +152,7 @@ func (r *redactor) input(in input) input {
 		return out
 	case *returned:
 		out := *in
-		out.Status = r.status(in.Status)
+		out.Status, out.Hidden = r.status(in.Status), hiddenOf(in.Status)
 		if in.Err != nil {
 			err := *in.Err
 			if err.Text = r.message(err.Text); err.API != nil {

@@ -2,10 +2,12 @@ package autoscaler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -15,15 +17,14 @@ import (
 )
 
 // Replay replays one segment of a record with the code that decides in production. It has no effects and reads no clock: times, inputs and
-// results of calls come from the record. It is not safe for concurrent use. Close it after use.
+// results of calls come from the record. It is not safe for concurrent use.
 type Replay struct {
 	a       *Autoscaler
 	in      *flight.Reader
 	decided []api.Decision
 
-	peeked bool // next and step belong to the next round
-	next   time.Time
-	step   time.Duration
+	peeked bool // next is the next round
+	next   flight.Round
 }
 
 // Round is one round of a replay.
@@ -56,66 +57,47 @@ type UsedBy struct {
 	Requests, Input, Output int64
 }
 
-// NewReplay begins to replay s. version is this program's. The error says why s can't be replayed.
-func NewReplay(s *flight.Segment, version string) (*Replay, error) {
-	shape, err := recordShape()
-	if err != nil {
-		return nil, err
-	}
-	in, err := s.Reader(shape, version)
-	if err != nil {
-		return nil, err
-	}
-	r := &Replay{in: in}
-	if err := r.begin(); err != nil {
-		in.Close()
-		return nil, err
-	}
-	return r, nil
-}
-
-func (r *Replay) begin() (err error) {
+// NewReplay begins to replay s. The error says why s can't be replayed.
+func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
 			err = fmt.Errorf("the state: the record is not one of an autoscaler: %v", broken)
 		}
 	}()
-	var s saved
-	if err := r.in.State(&s); err != nil {
-		return err
+	var state saved
+	in, err := s.Reader(&state)
+	if err != nil {
+		return nil, err
 	}
-	if err := s.check(); err != nil {
-		return fmt.Errorf("the state: %w", err)
+	if err := state.check(); err != nil {
+		return nil, fmt.Errorf("the state: %w", err)
 	}
-	c := s.Config
-	a, err := New(Config{Devices: s.Devices, Term: s.Epochs.Term, Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue,
+	c := state.Config
+	a, err := New(Config{Devices: state.Devices, Term: state.Epochs.Term, Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue,
 		DemandTTL: c.DemandTTL, ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
 		nil, nil, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
-		return fmt.Errorf("the state: %w", err)
+		return nil, fmt.Errorf("the state: %w", err)
 	}
+	r = &Replay{a: a, in: in}
 	a.calls.ctx = context.Background()
 	a.round.saw = func(d api.Decision) { r.decided = append(r.decided, d) }
-	a.restore(&s)
-	r.a = a
-	return nil
+	a.restore(&state)
+	return r, nil
 }
-
-// Close releases the reader.
-func (r *Replay) Close() { r.in.Close() }
 
 // Peek returns the time of the next round without replaying it. Its errors are those of Next.
 func (r *Replay) Peek() (time.Time, error) {
 	if r.peeked {
-		return r.next, nil
+		return r.next.At, nil
 	}
 	var err error
-	r.next, r.step, err = r.in.Round()
+	r.next, err = r.in.Round()
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("after %s: %w", r.a.now.Format(time.RFC3339Nano), err)
 	}
 	r.peeked = err == nil
-	return r.next, err
+	return r.next.At, err
 }
 
 // Next replays the next round. It returns [io.EOF] at the end. After any other error nothing more can be replayed; a record that no loop
@@ -126,31 +108,15 @@ func (r *Replay) Next() (round Round, err error) {
 			err = fmt.Errorf("at %s: the record is not one of an autoscaler: %v", round.At.Format(time.RFC3339Nano), broken)
 		}
 	}()
-	now, err := r.Peek()
-	if err != nil {
+	if round.At, err = r.Peek(); err != nil {
 		return round, err
 	}
-	round.At = now
 	r.decided, r.peeked = nil, false
-	r.a.enter(now, r.step)
-	for kind, found := r.in.Next(); found; kind, found = r.in.Next() {
-		if kind == kindDecision {
-			var d api.Decision
-			r.in.Take(&d)
-			round.Recorded = append(round.Recorded, d)
-			continue
+	r.a.enter(round.At, r.next.Step)
+	for _, item := range r.next.In {
+		if err := r.take(item, &round); err != nil {
+			return round, fmt.Errorf("at %s: %s: %w", round.At.Format(time.RFC3339Nano), item.Kind, err)
 		}
-		in := newInput(kind)
-		if in == nil {
-			return round, fmt.Errorf("at %s: there is something of the unknown kind %d", now.Format(time.RFC3339Nano), kind)
-		}
-		if r.in.Take(in); r.in.Err() == nil {
-			round.Seen.add(in)
-			in.apply(r.a.loop)
-		}
-	}
-	if err := r.in.Err(); err != nil {
-		return round, fmt.Errorf("at %s: %w", now.Format(time.RFC3339Nano), err)
 	}
 	r.a.settle()
 	r.a.plan()
@@ -158,12 +124,24 @@ func (r *Replay) Next() (round Round, err error) {
 	return round, nil
 }
 
-func newInput(kind uint8) input {
-	for _, k := range kinds {
-		if k.kind == kind {
-			return k.value()
-		}
+// take applies an input, or adds a decision to round.
+func (r *Replay) take(item flight.Item, round *Round) error {
+	if item.Kind == kindDecision {
+		var d api.Decision
+		err := json.Unmarshal(item.Value, &d)
+		round.Recorded = append(round.Recorded, d)
+		return err
 	}
+	of, found := inputs[item.Kind]
+	if !found {
+		return errors.New("this version knows no such input")
+	}
+	in := reflect.New(of).Interface().(input)
+	if err := json.Unmarshal(item.Value, in); err != nil {
+		return err
+	}
+	round.Seen.add(in)
+	in.apply(r.a.loop)
 	return nil
 }
 

@@ -11,50 +11,22 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
-	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// kindDecision is the record kind of decisions; kinds has those of inputs.
-const kindDecision = 1
+// kindDecision is the record kind of decisions. Those of inputs are the names of their types.
+const kindDecision = "decision"
 
-// kinds lists the inputs with their record kinds, which must not change: records contain them.
-var kinds = []struct {
-	kind  uint8
-	value func() input
-}{
-	{2, func() input { return &functionPut{} }},
-	{3, func() input { return &functionRemoved{} }},
-	{4, func() input { return &devicesSet{} }},
-	{5, func() input { return &usageSeen{} }},
-	{6, func() input { return &roomsSet{} }},
-	{7, func() input { return &elasticSet{} }},
-	{8, func() input { return &instanceReported{} }},
-	{9, func() input { return &demandReported{} }},
-	{10, func() input { return &used{} }},
-	{11, func() input { return &orderGiven{} }},
-	{12, func() input { return &orderWithdrawn{} }},
-	{13, func() input { return &scaleSet{} }},
-	{14, func() input { return &allStopped{} }},
-	{15, func() input { return &returned{} }},
-}
-
-// kindOf returns the kind of each type of input.
-var kindOf = sync.OnceValue(func() map[reflect.Type]uint8 {
-	of := make(map[reflect.Type]uint8)
-	for _, k := range kinds {
-		of[reflect.TypeOf(k.value())] = k.kind
+// inputs has the type of each kind of input.
+var inputs = func() map[string]reflect.Type {
+	of := make(map[string]reflect.Type)
+	for _, in := range []input{&functionPut{}, &functionRemoved{}, &devicesSet{}, &usageSeen{}, &roomsSet{}, &elasticSet{}, &instanceReported{}, &demandReported{},
+		&used{}, &orderGiven{}, &orderWithdrawn{}, &scaleSet{}, &allStopped{}, &returned{}} {
+		of[kindOf(in)] = reflect.TypeOf(in).Elem()
 	}
 	return of
-})
+}()
 
-// recordShape returns the shape of all that is recorded.
-var recordShape = sync.OnceValues(func() (string, error) {
-	values := []any{&saved{}, &rhythm.State{}, &api.Decision{}}
-	for _, k := range kinds {
-		values = append(values, k.value())
-	}
-	return flight.Shape(values...)
-})
+func kindOf(in input) string { return reflect.TypeOf(in).Elem().Name() }
 
 // round records the current round. The loop owns it.
 type round struct {
@@ -96,7 +68,7 @@ func (r *round) begin(a *loop, now time.Time, step time.Duration) {
 func (r *round) took(in input) {
 	if r.rec != nil {
 		in = r.secret.input(in)
-		r.rec.Add(kindOf()[reflect.TypeOf(in)], in)
+		r.rec.Add(kindOf(in), in)
 	}
 }
 

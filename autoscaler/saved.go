@@ -46,7 +46,8 @@ type (
 		Instance api.InstanceID // its present ID; empty: no instance, or gone
 	}
 	savedFunction struct {
-		Function  decide.Function // without its instances
+		Function  decide.Function         // without its instances
+		Assumed   [inventory.Stopped]bool // of Function.Past.Asleep, which JSON leaves out
 		Removed   bool
 		Demands   []savedDemand
 		Waiters   []uint64
@@ -60,6 +61,7 @@ type (
 	}
 	savedInstance struct {
 		Instance          decide.Instance
+		Hidden            *hidden
 		Epoch             uint64
 		Reported, Faulted bool
 		UnansweredFences  int
@@ -72,6 +74,33 @@ type (
 		AdapterFailures   int
 	}
 )
+
+// hidden has the fields of a status that JSON leaves out. A nil *hidden, as in inputs that are not replayed, has none.
+type hidden struct {
+	Candidates []string      `json:",omitempty"`
+	Spare      api.Requests  `json:",omitempty"`
+	Shrunk     bool          `json:",omitempty"`
+	Taken      bool          `json:",omitempty"`
+	Way        time.Duration `json:",omitempty"`
+	Cost       float64       `json:",omitempty"`
+	Assumed    bool          `json:",omitempty"` // of its memory
+}
+
+// hiddenOf returns the hidden fields of s; nil: they are all zero.
+func hiddenOf(s api.InstanceStatus) *hidden {
+	if len(s.Candidates) == 0 && s.Spare == nil && !s.Shrunk && !s.Taken && s.Way == 0 && s.Cost == 0 && !s.Memory.Assumed {
+		return nil
+	}
+	return &hidden{s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost, s.Memory.Assumed}
+}
+
+// restore sets the hidden fields of s.
+func (h *hidden) restore(s *api.InstanceStatus) {
+	if h != nil {
+		s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost = h.Candidates, h.Spare, h.Shrunk, h.Taken, h.Way, h.Cost
+		s.Memory.Assumed = h.Assumed
+	}
+}
 
 // mostSavedDecisions bounds the number of decisions at the start of a segment, over all functions. With more than 200 functions
 // each has less than [mostDecisions].
@@ -106,6 +135,9 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 		Decisions: slices.Clone(f.decisions[max(0, len(f.decisions)-decisions):])}
 	s.Function.Instances, s.Function.NeededAt = nil, slices.Clone(f.NeededAt)
 	s.Function.Rhythm = f.Rhythm.State().Rhythm() // a copy
+	for k, m := range f.Past.Asleep {
+		s.Assumed[k] = m.Assumed
+	}
 	for _, d := range f.demands {
 		s.Demands = append(s.Demands, savedDemand{d.Demand, d.heard})
 	}
@@ -116,7 +148,7 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
 		s.Instances = append(s.Instances, savedInstance{
-			Instance: i.Instance, Epoch: i.epoch, Reported: i.reported, Faulted: i.faulted, UnansweredFences: i.unansweredFences,
+			Instance: i.Instance, Hidden: hiddenOf(i.Status), Epoch: i.epoch, Reported: i.reported, Faulted: i.faulted, UnansweredFences: i.unansweredFences,
 			Heard: i.heard, Misses: i.misses, Probing: i.probing, AdaptersKnown: i.adapters.known, Adapters: i.adapters.has,
 			Telling: i.adapters.telling, AdapterFailures: i.adapters.failures,
 		})
@@ -136,6 +168,9 @@ func (a *loop) restore(s *saved) {
 	for _, sf := range s.Functions {
 		f := a.record(sf.Function.Spec.Name)
 		f.Function, f.removed, f.lastWait, f.decisions = sf.Function, sf.Removed, sf.LastWait, sf.Decisions
+		for k, assumed := range sf.Assumed {
+			f.Past.Asleep[k].Assumed = assumed
+		}
 		for _, d := range sf.Demands {
 			f.demands[d.Demand.Activator] = demand{d.Demand, d.Heard}
 		}
@@ -146,6 +181,7 @@ func (a *loop) restore(s *saved) {
 			i := &instance{f: f, Instance: si.Instance, epoch: si.Epoch, reported: si.Reported, faulted: si.Faulted, unansweredFences: si.UnansweredFences,
 				heard: si.Heard, misses: si.Misses, probing: si.Probing,
 				adapters: adapted{known: si.AdaptersKnown, has: si.Adapters, telling: si.Telling, failures: si.AdapterFailures}}
+			si.Hidden.restore(&i.Status)
 			a.insert(i)
 		}
 	}

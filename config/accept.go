@@ -10,7 +10,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/exchange"
 )
 
 // Accept restricts the functions of front doors elsewhere. It allows only models, annotations and options that are known to be harmless.
@@ -68,17 +67,17 @@ func (a Accept) takes(ref string) bool {
 // Read parses a front door's manifest as [Here] does, and returns the function with its template's annotations of
 // Rouse and of Knative's autoscalers. It returns an error for the first thing that a front door may not have here.
 // The caller checks which front door may run functions.
-func (a Accept) Read(m exchange.Manifest, front string) (api.Function, map[string]string, error) {
-	f, err := Here(m.YAML, "the front door "+front, ".")
+func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Function, map[string]string, error) {
+	f, err := Here(manifest, "the front door "+front, ".")
 	if err != nil {
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	var s service
-	if err := yaml.Unmarshal([]byte(m.YAML), &s); err != nil { // parsed above
+	if err := yaml.Unmarshal([]byte(manifest), &s); err != nil { // parsed above
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
-	if f.Name != m.Name {
-		return f, nil, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, m.Name)
+	if f.Name != name {
+		return f, nil, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, name)
 	}
 	annotations, err := a.annotations(&s.Spec.Template.Metadata.Annotations, f.Runtime.Kind)
 	if err != nil {

@@ -7,17 +7,16 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/config"
 )
 
 // declared returns a front door's manifest of default/chat with these annotations and container fields.
-func declared(annotations, container string) exchange.Manifest {
-	return exchange.Manifest{Name: "default/chat", YAML: `apiVersion: serving.knative.dev/v1
+func declared(annotations, container string) string {
+	return `apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: chat}
 spec: {template: {metadata: {annotations: {` + annotations + `}}, spec: {containers: [{image: x` + container + `}]}}}
-`}
+`
 }
 
 // TestAccept checks that a front door's function cannot name a program, path or address of this cluster, and that
@@ -73,7 +72,7 @@ func TestAccept(t *testing.T) {
 		{"llama.cpp", "rouse.dev/runtime: llamacpp, rouse.dev/model: 'hf://a/b'", `, args: [-c, "4096", --temp, "0.2", -n, "-1", --samplers, top_k;temperature]`, ""},
 	} {
 		accept := config.Accept{Models: slices.Concat(config.AcceptedModels, []string{"https://models.example/open/", "/srv/models/"})}
-		f, annotations, err := accept.Read(declared(c.annotations, c.container), "front")
+		f, annotations, err := accept.Read("default/chat", declared(c.annotations, c.container), "front")
 		switch {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want an error with %q", c.name, err, c.want)
@@ -86,8 +85,8 @@ func TestAccept(t *testing.T) {
 // TestAcceptSaysNothing checks that a rejection does not reveal whether a path exists.
 func TestAcceptSaysNothing(t *testing.T) {
 	there, missing := "/etc/passwd", "/etc/passwx"
-	_, _, a := config.Accept{}.Read(declared("rouse.dev/model: "+there, ""), "front")
-	_, _, b := config.Accept{}.Read(declared("rouse.dev/model: "+missing, ""), "front")
+	_, _, a := config.Accept{}.Read("default/chat", declared("rouse.dev/model: "+there, ""), "front")
+	_, _, b := config.Accept{}.Read("default/chat", declared("rouse.dev/model: "+missing, ""), "front")
 	if a == nil || b == nil || strings.ReplaceAll(a.Error(), there, missing) != b.Error() {
 		t.Errorf("%v\n%v", a, b)
 	}
@@ -96,11 +95,11 @@ func TestAcceptSaysNothing(t *testing.T) {
 // TestAcceptPrograms checks that with Programs everything is accepted except access to a server of this cluster.
 func TestAcceptPrograms(t *testing.T) {
 	accept := config.Accept{Programs: true}
-	f, _, err := accept.Read(declared("rouse.dev/model: /x", ", command: [sh], env: [{name: A, value: b}], args: [-c, id]"), "front")
+	f, _, err := accept.Read("default/chat", declared("rouse.dev/model: /x", ", command: [sh], env: [{name: A, value: b}], args: [-c, id]"), "front")
 	if err != nil || f.Runtime.Kind != api.RuntimeCommand || len(f.Runtime.Args) != 2 {
 		t.Errorf("%+v, %v", f.Runtime, err)
 	}
-	if _, _, err := accept.Read(declared("rouse.dev/runtime: vllm, rouse.dev/runtime-endpoint: 'http://127.0.0.1:1'", ""), "front"); err == nil {
+	if _, _, err := accept.Read("default/chat", declared("rouse.dev/runtime: vllm, rouse.dev/runtime-endpoint: 'http://127.0.0.1:1'", ""), "front"); err == nil {
 		t.Error("an endpoint is accepted")
 	}
 }
@@ -133,7 +132,7 @@ func TestEveryAnnotationIsJudged(t *testing.T) {
 			all = append(all, name+": \""+annotations[name]+"\"")
 		}
 		yaml := strings.ReplaceAll(strings.ReplaceAll(strings.Join(all, ", "), `"'`, `'`), `'"`, `'`)
-		_, _, err := config.Accept{}.Read(declared(yaml, ""), "front")
+		_, _, err := config.Accept{}.Read("default/chat", declared(yaml, ""), "front")
 		refused := err != nil && strings.Contains(err.Error(), "from a front door: remove it")
 		if slices.Contains(operators, key.Name) {
 			if err == nil {

@@ -161,7 +161,7 @@ func TestWhatModelsAreCalled(t *testing.T) {
 	}
 }
 
-// TestSidecar checks that of two containers the one with a port is the function.
+// TestSidecar checks that the container with a port is the function if there are two.
 func TestSidecar(t *testing.T) {
 	got, err := config.Parse(strings.NewReader(`
 apiVersion: serving.knative.dev/v1

@@ -269,7 +269,7 @@ func TestBatchKilled(t *testing.T) {
 			t.Fatalf("line %d is %+v", k, l)
 		}
 	}
-	for _, dir := range []string{"parts", "tmp"} {
+	for _, dir := range []string{"tmp", "open/*"} {
 		if left, err := filepath.Glob(filepath.Join(p.dir, "store", dir, "*")); err != nil || len(left) > 0 {
 			t.Errorf("%v is left, %v", left, err)
 		}

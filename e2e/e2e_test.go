@@ -55,15 +55,23 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// TestScripts runs every script; with -short only those that are named 0*.
+// TestScripts runs every script, as TestScripts/NAME; with -short only those of the folder basics.
 func TestScripts(t *testing.T) {
-	pattern := "*.txtar"
+	folder := "*"
 	if testing.Short() {
-		pattern = "0*.txtar"
+		folder = "basics"
 	}
-	files, err := filepath.Glob(filepath.Join("testdata", "script", pattern))
+	files, err := filepath.Glob(filepath.Join("testdata", "script", folder, "*.txtar"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts match %s: %v", pattern, err)
+		t.Fatalf("no scripts in %s: %v", folder, err)
+	}
+	named := map[string]string{}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if named[name] != "" {
+			t.Errorf("%s and %s have one name: -run could not tell them apart", named[name], file)
+		}
+		named[name] = file
 	}
 	testscript.Run(t, testscript.Params{
 		Files:               files,

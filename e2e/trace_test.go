@@ -190,7 +190,7 @@ func complete(t *testing.T, url, traceparent string) {
 	}
 }
 
-// wakeTrace reads what `rouse trace wake -o json` prints, whose durations are texts.
+// wakeTrace reads what `rouse trace -o json` prints, whose durations are texts.
 func wakeTrace(text string) (o api.WakeTrace, err error) {
 	var v map[string]any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestAdapters loads, mixes and unloads adapters while requests run. What an adapter says depends on its file.
+// TestAdapters loads, mixes and unloads adapters while requests run. An adapter's text depends on its file.
 func TestAdapters(t *testing.T) {
 	e := open(t, setup{sim: sim.Config{Step: time.Millisecond}, worker: worker.Config{Discard: true}})
 	long := prompt("a prompt that is longer than a block, so that the prefix cache has something to mix up")
@@ -43,7 +43,7 @@ func TestAdapters(t *testing.T) {
 		}
 	}
 
-	// Unloading waits for who uses it, and refuses others meanwhile.
+	// Unloading waits for running requests, and refuses others meanwhile.
 	s, err := e.Add(t.Context(), engine.Request{Prompt: long, MaxTokens: 60, IgnoreEnd: true, Adapter: "two"})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestAdapters(t *testing.T) {
 		t.Errorf("unloaded twice: %v", err)
 	}
 
-	// A deep sleep keeps the others; another file under the name is another adapter.
+	// A deep sleep keeps the others. Another file of the same name is another adapter.
 	if err := e.Sleep(t.Context(), 2, engine.SleepWait); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func refused(err error, param string) bool {
 	return errors.As(err, &bad) && bad.Param == param
 }
 
-// TestEmbedRefused: what can't be asked for together with a vector.
+// TestEmbedRefused checks the options that exclude a vector.
 func TestEmbedRefused(t *testing.T) {
 	e := open(t, setup{})
 	for name, r := range map[string]engine.Request{
@@ -120,7 +120,7 @@ func TestEmbedRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryTooSmall: a request that the whole memory can't hold is refused, and says so.
+// TestMemoryTooSmall checks that a request that does not fit in the whole memory is refused with that reason.
 func TestMemoryTooSmall(t *testing.T) {
 	e := open(t, setup{sim: sim.Config{Blocks: 4}}) // 64 positions of a context of 256
 	if got := e.Context(); got != 64 {

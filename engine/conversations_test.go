@@ -29,7 +29,7 @@ type talk struct {
 	stop   func()
 }
 
-// begin starts the engine, after having stopped it where it runs.
+// begin starts the engine, and stops it first if it runs.
 func (k *talk) begin() {
 	k.t.Helper()
 	k.end()
@@ -68,7 +68,7 @@ func (k *talk) end() {
 	}
 }
 
-// history is the tokens of a conversation so far.
+// history returns the tokens of a conversation so far.
 func history(salt int) []int32 {
 	h := make([]int32, 100)
 	for i := range h {
@@ -77,7 +77,7 @@ func history(salt int) []int32 {
 	return h
 }
 
-// turn asks greedily, and returns the tokens and how many of the prompt's were there already.
+// turn generates greedily, and returns the tokens and the number of cached prompt tokens.
 func (k *talk) turn(r engine.Request) (made []sample.Choice, cached int) {
 	k.t.Helper()
 	r.MaxTokens, r.IgnoreEnd, r.Sampling.Logprobs = 6, true, true
@@ -105,11 +105,11 @@ func (k *talk) sleep(level int) {
 	}
 }
 
-// whole is the blocks of a history that the cache can have: 6 of 16 tokens.
+// whole is the number of a history's tokens that can be in the cache: 6 blocks of 16 tokens.
 const whole = 96
 
-// TestConversationsOutliveSleep: what was said before a sleep, a level, a start is found again where it is to be kept, and
-// nowhere else; and what is said next is the same in all cases, to the last bit.
+// TestConversationsOutliveSleep checks that a conversation is found again after a sleep of each level and after a
+// start if it is to be kept, and only then. The next answer is the same in all cases, to the last bit.
 func TestConversationsOutliveSleep(t *testing.T) {
 	apart := worker.Process{}.Launch
 	path := infertest.File(t, infertest.Spec{})
@@ -173,7 +173,7 @@ func TestConversationsOutliveSleep(t *testing.T) {
 	}
 }
 
-// TestConversationsAreNotOthers: a salt or another model finds nothing of what somebody else said.
+// TestConversationsAreNotOthers checks that a prompt with another salt or for another model finds no blocks of the first.
 func TestConversationsAreNotOthers(t *testing.T) {
 	model, another := [32]byte{1}, [32]byte{2}
 	path := infertest.File(t, infertest.Spec{})
@@ -204,7 +204,7 @@ func TestConversationsAreNotOthers(t *testing.T) {
 	}
 }
 
-// TestFilesRemovedMeanwhile: another process may remove files; what they held is written again.
+// TestFilesRemovedMeanwhile checks that blocks of files that another process removed are written again.
 func TestFilesRemovedMeanwhile(t *testing.T) {
 	model := [32]byte{1}
 	k := &talk{t: t, path: infertest.File(t, infertest.Spec{}), cfg: engine.Config{Keep: engine.Keep{Dir: t.TempDir(), Limit: 1 << 20, Model: &model}}}
@@ -237,7 +237,7 @@ func files(t *testing.T, dir string) []string {
 	return found
 }
 
-// TestFailedWakeKeepsNothing: a wake that failed has dropped what the sleep kept.
+// TestFailedWakeKeepsNothing checks that a failed wake drops the blocks that the sleep kept.
 func TestFailedWakeKeepsNothing(t *testing.T) {
 	m := newEcho(8, 4, 32)
 	e := start(t, m, engine.Config{Keep: engine.Keep{Memory: 1 << 20}})
@@ -276,7 +276,8 @@ func TestFailedWakeKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestDigestComesLater: files are used once the model's digest is made, and a digest that can't be made costs nothing else.
+// TestDigestComesLater checks that files are used once the model's digest is computed, and that a digest that fails
+// costs nothing else.
 func TestDigestComesLater(t *testing.T) {
 	release := make(chan struct{})
 	k := &talk{t: t, path: infertest.File(t, infertest.Spec{}), cfg: engine.Config{Keep: engine.Keep{
@@ -310,7 +311,8 @@ func TestDigestComesLater(t *testing.T) {
 	}
 }
 
-// TestOldestConversationsGo: with memory for few blocks those that were used last are kept, and of a conversation its beginning.
+// TestOldestConversationsGo checks that with memory for few blocks the most recently used are kept, and of a
+// conversation its beginning.
 func TestOldestConversationsGo(t *testing.T) {
 	k := &talk{t: t, path: infertest.File(t, infertest.Spec{}), cfg: engine.Config{Keep: engine.Keep{Memory: 8 * 8192}}}
 	k.begin()

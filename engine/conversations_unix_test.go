@@ -19,8 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestSpoiledFiles: whatever happens to a file, the answer is that of a prompt that was computed, the fault is in the log and
-// counted, and nobody can read what is written.
+// TestSpoiledFiles damages files in several ways. The answer equals one from a computed prompt, the fault is logged and
+// counted, and only the owner can read the files.
 func TestSpoiledFiles(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{})
 	asked := engine.Request{Prompt: history(1)}
@@ -84,7 +84,7 @@ func TestSpoiledFiles(t *testing.T) {
 	}
 }
 
-// TestNoPlaceForFiles: a full disk, and a folder that others can open, cost conversations and nothing else.
+// TestNoPlaceForFiles checks that a full disk, or a folder that others can open, costs only the stored conversations.
 func TestNoPlaceForFiles(t *testing.T) {
 	model := [32]byte{1}
 	dir := t.TempDir()
@@ -123,7 +123,7 @@ func TestNoPlaceForFiles(t *testing.T) {
 	}
 }
 
-// limitFiles has no file grow beyond n bytes, until the function is called. It stands for a full disk.
+// limitFiles limits every file to n bytes, until the function is called. It simulates a full disk.
 func limitFiles(t *testing.T, n uint64) (undo func()) {
 	t.Helper()
 	var old syscall.Rlimit
@@ -140,7 +140,7 @@ func limitFiles(t *testing.T, n uint64) (undo func()) {
 	}
 }
 
-// TestWorkerDiesAsleep: what a worker has kept is gone with it, and nobody looks for it.
+// TestWorkerDiesAsleep checks that blocks kept in a worker's memory are forgotten when it dies.
 func TestWorkerDiesAsleep(t *testing.T) {
 	k := &talk{t: t, path: infertest.File(t, infertest.Spec{}), launch: worker.Process{}.Launch, cfg: engine.Config{Keep: engine.Keep{Memory: 1 << 20}}}
 	k.begin()

@@ -17,10 +17,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestSameTextWhateverTheSchedule runs the same requests through the real forward
-// pass, with much memory and little, in small steps and large, on one thread and
-// several, in this process and in others, one model in two processes: tokens and log probabilities are the same
-// to the last bit.
+// TestSameTextWhateverTheSchedule runs the same requests through the real forward pass: with much memory and little,
+// in small steps and large, on one thread and several, and in one process and several. Tokens and log probabilities
+// are the same to the last bit.
 func TestSameTextWhateverTheSchedule(t *testing.T) {
 	apart, shards := worker.Process{}.Launch, worker.Group(2, worker.Process{})
 	for name, spec := range map[string]infertest.Spec{

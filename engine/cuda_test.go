@@ -22,8 +22,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestCUDAWorker has the worker in Python compute on the processor, alone and as two ranks, with sleeps of both levels between, and wants what the
-// worker in Go says: of pico with its adapters, and of models that have windows, soft caps and norms, or one tensor for several matrices.
+// TestCUDAWorker compares the worker in Python, on the processor, with the worker in Go. It runs alone and as two ranks,
+// with sleeps of both levels. The models are pico with its adapters, models with windows, soft caps and norms, and models
+// with one tensor for several matrices.
 func TestCUDAWorker(t *testing.T) {
 	python := torch(t)
 	for _, s := range []struct {
@@ -58,7 +59,7 @@ func TestCUDAWorker(t *testing.T) {
 	}
 }
 
-// answers asks for some greedy texts at once, of pico by its adapters too; asleep in between.
+// answers generates some greedy texts at once, with pico's adapters too, and with sleeps in between.
 func answers(t *testing.T, o worker.Options, tok *tokenizer.Tokenizer) (all [][]sample.Choice) {
 	t.Helper()
 	if err := o.Validate(); err != nil {
@@ -131,7 +132,7 @@ func choices(t *testing.T, s *engine.Stream) (list []sample.Choice) {
 	}
 }
 
-// near wants the same tokens, and log probabilities that differ as sums in another order do.
+// near checks for the same tokens, and for log probabilities that differ no more than sums in another order do.
 func near(t *testing.T, shards int, got, want [][]sample.Choice) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -150,7 +151,8 @@ func near(t *testing.T, shards int, got, want [][]sample.Choice) {
 	}
 }
 
-// torch is an interpreter that has it. The worker's sources are read, so that a result that go test has cached counts only as long as they are the same.
+// torch returns a Python interpreter that has torch. It reads the worker's sources, so that go test does not use a
+// cached result after they changed.
 func torch(t *testing.T) string {
 	t.Helper()
 	sources, err := filepath.Glob("cudaworker/*.py")

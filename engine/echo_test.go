@@ -63,7 +63,7 @@ func newEcho(blocks, size, length int) *echo {
 	return m
 }
 
-// answer says how a sequence goes on.
+// answer returns the next token of a sequence.
 func answer(sequence []int32) int32 {
 	text := slices.DeleteFunc(slices.Clone(sequence), func(t int32) bool { return t == bos })
 	line := slices.Index(text, '\n')
@@ -90,7 +90,7 @@ func (m *echo) Wake(ctx context.Context) error {
 	return m.Fake.Wake(ctx)
 }
 
-// failure returns what failNext set, once.
+// failure returns the error of failNext, once.
 func (m *echo) failure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +125,7 @@ func start(t *testing.T, m *echo, cfg engine.Config) *engine.Engine {
 	return e
 }
 
-// prompt is the tokens of a line.
+// prompt returns the tokens of a line.
 func prompt(line string) []int32 {
 	tokens := []int32{bos}
 	for _, b := range []byte(line + "\n") {

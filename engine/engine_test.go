@@ -84,7 +84,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestFullQueue: an engine whose loop has not begun finishes nothing.
+// TestFullQueue fills the queue of an engine whose loop has not begun.
 func TestFullQueue(t *testing.T) {
 	e, err := engine.New(newEcho(64, 4, 20), byteTokenizer(t), engine.Config{Queue: 4})
 	if err != nil {
@@ -101,8 +101,8 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce runs requests of all sizes in little memory: everyone gets the
-// answer that it gets alone, though sequences are preempted.
+// TestManyAtOnce runs requests of all sizes in little memory. Each gets the
+// same answer as alone, though sequences are preempted.
 func TestManyAtOnce(t *testing.T) {
 	e := start(t, newEcho(24, 4, 96), engine.Config{Budget: 16, Seats: 8})
 	var wg sync.WaitGroup
@@ -138,7 +138,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// settled returns the stats of an engine that has nothing left to do, which it then is asleep over.
+// settled puts an engine to sleep once it has nothing left to do, and returns its stats.
 func settled(t *testing.T, e *engine.Engine) engine.Stats {
 	t.Helper()
 	if err := e.Sleep(t.Context(), 1, engine.SleepWait); err != nil {
@@ -321,7 +321,7 @@ func TestLogprobsAndScores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The model wants '\n' after every prompt without one, with a logit of 10; the others have 0 to 1.
+	// The model gives '\n' a logit of 10 after every prompt without one; the others have 0 to 1.
 	sure, no := float32(-0.02), float32(-9.52)
 	want := engine.Event{
 		Choice: sample.Choice{Token: 'a', Logprob: sure, Top: []sample.Alternative{{Token: 'a', Logprob: sure}}},

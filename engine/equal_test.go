@@ -42,7 +42,7 @@ type setup struct {
 	launch func(worker.Launch) worker.Launch
 }
 
-// device is the simulated device that all setups have, but for its memory and its speed.
+// load returns the simulated device of all setups, with the memory and speed of s.
 func (s setup) load(t testing.TB) wire.Load {
 	t.Helper()
 	c := s.sim
@@ -93,7 +93,7 @@ func open(t testing.TB, s setup) *engine.Engine {
 	return e
 }
 
-// even is a grammar: tokens with an even number, five of them at least, and then the end may come.
+// even is a grammar: tokens with an even number, at least five of them, and then an end token is allowed.
 type even struct{}
 
 func (even) Matcher() constrain.Matcher { return &evenMatcher{} }
@@ -124,7 +124,7 @@ func (m *evenMatcher) Accept(token int32) error {
 
 func (m *evenMatcher) Done() bool { return m.n == 9 }
 
-// requests are of every kind. Some begin alike.
+// requests returns requests of every kind. Some have a common beginning.
 func requests() []engine.Request {
 	seed := int64(5)
 	long := prompt("the same beginning of several requests, which is longer than a block or two of them")
@@ -169,7 +169,7 @@ func all(t testing.TB, e *engine.Engine, requests []engine.Request) [][]engine.E
 	return out
 }
 
-// TestSameWhatever runs the same requests in every way there is: all events are the same.
+// TestSameWhatever runs the same requests in every setup and checks that all events are the same.
 func TestSameWhatever(t *testing.T) {
 	want := all(t, open(t, setup{engine: engine.Config{Sync: true, Seats: 1, NoPrefix: true}}), requests())
 	if len(want) != 18 || len(want[4]) == 0 || len(want[4][0].Prompt) != 0 || len(want[6][0].Prompt) != len(prompt("score me"))-1 {
@@ -216,7 +216,7 @@ func TestSameWhatever(t *testing.T) {
 	}
 }
 
-// idle waits until an engine has nothing left to do, for at most some seconds; it sleeps then.
+// idle waits at most some seconds until an engine has nothing left to do, and puts it to sleep.
 func idle(t testing.TB, e *engine.Engine) engine.Stats {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

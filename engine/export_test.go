@@ -2,11 +2,11 @@ package engine
 
 import "context"
 
-// Check verifies the books of scheduler and memory, between two steps.
+// Check verifies the bookkeeping of scheduler and memory, between two steps.
 func (e *Engine) Check() error {
 	done := make(chan error, 1)
 	if !e.send(func(context.Context) { done <- e.sched.Check() }) {
-		return nil // the engine is over
+		return nil // the engine has stopped
 	}
 	return <-done
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// fault is something that goes wrong with a worker, once, at its nth batch.
+// fault is an error of a worker that happens once, at its nth batch.
 type fault struct {
 	name string
 	nth  int
-	// batch is what happens to the batch on its way to the worker: whether it arrives.
+	// batch changes the batch on its way to the worker, and reports whether it arrives.
 	batch func(f *faulty) (arrives bool)
-	// output is what happens to the answer on its way back.
+	// output changes the answer on its way back.
 	output func(f *faulty, payload []byte) ([]byte, error)
 }
 
-// faults are all points of a step.
+// faults has an error for each point of a step.
 var faults = []fault{
 	{name: "dies before the batch arrives", batch: func(f *faulty) bool { f.Kill(); return false }},
 	{name: "dies with the batch", batch: func(f *faulty) bool {
@@ -55,7 +55,7 @@ var faults = []fault{
 	{name: "says too little", output: changed(func(o *wire.Output) { o.Items[0] = wire.Out{ID: o.Items[0].ID} })},
 }
 
-// changed makes an answer another one, if it is about anything.
+// changed returns a function that changes an output, unless it is empty.
 func changed(change func(*wire.Output)) func(*faulty, []byte) ([]byte, error) {
 	return func(_ *faulty, p []byte) ([]byte, error) {
 		var o wire.Output
@@ -70,12 +70,12 @@ func changed(change func(*wire.Output)) func(*faulty, []byte) ([]byte, error) {
 	}
 }
 
-// faulty is a worker that a fault befalls.
+// faulty is a worker with a fault.
 type faulty struct {
 	worker.Running
 	fault
 	batches, outputs int
-	killed           chan struct{} // closed by a fault that kills beside the step
+	killed           chan struct{} // closed by a fault that kills outside of the step
 }
 
 func (f *faulty) Send(kind wire.Kind, payload []byte) error {
@@ -97,7 +97,7 @@ func (f *faulty) Receive() (wire.Kind, []byte, error) {
 	return kind, payload, err
 }
 
-// first lets a fault befall the first n workers only.
+// first applies a fault to the first n workers only.
 func first(n int, f fault) func(worker.Launch) worker.Launch {
 	launched := 0
 	return func(launch worker.Launch) worker.Launch {
@@ -111,8 +111,8 @@ func first(n int, f fault) func(worker.Launch) worker.Launch {
 	}
 }
 
-// TestFaults: whatever goes wrong with a worker, and wherever in a step, the requests are
-// computed to their end by the next one, no token is lost, and none comes twice.
+// TestFaults checks that requests are completed by the next worker after any error of a worker at any point of a step. No
+// token is lost, and none comes twice.
 func TestFaults(t *testing.T) {
 	want := all(t, open(t, setup{engine: engine.Config{Sync: true}}), requests())
 	for _, f := range faults {
@@ -139,7 +139,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestPoison: a request that kills every worker ends with an error; those beside it do not.
+// TestPoison checks that a request that kills every worker ends with an error, and the requests beside it do not.
 func TestPoison(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		poison := prompt("poison")
@@ -184,7 +184,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// poisoned is a worker that dies of a prompt.
+// poisoned is a worker that dies of one prompt.
 type poisoned struct {
 	worker.Running
 	poison []int32
@@ -205,8 +205,8 @@ func (p *poisoned) Send(kind wire.Kind, payload []byte) error {
 	return p.Running.Send(kind, payload)
 }
 
-// TestNoWorker: no worker can be started any more. Requests end with an error and do not
-// wait for ever; when one can again, all is well.
+// TestNoWorker checks that requests end with an error and do not wait forever if no worker can be started, and that later
+// requests succeed once one can be started again.
 func TestNoWorker(t *testing.T) {
 	var broken atomic.Bool
 	var current atomic.Pointer[faulty]
@@ -249,7 +249,7 @@ func TestNoWorker(t *testing.T) {
 	}
 }
 
-// TestBrokenWorker: a worker whose steps fail, one after the other, is replaced.
+// TestBrokenWorker checks that a worker whose steps fail one after the other is replaced.
 func TestBrokenWorker(t *testing.T) {
 	broken := func(f *faulty, p []byte) ([]byte, error) {
 		var o wire.Output
@@ -280,7 +280,7 @@ func TestBrokenWorker(t *testing.T) {
 	}
 }
 
-// TestDeathAsleep: a worker that dies while it sleeps is replaced by the wake.
+// TestDeathAsleep checks that a wake replaces a worker that died while it slept.
 func TestDeathAsleep(t *testing.T) {
 	for level := 1; level <= 2; level++ {
 		for _, discard := range []bool{false, true} {
@@ -304,7 +304,8 @@ func TestDeathAsleep(t *testing.T) {
 	}
 }
 
-// TestProbeWithoutToken: a worker that answers the probe of a wake with nothing, or with too much, is not awake.
+// TestProbeWithoutToken checks that a worker that answers the probe of a wake with no token, or with too many, is not
+// awake.
 func TestProbeWithoutToken(t *testing.T) {
 	for _, items := range [][]wire.Out{nil, {{}}, {{}, {}}} {
 		wrong := fault{nth: 1, output: changed(func(o *wire.Output) { o.Items = items })}

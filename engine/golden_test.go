@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// goldenPico is what llama.cpp computed for the shipped model, and goldenOllama what a real Ollama answered over its
+// goldenPico has llama.cpp's results for the shipped model, and goldenOllama a real Ollama's answers over its
 // API. Package engine/golden makes both files.
 type goldenPico struct {
 	SHA256 string
@@ -48,9 +48,9 @@ func readGolden(t *testing.T, path string, into any) {
 	}
 }
 
-// TestGolden takes the shipped model's whole way: template, tokenizer, forward pass, sampling and text, many requests at
-// once, and compares with the two witnesses. Where the best two tokens of a step lie close together, rounding may
-// choose the other one; such steps are recorded in the file, and a difference there is reported, not counted.
+// TestGolden runs the shipped model from template to text, with many requests at once, and compares with both
+// references. If the best two tokens of a step are close together, rounding may choose the other one. Such
+// steps are recorded in the file, and a difference there is logged and not counted.
 func TestGolden(t *testing.T) {
 	var llama goldenPico
 	var ollama goldenOllama
@@ -116,7 +116,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// generate continues all prompts greedily at once. The first few end where the model ends them, the others go on.
+// generate continues all prompts greedily at once. The first ending end where the model ends them, the others go on.
 func generate(t *testing.T, f *gguf.File, tok *tokenizer.Tokenizer, prompts [][]int32, limits []int, ending int) [][]int32 {
 	t.Helper()
 	inf, err := cpu.New(f, cpu.Config{Threads: 2})

@@ -13,8 +13,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestMove: an engine gives way in mid-answer, behind each of the first tokens, and another one with its folder goes on: the text is the same
-// to the last bit, and what was computed is read, not computed again. Where nothing can be written, it is computed again.
+// TestMove moves a generation to another engine with the same folder, after each of the first tokens. The text is the
+// same to the last bit. The new engine reads the computed blocks instead of computing them, unless nothing could be
+// written.
 func TestMove(t *testing.T) {
 	const tokens = 60
 	model := [32]byte{1}
@@ -63,7 +64,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// part asks, and has the engine give way behind n tokens. It returns the tokens, those of the request's Resume too, and whether the answer was cut.
+// part runs a request, and has the engine hand over after n tokens. It returns the tokens, including the request's
+// Resume, and whether the answer was cut.
 func (k *talk) part(r engine.Request, n int) (tokens []int32, cut bool) {
 	k.t.Helper()
 	s, err := k.e.Add(k.t.Context(), r)

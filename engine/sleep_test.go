@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// slow is an engine whose steps take 10 ms of virtual time, with one request
+// slow returns an engine whose steps take 10 ms of virtual time, with one request
 // under way that takes 21 steps.
 func slow(t *testing.T) (*echo, *engine.Engine, *engine.Stream) {
 	m := newEcho(64, 4, 64)
@@ -119,7 +119,7 @@ func TestSleepRefuses(t *testing.T) {
 	})
 }
 
-// TestSleepGivenUp: who asked for the sleep leaves during the drain.
+// TestSleepGivenUp checks a caller of Sleep that leaves during the drain.
 func TestSleepGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, e, s := slow(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// byteVocabulary is a tokenizer of the 256 bytes and two ends.
+// byteVocabulary returns a tokenizer of the 256 bytes and two ends.
 func byteVocabulary(t testing.TB) *tokenizer.Tokenizer {
 	t.Helper()
 	v := tokenizer.Vocab{
@@ -33,10 +33,10 @@ func byteVocabulary(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
-// life is how many steps an engine of a benchmark does until it is replaced by a new one.
+// life is the number of steps after which a benchmark replaces its engine.
 const life = 900
 
-// busy is an engine with n sequences that decode, in place of Run. They fill their blocks at different
+// busy returns an engine with n sequences that decode, in place of Run. They fill their blocks at different
 // times, and don't share the lines of a cache set.
 func busy(b *testing.B, n int) *Engine {
 	d, err := sim.New(sim.Config{Context: 128 + life, Blocks: n * (128 + life) / 16})
@@ -58,7 +58,7 @@ func busy(b *testing.B, n int) *Engine {
 	return e
 }
 
-// steps calls step with an engine of n sequences, once for each of b's loops, and reports how long it says it took.
+// steps calls step with an engine of n sequences, once for each of b's loops, and reports the times that it returns.
 func steps(b *testing.B, n int, step func(*Engine) time.Duration) {
 	var e *Engine
 	var times []time.Duration
@@ -68,7 +68,7 @@ func steps(b *testing.B, n int, step func(*Engine) time.Duration) {
 		if left == 0 {
 			b.StopTimer()
 			e, left = busy(b, n), life
-			for range 2 { // the prompts, and what grows once
+			for range 2 { // the prompts, and one-time growth
 				step(e)
 			}
 			runtime.GC()
@@ -87,7 +87,7 @@ func report(b *testing.B, times []time.Duration) {
 	b.ReportMetric(float64(times[0].Nanoseconds())/1e3, "µs/min")
 }
 
-// BenchmarkSchedule256 is the schedule, the encoding and the update of a step of 256 sequences.
+// BenchmarkSchedule256 measures the schedule, the encoding and the update of a step of 256 sequences.
 func BenchmarkSchedule256(b *testing.B) {
 	var frame []byte
 	token := []int32{'x'}
@@ -109,7 +109,7 @@ func BenchmarkSchedule256(b *testing.B) {
 	b.ReportMetric(float64(len(frame)), "bytes")
 }
 
-// BenchmarkHost256 is all that the engine does in such a step: text and events too.
+// BenchmarkHost256 measures all of the engine's work in such a step, text and events included.
 func BenchmarkHost256(b *testing.B) {
 	var frame, answer []byte
 	var out, got wire.Output

@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestStorm: requests come and go, workers die at any time. Every request that is waited
-// for gets what it gets alone, and nothing is left at the end.
+// TestStorm starts and cancels requests while workers die at any time. Every completed request gets the same text as
+// alone, and nothing is left at the end.
 func TestStorm(t *testing.T) {
 	t.Run("inside", func(t *testing.T) { storm(t, nil) })
 	t.Run("process", func(t *testing.T) { storm(t, worker.Process{}.Launch) })
@@ -56,7 +56,7 @@ func storm(t *testing.T, launch worker.Launch) {
 				return
 			case <-time.After(time.Millisecond):
 				if steps := e.Stats().Steps; steps >= next {
-					next = steps + 20 + rand.Uint64N(60) // enough that everybody under way made a token
+					next = steps + 20 + rand.Uint64N(60) // enough that every running request made a token
 					current.Load().Kill()
 				}
 			}

@@ -82,8 +82,8 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkWake measures the cost of the control path on top of the runtime's own wake (its call and its first token), for a runtime
-// that sleeps in place, and for one that is stopped and started.
+// BenchmarkWake measures the cost of the control path on top of the runtime's own wake (its call and its first
+// token). The runtime sleeps in place, or is stopped and started.
 func BenchmarkWake(b *testing.B) {
 	for _, sleeps := range []bool{true, false} {
 		b.Run(fmt.Sprintf("in place %t", sleeps), func(b *testing.B) {

@@ -181,7 +181,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("function %s: workers share their runtime by a shim: name its command line", c.Function.Name)
 	}
 	if c.Join != nil && (c.Workers != "" || c.Events != "") {
-		return fmt.Errorf("function %s: an instance that joins a control plane reports to it and shares its runtime with nobody: leave out --events and --workers, or join nobody (ROUSE_CONTROL=none)", c.Function.Name)
+		return fmt.Errorf("function %s: an instance that joins a control plane can't use --events and --workers: leave them out, or join no control plane (ROUSE_CONTROL=none)", c.Function.Name)
 	}
 	if c.Drain == 0 {
 		c.Drain = defaultDrain

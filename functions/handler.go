@@ -109,7 +109,7 @@ func (c *Config) authorize(r *http.Request) error {
 		want, err := os.ReadFile(c.TokenFile)
 		token := strings.TrimSpace(string(want))
 		if err != nil || token == "" {
-			c.Logger.Error("the control plane can't be recognised: its token file can't be read or is empty", "file", c.TokenFile, "error", err)
+			c.Logger.Error("control plane can't authenticate: its token file can't be read or is empty", "file", c.TokenFile, "error", err)
 			return api.Errorf(http.StatusServiceUnavailable, "", "this instance has no token to compare with: see its log")
 		}
 		if found && same(got, token) {

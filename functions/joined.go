@@ -194,7 +194,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 			if enough = nil; e.agent.Wrong() {
 				continue // the agent logs the reason; wait to be ended
 			}
-			e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.agent.Reason())
+			e.cfg.Logger.Warn("control plane does not answer: running by the command line, and still trying to join", "control", e.cfg.Join.Control, "error", e.agent.Reason())
 			return false, nil
 		case <-ctx.Done():
 			return false, ctx.Err()

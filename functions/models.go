@@ -117,7 +117,7 @@ func (m *models) prepare(ctx context.Context, report func(share float64)) (path 
 	case !file:
 		return model.Path, nil
 	case model.GGUF == "":
-		return "", fmt.Errorf("%s has no GGUF file, or several of which none stands out, and %s loads one: name the file in the reference, or narrow it with ?include=NAME", m.spec.Model, m.spec.Kind)
+		return "", fmt.Errorf("%s has no GGUF file, or several without a main one, and %s loads one file: name the file in the reference, or narrow it with ?include=NAME", m.spec.Model, m.spec.Kind)
 	}
 	return model.GGUF, nil
 }

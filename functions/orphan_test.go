@@ -150,7 +150,7 @@ func TestFunctionIsKilled(t *testing.T) {
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.cmd.Wait() // "signal: killed" is what we did
+	_ = s.cmd.Wait() // the error is "signal: killed", from the line above
 	wantGone(t, s.pids...)
 }
 
@@ -165,7 +165,7 @@ func TestFunctionIsKilledAlone(t *testing.T) {
 				if err := s.cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
-				_ = s.cmd.Wait() // "signal: killed" is what we did
+				_ = s.cmd.Wait() // the error is "signal: killed", from the line above
 				wantGone(t, s.pids...)
 			})
 		}

@@ -31,7 +31,7 @@ func temporary() (dir string, clean func(), err error) {
 		}
 		failed = errors.Join(failed, err)
 	}
-	return "", nil, fmt.Errorf("there is no place for a folder of its own: mount an emptyDir at %s, or name another folder with --dir: %w", os.TempDir(), failed)
+	return "", nil, fmt.Errorf("no folder for the instance could be created: mount an emptyDir at %s, or name another folder with --dir: %w", os.TempDir(), failed)
 }
 
 // lockedFolder creates a folder and holds its lock. The folder gets its name after it is locked, so that sweep never removes a new one.
@@ -89,7 +89,7 @@ func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 			continue
 		}
 		if failed != nil {
-			cfg.Logger.Warn("fetched models don't go where they belong and may be lost with this container: mount a volume and name it with ROUSE_CACHE", "folder", dir, "error", failed)
+			cfg.Logger.Warn("models are fetched into a temporary folder and may be lost with this container: mount a volume and name it with ROUSE_CACHE", "folder", dir, "error", failed)
 		}
 		cfg.Dir = dir
 		return fetch.New(cfg)

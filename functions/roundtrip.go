@@ -64,7 +64,7 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 
 var (
 	errCut  = errors.New("the instance ended its answer before it was complete")
-	errLeft = errors.New("nobody reads the answer any more")
+	errLeft = errors.New("the reader of the answer left")
 )
 
 // keptBack bounds the buffered part of an answer. The buffer is delivered when it is full, on a flush, and at the end.

@@ -26,7 +26,7 @@ func (m *models) share(ctx context.Context, log *slog.Logger) {
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	if err != nil {
-		log.Warn("other caches of models get nothing from this one", "listen", at, "error", err)
+		log.Warn("not serving models to other caches", "listen", at, "error", err)
 		return
 	}
 	s := &http.Server{
@@ -37,7 +37,7 @@ func (m *models) share(ctx context.Context, log *slog.Logger) {
 	go func() {
 		defer close(served)
 		if err := s.Serve(inbound.Bound(s, l, log)); err != http.ErrServerClosed {
-			log.Warn("other caches of models get nothing from this one any more", "error", err)
+			log.Warn("stopped serving models to other caches", "error", err)
 		}
 	}()
 	<-ctx.Done()

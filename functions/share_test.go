@@ -72,7 +72,7 @@ func TestModelsShared(t *testing.T) {
 			t.Errorf("instance %d: the source was asked %d times", i, n)
 		}
 	}
-	if !strings.Contains(log.String(), "other caches of models get nothing from this one") {
+	if !strings.Contains(log.String(), "not serving models to other caches") {
 		t.Errorf("log: %s", log.String())
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
-// TestPolicies: each policy is bound, denies, and speaks of names that there are. What they
-// allow and refuse is for a cluster to say (e2e/knative).
+// TestPolicies checks that each policy is bound, denies, and uses existing names. Its decisions are tested in a
+// cluster (e2e/knative).
 func TestPolicies(t *testing.T) {
 	all := rendered(t, "dual-pods", Components()...)
 	bindings := of[*admission.ValidatingAdmissionPolicyBinding](all)

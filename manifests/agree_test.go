@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// module is the folder of a module that go.mod names.
+// module returns the folder of a module that go.mod names.
 func module(t *testing.T, path string) string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", path).Output()
@@ -32,7 +32,7 @@ func module(t *testing.T, path string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// knativeActivator are the ports that Knative's Service of activators sends to.
+// knativeActivator returns the ports that Knative's Service of activators sends to.
 func knativeActivator(t *testing.T) map[string]int {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(module(t, "knative.dev/serving"), "config/core/deployments/activator.yaml"))
@@ -111,7 +111,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// pods are the Deployments whose pods a selector finds.
+// pods returns the Deployments whose pods a selector finds.
 func pods(t *testing.T, all []object, s *metav1.LabelSelector) []*appsv1.Deployment {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)

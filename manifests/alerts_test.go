@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-var update = flag.Bool("update", false, "write what is made of other files anew")
+var update = flag.Bool("update", false, "write the files that are made from other files")
 
 // alert is one rule.
 type alert struct {
@@ -30,7 +30,7 @@ type alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ruleGroups are what a file of rules has.
+// ruleGroups is the content of a file of rules.
 type ruleGroups struct {
 	Groups []struct {
 		Name  string  `json:"name"`
@@ -55,7 +55,7 @@ func alerts(t *testing.T) []alert {
 	return all
 }
 
-// documented are the labels of all metrics by name, as docs/metrics.md has them, which is made from the programs.
+// documented returns the labels of all metrics by name, as docs/metrics.md has them, which is made from the programs.
 func documented(t *testing.T) map[string][]string {
 	t.Helper()
 	raw, err := os.ReadFile("../docs/metrics.md")
@@ -179,7 +179,7 @@ func TestPrometheusRule(t *testing.T) {
 		return
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, made) {
-		t.Errorf("%s is not what rules.yml makes (%v): go test ./manifests -run TestPrometheusRule -update", path, err)
+		t.Errorf("%s differs from rules.yml (%v): go test ./manifests -run TestPrometheusRule -update", path, err)
 	}
 }
 

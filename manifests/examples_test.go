@@ -72,8 +72,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestImagesAreOfOneDigest: an image that somebody else makes is named by its digest: a tag may
-// be another's tomorrow.
+// TestImagesAreOfOneDigest checks that images of other vendors are named by digest, because a tag may
+// change.
 func TestImagesAreOfOneDigest(t *testing.T) {
 	found := 0
 	check := func(file, image string) {
@@ -112,13 +112,13 @@ func TestImagesAreOfOneDigest(t *testing.T) {
 	}
 }
 
-// afterInstall is Knative's configuration with what Rouse sets in it.
+// afterInstall returns a context with Knative's configuration after Rouse's installation.
 func afterInstall() context.Context {
 	autoscaler := autoscalerconfig.Config{AllowZeroInitialScale: true}
 	return knative.ToContext(context.Background(), &knative.Config{Autoscaler: &autoscaler})
 }
 
-// TestRoutes: what leads to the front door names its Service.
+// TestRoutes checks that routes to the front door name its Service.
 func TestRoutes(t *testing.T) {
 	var all []object
 	for _, file := range yamlFiles(t, "examples/routes") {
@@ -153,7 +153,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestDockerfiles: the runtime that an image is for is one that the function knows.
+// TestDockerfiles checks that a function supports the runtime of each image.
 func TestDockerfiles(t *testing.T) {
 	entries, err := fs.ReadDir(files, "examples/images")
 	if err != nil || len(entries) == 0 {
@@ -171,7 +171,8 @@ func TestDockerfiles(t *testing.T) {
 	}
 }
 
-// TestFilesExample: what functions share files by is of their namespace, and says on which port as the function's default does.
+// TestFilesExample checks that the objects through which functions share files are in their namespace, with the port
+// of the function's default.
 func TestFilesExample(t *testing.T) {
 	all := decode(t, read(t, "examples/files/files.yaml"))
 	services, policies := of[*corev1.Service](all), of[*networkingv1.NetworkPolicy](all)

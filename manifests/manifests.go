@@ -1,12 +1,10 @@
-// Package manifests is what Rouse installs in a cluster, inside the program.
+// Package manifests holds the objects that Rouse installs in a cluster, inside the program.
 //
-// The files are plain kustomize: "kubectl apply -k manifests/overlays/default"
-// and [Render] make the same objects. base is what every overlay has; overlays
-// are default, time-slicing, dual-pods, agent and dev; components are what a cluster may
-// have besides; examples are functions, and routes to the front door.
+// The files are plain kustomize: "kubectl apply -k manifests/overlays/default" and [Render] make the same objects.
+// base is part of every overlay. The overlays are default, time-slicing, dual-pods, agent and dev. components are
+// optional parts; examples are functions, and routes to the front door.
 //
-// Everything here is Rouse's own. Nothing of Knative's stands in it, so that
-// deleting what was applied leaves Knative whole.
+// Everything here is Rouse's own. It has no object of Knative's, so that deleting what was applied leaves Knative intact.
 package manifests
 
 import (
@@ -28,7 +26,7 @@ import (
 //go:embed base overlays components examples
 var files embed.FS
 
-// Overlays are the names that [Render] takes.
+// Overlays returns the names that [Render] takes.
 func Overlays() []string {
 	entries, err := files.ReadDir("overlays")
 	if err != nil {
@@ -41,7 +39,7 @@ func Overlays() []string {
 	return names
 }
 
-// Components are what can be added to an overlay.
+// Components returns the names of the components that can be added to an overlay.
 func Components() []string {
 	entries, err := files.ReadDir("components")
 	if err != nil {
@@ -54,10 +52,9 @@ func Components() []string {
 	return names
 }
 
-// Render makes the objects of an overlay as a YAML stream, as "kubectl kustomize"
-// would. images puts other images in place of the ones in the files, by name
-// without tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}.
-// components are added. It reads no file and asks nobody.
+// Render returns the objects of an overlay as a YAML stream, as "kubectl kustomize" does. images replaces the images
+// in the files, by name without tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}. components are
+// added. It reads no file and makes no request.
 func Render(overlay string, images map[string]string, components ...string) ([]byte, error) {
 	if !slices.Contains(Overlays(), overlay) {
 		return nil, fmt.Errorf("no overlay %q: there are %s", overlay, strings.Join(Overlays(), ", "))
@@ -121,7 +118,7 @@ func render(top types.Kustomization) ([]byte, error) {
 		return nil, fmt.Errorf("write the kustomization: %w", err)
 	}
 	options := krusty.MakeDefaultOptions()
-	options.Reorder = krusty.ReorderOptionLegacy // kubectl's: what others need comes first
+	options.Reorder = krusty.ReorderOptionLegacy // as kubectl: objects that others need come first
 	objects, err := krusty.MakeKustomizer(options).Run(memory, "/")
 	if err != nil {
 		return nil, fmt.Errorf("kustomize %s: %w", strings.Join(top.Resources, ", "), err)

@@ -30,7 +30,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// object is what a document of YAML is.
+// object is one YAML document.
 type object interface {
 	runtime.Object
 	metav1.Object
@@ -130,7 +130,7 @@ func newObject(kind schema.GroupVersionKind) (object, error) {
 	return named, nil
 }
 
-// rendered are the objects of an overlay.
+// rendered returns the objects of an overlay.
 func rendered(t *testing.T, overlay string, components ...string) []object {
 	t.Helper()
 	out, err := Render(overlay, nil, components...)
@@ -140,7 +140,7 @@ func rendered(t *testing.T, overlay string, components ...string) []object {
 	return decode(t, out)
 }
 
-// of are the objects of one type.
+// of returns the objects of one type.
 func of[T object](all []object) []T {
 	var some []T
 	for _, o := range all {
@@ -250,7 +250,7 @@ func TestRenderRefuses(t *testing.T) {
 	}
 }
 
-// TestPodsAreHardened is what a namespace of the level "restricted" wants, and a read-only root.
+// TestPodsAreHardened checks the rules of a namespace of the level "restricted", and a read-only root.
 func TestPodsAreHardened(t *testing.T) {
 	for _, d := range of[*appsv1.Deployment](rendered(t, "agent", "any-image", "page", "relay")) {
 		pod := d.Spec.Template.Spec
@@ -276,7 +276,7 @@ func TestPodsAreHardened(t *testing.T) {
 	}
 }
 
-// yamlFiles are the paths of all files below a folder that hold objects.
+// yamlFiles returns the paths of all files below a folder that hold objects.
 func yamlFiles(t *testing.T, folder string) []string {
 	t.Helper()
 	var all []string

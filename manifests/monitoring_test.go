@@ -18,7 +18,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// described are the metrics that a front door and an autoscaler have in a cluster, by name: those that the dashboard shows.
+// described returns the metrics that a front door and an autoscaler have in a cluster, by name: those that the
+// dashboard shows.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -45,7 +46,7 @@ func described(t *testing.T) map[string]bool {
 	return all
 }
 
-// TestDashboard: its queries use metrics and labels that the programs have.
+// TestDashboard checks that its queries use metrics and labels of the programs.
 func TestDashboard(t *testing.T) {
 	known, shown := documented(t), described(t)
 	var board struct {
@@ -81,7 +82,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// checkLabels looks at what a query groups and selects by.
+// checkLabels checks the labels that a query groups and selects by.
 func checkLabels(t *testing.T, panel, query string, labels []string) {
 	t.Helper()
 	var used []string
@@ -98,7 +99,7 @@ func checkLabels(t *testing.T, panel, query string, labels []string) {
 	}
 }
 
-// TestScrapeConfiguration: it is YAML, and it finds our pods by label and port.
+// TestScrapeConfiguration checks that it is YAML, and finds our pods by label and port.
 func TestScrapeConfiguration(t *testing.T) {
 	var c struct {
 		Jobs []struct {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPool holds the example of an InferencePool to what the component picker installs.
+// TestPool compares the example of an InferencePool with the objects of the component picker.
 func TestPool(t *testing.T) {
 	var pool struct {
 		Kind string

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestProgramsKnowTheirArguments builds the programs and compares what the
-// Deployments pass with what they say they take.
+// TestProgramsKnowTheirArguments builds the programs and compares the
+// Deployments' arguments with the flags of the programs.
 func TestProgramsKnowTheirArguments(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two programs")

@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
-// rule is a rule of a role as it stands in its file.
+// rule is a rule of a role as in its file.
 type rule struct {
 	file    string
 	role    string
@@ -66,7 +66,7 @@ func rules(t *testing.T) []rule {
 	return all
 }
 
-// TestEveryVerbHasItsReason: what a verb is for stands above the rule.
+// TestEveryVerbHasItsReason checks that the comment above each rule gives a reason for each verb.
 func TestEveryVerbHasItsReason(t *testing.T) {
 	reason := regexp.MustCompile(`(?m)^# ((?:[a-z]+, )*[a-z]+): \S`)
 	for _, r := range rules(t) {
@@ -88,7 +88,7 @@ func TestEveryVerbHasItsReason(t *testing.T) {
 	}
 }
 
-// resources are the names of resources that Kubernetes and Knative have, as group/resource.
+// resources returns the names of resources that Kubernetes and Knative have, as group/resource.
 func resources(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -157,7 +157,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	for resource, want := range names { // what the programs write must be allowed
+	for resource, want := range names { // the programs' writes must be allowed
 		for _, name := range want {
 			if !slices.ContainsFunc(rules(t), func(r rule) bool {
 				return slices.Contains(r.Resources, resource) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, name))
@@ -168,7 +168,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// knativeNames are the ConfigMaps and Services that Knative Serving installs, as resource/name.
+// knativeNames returns the ConfigMaps and Services that Knative Serving installs, as resource/name.
 func knativeNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -194,7 +194,7 @@ func knativeNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestBindings: each role is bound, to an account that a Deployment runs as; those for people are bound by people.
+// TestBindings checks that each role is bound, to an account of a Deployment. Roles for people are bound by people.
 func TestBindings(t *testing.T) {
 	all := rendered(t, "default")
 	accounts := map[string]bool{}

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestStore: with the component store there is one activator, which has the volume, ends in time for the next one, and takes no more than the volume has.
-// Components in any order leave each other's parts alone.
+// TestStore checks that with the component store there is one activator, which has the volume, ends in time for the
+// next one, and uses no more than the volume's size. Components do not change each other's parts, in any order.
 func TestStore(t *testing.T) {
 	for _, components := range [][]string{{"store"}, {"front", "picker", "store", "traces"}, {"traces", "store", "picker", "front"}} {
 		all := rendered(t, "default", components...)
@@ -83,8 +83,9 @@ func storesAlone(t *testing.T, d *appsv1.Deployment, claim *corev1.PersistentVol
 	}
 }
 
-// TestBucketStore: without the component there are several activators, and the Secret rouse-store, where there is one, says which bucket they share; with the component, the volume is
-// the store whatever the Secret says.
+// TestBucketStore checks that without the component there are several activators, and the Secret rouse-store, if it
+// exists, names the bucket that they share. With the component, the volume is the store, and the Secret has no
+// effect.
 func TestBucketStore(t *testing.T) {
 	for _, components := range [][]string{nil, {"store"}} {
 		all := rendered(t, "default", components...)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
+	"github.com/rouse-dev/rouse/activator/jobs"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 )
 
 // openStore opens the store of files, batches and later answers, if configured.
@@ -17,7 +17,7 @@ func (p *process) openStore() (err error) {
 	if p.cfg.Store.At == "" {
 		return nil
 	}
-	if p.store, err = place.Open(p.cfg.Store, p.log); err != nil {
+	if p.store, err = store.Open(p.cfg.Store, p.log); err != nil {
 		return fmt.Errorf("ROUSE_STORE: %w", err)
 	}
 	return nil
@@ -37,11 +37,11 @@ func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	if p.store == nil {
 		return nil
 	}
-	limits := batch.Config{Gather: p.cfg.Store.Gather()}
+	limits := jobs.Config{Gather: p.cfg.Store.Gather()}
 	if p.cfg.Front != nil { // models of other clusters take time to appear
 		limits.Gathering = time.Minute
 	}
-	p.batches, err = batch.New(limits, p.store, p.core, p.log, registry)
+	p.batches, err = jobs.New(limits, p.store, p.core, p.log, registry)
 	return err
 }
 
@@ -53,24 +53,21 @@ func (p *process) howStored() string {
 	if p.store == nil {
 		return noStore
 	}
-	return batch.NeedsKey
+	return jobs.NeedsKey
 }
 
 // runBatches runs the store's batches until ctx ends. It ends before requests are drained, so that its own requests
 // delay nobody.
 func (p *process) runBatches(ctx context.Context) {
-	if p.batches == nil {
-		return
-	}
-	if err := p.batches.Run(ctx); err != nil {
-		p.log.Error("files, batches and later answers are not served", "error", err)
+	if p.batches != nil {
+		p.batches.Run(ctx)
 	}
 }
 
 // front returns the front door, with the paths for files, batches and later answers.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
-		return batch.Without(p.core.Handler(), p.core.OwnHost, noStore)
+		return jobs.Without(p.core.Handler(), p.core.OwnHost, noStore)
 	}
 	return p.batches.Handler(p.core.Handler())
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/clusters"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // elsewhere makes the process a front door of other clusters. Their functions have the names of their Services here,
-// like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of it (type own).
+// like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of the revision with
+// the most traffic.
 type elsewhere struct {
-	*clusters.Front
-	own
-	cfg    *joining.Front
+	*door.Front
+	cfg    *door.File
 	core   *activator.Activator // set before serving begins
-	peers  *clusteragent.Agent  // nil: no other front doors
+	peers  *agent.Agent         // nil: no other front doors
 	agents net.Listener
 	log    *slog.Logger
 }
@@ -37,10 +36,10 @@ const followEvery = 500 * time.Millisecond
 // newElsewhere listens for agents, and serves none yet. near gets the events of the cluster's own functions, and
 // transport its requests.
 func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, registry *prometheus.Registry) (*elsewhere, error) {
-	e := &elsewhere{cfg: p.cfg.Front, log: p.log, own: newOwn()}
+	e := &elsewhere{cfg: p.cfg.Front, log: p.log}
 	var err error
-	if e.Front, err = clusters.New(clusters.Config{Name: p.cfg.PodName, Owner: e.cfg.Owner, Fronts: e.cfg.Fronts, SharesNear: true},
-		clusters.Deps{Activator: e, Near: e.toRevisions(near), Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
+	if e.Front, err = door.New(door.Config{Name: p.cfg.PodName, Owner: e.cfg.Owner, Fronts: e.cfg.Fronts, SharesNear: true},
+		door.Deps{Activator: e, Near: near, Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
 		return nil, err
 	}
 	if err := e.Declare(e.cfg.Declared); err != nil {
@@ -61,11 +60,11 @@ func (e *elsewhere) meet(p *process) (err error) {
 	}
 	peers := *e.cfg.Peers
 	peers.Self = p.cfg.PodName
-	e.peers, err = clusteragent.New(peers, clusteragent.Deps{
+	e.peers, err = agent.New(peers, agent.Deps{
 		Serve: e.serve, Functions: e.Offered, Emitter: api.EmitterFunc(e.EmitOf), Logger: p.log,
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
-			a, ok := p.core.Stats(e.here(name))
-			return e.farOf(name, a), ok
+			a, ok := p.core.Stats(e.Local(name))
+			return e.Of(name, a), ok
 		}})
 	if err != nil {
 		return err
@@ -83,9 +82,9 @@ func (e *elsewhere) run(running, joined context.Context, drain time.Duration) er
 		go func() { done <- e.peers.Run(joined, drain) }()
 	}
 	var follow sync.WaitGroup
-	follow.Go(func() { joining.Follow(running, e.cfg.File, followEvery, e.Declare, e.log) })
+	follow.Go(func() { door.Follow(running, e.cfg.File, followEvery, e.Declare, e.log) })
 	defer follow.Wait()
-	err := e.Serve(running, e.agents, clusters.TLS(e.cfg.TLS))
+	err := e.Serve(running, e.agents, door.TLS(e.cfg.TLS))
 	if done != nil {
 		<-done //nolint:errcheck // it has logged its faults
 	}
@@ -116,8 +115,8 @@ func (p *process) clusters() []admin.Cluster {
 
 // failed sets why a function of the cluster can't start; nil: it can.
 func (p *process) failed(name api.FunctionName, err *api.Error) {
-	if p.far != nil && p.far.isOwn(name) {
-		p.far.failNear(name, err)
+	if p.far != nil {
+		p.far.FailNear(name, err)
 		return
 	}
 	p.core.Fail(name, err)

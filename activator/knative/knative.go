@@ -13,7 +13,7 @@
 //  4. Another revision's request goes to Knative's chain.
 //  5. A request without a revision goes to the front door, [activator.Activator.Handler].
 //
-// With [Config.Join] the process is an agent instead (package activator/clusteragent): one more activator, which
+// With [Config.Join] the process is an agent instead (package activator/federation/agent): one more activator, which
 // dials front doors and serves only their requests. It offers each Service as one function (type offers), and never
 // holds a request: the order of requests is the front door's.
 //
@@ -37,9 +37,9 @@ import (
 
 	pkgnet "knative.dev/pkg/network"
 
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/picker"
@@ -55,9 +55,8 @@ type Config struct {
 	Autoscaler string
 	// MemoryLimit bounds this process's memory; 0: unbounded. See [inbound.Within].
 	MemoryLimit api.Bytes
-	// MaxEvent and Version are as in [activator.Config].
-	MaxEvent api.Bytes
-	Version  string
+	// Version is as in [activator.Config].
+	Version string
 	// Peers identifies clients and decides which to trust; the zero value trusts none.
 	Peers peer.Addresses
 	// RequireKeys means that clients need a key declared in the Secret [control.KeysSecret].
@@ -79,15 +78,15 @@ type Config struct {
 	Drain time.Duration
 	// Store is the storage for files, batches, later answers and responses, in a folder for one activator at a time;
 	// an empty At: none.
-	Store place.Config
+	Store store.Config
 	// Join, if not nil, makes the process only an agent of front doors. It serves their requests alone, and only for
 	// functions of [api.Class].
-	Join *clusteragent.Config
+	Join *agent.Config
 	// AcceptImages are the images by runtime of functions that front doors may create. They are created in the one
 	// namespace of the patterns in Join's Accept.
 	AcceptImages map[string]string
 	// Front, if not nil, also makes it a front door of other clusters.
-	Front *joining.Front
+	Front *door.File
 	// Picker, if not nil, also makes it the endpoint picker of gateways.
 	Picker *picker.Config
 	// Stock configures the serving of the other classes.

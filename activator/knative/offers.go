@@ -14,7 +14,7 @@ import (
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned/typed/serving/v1"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -25,7 +25,7 @@ var errNoFront = errors.New("no front door knows this agent yet: its log says wh
 // join creates the agent that offers functions to front doors, and creates functions for them if the cluster accepts
 // that.
 func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *placed.Applier, err error) {
-	deps := clusteragent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
+	deps := agent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
 	var applier *placed.Applier
 	if accepted, err := p.cfg.accepted(); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *pla
 		}
 		deps.Applier = applier
 	}
-	if p.agent, err = clusteragent.New(*p.cfg.Join, deps); err != nil {
+	if p.agent, err = agent.New(*p.cfg.Join, deps); err != nil {
 		return nil, err
 	}
 	o.changed = p.agent.Changed
@@ -174,7 +174,7 @@ func (o *offers) backends() map[api.FunctionName][]backend {
 	return all
 }
 
-// functions returns the Services as functions, by name. See [clusteragent.Deps].
+// functions returns the Services as functions, by name. See [agent.Deps].
 func (o *offers) functions() []api.Function {
 	all := o.backends()
 	list := make([]api.Function, 0, len(all))
@@ -194,7 +194,7 @@ func (o *offers) functions() []api.Function {
 	return list
 }
 
-// stats sums the activator's statistics of a Service's revisions. See [clusteragent.Deps].
+// stats sums the activator's statistics of a Service's revisions. See [agent.Deps].
 func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	failed := 0
 	backends := o.backends()[service]
@@ -218,12 +218,12 @@ func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	return sum, ok
 }
 
-// serve answers a request for a Service. See [clusteragent.Deps].
+// serve answers a request for a Service. See [agent.Deps].
 func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.FunctionName) {
 	backends := o.backends()[service]
 	var free []backend
 	for _, b := range backends {
-		if stats, ok := o.core.Stats(b.Name); ok && clusteragent.Free(stats) > 0 {
+		if stats, ok := o.core.Stats(b.Name); ok && agent.Free(stats) > 0 {
 			free = append(free, b)
 		}
 	}

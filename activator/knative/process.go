@@ -34,9 +34,9 @@ import (
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/jobs"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
@@ -67,14 +67,14 @@ type process struct {
 	events   *events
 	prober   *prober
 	traces   *waketrace.Exporter
-	stock    *stock              // nil: it is an agent
-	agent    *clusteragent.Agent // nil: it is not an agent
-	far      *elsewhere          // nil: no clusters elsewhere
+	stock    *stock       // nil: it is an agent
+	agent    *agent.Agent // nil: it is not an agent
+	far      *elsewhere   // nil: no clusters elsewhere
 	share    *share.Share
-	store    store.Store   // nil: none
-	batches  *batch.Server // of the store
-	gateways *gateways     // nil: it is no endpoint picker
-	handler  http.Handler  // for the ports of requests; nil: none
+	store    *store.Store // nil: none
+	batches  *jobs.Server // of the store
+	gateways *gateways    // nil: it is no endpoint picker
+	handler  http.Handler // for the ports of requests; nil: none
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler
@@ -249,7 +249,7 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 		}
 		emitter, instances, sight = p.far, p.far, p.far
 	}
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true, Stored: p.howStored(), Version: p.cfg.Version},
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), Domain: activator.NoDomain, PrivateMetrics: true, Stored: p.howStored(), Version: p.cfg.Version},
 		activator.Deps{Emitter: emitter, Sight: sight, Keys: declared, Others: p.share, Access: p.cfg.Access, Peers: &p.cfg.Peers, Waker: client, Transport: instances, Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
 			Traces: p.traces})
@@ -276,7 +276,7 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 		}
 	}
 	if p.far != nil {
-		w.services, w.seen = newServices(p.far, p.log), p.far.observe
+		w.services, w.seen = newServices(p.far, p.log), p.far.ObserveNear
 		return p.far.meet(p)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/demand"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -26,8 +25,8 @@ type scaling struct {
 	until time.Time
 }
 
-// scaledFor is how long an answer counts: while requests wait there is one every [demand.Repeat].
-const scaledFor = 5 * demand.Repeat
+// scaledFor is how long an answer counts: while requests wait there is one a second.
+const scaledFor = 5 * time.Second
 
 func newScaled(next http.RoundTripper) *scaled {
 	return &scaled{next: next, by: make(map[api.FunctionName]scaling)}

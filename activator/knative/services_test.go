@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/clusters"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -110,20 +109,20 @@ func newFarRig(t *testing.T) *farRig {
 	t.Helper()
 	g := &farRig{state: api.Awake}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	e := &elsewhere{cfg: &joining.Front{Owner: "rack"}, log: log, own: newOwn()}
+	e := &elsewhere{cfg: &door.File{Owner: "rack"}, log: log}
 	var err error
-	if e.Front, err = clusters.New(clusters.Config{Name: "pod", Owner: "rack", SharesNear: true},
-		clusters.Deps{Activator: e, Near: e.toRevisions(api.EmitterFunc(g.hear)), Transport: transportFunc(host), Changed: g.say, Logger: log}); err != nil {
+	if e.Front, err = door.New(door.Config{Name: "pod", Owner: "rack", SharesNear: true},
+		door.Deps{Activator: e, Near: api.EmitterFunc(g.hear), Transport: transportFunc(host), Changed: g.say, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Declare([]clusters.Declaration{{Name: "desk", TokenHashes: []string{clusters.HashToken("desk")}, Functions: []string{"*/*"}}}); err != nil {
+	if err := e.Declare([]door.Declaration{{Name: "desk", TokenHashes: []string{door.HashToken("desk")}, Functions: []string{"*/*"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if e.core, err = activator.New(activator.Config{Name: "test", Domain: activator.NoDomain, PrivateMetrics: true}, activator.Deps{Emitter: e, Sight: e, Transport: e, Logger: log, Waker: noWaker{}}); err != nil {
 		t.Fatal(err)
 	}
 	w := newWatch(e.core, newInstances(), log)
-	w.services, w.seen = newServices(e, log), e.observe
+	w.services, w.seen = newServices(e, log), e.ObserveNear
 	g.rig, g.far = &rig{core: e.core, watch: w}, e
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -163,10 +162,10 @@ func (g *farRig) waits(name api.FunctionName) bool {
 
 // say is called with functions that changed for other front doors, and reads them as they do.
 func (g *farRig) say(name api.FunctionName) {
-	here := g.far.here(name)
+	here := g.far.Local(name)
 	stats, _ := g.core.Stats(here)
 	said := string(here)
-	for _, st := range g.far.farOf(name, stats).Instances {
+	for _, st := range g.far.Of(name, stats).Instances {
 		said += " " + string(st.State)
 	}
 	g.mu.Lock()
@@ -188,10 +187,10 @@ func (g *farRig) join(t *testing.T, service api.FunctionName) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = g.far.Serve(ctx, l, clusters.TLS(&tls.Config{Certificates: certified.TLS.Certificates})) })
+	running.Go(func() { _ = g.far.Serve(ctx, l, door.TLS(&tls.Config{Certificates: certified.TLS.Certificates})) })
 	spec := api.Function{Name: service, Model: api.ModelName(service.Name()), Concurrency: 2, MaxScale: 1}.WithDefaults()
-	agent, err := clusteragent.New(clusteragent.Config{Fronts: []string{l.Addr().String()}, Cluster: "desk", Agent: "1", TLS: &tls.Config{RootCAs: trusted}, Token: func() (string, error) { return "desk", nil }},
-		clusteragent.Deps{Serve: func(w http.ResponseWriter, _ *http.Request, name api.FunctionName) { fmt.Fprint(w, "the desk's "+name) }, Emitter: api.EmitterFunc(func(api.Event) {}),
+	agent, err := agent.New(agent.Config{Fronts: []string{l.Addr().String()}, Cluster: "desk", Agent: "1", TLS: &tls.Config{RootCAs: trusted}, Token: func() (string, error) { return "desk", nil }},
+		agent.Deps{Serve: func(w http.ResponseWriter, _ *http.Request, name api.FunctionName) { fmt.Fprint(w, "the desk's "+name) }, Emitter: api.EmitterFunc(func(api.Event) {}),
 			Functions: func() []api.Function { return []api.Function{spec} },
 			Stats: func(api.FunctionName) (api.Activity, bool) {
 				g.mu.Lock()

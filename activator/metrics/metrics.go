@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -129,13 +128,13 @@ func (f *Function) Done(status int, took time.Duration) {
 }
 
 // Timing records the timing of an answered request.
-func (f *Function) Timing(t forward.Timing) {
+func (f *Function) Timing(t Timing) {
 	f.first.Observe(t.First.Seconds())
 	f.Waited(t)
 }
 
 // Waited records how long a request waited for an instance, also to resume its stream.
-func (f *Function) Waited(t forward.Timing) {
+func (f *Function) Waited(t Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
 		f.wake.Observe(t.Wake.Seconds())

@@ -24,10 +24,17 @@ const (
 	PathRequests  = "/rouse/v1/requests"  // GET ?tail=N, on one machine: the last lines of the access log, a list of JSON objects
 	PathPicks     = "/rouse/v1/picks"     // GET ?request=ID: []api.Pick, the choices of instances for a request; in a cluster activators serve it too
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
-	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
-	// + /scale: PUT or POST Scale;
-	// + /adapters: GET []Adapter; on one machine POST api.Adapter: add it, Adapter; + /adapters/ADAPTER: DELETE;
-	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.WakeTrace.
+	// Below PathFunctions, each function has these paths:
+	//
+	//	/NAMESPACE/NAME          GET Function, DELETE
+	//	  /wake, /stop           POST
+	//	  /sleep?level=N         POST
+	//	  /scale                 PUT or POST Scale
+	//	  /adapters              GET []Adapter; on one machine POST api.Adapter: add it, Adapter
+	//	  /adapters/ADAPTER      DELETE
+	//	  /logs?tail=N           GET text lines; with follow=true also later ones
+	//	  /why                   GET []api.Decision
+	//	  /wakes                 GET []api.WakeTrace
 )
 
 // Device is the memory use of one device: the host or a GPU.
@@ -78,7 +85,7 @@ type Function struct {
 	RetryAt   time.Time `json:"retryAt,omitzero"`
 	// Impossible is why no instance can ever fit the existing devices; empty: one can.
 	Impossible string `json:"impossible,omitempty"`
-	// Waits is what the function waits for; empty: nothing.
+	// Waits says what the function is waiting for; empty: nothing.
 	Waits string `json:"waits,omitempty"`
 	// Foreseen describes the predicted next request and the quality of past forecasts; empty: no prediction.
 	Foreseen string `json:"foreseen,omitempty"`

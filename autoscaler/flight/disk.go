@@ -1,9 +1,7 @@
 package flight
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +39,7 @@ func (d *disk) step(s step) (err error) {
 		err = errors.Join(err, d.file.Close())
 		d.file, d.w = nil, nil
 	default:
-		err = d.w.data(s.rounds)
+		err = d.w.write(s.rounds)
 	}
 	if err != nil {
 		d.close()
@@ -82,14 +80,8 @@ func (d *disk) begin(h Header, state any) error {
 		return err
 	}
 	d.file = file
-	if d.w, err = newSegmentWriter(file, h); err != nil {
-		return err
-	}
-	var content bytes.Buffer
-	if err := gob.NewEncoder(&content).Encode(state); err != nil {
-		return err
-	}
-	return d.w.data(content.Bytes())
+	d.w, err = newSegmentWriter(file, h, state)
+	return err
 }
 
 // makeRoom removes the oldest segments, but not the open one, until the rest is within MostBytes.

@@ -3,21 +3,21 @@ package flight
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
-	"encoding/gob"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"strings"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 )
 
-// mostFile bounds a file that is read.
-const mostFile = 1 << 30
+const (
+	mostFile = 1 << 30 // bounds a file that is read
+	mostLine = 1 << 28 // bounds a line
+)
 
 // Segment is the intact part of one segment.
 type Segment struct {
@@ -30,8 +30,12 @@ type Segment struct {
 	Open bool
 	// From is its file.
 	From string
+	// Rounds is the number of its rounds, Last the time of the last one.
+	Rounds int
+	Last   time.Time
 
-	chunks [][]byte
+	data  []byte // compressed
+	ended bool
 }
 
 // Open reads the segments of a file, or of all files in a folder, in their order. It fails if nothing can be read; otherwise
@@ -76,30 +80,29 @@ func Open(path string) ([]*Segment, error) {
 
 // Parse reads the segments in data.
 func Parse(data []byte) ([]*Segment, error) {
-	version, _, _ := strings.Cut(magic, "2")
-	switch {
+	head := data[:min(len(data), 2*len(magic))]
+	switch k := bytes.Index(head, []byte(format)); {
 	case len(data) == 0:
 		return nil, errors.New("it is empty")
-	case !bytes.HasPrefix(data, []byte(version)):
+	case k < 0:
 		return nil, errors.New("it is no flight record")
-	case !bytes.HasPrefix(data, []byte(magic)):
-		line, _, _ := bytes.Cut(data[:min(len(data), 2*len(magic))], []byte("\n"))
-		return nil, fmt.Errorf("it is a %q, which another version of Rouse has written: this one reads %q", line, strings.TrimSpace(magic))
+	case !bytes.HasPrefix(head[k:], []byte(comment)):
+		other, _, _ := bytes.Cut(head[k:], []byte("\n"))
+		other, _, _ = bytes.Cut(other, []byte("\x00"))
+		return nil, fmt.Errorf("it is a %q, which another version of Rouse has written: this one reads %q", other, comment)
 	}
 	var all []*Segment
-	for at := 0; at < len(data); {
-		s, size := parseSegment(data[at:])
-		if s.Damage != "" {
-			s.Damage = fmt.Sprintf("from byte %d of %d on: %s", at+size, len(data), s.Damage)
-			skip := min(max(size, len(magic)), len(data)-at)
-			if next := bytes.Index(data[at+skip:], []byte(magic)); next >= 0 {
-				size = skip + next
-			} else {
-				size = len(data) - at
-			}
+	for from, next := 0, 0; from < len(data); from = next {
+		next = len(data)
+		if k := bytes.Index(data[from+1:], []byte(magic)); k >= 0 {
+			next = from + 1 + k
 		}
-		at += size
-		if s.Shape == "" && len(all) == 0 && at >= len(data) {
+		s := &Segment{data: data[from:next]}
+		intact, err := s.verify()
+		if err != nil {
+			s.Damage = fmt.Sprintf("from byte %d of %d on: %s", from+intact, len(data), err)
+		}
+		if s.Run == "" && len(all) == 0 && next == len(data) {
 			return nil, errors.New(s.Damage)
 		}
 		all = append(all, s)
@@ -107,181 +110,143 @@ func Parse(data []byte) ([]*Segment, error) {
 	return all, nil
 }
 
-// parseSegment reads the segment at the beginning of data, and returns the size of its intact part.
-func parseSegment(data []byte) (s *Segment, size int) {
-	s = &Segment{}
-	if !bytes.HasPrefix(data, []byte(magic)) {
-		s.Damage = "no segment begins there"
-		return s, 0
+// verify finds the intact part of s.data, up to the last sum that is right, and returns its size. The error says what is behind it.
+func (s *Segment) verify() (intact int, err error) {
+	lines, in, err := s.lines()
+	if err != nil || !bytes.HasPrefix(s.data, []byte(magic)) {
+		return 0, errors.New("no segment begins there")
 	}
-	size = len(magic)
-	for number := uint32(0); ; number++ {
-		if s.Open = number > 1 && (len(data) == size || bytes.HasPrefix(data[size:], []byte(magic))); s.Open {
-			return s, size
+	sum, now, sound := uint32(0), *s, true
+	for n := 0; sound && lines.Scan(); {
+		line := lines.Bytes()
+		if text, found := bytes.CutPrefix(line, []byte(sumLine)); found {
+			if string(text) != fmt.Sprintf("%d}", sum) {
+				return intact, errDamaged
+			}
+			*s, intact = now, len(s.data)-in.Len()
+			continue
 		}
-		kind, content, err := chunkAt(data[size:], number)
-		if err == nil {
-			err = s.take(kind, number, content)
-		}
-		if err != nil {
-			s.Damage = err.Error()
-			return s, size
-		}
-		size += chunkHead + len(content)
-		if kind == kindEnding {
-			return s, size
-		}
+		sum = crc32.Update(crc32.Update(sum, castagnoli, line), castagnoli, []byte("\n"))
+		sound = now.add(line, n)
+		n++
 	}
+	if lines.Scan() { // what is not sound is no line that was cut
+		return intact, errDamaged
+	}
+	switch err := lines.Err(); {
+	case err == nil && s.ended && in.Len() == 0:
+		return intact, nil
+	case err == nil && s.ended:
+		return len(s.data) - in.Len(), errors.New("no segment begins there")
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return intact, errDamaged
+	case !sound || intact == 0 || intact < len(s.data):
+		return intact, errors.New("the file ends in the middle of a segment: it was cut, or is being written")
+	}
+	s.Open = true
+	return intact, nil
 }
 
-// chunkAt reads the chunk at the beginning of data.
-func chunkAt(data []byte, number uint32) (kind uint32, content []byte, err error) {
-	if len(data) < chunkHead {
-		return 0, nil, errors.New("the file ends in the middle of a segment: it was cut, or is being written")
+var errDamaged = errors.New("the checksum is wrong: the file was damaged or changed there")
+
+// lines returns the lines of s, and the reader of its data below them.
+func (s *Segment) lines() (*bufio.Scanner, *bytes.Reader, error) {
+	in := bytes.NewReader(s.data)
+	zip, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, nil, err
 	}
-	head := binary.LittleEndian.Uint32(data)
-	kind, n := head>>28, int(head&mostChunk)
-	if n > len(data)-chunkHead {
-		return 0, nil, errors.New("the file ends in the middle of a chunk: it was cut, or is damaged there")
-	}
-	content = data[chunkHead : chunkHead+n]
-	if checksum(kind, number, content) != binary.LittleEndian.Uint32(data[4:]) {
-		return 0, nil, errors.New("the checksum is wrong: the file was damaged or changed there")
-	}
-	return kind, content, nil
+	zip.Multistream(false)
+	lines := bufio.NewScanner(zip)
+	lines.Buffer(nil, mostLine)
+	return lines, in, nil
 }
 
-func (s *Segment) take(kind, number uint32, content []byte) error {
+// add takes in line n, and reports whether it can be one.
+func (s *Segment) add(line []byte, n int) bool {
+	text := string(line[:min(len(line), 64)])
+	var l struct {
+		Begin Header
+		End   ending
+	}
 	switch {
-	case (kind == kindHeader) != (number == 0):
-		return errors.New("the chunks are not in their order")
-	case kind == kindHeader:
-		if err := json.Unmarshal(content, &s.Header); err != nil || s.Shape == "" {
-			s.Header = Header{}
-			return errors.New("the header can't be read")
+	case s.ended || (n == 0) != strings.HasPrefix(text, beginLine) || (n == 1) != strings.HasPrefix(text, stateLine):
+		return false
+	case n == 0:
+		if err := json.Unmarshal(line, &l); err != nil || l.Begin.Run == "" {
+			return false
 		}
-	case kind == kindData:
-		s.chunks = append(s.chunks, content)
-	case kind == kindEnding:
-		var e ending
-		if err := json.Unmarshal(content, &e); err != nil {
-			return errors.New("the ending can't be read")
+		s.Header, s.Last = l.Begin, l.Begin.Began
+	case strings.HasPrefix(text, roundLine):
+		at := text[len(roundLine):]
+		at = at[:max(0, strings.IndexAny(at, ",}"))]
+		if err := s.Last.UnmarshalJSON([]byte(at)); err != nil {
+			return false
 		}
-		s.Why = e.Why
-	default:
-		return errors.New("there is a chunk of an unknown kind")
+		s.Rounds++
+	case strings.HasPrefix(text, endLine):
+		if err := json.Unmarshal(line, &l); err != nil {
+			return false
+		}
+		s.Why, s.ended = l.End.Why, true
+	case n != 1 && !strings.HasPrefix(text, itemLine):
+		return false
 	}
-	return nil
+	return true
 }
 
-// Size returns the compressed size of the intact part.
-func (s *Segment) Size() (n int) {
-	for _, c := range s.chunks {
-		n += len(c)
-	}
-	return n
-}
-
-// Content returns the intact part, uncompressed.
-func (s *Segment) Content() ([]byte, error) {
-	zip, err := s.decompress()
-	if err != nil {
-		return nil, err
-	}
-	defer zip.Close()
-	content, err := io.ReadAll(zip)
-	if errors.Is(err, io.ErrUnexpectedEOF) { // the stream has no end of its own
-		err = nil
-	}
-	return content, err
-}
-
-// SegmentOf makes a segment of a header and an uncompressed content.
-func SegmentOf(h Header, content []byte) (*Segment, error) {
-	var b bytes.Buffer
-	w, err := newSegmentWriter(&b, h)
-	if err == nil {
-		err = w.data(content)
-	}
-	if err == nil {
-		err = w.end("")
-	}
-	if err != nil {
-		return nil, err
-	}
-	s, _ := parseSegment(b.Bytes())
-	return s, nil
-}
-
-func (s *Segment) decompress() (*zstd.Decoder, error) {
-	chunks := make([]io.Reader, len(s.chunks))
-	for k, c := range s.chunks {
-		chunks[k] = bytes.NewReader(c)
-	}
-	zip, err := zstd.NewReader(io.MultiReader(chunks...), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20), zstd.WithDecoderLowmem(true))
-	if err != nil {
-		return nil, fmt.Errorf("decompress: %w", err)
-	}
-	return zip, nil
-}
-
-// Reader reads one segment. Its first error stays.
+// Reader reads one segment.
 type Reader struct {
-	in     *bufio.Reader // a gob.Decoder takes no more of it than a value has
-	zip    *zstd.Decoder
-	rounds *gob.Decoder
-	err    error
+	lines *bufio.Scanner
+	next  []byte // a line that was looked at
+	left  int    // rounds
 }
 
-// Reader begins to read s. shape is [Shape] of what this program records. Close it.
-func (s *Segment) Reader(shape, version string) (*Reader, error) {
-	if s.Shape == "" {
+// Reader begins to read s, and reads the state that it begins with into state, a pointer to a struct.
+func (s *Segment) Reader(state any) (*Reader, error) {
+	if s.Run == "" {
 		return nil, fmt.Errorf("nothing of it can be read: %s", s.Damage)
 	}
-	if s.Shape != shape {
-		return nil, fmt.Errorf("it was recorded by Rouse %s, whose state has another shape than that of this Rouse %s: replay it with that version", s.Version, version)
-	}
-	zip, err := s.decompress()
+	lines, _, err := s.lines()
 	if err != nil {
 		return nil, err
 	}
-	in := bufio.NewReader(zip)
-	return &Reader{in: in, zip: zip, rounds: gob.NewDecoder(in)}, nil
-}
-
-// Close frees the resources of r.
-func (r *Reader) Close() { r.zip.Close() }
-
-// State reads the state that the segment begins with into v, a pointer to a struct. It comes first.
-func (r *Reader) State(v any) error {
-	if err := gob.NewDecoder(r.in).Decode(v); err != nil {
-		return fmt.Errorf("the state: %w", err)
+	lines.Scan() // the header
+	lines.Scan()
+	line, _ := bytes.CutPrefix(lines.Bytes(), []byte(stateLine))
+	line, _ = bytes.CutSuffix(line, []byte("}"))
+	if err := json.Unmarshal(line, state); err != nil {
+		return nil, fmt.Errorf("the state: %w", err)
 	}
-	return nil
+	return &Reader{lines: lines, left: s.Rounds}, nil
 }
 
-// Round reads the time of the next round, and the amount by which the clock was set. It returns [io.EOF] after the last round.
-func (r *Reader) Round() (now time.Time, step time.Duration, err error) {
-	if _, err := r.in.Peek(1); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the stream has no end of its own
-		return now, 0, io.EOF
+// Round reads the next round. It returns [io.EOF] after the last one.
+func (r *Reader) Round() (round Round, err error) {
+	if r.left == 0 {
+		return round, io.EOF
 	}
-	var h head
-	r.Take(&h)
-	return h.Now, h.Step, r.err
-}
-
-// Next returns the kind of the next value of the round, or false at the end of the round or after an error ([Reader.Err]).
-func (r *Reader) Next() (kind uint8, found bool) {
-	r.Take(&kind)
-	return kind, kind > 0 && r.err == nil
-}
-
-// Take reads the value whose kind Next returned into v, a pointer to a zero value of its type.
-func (r *Reader) Take(v any) {
-	if r.err == nil {
-		r.err = r.rounds.Decode(v)
+	r.left--
+	for begun := false; ; {
+		if len(r.next) == 0 {
+			if !r.lines.Scan() {
+				return round, errors.Join(io.ErrUnexpectedEOF, r.lines.Err())
+			}
+			r.next = r.lines.Bytes()
+		}
+		item, isItem := bytes.CutPrefix(r.next, []byte(itemLine))
+		switch {
+		case isItem:
+			kind, value, _ := bytes.Cut(item, []byte(itemValue))
+			round.In = append(round.In, Item{string(kind), bytes.Clone(bytes.TrimSuffix(value, []byte("}")))})
+		case begun: // the next round, or a sum
+			return round, nil
+		case bytes.HasPrefix(r.next, []byte(roundLine)):
+			begun = true
+			if err := json.Unmarshal(r.next, &round); err != nil {
+				return round, err
+			}
+		}
+		r.next = nil
 	}
 }
-
-// Err returns the first error.
-func (r *Reader) Err() error { return r.err }

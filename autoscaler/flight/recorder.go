@@ -1,11 +1,10 @@
 package flight
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,8 +23,6 @@ type Config struct {
 	MostBytes int64
 	// MostAge bounds the length of a segment. Default 4 h.
 	MostAge time.Duration
-	// MostShare bounds the share of a core that recording takes, with a burst of one minute's worth. Default 0.01.
-	MostShare float64
 	// Version is the program's version.
 	Version string
 }
@@ -34,13 +31,11 @@ type Config struct {
 const (
 	DefaultMostBytes = 50_000_000
 	defaultMostAge   = 4 * time.Hour
-	defaultMostShare = 0.01
 )
 
 func (c Config) withDefaults() Config {
 	c.MostBytes = cmp.Or(c.MostBytes, DefaultMostBytes)
 	c.MostAge = cmp.Or(c.MostAge, defaultMostAge)
-	c.MostShare = cmp.Or(c.MostShare, defaultMostShare)
 	return c
 }
 
@@ -49,8 +44,8 @@ func (c Config) Validate() error {
 	if c.MostBytes < 0 || c.MostBytes > 0 && c.MostBytes < LeastBytes {
 		return fmt.Errorf("record: want at least %d bytes, have %d", LeastBytes, c.MostBytes)
 	}
-	if c.MostAge < 0 || !(c.MostShare >= 0 && c.MostShare <= 1) {
-		return fmt.Errorf("record: want an age of at least 0 and a share of a core from 0 to 1, have %s and %g", c.MostAge, c.MostShare)
+	if c.MostAge < 0 {
+		return fmt.Errorf("record: want an age of at least 0, have %s", c.MostAge)
 	}
 	return nil
 }
@@ -59,6 +54,7 @@ const (
 	LeastBytes = 1 << 20 // the minimum of [Config].MostBytes
 	segments   = 12      // the number of segments that share the bytes
 	mostBuffer = 16 << 20
+	mostShare  = 0.01        // of a core, for recording
 	burst      = time.Minute // the period whose time may be spent in advance
 	largeChunk = 64 << 10
 	flushEvery = time.Second
@@ -68,24 +64,18 @@ const (
 // Ended is the reason of a segment that ended with its program.
 const Ended = "the program ended"
 
-// head begins a round. It is followed by kinds and values, and a kind 0.
-type head struct {
-	Now  time.Time
-	Step time.Duration
-}
-
 // Recorder writes a record. The package comment says which goroutine may call which method.
 type Recorder struct {
-	cfg   Config
-	shape string
-	run   string
-	log   *slog.Logger
-	bell  bell.Bell
+	cfg  Config
+	run  string
+	log  *slog.Logger
+	bell bell.Bell
 
 	// Used only by the owner of the state:
-	enc   *gob.Encoder  // of the segment, writes to round; nil: nothing is recorded
-	round bytes.Buffer  // the current one
+	on    bool          // rounds are recorded
+	lines []byte        // the current round's
 	spent time.Duration // for this round
+	wrong error         // why this round can't be encoded
 
 	mu       sync.Mutex // guards all below
 	queue    []step
@@ -112,9 +102,9 @@ type step struct {
 	why    string
 }
 
-// New returns a recorder for values of a shape. It starts nothing: see [Recorder.Run].
-func New(cfg Config, shape string, log *slog.Logger) *Recorder {
-	return &Recorder{cfg: cfg.withDefaults(), shape: shape, run: rand.Text()[:8], log: log, bell: bell.New()}
+// New returns a recorder. It starts nothing: see [Recorder.Run].
+func New(cfg Config, log *slog.Logger) *Recorder {
+	return &Recorder{cfg: cfg.withDefaults(), run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
 // Due reports whether the caller must begin a segment with the round at now. It ends the previous segment; nothing is recorded in
@@ -137,11 +127,10 @@ func (r *Recorder) Due(now time.Time) bool {
 // round. finish, which may be nil, is called once by the goroutine of Run, to change state before it is written.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
-	r.round.Reset()
-	r.enc = gob.NewEncoder(&r.round)
+	r.on = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
+	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
 	r.queue = append(r.queue, step{begin: h, state: state, finish: finish})
 	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, offset, time.Time{}
 	r.bell.Ring()
@@ -149,43 +138,48 @@ func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 
 // Round begins a round. step is the amount by which the clock was set.
 func (r *Recorder) Round(now time.Time, step time.Duration) {
-	if r.enc == nil {
+	r.lines, r.spent, r.wrong = r.lines[:0], 0, nil
+	r.add(roundLine, now)
+	if step != 0 {
+		r.add(`,"step":`, step)
+	}
+	r.lines = append(r.lines, "}\n"...)
+}
+
+// Add adds an input or decision to the round, encoded as it is now. kind is for its reader: a Go name.
+func (r *Recorder) Add(kind string, v any) {
+	r.lines = append(r.lines, itemLine...)
+	r.lines = append(r.lines, kind...)
+	r.add(itemValue, v)
+	r.lines = append(r.lines, "}\n"...)
+}
+
+// add appends text and the encoded v.
+func (r *Recorder) add(text string, v any) {
+	if !r.on {
 		return
 	}
-	r.spent = 0
-	r.encode(head{now, step})
-}
-
-// Add writes an input or decision: v is a pointer to a struct, and kind, which is not 0, its kind.
-func (r *Recorder) Add(kind uint8, v any) {
-	if r.enc != nil {
-		r.encode(kind)
-		r.encode(v)
-	}
-}
-
-func (r *Recorder) encode(v any) {
 	began := time.Now()
-	if err := r.enc.Encode(v); err != nil {
-		panic("flight: " + err.Error()) // a type that Shape refuses
+	value, err := json.Marshal(v)
+	if err != nil && r.wrong == nil {
+		r.wrong = fmt.Errorf("encode: %w", err)
 	}
+	r.lines = append(append(r.lines, text...), value...)
 	r.spent += time.Since(began)
 }
 
 // End ends the round.
 func (r *Recorder) End() {
-	if r.enc == nil {
-		return
-	}
-	r.encode(uint8(0))
-	defer r.round.Reset()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.open {
-		r.enc = nil
+	if r.on = r.open; !r.on {
 		return
 	}
-	if r.waiting+r.round.Len() > mostBuffer {
+	if r.wrong != nil {
+		r.stop(r.wrong.Error(), retryAfter)
+		return
+	}
+	if r.waiting+len(r.lines) > mostBuffer {
 		r.stop("the disk is too slow", retryAfter)
 		return
 	}
@@ -193,8 +187,8 @@ func (r *Recorder) End() {
 		r.queue = append(r.queue, step{rounds: make([]byte, 0, largeChunk)})
 	}
 	last := &r.queue[len(r.queue)-1]
-	last.rounds = append(last.rounds, r.round.Bytes()...)
-	r.waiting += r.round.Len()
+	last.rounds = append(last.rounds, r.lines...)
+	r.waiting += len(r.lines)
 	r.spend(r.spent)
 	r.bell.Ring()
 }
@@ -215,19 +209,19 @@ func (r *Recorder) stop(why string, pause time.Duration) {
 	}
 }
 
-// spend counts time, and pauses recording beyond MostShare. The caller holds mu.
+// spend counts time, and pauses recording beyond mostShare. The caller holds mu.
 func (r *Recorder) spend(d time.Duration) {
 	now := time.Now()
 	if r.since.IsZero() {
 		r.since = now
 	}
-	allowed := func(d time.Duration) time.Duration { return time.Duration(r.cfg.MostShare * float64(d)) }
+	allowed := func(d time.Duration) time.Duration { return time.Duration(mostShare * float64(d)) }
 	r.cost += d
 	r.used = max(0, r.used+d-allowed(now.Sub(r.since)))
 	r.since = now
 	if r.used > allowed(burst) {
-		pause := time.Duration(float64(r.used-allowed(burst)/2) / r.cfg.MostShare) // until half of it is allowed again
-		r.stop(fmt.Sprintf("it would take more than %g of a core", r.cfg.MostShare), pause)
+		pause := time.Duration(float64(r.used-allowed(burst)/2) / mostShare) // until half of it is allowed again
+		r.stop(fmt.Sprintf("it would take more than %g of a core", mostShare), pause)
 	}
 }
 

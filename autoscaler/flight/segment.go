@@ -2,26 +2,26 @@ package flight
 
 import (
 	"bytes"
-	"encoding/binary"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 )
 
-// magic begins each segment and has the format's version.
-const magic = "rouse flight record 2\n"
+// A segment is a member of a gzip file with this comment, so that it can be found behind damage. magic is its header.
+const (
+	format  = "rouse flight record "
+	comment = format + "3"
+	magic   = "\x1f\x8b\x08\x10\x00\x00\x00\x00\x00\xff" + comment + "\x00"
+)
 
 // Header describes a segment.
 type Header struct {
 	// Version and Arch describe the program that wrote it.
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
-	// Shape is the [Shape] of its content.
-	Shape string `json:"shape"`
 	// Began is the time when it begins.
 	Began time.Time `json:"began"`
 	// Zone is the name of its time zone, Offset the seconds east of UTC.
@@ -36,86 +36,89 @@ type Header struct {
 // Location returns the time zone of the segment.
 func (h Header) Location() *time.Location { return time.FixedZone(h.Zone, h.Offset) }
 
-// ending is the last chunk of a segment.
-type ending struct {
-	// Why says why it ended early; empty: it was full.
-	Why string `json:"why,omitempty"`
+// Round is what came in and was decided at a time.
+type Round struct {
+	At time.Time
+	// Step is the amount by which the clock was set.
+	Step time.Duration
+	In   []Item
 }
 
-// A chunk is its length with its kind in the upper bits, a checksum of kind, number and content, and the content. The first is the header, the last
-// the ending, both in JSON; those between form one zstd stream, flushed at the end of each chunk.
-const (
-	kindHeader uint32 = iota + 1
-	kindData
-	kindEnding
+// Item is an input or a decision.
+type Item struct {
+	Kind  string
+	Value []byte // JSON
+}
 
-	chunkHead = 8
-	mostChunk = 1<<28 - 1
+// The beginnings of lines, and what is between the kind and the value of an item.
+const (
+	beginLine = `{"begin":`
+	stateLine = `{"state":`
+	roundLine = `{"at":`
+	itemLine  = `{"kind":"`
+	itemValue = `","value":`
+	sumLine   = `{"sum":`
+	endLine   = `{"end":`
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func checksum(kind, number uint32, content []byte) uint32 {
-	var head [8]byte
-	binary.LittleEndian.PutUint32(head[:], kind)
-	binary.LittleEndian.PutUint32(head[4:], number)
-	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, content)
+// ending says why a segment ended early; empty: it was full.
+type ending struct {
+	Why string `json:"why,omitempty"`
 }
 
 // segmentWriter writes one segment.
 type segmentWriter struct {
 	w       io.Writer
-	zip     *zstd.Encoder
+	zip     *gzip.Writer
 	zipped  bytes.Buffer
-	number  uint32
+	sum     uint32
 	written int64
 }
 
-func newSegmentWriter(w io.Writer, h Header) (*segmentWriter, error) {
+// newSegmentWriter begins a segment with state.
+func newSegmentWriter(w io.Writer, h Header, state any) (*segmentWriter, error) {
 	s := &segmentWriter{w: w}
-	var err error
-	if s.zip, err = zstd.NewWriter(&s.zipped, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true)); err != nil {
-		return nil, fmt.Errorf("compress: %w", err)
+	s.zip = gzip.NewWriter(&s.zipped)
+	s.zip.Comment = comment
+	var lines []byte
+	for _, l := range []struct {
+		begin string
+		value any
+	}{{beginLine, h}, {stateLine, state}} {
+		value, err := json.Marshal(l.value)
+		if err != nil {
+			return nil, fmt.Errorf("encode: %w", err)
+		}
+		lines = append(append(append(lines, l.begin...), value...), "}\n"...)
 	}
-	head, err := json.Marshal(h)
-	if err != nil {
-		return nil, fmt.Errorf("header: %w", err)
-	}
-	if _, err := io.WriteString(w, magic); err != nil {
-		return nil, err
-	}
-	s.written = int64(len(magic))
-	return s, s.chunk(kindHeader, head)
+	return s, s.write(lines)
 }
 
-// data writes a chunk of records.
-func (s *segmentWriter) data(records []byte) error {
-	if _, err := s.zip.Write(records); err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	if err := s.zip.Flush(); err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	err := s.chunk(kindData, s.zipped.Bytes())
+// write writes lines with a sum.
+func (s *segmentWriter) write(lines []byte) error {
+	s.sum = crc32.Update(s.sum, castagnoli, lines)
+	_, _ = s.zip.Write(lines) // to memory, like Flush and Close: it never fails
+	fmt.Fprintf(s.zip, sumLine+"%d}\n", s.sum)
+	_ = s.zip.Flush()
+	return s.copy()
+}
+
+// copy writes what was compressed.
+func (s *segmentWriter) copy() error {
+	n, err := s.w.Write(s.zipped.Bytes())
 	s.zipped.Reset()
+	s.written += int64(n)
 	return err
 }
 
 // end writes the ending.
 func (s *segmentWriter) end(why string) error {
-	last, err := json.Marshal(ending{Why: why})
-	if err != nil {
-		return fmt.Errorf("ending: %w", err)
+	last, _ := json.Marshal(ending{why}) // a string always encodes
+	if err := s.write(append(append([]byte(endLine), last...), "}\n"...)); err != nil {
+		return err
 	}
-	return s.chunk(kindEnding, last)
-}
-
-func (s *segmentWriter) chunk(kind uint32, content []byte) error {
-	out := make([]byte, chunkHead, chunkHead+len(content))
-	binary.LittleEndian.PutUint32(out, kind<<28|uint32(len(content)))
-	binary.LittleEndian.PutUint32(out[4:], checksum(kind, s.number, content))
-	s.number++
-	n, err := s.w.Write(append(out, content...))
-	s.written += int64(n)
-	return err
+	_ = s.zip.Close()
+	return s.copy()
 }

@@ -2,51 +2,87 @@ package knative
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
 // askAll asks every running pod for a report, so that existing instances are known at once.
-func (f *Fleet) askAll(ctx context.Context) {
-	f.mu.Lock()
+func (tr *tracker) askAll(ctx context.Context) {
+	tr.mu.Lock()
 	var at []api.Endpoint
-	for _, p := range f.pods {
+	for _, p := range tr.pods {
 		if e := address(p.object); e != "" && !p.joined() {
 			at = append(at, e)
 		}
 	}
-	f.mu.Unlock()
+	tr.mu.Unlock()
 	room := make(chan struct{}, 32) // at most 32 at once
 	var asked sync.WaitGroup
 	for _, e := range at {
 		room <- struct{}{}
 		asked.Go(func() {
 			defer func() { <-room }()
-			_, err := f.ask(ctx, e)
+			_, err := tr.askReport(ctx, e)
 			if err != nil {
-				f.log.Debug("a pod from before does not answer yet", "endpoint", e, "error", err)
+				tr.log.Debug("a pod from before does not answer yet", "endpoint", e, "error", err)
 			}
 		})
 	}
 	asked.Wait()
 }
 
-// ask asks an instance to report, and returns the HTTP status of its answer.
-func (f *Fleet) ask(ctx context.Context, e api.Endpoint) (int, error) {
+// askReport asks an instance to report, and returns the HTTP status of its answer.
+func (tr *tracker) askReport(ctx context.Context, e api.Endpoint) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL(control.PathReport), nil)
 	if err != nil {
 		return 0, err
 	}
-	resp, err := f.deps.Transport.RoundTrip(req)
+	resp, err := tr.deps.Transport.RoundTrip(req)
 	if err != nil {
 		return 0, err
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode, nil
+}
+
+// askWhyNotJoined asks a running pod that does not join what it is. If its port does not answer yet it is asked again later.
+func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) {
+	status, err := tr.askReport(ctx, e)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	switch {
+	case p.joined() || p.ended || ctx.Err() != nil:
+	case err != nil:
+		p.asked, p.running = false, time.Now()
+	case (status == http.StatusAccepted || status == http.StatusTooManyRequests) && p.refused != "":
+		tr.reportTrouble(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but may not join: %s. The autoscaler must see the pod's own address: take proxies and address translation out of the way between them, a service mesh's sidecar for instance",
+			p.id, p.refused)})
+	case status == http.StatusAccepted || status == http.StatusTooManyRequests:
+		tr.reportTrouble(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
+			p.id, control.DefaultControlURL)})
+	default:
+		tr.reportTrouble(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): %s, or take the class annotation off to have it served by Knative",
+			p.id, e, status, control.PathReport, describeForeign(p.object))})
+	}
+}
+
+// describeForeign says how to turn a pod whose image has no function into one.
+func describeForeign(o *corev1.Pod) string {
+	switch why := o.Annotations[api.AnnotationNotInjected]; {
+	case why != "":
+		return fmt.Sprintf("%s. Set the container's command, or the annotation %s to \"true\" for a model server's own image, or start it through rouse-function", strings.TrimSuffix(why, "."), api.AnnotationInject)
+	case o.Annotations[api.AnnotationInject] == "false":
+		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
+	}
+	return "install what brings the function into any image (the component any-image) and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
 }

@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -17,7 +16,6 @@ import (
 	pkgreconciler "knative.dev/pkg/reconciler"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
-	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
 	"knative.dev/serving/pkg/client/clientset/versioned/scheme"
 	servingclient "knative.dev/serving/pkg/client/injection/client"
@@ -62,15 +60,15 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 		}
 	}
 	handle(fleet.watch.pas.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
-	handle(fleet.watch.pas.Informer(), others(events))
-	for _, i := range []cache.SharedIndexInformer{fleet.watch.skss.Informer(), fleet.watch.serviceChanges, fleet.watch.endpointChanges} {
+	handle(fleet.watch.pas.Informer(), warnMissingClass(events))
+	for _, i := range []cache.SharedIndexInformer{fleet.watch.skss.Informer(), fleet.watch.kubeServices.Informer(), fleet.watch.endpoints.Informer()} {
 		handle(i, cache.FilteringResourceEventHandler{FilterFunc: controller.FilterController(&autoscalingv1alpha1.PodAutoscaler{}),
 			Handler: controller.HandleAll(impl.EnqueueControllerOf)})
 	}
-	handle(fleet.watch.activatorChanges, controller.HandleAll(func(any) { impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer()) }))
+	handle(fleet.watch.activators.Informer(), controller.HandleAll(func(any) { impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer()) }))
 	// A revision, its PodAutoscaler and its Deployment's label have the same name.
-	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: fleet.isFunction, Handler: controller.HandleAll(impl.Enqueue)})
-	handle(fleet.watch.deployments, cache.FilteringResourceEventHandler{FilterFunc: fleet.ours,
+	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: fleet.functions.isFunction, Handler: controller.HandleAll(impl.Enqueue)})
+	handle(fleet.watch.deployments.Informer(), cache.FilteringResourceEventHandler{FilterFunc: fleet.functions.hasFunction,
 		Handler: controller.HandleAll(impl.EnqueueLabelOfNamespaceScopedResource("", serving.RevisionLabelKey))})
 
 	fleet.mu.Lock()
@@ -91,25 +89,4 @@ func warnings() *zap.SugaredLogger {
 		return zap.NewNop().Sugar() // standard error is closed
 	}
 	return log.Sugar()
-}
-
-// isFunction reports whether a revision is of our class.
-func (f *Fleet) isFunction(o any) bool {
-	rev, ok := o.(*servingv1.Revision)
-	if !ok {
-		return false
-	}
-	pa, err := f.watch.pas.Lister().PodAutoscalers(rev.Namespace).Get(rev.Name)
-	return err == nil && api.IsFunction(rev.Annotations, pa.Annotations)
-}
-
-// ours reports whether an object has the label of a revision of our class.
-func (f *Fleet) ours(o any) bool {
-	m, ok := o.(metav1.Object)
-	if !ok {
-		return true // a missed deletion: an extra pass does no harm
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.revision(api.NewFunctionName(m.GetNamespace(), m.GetLabels()[serving.RevisionLabelKey])) != nil
 }

@@ -16,11 +16,23 @@
 //     which it gets back before it wakes (resize.go).
 //  5. [Fleet.Stop] drains it, marks its pod as the cheapest to delete, and lowers the scale. Activators forget it when its pod
 //     is being deleted; the core counts its memory until its process has ended, even if the leader changes in between
-//     (expire.go).
+//     (leaving.go).
 //
 // A Deployment's scale has one owner: revision.want. After a restart it is read from the Deployment; then only starts and stops
 // change it, and the PodAutoscaler's reconciler ([NewController]) sets the Deployment back to it.
 //
-// State is guarded by one mutex that is never held over a call. Informers, the reconciler's workers, joins and the core's calls
-// have goroutines of their own.
+// The fleet's parts share one mutex that is never held over a call (state.go). Each may call those above it:
+//
+//   - nodes: the cluster's GPUs and memory, which the core is given as devices
+//   - rooms: what is left of nodes on which pods wait for room
+//   - resizer: requests of sleepers' pods
+//   - scaler: scales of Deployments, deletion costs, and waiting until Kubernetes has acted on them
+//   - functions: declarations of revisions
+//   - tracker: pods from their creation to their end, and what their functions report
+//   - orders: calls to the control paths of instances
+//   - pairs: dual pods
+//   - modelNames: names that services have lost
+//
+// [Fleet] composes them: starts, stops, wakes and joins. The reconciler writes the result into Knative's objects. Informers, the
+// reconciler's workers, joins and the core's calls have goroutines of their own.
 package knative

@@ -88,8 +88,8 @@ func TestWhatIsStoppedIsGoneWhenItsProcessIs(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if c.heard("pod-1") != n || len(c.fleet.expiring) > 0 {
-					t.Errorf("the core heard of it %d times more, %d are kept; want neither", c.heard("pod-1")-n, len(c.fleet.expiring))
+				if c.heard("pod-1") != n || len(c.fleet.leaving) > 0 {
+					t.Errorf("the core heard of it %d times more, %d are kept; want neither", c.heard("pod-1")-n, len(c.fleet.leaving))
 				}
 			})
 		})

@@ -6,15 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	networkingclient "knative.dev/networking/pkg/client/clientset/versioned"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
 	"github.com/rouse-dev/rouse/api"
@@ -93,15 +98,20 @@ func Advice() decide.Advice {
 
 // Activators are all activators of the cluster. Its methods are safe for concurrent use.
 type Activators interface {
+	granter
+	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers the last one
+	// for later activators, until Gone.
+	Tell(r control.InstanceReport)
+}
+
+// granter is the part of [autoscaler.Effects] that the activators implement.
+type granter interface {
 	// Grant sends g to all known activators; nil if there are none.
 	Grant(ctx context.Context, g api.Grant) error
 	// Revoke withdraws g; it fails if a living activator can't be reached.
 	Revoke(ctx context.Context, g api.Grant) error
 	// Fail answers all requests that wait for f.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
-	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers the last one
-	// for later activators, until Gone.
-	Tell(r control.InstanceReport)
 }
 
 // Core makes the decisions: *[autoscaler.Autoscaler]. None of its methods block.
@@ -132,40 +142,20 @@ type Deps struct {
 }
 
 // Fleet implements [autoscaler.Effects] in a cluster. See [New]. Its methods are safe for concurrent use.
+//
+// It composes the parts, each of which knows the ones before it and none after it.
 type Fleet struct {
-	cfg    Config
-	deps   Deps
-	log    *slog.Logger
-	watch  *watch
-	core   Core
-	costs  bell.Bell // a pod's deletion cost may be outdated
-	stale  bell.Bell // the nodes' rooms may have changed
-	pairs  bell.Bell // a plan of pairs may be due
-	naming bell.Bell // models' names may have changed owners
-	dual   *dualMetrics
-	fenced fenced
-
-	mu        sync.Mutex // guards all below and their contents; never held over a call to the cluster or a pod
-	revisions map[api.FunctionName]*revision
-	pods      map[api.InstanceID]*pod
-	leaving   map[api.InstanceID]*pod // requesters and providers that are being deleted and may still run
-	wanted    int                     // the number of the last want
-
-	departures map[types.UID]*waketrace.Span // of pods that are deleted for a wake, until they are gone
-	expiring   map[types.UID]expiring
-	ended      map[types.UID]bool // pods that were ours, or count until they are gone, while they exist
-	nodes      map[string]*node
-	devices    []inventory.Device            // as last given to the core
-	renamed    map[api.DeviceID]api.DeviceID // the GPUs' names at that time, by their present names
-	rooms      []inventory.Room              // as last given to the core
-	elastic    bool                          // as last given to the core
-	pooled     bool                          // see [pooled]
-	unmanaged  []inventory.UnmanagedPod      // as last given to the core
-	ending     map[types.UID]bool            // pods that are about to be deleted, while rooms are given
-	rigid      map[string]bool               // nodes that don't resize pods
-	changed    func(n api.FunctionName)      // reconciles the PodAutoscaler again; does not block
-	parting    parting
-	lost       map[api.FunctionName][]string // names that a service has lost, with reasons
+	*state
+	nodes     *nodes
+	rooms     *rooms
+	resizer   *resizer
+	scaler    *scaler
+	functions *functions
+	tracker   *tracker
+	*orders
+	granter
+	pairs *pairs
+	names *modelNames
 }
 
 var (
@@ -182,29 +172,18 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	if deps.Transport == nil {
 		deps.Transport = localhttp.New(4, idleConnection)
 	}
-	f := &Fleet{
-		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),
-		costs:     bell.New(),
-		stale:     bell.New(),
-		revisions: make(map[api.FunctionName]*revision),
-		pods:      make(map[api.InstanceID]*pod),
-		leaving:   make(map[api.InstanceID]*pod),
-
-		departures: make(map[types.UID]*waketrace.Span),
-		expiring:   make(map[types.UID]expiring),
-		ended:      make(map[types.UID]bool),
-		pairs:      bell.New(),
-		naming:     bell.New(),
-		dual:       newDualMetrics(),
-		nodes:      make(map[string]*node),
-		renamed:    make(map[api.DeviceID]api.DeviceID),
-		ending:     make(map[types.UID]bool),
-		rigid:      make(map[string]bool),
-		changed:    func(api.FunctionName) {},
-		parting:    parting{some: bell.New()},
-	}
+	f := &Fleet{state: newState(cfg.withDefaults(), deps), granter: deps.Activators}
+	f.nodes = &nodes{state: f.state, byName: make(map[string]*node), renamed: make(map[api.DeviceID]api.DeviceID)}
+	f.rooms = &rooms{state: f.state, stale: bell.New(), ending: make(map[types.UID]bool)}
+	f.resizer = &resizer{f.state, f.rooms, make(map[string]bool)}
+	f.scaler = &scaler{f.state, bell.New()}
+	f.functions = &functions{f.state, f.nodes}
+	f.tracker = &tracker{f.state, f.nodes, f.rooms, f.resizer, f.scaler, f.functions}
+	f.orders = &orders{f.state, f.rooms, f.resizer, f.tracker}
+	f.pairs = &pairs{f.state, f.nodes, f.scaler, f.tracker, f.orders, 0}
+	f.names = &modelNames{f.state, nil}
 	if deps.Registry != nil {
-		if err := f.dual.register(deps.Registry); err != nil {
+		if err := f.metrics.register(deps.Registry); err != nil {
 			return nil, err
 		}
 	}
@@ -217,7 +196,7 @@ func (f *Fleet) Sync(ctx context.Context) error {
 	if err := f.watch.sync(ctx); err != nil {
 		return err
 	}
-	f.takeStock()
+	f.readNodes()
 	return nil
 }
 
@@ -225,7 +204,7 @@ func (f *Fleet) Sync(ctx context.Context) error {
 func (f *Fleet) Devices() []inventory.Device {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.devices
+	return f.nodes.given
 }
 
 // Attach sets the autoscaler that the fleet works for. Call it before Run.
@@ -234,35 +213,116 @@ func (f *Fleet) Attach(a Core) { f.core = a }
 // Run follows the cluster until ctx ends, and the context of Sync too: it adopts pods, reports their troubles and keeps the devices
 // and deletion costs current. Call it once, on the leader only.
 func (f *Fleet) Run(ctx context.Context) error {
-	if err := f.follow(); err != nil {
-		return err
+	for _, follow := range []func() error{f.tracker.followPods, f.followNodes, f.names.followNames, f.functions.followAdapters} {
+		if err := follow(); err != nil {
+			return err
+		}
 	}
-	if err := f.followNames(); err != nil {
-		return err
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){f.names.keepNames, f.tracker.askAll, f.scaler.keepCosts, f.pairs.keepPairs, f.rooms.keepRooms} {
+		loops.Go(func() { loop(ctx) })
 	}
-	if err := f.followAdapters(); err != nil {
-		return err
-	}
-	var background sync.WaitGroup
-	background.Go(func() { f.naming.Each(ctx, f.settleNames) })
-	background.Go(func() { f.askAll(ctx) })
-	background.Go(func() { f.keepCosts(ctx) })
-	background.Go(func() { f.keepPairs(ctx) })
-	background.Go(func() { f.keepRooms(ctx) })
-	background.Go(func() { f.keepParting(ctx) })
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			background.Wait()
+			loops.Wait()
+			f.stopCalls()
 			f.watch.wait()
 			return nil
 		case <-tick.C:
-			f.examineAll(ctx, &background)
+			f.tracker.examineAll()
 		}
 	}
 }
 
 // pollEvery is how often pods that have not joined are examined: no watch tells that time has passed.
 const pollEvery = time.Second
+
+// followNodes reads the nodes again when they change.
+func (f *Fleet) followNodes() error {
+	_, err := f.watch.nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { f.readNodes() },
+		UpdateFunc: func(any, any) { f.readNodes() },
+		DeleteFunc: func(any) { f.readNodes() },
+	})
+	if err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	return nil
+}
+
+// readNodes reads the nodes, and tells the core what has changed.
+func (f *Fleet) readNodes() {
+	all, err := f.watch.nodes.Lister().List(labels.Everything())
+	if err != nil {
+		f.log.Error("the nodes can't be listed", "error", err)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes.update(all)
+	for _, r := range f.revisions { // whether GPUs are shared may have changed
+		f.functions.putFunction(r)
+	}
+}
+
+// declare takes in a revision and its PodAutoscaler, and tells the core what has changed. problem is what is wrong with the
+// declaration; news reports whether that is new.
+func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
+	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
+	if err != nil {
+		return nil, "", false, err
+	}
+	f.mu.Lock()
+	r := f.revision(name)
+	if r == nil {
+		f.mu.Unlock()
+		return nil, "", false, fmt.Errorf("the revision %s is of another class", name)
+	}
+	adopted := r.adopted
+	r.adopted = true
+	f.functions.setDeclaration(r, fn, wrong)
+	switch {
+	case r.elsewhere():
+		if r.declared {
+			f.core.RemoveFunction(name)
+		}
+		r.declared, r.told = false, api.Function{}
+	case r.problem == "":
+		r.scaling, r.declared = s, true
+		f.functions.putFunction(r)
+	}
+	problem, news = r.problem, r.problem != r.warned
+	r.warned = problem
+	f.mu.Unlock()
+	if !adopted {
+		f.tracker.adoptPods(name)
+	}
+	return rev, problem, news, nil
+}
+
+// forgetFunction drops a deleted revision.
+func (f *Fleet) forgetFunction(name api.FunctionName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.revisions[name]
+	if r == nil {
+		return
+	}
+	for _, p := range slices.Concat(r.sortedPods(), slices.Collect(maps.Values(r.providers))) {
+		p.stopping = true
+		f.tracker.endPod(p, "the revision was deleted")
+	}
+	r.failWants(fmt.Errorf("the revision %s was deleted", name))
+	f.pairsDue.Ring()
+	for _, s := range r.starts {
+		s.err = fmt.Errorf("the revision %s was deleted", name)
+	}
+	r.announceAct()
+	r.starts = nil
+	delete(f.revisions, name)
+	f.namesDue.Ring()
+	f.core.RemoveFunction(name)
+}

@@ -255,7 +255,7 @@ func TestARestartAdoptsWhatIsThere(t *testing.T) {
 			t.Errorf("got %s, want it asleep as it is", s.State)
 		}
 		c.declare(scaling{initialized: true})
-		if err := c.fleet.keepScale(t.Context(), tiny); err != nil || c.replicas() != 2 || c.called("scale") {
+		if err := c.fleet.scaler.keepScale(t.Context(), tiny); err != nil || c.replicas() != 2 || c.called("scale") {
 			t.Errorf("got %v and %d replicas, want the two that there were, untouched", err, c.replicas())
 		}
 	})
@@ -264,11 +264,11 @@ func TestARestartAdoptsWhatIsThere(t *testing.T) {
 func TestSomebodyElseScales(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
-		if err := c.fleet.keepScale(t.Context(), tiny); err != nil {
+		if err := c.fleet.scaler.keepScale(t.Context(), tiny); err != nil {
 			t.Fatal(err)
 		}
 		c.scaleByHand(4)
-		if err := c.fleet.keepScale(t.Context(), tiny); err != nil || c.replicas() != 1 {
+		if err := c.fleet.scaler.keepScale(t.Context(), tiny); err != nil || c.replicas() != 1 {
 			t.Errorf("got %v and %d replicas, want the one that is wanted", err, c.replicas())
 		}
 	})
@@ -375,7 +375,7 @@ func TestADeclarationIsTold(t *testing.T) {
 		if f := c.functions[tiny]; f.MinScale != 0 || f.UnloadAfter != unreachableGone {
 			t.Errorf("unreachable: got %+v, want it to go", f)
 		}
-		c.fleet.forget(tiny)
+		c.fleet.forgetFunction(tiny)
 		if !slices.Contains(c.removed, tiny) {
 			t.Error("it was not removed")
 		}
@@ -387,7 +387,7 @@ func TestAWrongDeclarationStartsNothing(t *testing.T) {
 		if p := c.declare(scaling{initial: 1}); !strings.Contains(p, "rouse.dev/sleep-after") {
 			t.Errorf("got %q, want what to write", p)
 		}
-		if err := c.fleet.keepScale(t.Context(), tiny); err != nil || c.replicas() != 0 {
+		if err := c.fleet.scaler.keepScale(t.Context(), tiny); err != nil || c.replicas() != 0 {
 			t.Errorf("got %v and %d replicas, want none", err, c.replicas())
 		}
 		if len(c.functions) != 0 {

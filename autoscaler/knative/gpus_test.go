@@ -12,7 +12,7 @@ import (
 
 // TestGPUsOfAllMakers counts what nodes have: by what their device plugins offer, and by labels.
 func TestGPUsOfAllMakers(t *testing.T) {
-	f := &Fleet{cfg: Config{GPUResources: []string{"example.com/npu"}}.withDefaults()}
+	ns := &nodes{state: &state{cfg: Config{GPUResources: []string{"example.com/npu"}}.withDefaults()}}
 	for _, tt := range []struct {
 		name    string
 		offered map[corev1.ResourceName]string
@@ -40,21 +40,21 @@ func TestGPUsOfAllMakers(t *testing.T) {
 		for name, n := range tt.offered {
 			o.Status.Allocatable[name] = resource.MustParse(n)
 		}
-		count, shared := f.gpus(o)
-		if count != tt.count || shared != tt.shared || f.gpuMemory(o, count) != tt.memory || product(o) != tt.product {
-			t.Errorf("%s: %d GPUs, shared %t, of %s, %q; want %d, %t, %s, %q", tt.name, count, shared, f.gpuMemory(o, count), product(o), tt.count, tt.shared, tt.memory, tt.product)
+		count, shared := ns.countGPUs(o)
+		if count != tt.count || shared != tt.shared || ns.gpuMemory(o, count) != tt.memory || product(o) != tt.product {
+			t.Errorf("%s: %d GPUs, shared %t, of %s, %q; want %d, %t, %s, %q", tt.name, count, shared, ns.gpuMemory(o, count), product(o), tt.count, tt.shared, tt.memory, tt.product)
 		}
 	}
 }
 
 // TestPodsClaimGPUs: those of all makers count, and of those that settings name.
 func TestPodsClaimGPUs(t *testing.T) {
-	f := &Fleet{cfg: Config{GPUResources: []string{"example.com/npu"}}}
+	ns := &nodes{state: &state{cfg: Config{GPUResources: []string{"example.com/npu"}}}}
 	limits := func(name string) corev1.Container {
 		return corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceName(name): resource.MustParse("2")}}}
 	}
 	o := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{limits("nvidia.com/gpu"), limits("amd.com/gpu"), limits("gpu.intel.com/xe"), limits("example.com/npu"), limits("example.com/other"), limits("cpu")}}}
-	if got := f.gpusOf(o); got != 8 {
+	if got := ns.claimedGPUs(o); got != 8 {
 		t.Errorf("the pod claims %d GPUs, want 8", got)
 	}
 	if err := (Config{GPUResources: []string{"npu"}}).Validate(); err == nil {

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -35,17 +32,17 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 		return control.RegisterAnswer{}, api.Errorf(http.StatusUnauthorized, "", "want a bearer token of at least %d characters, which the instance makes itself", leastToken)
 	}
 	name := api.NewFunctionName(r.Namespace, r.Revision)
-	fn, err := f.known(ctx, name)
+	fn, err := f.functions.registeredFunction(ctx, name)
 	if err != nil {
 		return control.RegisterAnswer{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := cmp.Or(f.pods[r.Instance], f.leaving[r.Instance])
+	p := f.podOrLeaving(r.Instance)
 	if p == nil || p.function != name {
 		return control.RegisterAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
-	if err := p.check(from); err != nil {
+	if err := p.checkAddress(from); err != nil {
 		return control.RegisterAnswer{}, err
 	}
 	asleep := p.beginsAsleep()
@@ -56,51 +53,20 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 	if _, s := container(p.object); s != nil {
 		p.restarts = s.RestartCount
 	}
-	if ids := f.holds(p, r.Devices); len(ids) > 0 {
-		asleep = asleep || f.astray(p, ids)
+	if ids := f.nodes.heldDevices(p, r.Devices); len(ids) > 0 {
+		asleep = asleep || f.nodes.hasOtherGPUs(p, ids)
 		p.devices = ids
 	}
 	f.log.Info("an instance has joined", "function", name, "instance", p.id, "endpoint", p.endpoint, "version", r.Version)
-	p.clock(p.object)
+	p.recordTimes(p.object)
 	p.writing.ready = ""
-	f.pairUp(p)
+	f.tracker.planPairOf(p)
 	fn = fn.WithoutSecrets()
 	return control.RegisterAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
-// known returns a function with a valid declaration.
-func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function, error) {
-	f.mu.Lock()
-	r := f.revision(name)
-	loaded := r != nil && r.loaded
-	f.mu.Unlock()
-	if r == nil {
-		pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance continues on its own
-			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
-		}
-		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
-	}
-	if !loaded {
-		fn, _, err := f.read(ctx, name)
-		var wrong *declarationError
-		if err != nil && !errors.As(err, &wrong) {
-			return api.Function{}, api.Errorf(http.StatusNotFound, "", "%v", err)
-		}
-		f.mu.Lock()
-		f.load(r, fn, wrong)
-		f.mu.Unlock()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r.problem != "" {
-		return api.Function{}, api.Errorf(http.StatusUnprocessableEntity, "", "%s", r.problem)
-	}
-	return r.spec, nil
-}
-
-// check verifies an address against the pod's in Kubernetes.
-func (p *pod) check(from netip.Addr) error {
+// checkAddress verifies an address against the pod's in Kubernetes.
+func (p *pod) checkAddress(from netip.Addr) error {
 	have := addresses(p.object)
 	switch {
 	case p.object.Spec.NodeName == "":
@@ -114,31 +80,16 @@ func (p *pod) check(from netip.Addr) error {
 	return nil
 }
 
-// addresses returns the addresses that Kubernetes has published for a pod, none at first.
-func addresses(o *corev1.Pod) []netip.Addr {
-	texts := []string{o.Status.PodIP}
-	for _, ip := range o.Status.PodIPs {
-		texts = append(texts, ip.IP)
-	}
-	var all []netip.Addr
-	for _, text := range texts {
-		if a, err := netip.ParseAddr(text); err == nil {
-			all = append(all, a.Unmap())
-		}
-	}
-	return all
-}
-
-// unmask rejects an instance that joined from an address that is no longer the pod's: its sandbox was recreated, and
+// dropMovedPod rejects an instance that joined from an address that is no longer the pod's: its sandbox was recreated, and
 // the old address may belong to another pod. The pod's own function joins again.
-func (f *Fleet) unmask(p *pod) {
+func (tr *tracker) dropMovedPod(p *pod) {
 	have := addresses(p.object)
 	if !p.joined() || len(have) == 0 || slices.Contains(have, p.address) {
 		return
 	}
 	p.refused = fmt.Sprintf("it joined from %s and the pod has the address %s", p.address, have[0])
-	f.log.Warn("the address of an instance that has joined is no longer the pod's: it is no longer believed", "function", p.function, "instance", p.id, "joined", p.address, "pod", have[0])
-	f.leave(p, p.refused)
+	tr.log.Warn("the address of an instance that has joined is no longer the pod's: it is no longer believed", "function", p.function, "instance", p.id, "joined", p.address, "pod", have[0])
+	tr.dropProcess(p, p.refused)
 	p.address, p.endpoint = netip.Addr{}, ""
 }
 
@@ -148,7 +99,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	from = from.Unmap()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := cmp.Or(f.pods[s.Instance], f.leaving[s.Instance])
+	p := f.podOrLeaving(s.Instance)
 	switch {
 	case p == nil || !p.joined():
 		return api.Errorf(http.StatusNotFound, "", "the instance %s has not joined: post to %s first", s.Instance, control.PathRegister)
@@ -163,102 +114,80 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	switch s.State {
 	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
 	case api.Gone: // only Kubernetes can report that a pod is gone; its container is restarted
-		f.crashed(p, cmp.Or(s.Message, "the function's process ended"))
+		f.tracker.processEnded(p, cmp.Or(s.Message, "the function's process ended"))
 		return nil
 	default:
 		return api.BadRequest("state", "%q is no state of an instance", s.State)
 	}
-	if s = f.own(p, s); s.Supersedes(p.status) {
-		f.pass(p, s)
+	if s = f.tracker.completeStatus(p, s); s.Supersedes(p.status) {
+		f.tracker.publishStatus(p, s)
 	}
 	return nil
 }
 
-// own fills in the parts of a status that the fleet knows better than the instance: its names and address, and its
+// completeStatus fills in the parts of a status that the fleet knows better than the instance: its names and address, and its
 // devices as the ledger names them.
-func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
+func (tr *tracker) completeStatus(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	s.Instance, s.Function, s.Endpoint = p.id, p.function, p.endpoint
 	if s.Unplaced() { // it has a node, so its timeouts are not paused
 		s.Stage = ""
 	}
-	if ids := f.holds(p, s.Devices); len(ids) > 0 {
+	if ids := tr.nodes.heldDevices(p, s.Devices); len(ids) > 0 {
 		p.devices = ids
 	}
 	s.Devices, s.Node, s.Requests = p.devices, p.object.Spec.NodeName, requestsOf(p.object)
 	switch s.Spare, s.Shrunk = nil, false; s.State {
 	case api.Asleep:
-		s.Spare, s.Shrunk = f.spare(p, s.Memory.Host), f.shrunk(p)
+		s.Spare, s.Shrunk = tr.resizer.sparedRequests(p, s.Memory.Host), tr.resizer.hasShrunk(p)
 	case api.Awake, api.Draining:
-		s.Spare = f.spare(p, 0) // its future memory is not known yet
+		s.Spare = tr.resizer.sparedRequests(p, 0) // its future memory is not known yet
 	}
 	if p.role == control.RoleProvider { // a provider claims nothing: the memory that it leaves is another's
 		return s
 	}
-	f.ownWhole(p, &s)
+	tr.nodes.setWholeGPUs(p, &s)
 	return s
 }
 
-// ownWhole sets the whole GPUs as a status's memory, if their node shares none.
-func (f *Fleet) ownWhole(p *pod, s *api.InstanceStatus) {
-	if n := f.nodes[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
-		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
-	}
-}
-
-// beginsAsleep reports whether a joining process may not start its runtime before it is woken: all but the first
-// process of a pod that was created for a start. The previous process may have slept, and its memory awake may be
-// another's by now; the core makes room for it as for any sleeper.
-func (p *pod) beginsAsleep() bool { return p.before || p.again }
-
-// astray reports whether a pod was given other GPUs than those reserved for it, and shares them: their memory may be
-// another's. It then begins asleep and is woken when there is room. The kubelet chooses the GPUs, and nothing is
-// reserved for an adopted pod.
-func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
-	n := f.nodes[p.object.Spec.NodeName]
-	if n == nil || !n.shared || p.role != control.RoleInstance {
-		return false
-	}
-	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(p.devices, id) })
-}
-
-// crashed handles the end of a joined instance's process while its pod lives. The next process joins again.
-func (f *Fleet) crashed(p *pod, message string) {
+// processEnded handles the end of a joined instance's process while its pod lives. The next process joins again.
+func (tr *tracker) processEnded(p *pod, message string) {
 	if !p.joined() || p.stopping { // it is being stopped
 		return
 	}
-	f.leave(p, message)
-	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
+	tr.dropProcess(p, message)
+	tr.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }
 
-// leave marks the joined process as gone.
-func (f *Fleet) leave(p *pod, message string) {
+// dropProcess marks the joined process as gone.
+func (tr *tracker) dropProcess(p *pod, message string) {
 	s := p.status
 	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()
 	s.Seq++
 	s.Memory, s.Running, s.PID = api.Memory{}, 0, 0
-	f.pass(p, s)
+	tr.publishStatus(p, s)
 	p.token, p.client = "", nil
 	p.running = time.Time{}
 }
 
-// fail reports that a pod will not come up by itself.
-func (f *Fleet) fail(p *pod, t *trouble) {
+// reportTrouble reports that a pod will not come up by itself.
+func (tr *tracker) reportTrouble(p *pod, t *trouble) {
 	if p.trouble == t.message {
 		return
 	}
 	p.trouble = t.message
-	if r := f.revisions[p.function]; r != nil {
+	if r := tr.revisions[p.function]; r != nil {
 		r.trouble = t
 		if p.role == control.RoleRequester {
-			f.failWants(r, fmt.Errorf("%s: %s", t.reason, t.message))
+			r.failWants(fmt.Errorf("%s: %s", t.reason, t.message))
+			tr.pairsDue.Ring()
 		}
 	}
 	s := p.status
 	s.State, s.Level, s.GaveUp, s.Since = api.Unhealthy, 0, true, time.Now()
 	s.Message = fmt.Sprintf("%s: %s", t.reason, t.message)
 	s.Seq++
-	f.pass(p, s)
-	if r := f.revisions[p.function]; r != nil {
-		r.acted() // no start waits for it any more
+	tr.publishStatus(p, s)
+	if r := tr.revisions[p.function]; r != nil {
+		r.announceAct() // no start waits for it any more
 	}
 }

@@ -26,6 +26,12 @@ import (
 // tell services that lost a name, by an event and a condition of the Service and its revisions that does not affect
 // readiness.
 
+// modelNames knows the names of models that services have lost.
+type modelNames struct {
+	*state
+	lost map[api.FunctionName][]string // by service, with reasons
+}
+
 // conditionNames is the type of that condition.
 const conditionNames apis.ConditionType = "ModelNames"
 
@@ -33,13 +39,13 @@ const conditionNames apis.ConditionType = "ModelNames"
 const reasonNames = "NameOfAnother"
 
 // followNames schedules a decision at each change that names depend on.
-func (f *Fleet) followNames() error {
+func (mn *modelNames) followNames() error {
 	ring := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f.naming.Ring() }, UpdateFunc: func(any, any) { f.naming.Ring() }, DeleteFunc: func(any) { f.naming.Ring() },
+		AddFunc: func(any) { mn.namesDue.Ring() }, UpdateFunc: func(any, any) { mn.namesDue.Ring() }, DeleteFunc: func(any) { mn.namesDue.Ring() },
 	}
 	there := cache.ResourceEventHandlerFuncs{AddFunc: ring.AddFunc, DeleteFunc: ring.DeleteFunc}
 	for what, h := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		f.watch.services.Informer(): ring, f.watch.routeChanges: ring, f.watch.revisions.Informer(): there, f.watch.namespaces: there,
+		mn.watch.services.Informer(): ring, mn.watch.routes.Informer(): ring, mn.watch.revisions.Informer(): there, mn.watch.namespaces.Informer(): there,
 	} {
 		if _, err := what.AddEventHandler(h); err != nil {
 			return fmt.Errorf("watch names: %w", err)
@@ -48,14 +54,17 @@ func (f *Fleet) followNames() error {
 	return nil
 }
 
-// settleNames decides which services have lost a name, and reconciles revisions for which that is new.
-func (f *Fleet) settleNames() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// keepNames decides about names when that is due, until ctx ends.
+func (mn *modelNames) keepNames(ctx context.Context) { mn.namesDue.Each(ctx, mn.decideNames) }
+
+// decideNames decides which services have lost a name, and reconciles revisions for which that is new. It locks.
+func (mn *modelNames) decideNames() {
+	mn.mu.Lock()
+	defer mn.mu.Unlock()
 	lost := map[api.FunctionName][]string{}
-	declared, variants := f.declaredNames()
+	declared, variants := mn.declaredNames()
 	_, losses := names.Settle(declared, func(n string) bool {
-		_, known, _ := f.watch.namespaces.GetStore().GetByKey(n)
+		_, known, _ := mn.watch.namespaces.Informer().GetStore().GetByKey(n)
 		return known
 	})
 	for _, l := range losses {
@@ -67,26 +76,26 @@ func (f *Fleet) settleNames() {
 			lost[s] = append(lost[s], l.String())
 		}
 	}
-	before := f.lost
-	f.lost = lost
-	for name, r := range f.revisions {
-		if s := r.spec.ServiceName(); !slices.Equal(before[s], lost[s]) || len(lost[s]) > 0 && !f.told(s) {
-			f.changed(name)
+	before := mn.lost
+	mn.lost = lost
+	for name, r := range mn.revisions {
+		if s := r.spec.ServiceName(); !slices.Equal(before[s], lost[s]) || len(lost[s]) > 0 && !mn.hasCondition(s) {
+			mn.changed(name)
 		}
 	}
 }
 
-// told reports whether a service has the condition, or does not exist.
-func (f *Fleet) told(service api.FunctionName) bool {
-	s, err := f.watch.services.Lister().Services(service.Namespace()).Get(service.Name())
+// hasCondition reports whether a service has the condition, or does not exist.
+func (mn *modelNames) hasCondition(service api.FunctionName) bool {
+	s, err := mn.watch.services.Lister().Services(service.Namespace()).Get(service.Name())
 	return err != nil || s.Status.GetCondition(conditionNames) != nil
 }
 
 // declaredNames returns the names that services with known revisions declare, and the services of each model with
-// variants. The caller holds f.mu.
-func (f *Fleet) declaredNames() (all []names.Declaration, variants map[api.FunctionName][]api.FunctionName) {
+// variants.
+func (mn *modelNames) declaredNames() (all []names.Declaration, variants map[api.FunctionName][]api.FunctionName) {
 	services := map[api.FunctionName][]*revision{}
-	for _, r := range f.revisions {
+	for _, r := range mn.revisions {
 		if r.loaded {
 			services[r.spec.ServiceName()] = append(services[r.spec.ServiceName()], r)
 		}
@@ -94,8 +103,8 @@ func (f *Fleet) declaredNames() (all []names.Declaration, variants map[api.Funct
 	variants = map[api.FunctionName][]api.FunctionName{}
 	since := map[api.FunctionName]time.Time{}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
-		created := f.created(name, services[name][0])
-		serving := f.serving(name, services[name])
+		created := mn.createdAt(name, services[name][0])
+		serving := mn.servingRevisions(name, services[name])
 		all = append(all, namesOf(name, created, serving)...)
 		for _, r := range serving {
 			group := api.NewFunctionName(name.Namespace(), string(r.spec.VariantOf))
@@ -138,20 +147,20 @@ func namesOf(service api.FunctionName, created time.Time, serving []*revision) (
 	return all
 }
 
-// created returns the creation time of a service; a revision without one counts as its own service.
-func (f *Fleet) created(service api.FunctionName, r *revision) time.Time {
-	if s, err := f.watch.services.Lister().Services(service.Namespace()).Get(service.Name()); err == nil {
+// createdAt returns the creation time of a service; a revision without one counts as its own service.
+func (mn *modelNames) createdAt(service api.FunctionName, r *revision) time.Time {
+	if s, err := mn.watch.services.Lister().Services(service.Namespace()).Get(service.Name()); err == nil {
 		return s.CreationTimestamp.Time
 	}
-	if rev, err := f.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name()); err == nil && service == r.name {
+	if rev, err := mn.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name()); err == nil && service == r.name {
 		return rev.CreationTimestamp.Time
 	}
 	return time.Time{}
 }
 
-// serving returns the revisions of a service that have traffic, or else the newest.
-func (f *Fleet) serving(service api.FunctionName, all []*revision) (some []*revision) {
-	route, err := f.watch.routes.Routes(service.Namespace()).Get(service.Name())
+// servingRevisions returns the revisions of a service that have traffic, or else the newest.
+func (mn *modelNames) servingRevisions(service api.FunctionName, all []*revision) (some []*revision) {
+	route, err := mn.watch.routes.Lister().Routes(service.Namespace()).Get(service.Name())
 	for _, r := range all {
 		if err == nil && slices.ContainsFunc(route.Status.Traffic, func(t servingv1.TrafficTarget) bool {
 			return t.RevisionName == r.name.Name() && t.Percent != nil && *t.Percent > 0
@@ -165,16 +174,16 @@ func (f *Fleet) serving(service api.FunctionName, all []*revision) (some []*revi
 	return some
 }
 
-// lostNames describes the names that a revision's service has lost, "" if none.
-func (f *Fleet) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.revisions[name]
+// lostNames describes the names that a revision's service has lost, "" if none. It locks.
+func (mn *modelNames) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
+	mn.mu.Lock()
+	defer mn.mu.Unlock()
+	r := mn.revisions[name]
 	if r == nil {
 		return name, ""
 	}
 	service = r.spec.ServiceName()
-	return service, strings.Join(f.lost[service], "; ")
+	return service, strings.Join(mn.lost[service], "; ")
 }
 
 // markNames sets or clears the condition, and reports whether that changed anything.
@@ -192,8 +201,8 @@ func markNames(m apis.ConditionManager, message string) bool {
 	return true
 }
 
-// tellService writes the condition to a service. It returns the service if that changed anything.
-func (r *reconciler) tellService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
+// markService writes the condition to a service. It returns the service if that changed anything.
+func (r *reconciler) markService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
 	s, err := r.fleet.watch.services.Lister().Services(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) {
 		return nil, nil

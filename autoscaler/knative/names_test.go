@@ -87,7 +87,7 @@ func TestLostNamesAreTold(t *testing.T) {
 		if _, events := c.pass(); len(events) > 0 {
 			t.Errorf("again: got the events %q", events)
 		}
-		c.fleet.forget("team/chat-00001")
+		c.fleet.forgetFunction("team/chat-00001")
 		synctest.Wait()
 		c.pass()
 		if got := c.conditions(); got[0] != nil || got[1] != nil {

@@ -16,15 +16,15 @@ import (
 // reasonClass is the reason of the event on a revision that has Rouse's annotations but another class.
 const reasonClass = "ClassMissing"
 
-// others warns of a function whose class is missing or misspelled: another autoscaler handles such a revision, or none,
+// warnMissingClass warns of a function whose class is missing or misspelled: another autoscaler handles such a revision, or none,
 // and our annotations have no effect. It warns of new revisions only, so that a restart does not repeat it.
-func others(events record.EventRecorder) cache.ResourceEventHandler {
+func warnMissingClass(events record.EventRecorder) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		pa, ok := o.(*autoscalingv1alpha1.PodAutoscaler)
 		if !ok || time.Since(pa.CreationTimestamp.Time) > newFor {
 			return
 		}
-		if message := missing(pa.Annotations); message != "" {
+		if message := missingClass(pa.Annotations); message != "" {
 			events.Event(&corev1.ObjectReference{
 				APIVersion: "serving.knative.dev/v1", Kind: "Revision", Namespace: pa.Namespace, Name: pa.Name,
 			}, corev1.EventTypeWarning, reasonClass, message)
@@ -35,8 +35,8 @@ func others(events record.EventRecorder) cache.ResourceEventHandler {
 // newFor is how long a revision counts as new.
 const newFor = 5 * time.Minute
 
-// missing says what is wrong with the class in a revision's annotations, "" if nothing is.
-func missing(annotations map[string]string) string {
+// missingClass says what is wrong with the class in a revision's annotations, "" if nothing is.
+func missingClass(annotations map[string]string) string {
 	class := annotations[api.AnnotationClass]
 	if class == api.Class {
 		return ""

@@ -26,7 +26,7 @@ func TestAMissingClassIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := record.NewFakeRecorder(1)
-			others(events).OnAdd(&autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{
+			warnMissingClass(events).OnAdd(&autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: "tiny-00001", Annotations: tt.annotations, CreationTimestamp: metav1.NewTime(time.Now().Add(-tt.age)),
 			}}, false)
 			got := ""

@@ -65,7 +65,7 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 		if e.InvolvedObject.UID != "" && e.InvolvedObject.UID != o.UID {
 			continue // of another pod with the same name
 		}
-		if last == nil || at(e).After(at(last)) {
+		if last == nil || lastSeen(e).After(lastSeen(last)) {
 			last = e
 		}
 	}
@@ -74,14 +74,14 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 		return provision{}
 	case last.Reason == eventNoScaleUp: // 3
 		return provision{says: "no node is added for it: " + strings.TrimSuffix(last.Message, ".")}
-	case now.Sub(at(last)) >= limit:
+	case now.Sub(lastSeen(last)) >= limit:
 		return provision{says: fmt.Sprintf("the node that was being added for it has not come within %s: %s", limit, strings.TrimSuffix(last.Message, "."))}
 	}
 	return provision{true, "a node is being added for it: " + strings.TrimSuffix(last.Message, ".")} // 2
 }
 
-// at returns when an event was last seen.
-func at(e *corev1.Event) time.Time {
+// lastSeen returns when an event was last seen.
+func lastSeen(e *corev1.Event) time.Time {
 	t := e.CreationTimestamp.Time
 	for _, u := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
 		if u.After(t) {
@@ -94,15 +94,15 @@ func at(e *corev1.Event) time.Time {
 	return t
 }
 
-// place updates the stage of a pod that has not joined, and says what prevents it from getting a node. The pod keeps
+// updatePlacement updates the stage of a pod that has not joined, and says what prevents it from getting a node. The pod keeps
 // waiting: its start has a limit, and so has each request. Only a claim of GPUs is given up here, after the start's
 // limit, because it has no other.
-func (f *Fleet) place(p *pod, now time.Time) {
+func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {
 		stage = api.StageUnschedulable
-		message = fmt.Sprintf("no node takes the pod %s: %s%s", p.id, strings.TrimSuffix(c.Message, "."), room(c.Message))
-		does := provisioning(p.object, f.watch.nodeEvents(p.object), now, f.cfg.ProvisionTimeout)
+		message = fmt.Sprintf("no node takes the pod %s: %s%s", p.id, strings.TrimSuffix(c.Message, "."), adviseRoom(c.Message))
+		does := provisioning(p.object, tr.watch.nodeEvents(p.object), now, tr.cfg.ProvisionTimeout)
 		if does.says != "" {
 			message += "; " + does.says
 		}
@@ -120,15 +120,15 @@ func (f *Fleet) place(p *pod, now time.Time) {
 	var nodes []string
 	if stage != stageCreating {
 		s.Requests = requestsOf(p.object)
-		nodes = f.candidates(p.object, s.Requests)
+		nodes = tr.rooms.candidates(p.object, s.Requests)
 	}
 	if s.Stage == stage && s.Message == message && slices.Equal(s.Candidates, nodes) {
 		return
 	}
 	s.Stage, s.Message, s.Candidates, s.Node = stage, message, nodes, p.object.Spec.NodeName
 	s.Seq++
-	f.pass(p, s)
-	f.offer()
+	tr.publishStatus(p, s)
+	tr.rooms.updateRooms()
 }
 
 // stageCreating is the stage of an instance that is only a pod so far.
@@ -136,8 +136,8 @@ const stageCreating = "creating the pod"
 
 // unplaced returns the trouble of a claim of GPUs that has found no node for the duration of a start's timeout, else
 // nil.
-func (f *Fleet) unplaced(p *pod, now time.Time) *trouble {
-	r := f.revisions[p.function]
+func (tr *tracker) unplaced(p *pod, now time.Time) *trouble {
+	r := tr.revisions[p.function]
 	if r == nil || p.role != control.RoleRequester || p.status.Stage != api.StageUnschedulable || now.Sub(p.refusedAt) < r.spec.StartTimeout {
 		return nil
 	}

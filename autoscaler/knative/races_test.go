@@ -41,7 +41,7 @@ func TestAnEvictedPod(t *testing.T) {
 		if err := c.report("pod-1", "10.0.0.1", api.Awake, 6); status(err) != 404 {
 			t.Errorf("a late report: got %v, want 404", err)
 		}
-		if err := c.fleet.keepScale(t.Context(), tiny); err != nil || c.replicas() != 1 || c.called("scale") {
+		if err := c.fleet.scaler.keepScale(t.Context(), tiny); err != nil || c.replicas() != 1 || c.called("scale") {
 			t.Errorf("got %v and %d replicas, want the one, untouched", err, c.replicas())
 		}
 		c.edit("pod-1", func(p *corev1.Pod) { p.Labels["touched"] = "yes" }) // the object of a failed pod stays for hours

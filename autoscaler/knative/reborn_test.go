@@ -35,7 +35,9 @@ func TestAProcessThatBeginsAnew(t *testing.T) {
 		report(api.Gone, 21)
 		join("one that ended awake", true, 7)
 		report(api.Asleep, 30)
-		c.fleet.ordered("pod-1", 9)
+		if _, err := c.fleet.Fence(t.Context(), api.InstanceStatus{Instance: "pod-1"}, 9); err == nil {
+			t.Fatal("an order reached a process that does not listen")
+		}
 		report(api.Gone, 31)
 		join("one that ended asleep", true, 9)
 	})
@@ -54,7 +56,7 @@ func TestAPodFromBefore(t *testing.T) {
 		o.Name, o.UID, o.Status.Phase = "pod-2", "of-before", corev1.PodRunning
 		o.Status.PodIP = "10.0.0.2"
 		c.fleet.cfg.Term = 5
-		c.fleet.onPod(o)
+		c.fleet.tracker.onPod(o)
 		a, err := c.join("pod-2", "10.0.0.2")
 		if err != nil || !a.Asleep || a.Epoch != api.FirstEpoch(5) {
 			t.Errorf("asleep %t, epoch %d, %v; want asleep with the term's first epoch, %d", a.Asleep, a.Epoch, err, api.FirstEpoch(5))
@@ -80,7 +82,7 @@ func TestAPodAstray(t *testing.T) {
 		inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 			c.declare(scaling{initialized: true})
 			c.fleet.mu.Lock()
-			n := c.fleet.nodes["node1"]
+			n := c.fleet.nodes.byName["node1"]
 			n.shared, n.ids = test.shared, []api.DeviceID{"GPU-0", "GPU-1"}
 			if len(test.granted) > 0 && test.granted[0] == "node1/gpu-1" {
 				n.ids[1] = ""

@@ -52,17 +52,17 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 		events.Event(rev, corev1.EventTypeWarning, reasonAnnotation, problem)
 		events.Event(pa, corev1.EventTypeWarning, reasonAnnotation, problem)
 	}
-	r.fleet.fence(ctx, rev)
-	if err := r.service(ctx, pa); err != nil { // 2
+	r.writePolicies(ctx, rev)
+	if err := r.keepService(ctx, pa); err != nil { // 2
 		return err
 	}
-	if err := r.fleet.keepScale(ctx, name); err != nil { // 3
+	if err := r.fleet.scaler.keepScale(ctx, name); err != nil { // 3
 		return err
 	}
-	c := r.fleet.count(name)
-	c.write(&pa.Status, s) // 4
-	service, lost := r.fleet.lostNames(name)
-	told, err := r.tellService(ctx, service, lost) // 5
+	c := r.fleet.takeCensus(name)
+	c.writeStatus(&pa.Status, s) // 4
+	service, lost := r.fleet.names.lostNames(name)
+	told, err := r.markService(ctx, service, lost) // 5
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	}
 	want := rev.DeepCopy()
 	changed := markNames(want.GetConditionSet().Manage(&want.Status), lost)
-	if explain(want, c, s.initialized || pa.Status.IsScaleTargetInitialized()) {
+	if explainNotReady(want, c, s.initialized || pa.Status.IsScaleTargetInitialized()) {
 		changed = true
 	}
 	if !changed {
@@ -82,8 +82,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 
 // ObserveDeletion has the fleet forget the function.
 func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName) error {
-	r.fleet.forget(api.NewFunctionName(key.Namespace, key.Name))
-	r.fleet.unfence(api.NewFunctionName(key.Namespace, key.Name))
+	r.fleet.forgetFunction(api.NewFunctionName(key.Namespace, key.Name))
 	return nil
 }
 
@@ -111,10 +110,10 @@ func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	return err != nil || rev.GetRoutingState() == servingv1.RoutingStateReserve
 }
 
-// explain sets a condition of a revision that says why it can't become ready, and reports whether that is new. A
+// explainNotReady sets a condition of a revision that says why it can't become ready, and reports whether that is new. A
 // PodAutoscaler only affects the revision's condition Active, which its Service ignores. The Service does use
 // ContainerHealthy, and the revision's own reconciler leaves that alone.
-func explain(rev *servingv1.Revision, c census, initialized bool) bool {
+func explainNotReady(rev *servingv1.Revision, c census, initialized bool) bool {
 	var reason, message string
 	switch {
 	case c.problem != "":

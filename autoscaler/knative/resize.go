@@ -2,7 +2,6 @@ package knative
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,11 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // The requests that a sleeper's container keeps: the smallest CPU weight of Linux, and its memory use plus some slack.
@@ -31,13 +28,20 @@ const resizeTimeout = 15 * time.Second
 
 var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout)
 
+// resizer shrinks the pods of sleepers, and gives them back their requests before they wake.
+type resizer struct {
+	*state
+	rooms *rooms
+	rigid map[string]bool // nodes that don't resize pods
+}
+
 // sizes are requests of CPU and memory by container.
 type sizes map[string]corev1.ResourceList
 
 // awakeSizes returns what the containers of p request awake: the Deployment's requests, as far as they can be resized without a restart.
-func (f *Fleet) awakeSizes(p *pod) sizes {
+func (rz *resizer) awakeSizes(p *pod) sizes {
 	o := p.object
-	d, err := f.deployment(p.function)
+	d, err := rz.deployment(p.function)
 	if err != nil || p.role != control.RoleInstance {
 		return nil
 	}
@@ -88,15 +92,15 @@ func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
 	return small
 }
 
-// spare returns what p's pod can give up while it sleeps and uses holds of memory, nil if nothing. A pod keeps its requests if its QoS class
+// sparedRequests returns what p's pod can give up while it sleeps and uses holds of memory, nil if nothing. A pod keeps its requests if its QoS class
 // would change, or Kubernetes has refused to resize it.
-func (f *Fleet) spare(p *pod, holds api.Bytes) api.Requests {
+func (rz *resizer) sparedRequests(p *pod, holds api.Bytes) api.Requests {
 	o := p.object
-	if f.cfg.KeepRequests || p.rigid || f.rigid[o.Spec.NodeName] || o.Status.QOSClass != corev1.PodQOSBurstable {
+	if rz.cfg.KeepRequests || p.rigid || rz.rigid[o.Spec.NodeName] || o.Status.QOSClass != corev1.PodQOSBurstable {
 		return nil
 	}
 	spare := api.Requests{}
-	small := asleepSizes(p, f.awakeSizes(p), holds)
+	small := asleepSizes(p, rz.awakeSizes(p), holds)
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
 		has := counted(o, c)
@@ -110,9 +114,9 @@ func (f *Fleet) spare(p *pod, holds api.Bytes) api.Requests {
 	return spare
 }
 
-// shrunk reports whether p's pod has given up what it can spare asleep.
-func (f *Fleet) shrunk(p *pod) bool {
-	full := f.awakeSizes(p)
+// hasShrunk reports whether p's pod has given up what it can spare asleep.
+func (rz *resizer) hasShrunk(p *pod) bool {
+	full := rz.awakeSizes(p)
 	for k := range p.object.Spec.Containers {
 		c := &p.object.Spec.Containers[k]
 		if amounts(full[c.Name])[api.RequestCPU] > leastCPU && amounts(c.Resources.Requests)[api.RequestCPU] == leastCPU {
@@ -122,89 +126,76 @@ func (f *Fleet) shrunk(p *pod) bool {
 	return false
 }
 
-// shrink reduces p's pod to what it needs asleep. If Kubernetes refuses, the pod keeps its requests and is not tried again.
-func (f *Fleet) shrink(ctx context.Context, id api.InstanceID) {
-	f.mu.Lock()
-	p := f.pods[id]
+// shrinkPod reduces p's pod to what it needs asleep. If Kubernetes refuses, the pod keeps its requests and is not tried again.
+func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
+	rz.mu.Lock()
+	p := rz.pods[id]
 	if p == nil {
-		f.mu.Unlock()
+		rz.mu.Unlock()
 		return
 	}
-	full := f.awakeSizes(p)
+	full := rz.awakeSizes(p)
 	small := asleepSizes(p, full, p.status.Memory.Host)
-	f.mu.Unlock()
-	err := f.resize(ctx, p, small)
+	rz.mu.Unlock()
+	err := rz.resizePod(ctx, p, small)
 	if err == nil {
 		until, cancel := context.WithTimeoutCause(ctx, resizeTimeout, errKubelet)
 		defer cancel()
-		if err = f.awaitSize(until, p, func(o *corev1.Pod) bool { return amountsOf(small).Lack(grantedOf(o, small)) == nil }); err != nil {
+		if err = rz.awaitSize(until, p, func(o *corev1.Pod) bool { return amountsOf(small).Lack(grantedOf(o, small)) == nil }); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 			defer cancel()
-			err = errors.Join(err, f.resize(undo, p, full))
+			err = errors.Join(err, rz.resizePod(undo, p, full))
 		}
 	}
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	rz.mu.Lock()
+	defer rz.mu.Unlock()
 	p.rigid = true
 	if node := p.object.Spec.NodeName; errors.Is(err, errKubelet) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		f.rigid[node] = true
-		f.log.Warn("the pods of sleepers on a node keep what they request: they can't be resized in place", "node", node, "error", err)
+		rz.rigid[node] = true
+		rz.log.Warn("the pods of sleepers on a node keep what they request: they can't be resized in place", "node", node, "error", err)
 		return
 	}
-	f.log.Warn("the pod of a sleeper keeps what it requests", "pod", p.id, "error", err)
+	rz.log.Warn("the pod of a sleeper keeps what it requests", "pod", p.id, "error", err)
 }
 
-// grow gives p's pod back its requests awake, and returns when its node has granted them. While the node has no room, room is made. If none
+// growPod gives p's pod back its requests awake, and returns when its node has granted them. While the node has no room, room is made. If none
 // comes before ctx ends, the pod keeps what it has, and the error says what prevented it.
-func (f *Fleet) grow(ctx context.Context, id api.InstanceID) error {
-	f.mu.Lock()
-	p := f.pods[id]
+func (rz *resizer) growPod(ctx context.Context, id api.InstanceID) error {
+	rz.mu.Lock()
+	p := rz.pods[id]
 	if p == nil {
-		f.mu.Unlock()
+		rz.mu.Unlock()
 		return nil
 	}
-	shrunk, full := f.shrunk(p), f.awakeSizes(p)
+	shrunk, full := rz.hasShrunk(p), rz.awakeSizes(p)
 	small := asleepSizes(p, full, p.status.Memory.Host)
-	f.mu.Unlock()
+	rz.mu.Unlock()
 	if !shrunk {
 		return nil
 	}
-	f.grows(p, full)
-	defer f.grows(p, nil)
-	err := f.resize(ctx, p, full)
+	rz.setGrowing(p, full)
+	defer rz.setGrowing(p, nil)
+	err := rz.resizePod(ctx, p, full)
 	if err == nil {
-		err = f.awaitSize(ctx, p, func(o *corev1.Pod) bool { return grantedOf(o, full).Lack(amountsOf(full)) == nil })
+		err = rz.awaitSize(ctx, p, func(o *corev1.Pod) bool { return grantedOf(o, full).Lack(amountsOf(full)) == nil })
 	}
 	if err == nil {
 		return nil
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return fmt.Errorf("give the pod %s what it requests awake: %w", p.id, errors.Join(err, f.resize(undo, p, small)))
+	return fmt.Errorf("give the pod %s what it requests awake: %w", p.id, errors.Join(err, rz.resizePod(undo, p, small)))
 }
 
-// grows records what p grows to, nil for nothing, and updates the nodes' rooms.
-func (f *Fleet) grows(p *pod, full sizes) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// setGrowing records what p grows to, nil for nothing, and updates the nodes' rooms. It locks.
+func (rz *resizer) setGrowing(p *pod, full sizes) {
+	rz.mu.Lock()
+	defer rz.mu.Unlock()
 	p.growing = full
-	f.offer()
-}
-
-// growers returns the sleepers that wait for more of their node.
-func (f *Fleet) growers() (gs []inventory.UnmanagedPod) {
-	for _, p := range f.pods {
-		if p.growing == nil {
-			continue
-		}
-		if lack := grantedOf(p.object, p.growing).Lack(amountsOf(p.growing)); lack != nil {
-			gs = append(gs, inventory.UnmanagedPod{Name: string(p.id), Function: p.function, Requests: lack, Candidates: []string{p.object.Spec.NodeName}})
-		}
-	}
-	return gs
+	rz.rooms.updateRooms()
 }
 
 // amountsOf adds up sizes.
@@ -254,11 +245,11 @@ func ungranted(o *corev1.Pod) (sum api.Requests) {
 	return sum
 }
 
-// resize asks Kubernetes to resize a pod, and takes in the result.
-func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
-	f.mu.Lock()
+// resizePod asks Kubernetes to resize a pod, and takes in the result.
+func (rz *resizer) resizePod(ctx context.Context, p *pod, to sizes) error {
+	rz.mu.Lock()
 	o := p.object
-	f.mu.Unlock()
+	rz.mu.Unlock()
 	var containers []map[string]any
 	for k := range o.Spec.Containers { // another order would be refused
 		c := map[string]any{"name": o.Spec.Containers[k].Name}
@@ -267,16 +258,12 @@ func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
 		}
 		containers = append(containers, c)
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID}, "spec": map[string]any{"containers": containers}})
+	now, err := rz.patchPod(ctx, o, map[string]any{}, containers, "resize")
 	if err != nil {
 		return fmt.Errorf("resize the pod %s: %w", p.id, err)
 	}
-	now, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.StrategicMergePatchType, raw, metav1.PatchOptions{FieldManager: manager}, "resize")
-	if err != nil {
-		return fmt.Errorf("resize the pod %s: %w", p.id, err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	rz.mu.Lock()
+	defer rz.mu.Unlock()
 	if !p.ended && p.object.ResourceVersion == o.ResourceVersion { // else the watch is ahead
 		p.object = now
 	}
@@ -284,12 +271,12 @@ func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
 }
 
 // awaitSize waits until done reports true. Its error has the kubelet's message.
-func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
+func (rz *resizer) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
 	var o *corev1.Pod
 	var ended bool
 	err := poll(ctx, pollEvery/40, func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		rz.mu.Lock()
+		defer rz.mu.Unlock()
 		o, ended = p.object, p.ended
 		return ended || done(o)
 	})
@@ -312,10 +299,10 @@ func pending(o *corev1.Pod) string {
 	return ""
 }
 
-// resized updates the nodes' rooms after a pod was resized. It must be at once: when the core then hears that the instance can give up nothing
+// onResize updates the nodes' rooms after a pod was resized. It must be at once: when the core then hears that the instance can give up nothing
 // more, it would look for the same amount elsewhere.
-func (f *Fleet) resized(p *pod, before *corev1.Pod) {
-	if len(f.rooms) > 0 && !maps.Equal(requestsOf(before), requestsOf(p.object)) {
-		f.offer()
+func (rz *resizer) onResize(p *pod, before *corev1.Pod) {
+	if len(rz.rooms.given) > 0 && !maps.Equal(requestsOf(before), requestsOf(p.object)) {
+		rz.rooms.updateRooms()
 	}
 }

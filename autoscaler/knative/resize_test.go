@@ -248,7 +248,7 @@ func TestWherePodsCannotBeResized(t *testing.T) {
 				if d := cmp.Diff(large, c.requested()); d != "" || s.Spare != nil || s.Shrunk {
 					t.Errorf("it says %+v; its pod requests, -want +got:\n%s", s, d)
 				}
-				if c.fleet.rigid["big"] != tt.node {
+				if c.fleet.resizer.rigid["big"] != tt.node {
 					t.Errorf("the node is said not to resize pods: %t, want %t", !tt.node, tt.node)
 				}
 				does, refusal = grants, nil

@@ -12,12 +12,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
+
+// rooms gives the core what is left of the nodes on which pods wait for room.
+type rooms struct {
+	*state
+	stale     bell.Bell                // the rooms may have changed
+	given     []inventory.Room         // as last given to the core
+	unmanaged []inventory.UnmanagedPod // as last given to the core
+	ending    map[types.UID]bool       // pods that are about to be deleted, while rooms are given
+}
 
 // requestsOf returns what the scheduler counts for a pod: the sum of its containers, or the largest init container if that is more, plus one pod. A container that
 // is being resized counts with what it has, if that is more.
@@ -53,8 +64,8 @@ func amounts(list corev1.ResourceList) api.Requests {
 	return r
 }
 
-// lean strips a pod to what the account of its node needs: there may be many pods.
-func lean(o any) (any, error) {
+// stripPod strips a pod to what the account of its node needs: there may be many pods.
+func stripPod(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil
@@ -95,59 +106,38 @@ func byNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// others returns the pods of others that fit on no node, and the sleepers that wait for more requests. It leaves out pods of negative priority, pods that the
+// unmanagedPods returns the pods of others that fit on no node, and the sleepers that wait for more requests. It leaves out pods of negative priority, pods that the
 // scheduler itself makes room for, and pods that choose nodes by more than labels, such as a DaemonSet's: no instance gives way to those.
-func (f *Fleet) others() (unmanaged []inventory.UnmanagedPod) {
-	waiting, _ := f.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index exists
+func (rs *rooms) unmanagedPods() (unmanaged []inventory.UnmanagedPod) {
+	waiting, _ := rs.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index exists
 	for _, o := range waiting {
 		p := o.(*corev1.Pod)
-		if own := f.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
+		if own := rs.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
 			continue
 		}
 		if p.DeletionTimestamp != nil || p.Status.NominatedNodeName != "" || p.Spec.Affinity != nil || p.Spec.Priority != nil && *p.Spec.Priority < 0 {
 			continue
 		}
 		s := inventory.UnmanagedPod{Name: p.Namespace + "/" + p.Name, Requests: requestsOf(p)}
-		if s.Candidates = f.candidates(p, s.Requests); len(s.Candidates) > 0 {
+		if s.Candidates = rs.candidates(p, s.Requests); len(s.Candidates) > 0 {
 			unmanaged = append(unmanaged, s)
 		}
 	}
-	unmanaged = append(unmanaged, f.growers()...)
+	unmanaged = append(unmanaged, rs.growingPods()...)
 	slices.SortFunc(unmanaged, func(a, b inventory.UnmanagedPod) int { return strings.Compare(a.Name, b.Name) })
 	return unmanaged
 }
 
-// labelNodePool is on nodes that Karpenter has created.
-const labelNodePool = "karpenter.sh/nodepool"
-
-// pooled reports whether a node is a cloud's or Karpenter's, so that nodes can be added and removed.
-func pooled(n *corev1.Node) bool {
-	id := n.Spec.ProviderID
-	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
-}
-
-// tellElastic tells the core whether nodes may be added: by configuration, by the kind of nodes, or because a node autoscaler emitted an event for a pod recently.
-// Kubernetes keeps events for an hour.
-func (f *Fleet) tellElastic() {
-	on := f.cfg.NodesOnDemand || f.pooled || slices.ContainsFunc(f.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
-	if on == f.elastic || f.core == nil {
-		return
-	}
-	f.elastic = on
-	f.log.Info("what no node can hold is started", "nodes may be added", on)
-	f.core.SetElastic(on)
-}
-
 // candidates lists the nodes with instances, since only there room can be made, that could take the pod if they were empty: they are schedulable, large enough, and
 // match its node selector and tolerations.
-func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
+func (rs *rooms) candidates(o *corev1.Pod, need api.Requests) []string {
 	ours := make(map[string]bool)
-	for _, p := range f.pods {
+	for _, p := range rs.pods {
 		ours[p.object.Spec.NodeName] = true
 	}
 	var names []string
 	for name := range ours {
-		n, err := f.watch.nodeLister.Get(name)
+		n, err := rs.watch.nodes.Lister().Get(name)
 		if err == nil && !n.Spec.Unschedulable && labels.SelectorFromSet(o.Spec.NodeSelector).Matches(labels.Set(n.Labels)) && tolerates(o, n) && amounts(n.Status.Allocatable).Lack(need) == nil {
 			names = append(names, n.Name)
 		}
@@ -165,17 +155,17 @@ func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	})
 }
 
-// offer gives the core what is left of the nodes that could take pods without a node, the fleet's own and others'. If there is no such pod it computes nothing.
-func (f *Fleet) offer() {
+// updateRooms gives the core what is left of the nodes that could take pods without a node, the fleet's own and others'. If there is no such pod it computes nothing.
+func (rs *rooms) updateRooms() {
 	nodes := make(map[string]bool)
-	for _, p := range f.pods {
+	for _, p := range rs.pods {
 		if p.status.Unplaced() {
 			for _, name := range p.status.Candidates {
 				nodes[name] = true
 			}
 		}
 	}
-	unmanaged := f.others()
+	unmanaged := rs.unmanagedPods()
 	for _, s := range unmanaged {
 		for _, name := range s.Candidates {
 			nodes[name] = true
@@ -183,31 +173,31 @@ func (f *Fleet) offer() {
 	}
 	var rooms []inventory.Room
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		room, err := f.roomOf(name)
+		room, err := rs.roomOf(name)
 		if err != nil {
-			f.log.Error("what a node has left can't be said", "node", name, "error", err)
+			rs.log.Error("what a node has left can't be said", "node", name, "error", err)
 			continue
 		}
 		rooms = append(rooms, room)
 	}
 	if len(rooms) == 0 {
-		clear(f.ending)
+		clear(rs.ending)
 	}
-	if reflect.DeepEqual(rooms, f.rooms) && reflect.DeepEqual(unmanaged, f.unmanaged) {
+	if reflect.DeepEqual(rooms, rs.given) && reflect.DeepEqual(unmanaged, rs.unmanaged) {
 		return
 	}
-	f.rooms, f.unmanaged = rooms, unmanaged
-	f.core.SetRooms(rooms, unmanaged)
+	rs.given, rs.unmanaged = rooms, unmanaged
+	rs.core.SetRooms(rooms, unmanaged)
 }
 
 // roomOf computes what is left of a node. Pods are seen through two watches: one of ours that was just scheduled counts as soon as the core knows it, too.
 // Otherwise the core would make room for it again.
-func (f *Fleet) roomOf(name string) (inventory.Room, error) {
-	n, err := f.watch.nodeLister.Get(name)
+func (rs *rooms) roomOf(name string) (inventory.Room, error) {
+	n, err := rs.watch.nodes.Lister().Get(name)
 	if err != nil {
 		return inventory.Room{}, err
 	}
-	pods, err := f.watch.everyPod.GetIndexer().ByIndex(indexNode, name)
+	pods, err := rs.watch.everyPod.GetIndexer().ByIndex(indexNode, name)
 	if err != nil {
 		return inventory.Room{}, fmt.Errorf("list the pods of %s: %w", name, err)
 	}
@@ -218,7 +208,7 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 			continue
 		}
 		needs := requestsOf(p)
-		if own := f.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
+		if own := rs.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
 			if own.object.Spec.NodeName == "" {
 				continue
 			}
@@ -227,7 +217,7 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 			}
 		}
 		room.Free = room.Free.Minus(needs)
-		if p.DeletionTimestamp != nil || f.ending[p.UID] {
+		if p.DeletionTimestamp != nil || rs.ending[p.UID] {
 			room.Leaving = room.Leaving.Plus(needs)
 		}
 	}
@@ -235,21 +225,21 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 }
 
 // onAnyPod has the nodes' rooms updated, if a pod waits for one.
-func (f *Fleet) onAnyPod(o any) {
+func (rs *rooms) onAnyPod(o any) {
 	p, is := o.(*corev1.Pod)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.rooms) > 0 || is && p.Spec.NodeName == "" && refusedBy(p) != nil {
-		f.stale.Ring()
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if len(rs.given) > 0 || is && p.Spec.NodeName == "" && refusedBy(p) != nil {
+		rs.stale.Ring()
 	}
 }
 
 // keepRooms updates the nodes' rooms until ctx ends, at a limited rate.
-func (f *Fleet) keepRooms(ctx context.Context) {
-	f.stale.Each(ctx, func() {
-		f.mu.Lock()
-		f.offer()
-		f.mu.Unlock()
+func (rs *rooms) keepRooms(ctx context.Context) {
+	rs.stale.Each(ctx, func() {
+		rs.mu.Lock()
+		rs.updateRooms()
+		rs.mu.Unlock()
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollEvery / 10):
@@ -257,30 +247,43 @@ func (f *Fleet) keepRooms(ctx context.Context) {
 	})
 }
 
-// leaves updates a node's room for a pod that is going, before the core hears of that and would count its requests as lost: pods are seen through two watches, and
+// removeFromRoom updates a node's room for a pod that is going, before the core hears of that and would count its requests as lost: pods are seen through two watches, and
 // either may be first.
-func (f *Fleet) leaves(p *pod) {
-	k := slices.IndexFunc(f.rooms, func(r inventory.Room) bool { return r.Node == p.object.Spec.NodeName })
+func (rs *rooms) removeFromRoom(p *pod) {
+	k := slices.IndexFunc(rs.given, func(r inventory.Room) bool { return r.Node == p.object.Spec.NodeName })
 	if k < 0 {
 		return
 	}
-	f.ending[p.object.UID] = true
-	if room, err := f.roomOf(p.object.Spec.NodeName); err == nil {
-		f.rooms = slices.Clone(f.rooms)
-		f.rooms[k] = room
-		f.core.SetRooms(f.rooms, f.unmanaged)
+	rs.ending[p.object.UID] = true
+	if room, err := rs.roomOf(p.object.Spec.NodeName); err == nil {
+		rs.given = slices.Clone(rs.given)
+		rs.given[k] = room
+		rs.core.SetRooms(rs.given, rs.unmanaged)
 	}
 }
 
 // followRooms watches all pods that come to a node or leave it.
-func (f *Fleet) followRooms() error {
-	_, err := f.watch.everyPod.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    f.onAnyPod,
-		UpdateFunc: func(_, o any) { f.onAnyPod(o) },
-		DeleteFunc: f.onAnyPod,
+func (rs *rooms) followRooms() error {
+	_, err := rs.watch.everyPod.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    rs.onAnyPod,
+		UpdateFunc: func(_, o any) { rs.onAnyPod(o) },
+		DeleteFunc: rs.onAnyPod,
 	})
 	if err != nil {
 		return fmt.Errorf("watch the pods of nodes: %w", err)
 	}
 	return nil
+}
+
+// growingPods returns the sleepers that wait for more of their node.
+func (rs *rooms) growingPods() (gs []inventory.UnmanagedPod) {
+	for _, p := range rs.pods {
+		if p.growing == nil {
+			continue
+		}
+		if lack := grantedOf(p.object, p.growing).Lack(amountsOf(p.growing)); lack != nil {
+			gs = append(gs, inventory.UnmanagedPod{Name: string(p.id), Function: p.function, Requests: lack, Candidates: []string{p.object.Spec.NodeName}})
+		}
+	}
+	return gs
 }

@@ -42,7 +42,7 @@ func TestRequestsOfAPod(t *testing.T) {
 	if d := cmp.Diff(want, requestsOf(o)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	slim, err := lean(o)
+	slim, err := stripPod(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,14 +200,14 @@ func (c *cluster) ahead(name, node string) {
 	}
 	p := o.(*corev1.Pod).DeepCopy()
 	p.Spec.NodeName, p.Status.Conditions = node, nil
-	slim, err := lean(p)
+	slim, err := stripPod(p)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	if err := c.fleet.watch.everyPod.GetIndexer().Update(slim); err != nil {
 		c.t.Fatal(err)
 	}
-	c.fleet.onAnyPod(slim)
+	c.fleet.rooms.onAnyPod(slim)
 }
 
 // TestWhatASleeperGaveUpIsThereWhenItHasIt: when the core hears that a sleeper has nothing to spare any more, it has heard
@@ -236,7 +236,7 @@ func TestWhatASleeperGaveUpIsThereWhenItHasIt(t *testing.T) {
 		resize(o, []corev1.Container{{Name: "user-container", Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "2m")}},
 			{Name: "queue-proxy", Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "2m")}}}, grants)
 		c.fleet.mu.Lock()
-		c.fleet.see(o)
+		c.fleet.tracker.observePod(o)
 		c.fleet.mu.Unlock() // from now on the sleeper may report
 		if got := cpu(); got != 2000-4 {
 			t.Errorf("when its pod has shrunk %d are left, want what it gave up among it", got)

@@ -23,14 +23,14 @@ import (
 // labelManaged, with the value [control.AutoscalerName], is on objects that the fleet creates for revisions.
 const labelManaged = "app.kubernetes.io/managed-by"
 
-// service maintains the Service that ingresses send a revision's requests to, and its Endpoints: every ready activator of ours. Knative
+// keepService maintains the Service that ingresses send a revision's requests to, and its Endpoints: every ready activator of ours. Knative
 // would derive them from a ServerlessService, with its own activator as Endpoints. The PodAutoscaler owns them.
-func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) error {
-	if there, err := r.adopt(ctx, pa); there || err != nil {
+func (r *reconciler) keepService(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) error {
+	if there, err := r.adoptServerlessService(ctx, pa); there || err != nil {
 		return err
 	}
 	w, kube := r.fleet.watch, r.fleet.deps.Kube.CoreV1()
-	activators, err := w.activators.Endpoints(control.SystemNamespace).Get(control.ActivatorName)
+	activators, err := w.activators.Lister().Endpoints(control.SystemNamespace).Get(control.ActivatorName)
 	if apierrors.IsNotFound(err) {
 		activators = &corev1.Endpoints{} //nolint:staticcheck // what Knative's ingresses read
 	} else if err != nil {
@@ -44,7 +44,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	}
 
 	services := kube.Services(pa.Namespace)
-	switch have, err := w.kubeServices.Services(pa.Namespace).Get(service.Name); {
+	switch have, err := w.kubeServices.Lister().Services(pa.Namespace).Get(service.Name); {
 	case apierrors.IsNotFound(err):
 		if _, err := services.Create(ctx, service, metav1.CreateOptions{FieldManager: manager}); err != nil {
 			return fmt.Errorf("make the Service %s/%s: %w", pa.Namespace, service.Name, err)
@@ -60,7 +60,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 			}
 		}
 	}
-	switch have, err := w.endpoints.Endpoints(pa.Namespace).Get(endpoints.Name); {
+	switch have, err := w.endpoints.Lister().Endpoints(pa.Namespace).Get(endpoints.Name); {
 	case apierrors.IsNotFound(err):
 		if _, err := kube.Endpoints(pa.Namespace).Create(ctx, endpoints, metav1.CreateOptions{FieldManager: manager}); err != nil {
 			return fmt.Errorf("make the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
@@ -81,9 +81,9 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	return nil
 }
 
-// adopt takes over the Service and Endpoints that Knative derived from an earlier version's ServerlessService, and deletes that without
+// adoptServerlessService takes over the Service and Endpoints that Knative derived from an earlier version's ServerlessService, and deletes that without
 // them. It reports whether the ServerlessService still exists; its deletion triggers another pass.
-func (r *reconciler) adopt(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (there bool, err error) {
+func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (there bool, err error) {
 	sks, err := r.fleet.watch.skss.Lister().ServerlessServices(pa.Namespace).Get(pa.Name)
 	if apierrors.IsNotFound(err) {
 		return false, nil

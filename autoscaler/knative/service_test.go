@@ -170,11 +170,11 @@ func TestClassOfTheCluster(t *testing.T) {
 		synctest.Wait()
 		c.pass()
 		c.reached()
-		if got := c.fleet.Resolve("default/tiny"); !slices.Equal(got, []api.FunctionName{tiny}) || !c.fleet.isFunction(rev) {
+		if got := c.fleet.Resolve("default/tiny"); !slices.Equal(got, []api.FunctionName{tiny}) || !c.fleet.functions.isFunction(rev) {
 			t.Errorf("the revisions of its Service are %v, want %s", got, tiny)
 		}
 		rev.Name = "of-nobody"
-		if c.fleet.isFunction(rev) {
+		if c.fleet.functions.isFunction(rev) {
 			t.Error("a revision without a PodAutoscaler and without a class is said to be a function")
 		}
 	})

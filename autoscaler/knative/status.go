@@ -24,8 +24,8 @@ type census struct {
 	unplaced string
 }
 
-// count takes the census of a revision.
-func (f *Fleet) count(name api.FunctionName) census {
+// takeCensus takes the census of a revision.
+func (f *Fleet) takeCensus(name api.FunctionName) census {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var c census
@@ -65,7 +65,7 @@ const (
 	reasonElsewhere  = "Elsewhere"
 )
 
-// write writes the census into a PodAutoscaler's status, as exactly one of active, activating and inactive:
+// writeStatus writes the census into a PodAutoscaler's status, as exactly one of active, activating and inactive:
 //
 //  1. Invalid declaration: inactive, with the error. Function in other clusters: initialized at once, and inactive here.
 //  2. Never up before: as many as initial-scale and min-scale must be awake once; if both are zero, initialized and inactive.
@@ -73,7 +73,7 @@ const (
 //  4. Some on their way up, or the first pods not seen yet: activating, with the reason or last error. Inactive before the
 //     first was up would mean failure to Knative.
 //  5. None wanted: inactive, for lack of traffic or because starts fail.
-func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
+func (c census) writeStatus(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted))
 	if c.problem != "" {
 		status.MarkInactive(reasonAnnotation, c.problem) // 1

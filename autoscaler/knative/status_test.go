@@ -86,7 +86,7 @@ func statusOf(t *testing.T, line string) string {
 			t.Fatalf("%q: what is %q?", line, w)
 		}
 	}
-	c.write(&st, s)
+	c.writeStatus(&st, s)
 	active := st.GetCondition(autoscalingv1alpha1.PodAutoscalerConditionActive)
 	word := map[bool]string{true: "active"}[active.IsTrue()] + map[bool]string{true: "activating"}[active.IsUnknown()] + map[bool]string{true: "inactive"}[active.IsFalse()]
 	target := "scale target not initialised"

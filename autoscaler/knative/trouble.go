@@ -3,30 +3,27 @@ package knative
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 )
 
 // examine looks for problems that prevent a pod from coming up, and for the end of its process.
-func (f *Fleet) examine(p *pod, now time.Time) {
+func (tr *tracker) examine(p *pod, now time.Time) {
 	if p.stopping {
 		return
 	}
-	f.unmask(p)
+	tr.dropMovedPod(p)
 	_, s := container(p.object)
 	if p.joined() {
 		if s != nil && s.RestartCount > p.restarts {
-			f.crashed(p, ending(p.object, s))
+			tr.processEnded(p, describeEnd(p.object, s))
 		} else if s != nil && s.State.Terminated != nil && s.RestartCount == p.restarts {
-			f.crashed(p, ending(p.object, s))
+			tr.processEnded(p, describeEnd(p.object, s))
 			p.restarts = s.RestartCount + 1
 		}
 		if p.joined() {
@@ -39,10 +36,10 @@ func (f *Fleet) examine(p *pod, now time.Time) {
 	if s == nil || s.State.Running == nil {
 		p.running = time.Time{}
 	}
-	f.place(p, now)
-	for _, t := range []*trouble{diagnose(p.object), f.stranded(p, now), f.unplaced(p, now)} {
+	tr.updatePlacement(p, now)
+	for _, t := range []*trouble{diagnose(p.object), tr.stranded(p, now), tr.unplaced(p, now)} {
 		if t != nil {
-			f.fail(p, t)
+			tr.reportTrouble(p, t)
 			break
 		}
 	}
@@ -53,7 +50,7 @@ func (f *Fleet) examine(p *pod, now time.Time) {
 //  1. an image can't be pulled, or a container can't be created
 //  2. a container keeps crashing
 //
-// For a pod that fits on no node see [Fleet.place].
+// For a pod that fits on no node see [tracker.updatePlacement].
 func diagnose(o *corev1.Pod) *trouble {
 	for _, all := range [][]corev1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 		for k := range all {
@@ -69,15 +66,15 @@ func diagnose(o *corev1.Pod) *trouble {
 			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 				return &trouble{w.Reason, fmt.Sprintf("the container %s can't be made: %s. Check its command, and the ConfigMaps, Secrets and volumes that it names", s.Name, strings.TrimSuffix(w.Message, "."))}
 			case "CrashLoopBackOff": // 2
-				return &trouble{crashReason(s), ending(o, s)}
+				return &trouble{crashReason(s), describeEnd(o, s)}
 			}
 		}
 	}
 	return nil
 }
 
-// room returns advice about a scheduler's message.
-func room(message string) string {
+// adviseRoom returns advice about a scheduler's message.
+func adviseRoom(message string) string {
 	switch {
 	case slices.ContainsFunc(api.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
 		return ". GPUs are held by pods, sleeping ones too: share them by time slicing, add a node, or lower the container's limit of GPUs"
@@ -110,8 +107,8 @@ func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// ending describes how a container ended and what to do about it.
-func ending(o *corev1.Pod, s *corev1.ContainerStatus) string {
+// describeEnd describes how a container ended and what to do about it.
+func describeEnd(o *corev1.Pod, s *corev1.ContainerStatus) string {
 	t := lastEnd(s)
 	switch {
 	case t == nil:
@@ -141,12 +138,12 @@ func tail(s string, n int) string {
 }
 
 // stranded reports that a pod waits on a node that is not ready, nil if it doesn't.
-func (f *Fleet) stranded(p *pod, now time.Time) *trouble {
+func (tr *tracker) stranded(p *pod, now time.Time) *trouble {
 	o := p.object
 	if o.Spec.NodeName == "" || o.Status.Phase != corev1.PodPending {
 		return nil
 	}
-	n, err := f.watch.nodeLister.Get(o.Spec.NodeName)
+	n, err := tr.watch.nodes.Lister().Get(o.Spec.NodeName)
 	if err != nil {
 		return nil
 	}
@@ -161,52 +158,20 @@ func (f *Fleet) stranded(p *pod, now time.Time) *trouble {
 // notReadyFor is how long a pod may wait on a node that is not ready.
 const notReadyFor = 30 * time.Second
 
-// examineAll examines the pods that have not joined: their time may be up.
-func (f *Fleet) examineAll(ctx context.Context, background *sync.WaitGroup) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.tellElastic()
+// examineAll examines the pods that have not joined: their time may be up. It locks.
+func (tr *tracker) examineAll() {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.nodes.updateElastic()
 	now := time.Now()
-	for _, p := range f.pods {
+	for _, p := range tr.pods {
 		if p.joined() || p.stopping {
 			continue
 		}
-		f.examine(p, now)
-		if e := address(p.object); e != "" && !p.asked && p.trouble == "" && !p.running.IsZero() && now.Sub(p.running) >= f.cfg.JoinTimeout {
+		tr.examine(p, now)
+		if e := address(p.object); e != "" && !p.asked && p.trouble == "" && !p.running.IsZero() && now.Sub(p.running) >= tr.cfg.JoinTimeout {
 			p.asked = true
-			background.Go(func() { f.question(ctx, p, e) })
+			tr.startCall(func(ctx context.Context) { tr.askWhyNotJoined(ctx, p, e) })
 		}
 	}
-}
-
-// question asks a running pod that does not join what it is. If its port does not answer yet it is asked again later.
-func (f *Fleet) question(ctx context.Context, p *pod, e api.Endpoint) {
-	status, err := f.ask(ctx, e)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case p.joined() || p.ended || ctx.Err() != nil:
-	case err != nil:
-		p.asked, p.running = false, time.Now()
-	case (status == http.StatusAccepted || status == http.StatusTooManyRequests) && p.refused != "":
-		f.fail(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but may not join: %s. The autoscaler must see the pod's own address: take proxies and address translation out of the way between them, a service mesh's sidecar for instance",
-			p.id, p.refused)})
-	case status == http.StatusAccepted || status == http.StatusTooManyRequests:
-		f.fail(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
-			p.id, control.DefaultControlURL)})
-	default:
-		f.fail(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): %s, or take the class annotation off to have it served by Knative",
-			p.id, e, status, control.PathReport, foreign(p.object))})
-	}
-}
-
-// foreign says how to turn a pod whose image has no function into one.
-func foreign(o *corev1.Pod) string {
-	switch why := o.Annotations[api.AnnotationNotInjected]; {
-	case why != "":
-		return fmt.Sprintf("%s. Set the container's command, or the annotation %s to \"true\" for a model server's own image, or start it through rouse-function", strings.TrimSuffix(why, "."), api.AnnotationInject)
-	case o.Annotations[api.AnnotationInject] == "false":
-		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
-	}
-	return "install what brings the function into any image (the component any-image) and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
 }

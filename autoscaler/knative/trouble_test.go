@@ -55,7 +55,7 @@ func TestTroublesSayWhatToDo(t *testing.T) {
 						t.Errorf("%q lacks %q", s.Message, w)
 					}
 				}
-				if r := c.fleet.count(tiny).trouble; r == nil || !strings.Contains(s.Message, r.message) {
+				if r := c.fleet.takeCensus(tiny).trouble; r == nil || !strings.Contains(s.Message, r.message) {
 					t.Errorf("the PodAutoscaler is told %v", r)
 				}
 			})

@@ -1,9 +1,9 @@
 package knative
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -13,28 +13,20 @@ import (
 // pod deletes a starting one, whatever its cost. That start is lost, and the next one too if the stop is retried, and
 // the pod lives on.
 
-// yields waits until Kubernetes would delete p first, and returns the pods that it would still delete before p and that
-// must go with it. The caller holds f.mu, which is released while it waits.
+// awaitDeletionTurn waits until Kubernetes would delete p first, and returns the pods that it would still delete before p and that
+// must go with it. The caller holds the mutex, which is released while it waits.
 //
 // It waits, as long as ctx allows, for pods on their way up; by then p has released its devices' memory, if it can be
 // reached. It does not wait for a pod that fits on no node, or that does not come up: it may need just the CPU and
 // memory that p holds, and each would wait for the other. Such a pod loses only its place in the queue, so it goes,
 // too; it is started again if needed, which waits until p is being deleted.
-func (f *Fleet) yields(ctx context.Context, r *revision, p *pod) (with []*pod, err error) {
-	var rising *pod
+func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) ([]*pod, error) {
 	for {
-		with, rising = r.before(p)
+		with, rising := r.deletedBefore(p)
 		if p.ended || p.stopping || len(r.starts) == 0 && rising == nil {
 			return with, nil
 		}
-		acted := r.nextAct()
-		f.mu.Unlock()
-		select {
-		case <-acted:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		f.mu.Lock()
+		err := sc.awaitAct(ctx, r)
 		switch {
 		case err != nil && rising != nil:
 			return nil, fmt.Errorf("wait until %s is ready, which Kubernetes would take first: %w", rising.id, err)
@@ -44,55 +36,23 @@ func (f *Fleet) yields(ctx context.Context, r *revision, p *pod) (with []*pod, e
 	}
 }
 
-// before lists the pods of the revision that Kubernetes deletes before p and that can't come up at present, and returns
-// one that can, nil if there is none. Pods that are being stopped don't count.
-func (r *revision) before(p *pod) (stuck []*pod, rising *pod) {
-	for _, q := range r.pods {
-		switch {
-		case q == p || q.stopping || !takenBefore(q.object, p.object):
-		case q.trouble != "" || q.object.Spec.NodeName == "" && refusedBy(q.object) != nil:
-			stuck = append(stuck, q)
-		default:
-			rising = q
-		}
-	}
-	return stuck, rising
-}
-
 // takenBefore reports whether a ReplicaSet deletes a before b whatever their deletion costs.
-func takenBefore(a, b *corev1.Pod) bool {
-	return cmp.Or(compareBool(a.Spec.NodeName != "", b.Spec.NodeName != ""),
-		cmp.Compare(phaseRank(a.Status.Phase), phaseRank(b.Status.Phase)),
-		compareBool(ready(a), ready(b))) < 0
-}
+func takenBefore(a, b *corev1.Pod) bool { return slices.Compare(deletionRank(a), deletionRank(b)) < 0 }
 
-// phaseRank is Kubernetes' order.
-func phaseRank(p corev1.PodPhase) int {
-	switch p {
+// deletionRank ranks a pod as a ReplicaSet does: by whether it has a node, by its phase, and by whether it is ready.
+func deletionRank(o *corev1.Pod) []int {
+	rank := []int{0, 0, 0}
+	if o.Spec.NodeName != "" {
+		rank[0] = 1
+	}
+	switch o.Status.Phase {
 	case corev1.PodRunning:
-		return 2
+		rank[1] = 2
 	case corev1.PodUnknown:
-		return 1
+		rank[1] = 1
 	}
-	return 0
-}
-
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+	if slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+		rank[2] = 1
 	}
-	return 1
-}
-
-func ready(o *corev1.Pod) bool {
-	for k := range o.Status.Conditions {
-		if c := &o.Status.Conditions[k]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return rank
 }

@@ -23,8 +23,7 @@
 package rhythm
 
 import (
-	"bytes"
-	"encoding/gob"
+	"encoding/json"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -88,17 +87,13 @@ func (s *State) Rhythm() *Rhythm {
 		hours: hours{often: s.Often, slot: s.Slot, begun: s.Begun, any: s.Any}}
 }
 
-// GobEncode encodes the State, for the record of an autoscaler.
-func (r *Rhythm) GobEncode() ([]byte, error) {
-	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(r.State())
-	return b.Bytes(), err
-}
+// MarshalJSON encodes the State, for the record of an autoscaler.
+func (r *Rhythm) MarshalJSON() ([]byte, error) { return json.Marshal(r.State()) }
 
-// GobDecode decodes GobEncode's output.
-func (r *Rhythm) GobDecode(data []byte) error {
+// UnmarshalJSON decodes MarshalJSON's output.
+func (r *Rhythm) UnmarshalJSON(data []byte) error {
 	var s State
-	err := gob.NewDecoder(bytes.NewReader(data)).Decode(&s)
+	err := json.Unmarshal(data, &s)
 	*r = *s.Rhythm()
 	return err
 }

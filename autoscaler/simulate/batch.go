@@ -3,6 +3,8 @@ package simulate
 import (
 	"math"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/heap"
 )
 
 // batch is the work of an awake instance. Prompts are processed one after the other. Then a request generates tokens
@@ -15,8 +17,7 @@ type batch struct {
 	// prefill are the requests whose prompts wait; the first one's is finished at ready.
 	prefill []*request
 	ready   time.Duration
-	// decode is a heap by mark.
-	decode []*request
+	decode  heap.Of[*request] // by mark
 	// tokens is what each request of the batch got since the beginning, at time at.
 	tokens float64
 	at     time.Duration
@@ -32,7 +33,7 @@ func (m *Model) pace(n int) time.Duration {
 
 // advance updates tokens to now.
 func (b *batch) advance(now time.Duration) {
-	if n := len(b.decode); n > 0 {
+	if n := b.decode.Len(); n > 0 {
 		b.tokens += float64(now-b.at) / float64(b.pace(n))
 	}
 	b.at = now
@@ -70,8 +71,8 @@ func (b *batch) arm() {
 	if len(b.prefill) > 0 {
 		at = b.ready
 	}
-	if n := len(b.decode); n > 0 {
-		left := max(0, b.decode[0].mark-b.tokens) * float64(b.pace(n))
+	if n := b.decode.Len(); n > 0 {
+		left := max(0, b.decode.First().mark-b.tokens) * float64(b.pace(n))
 		at = min(at, b.at+time.Duration(math.Ceil(left)))
 	}
 	if at == math.MaxInt64 {
@@ -86,15 +87,17 @@ func (b *batch) arm() {
 func (b *batch) step(now time.Duration, first func(r *request, d time.Duration)) (done []*request) {
 	const near = 1e-6 // in tokens; times are whole nanoseconds
 	b.advance(now)
-	for len(b.decode) > 0 && b.decode[0].mark <= b.tokens+near {
-		done = append(done, b.pop())
+	for b.decode.Len() > 0 && b.decode.First().mark <= b.tokens+near {
+		r := b.decode.First()
+		b.decode.Remove(r)
+		done = append(done, r)
 	}
 	for len(b.prefill) > 0 && b.ready <= now {
 		r := b.prefill[0]
 		b.prefill = b.prefill[1:]
 		r.mark = b.tokens + float64(max(1, r.output))
-		b.push(r)
-		first(r, b.pace(len(b.decode)))
+		b.decode.Put(r)
+		first(r, b.pace(b.decode.Len()))
 		if len(b.prefill) > 0 {
 			b.ready = now + b.prompt(b.prefill[0])
 		}
@@ -103,40 +106,20 @@ func (b *batch) step(now time.Duration, first func(r *request, d time.Duration))
 	return done
 }
 
-func (b *batch) less(i, j int) bool {
-	r, s := b.decode[i], b.decode[j]
+// drain removes and returns the requests that generate tokens.
+func (b *batch) drain() (all []*request) {
+	for b.decode.Len() > 0 {
+		r := b.decode.Last()
+		b.decode.Remove(r)
+		all = append(all, r)
+	}
+	return all
+}
+
+// Before implements [heap.Item].
+func (r *request) Before(s *request) bool {
 	return r.mark < s.mark || r.mark == s.mark && r.number < s.number
 }
 
-func (b *batch) push(r *request) {
-	b.decode = append(b.decode, r)
-	for k := len(b.decode) - 1; k > 0; {
-		up := (k - 1) / 2
-		if !b.less(k, up) {
-			return
-		}
-		b.decode[k], b.decode[up] = b.decode[up], b.decode[k]
-		k = up
-	}
-}
-
-func (b *batch) pop() *request {
-	r := b.decode[0]
-	last := len(b.decode) - 1
-	b.decode[0] = b.decode[last]
-	b.decode[last] = nil
-	b.decode = b.decode[:last]
-	for k := 0; ; {
-		least := k
-		for _, down := range [2]int{2*k + 1, 2*k + 2} {
-			if down < last && b.less(down, least) {
-				least = down
-			}
-		}
-		if least == k {
-			return r
-		}
-		b.decode[k], b.decode[least] = b.decode[least], b.decode[k]
-		k = least
-	}
-}
+// Slot implements [heap.Item].
+func (r *request) Slot() *int { return &r.slot }

@@ -121,24 +121,28 @@ func (u *unit) holds() bool { return u.state < asleep }
 
 func gib(b api.Bytes) float64 { return float64(b) / float64(api.GiB) }
 
-// start creates an instance of f on devices, which is awake after delay and the model's load time; then it calls done.
-func (w *world) start(f *function, devices []int, delay time.Duration, done func(*unit)) *unit {
+// start creates an instance of f on devices, which is awake after delay and the model's load time; then it calls done. Here and below,
+// done may be nil.
+func (w *world) start(f *function, devices []int, delay time.Duration, done func()) *unit {
 	u := w.create(f, devices)
 	u.loaded = f.m.Load
 	node := &w.nodes[w.devices[devices[0]].node]
 	if node.cold && !node.files[f] {
 		u.loaded += f.m.Fetch
 	}
-	w.become(u, rising)
-	w.account(u, f.m.Host, f.m.Device)
-	w.starts++
-	w.after(delay+u.loaded, func() {
-		if node.cold && u.state == rising {
+	w.raise(u, delay+u.loaded, f.m.Host, false, func() {
+		if node.cold {
 			node.files[f] = true
 		}
-		w.rise(u, done)
+		call(done)
 	})
 	return u
+}
+
+func call(done func()) {
+	if done != nil {
+		done()
+	}
 }
 
 // create creates an instance in no state yet.
@@ -153,9 +157,8 @@ func (w *world) create(f *function, devices []int) *unit {
 	return u
 }
 
-// raise makes u awake after took, for policies with their own mechanism; host is its host memory then. hot says that it counts as a
-// wake.
-func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, done func(*unit)) {
+// raise makes u awake after took, then calls done; host is its host memory then. hot says that it counts as a wake.
+func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, done func()) {
 	u.closed = false
 	w.become(u, rising)
 	w.account(u, host, u.f.m.Device)
@@ -164,7 +167,15 @@ func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, don
 	} else {
 		w.starts++
 	}
-	w.after(took, func() { w.rise(u, done) })
+	w.after(took, func() {
+		if u.state != rising { // it was stopped on the way
+			return
+		}
+		w.become(u, awake)
+		u.level, u.lastUse = 0, w.now
+		call(done)
+		w.feed(u.f)
+	})
 }
 
 // park makes u asleep at once, with the given memory, for policies with their own mechanism. It must have no requests.
@@ -174,28 +185,11 @@ func (w *world) park(u *unit, host, dev api.Bytes) {
 	w.account(u, host, dev)
 }
 
-// wake wakes a sleeper, after delay and its level's wake time.
-func (w *world) wake(u *unit, delay time.Duration, done func(*unit)) {
-	if u.state == gone {
-		return
+// wake wakes a sleeper, after delay and its level's wake time, then calls done.
+func (w *world) wake(u *unit, delay time.Duration, done func()) {
+	if u.state != gone {
+		w.raise(u, delay+u.f.m.Wake[u.level], u.f.m.Host, true, done)
 	}
-	took := u.f.m.Wake[u.level]
-	u.closed = false
-	w.become(u, rising)
-	w.account(u, u.f.m.Host, u.f.m.Device)
-	w.wakes++
-	w.after(delay+took, func() { w.rise(u, done) })
-}
-
-// rise completes a start or a wake.
-func (w *world) rise(u *unit, done func(*unit)) {
-	if u.state != rising { // it was stopped on the way
-		return
-	}
-	w.become(u, awake)
-	u.level, u.lastUse = 0, w.now
-	done(u)
-	w.feed(u.f)
 }
 
 // drain closes u to new requests, and calls then when it has none. It does nothing if u is gone.
@@ -213,7 +207,7 @@ func (w *world) drain(u *unit, then func()) {
 }
 
 // sleep drains u and puts it to sleep at level; then it calls done.
-func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
+func (w *world) sleep(u *unit, level api.Level, done func()) {
 	took := u.f.m.Sleep
 	if first := u.f.m.FirstSleep; first > 0 && !u.slept {
 		took = first
@@ -229,7 +223,7 @@ func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 			u.level, u.slept, u.rest = level, true, took
 			w.become(u, asleep)
 			w.account(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
-			done(u)
+			call(done)
 		})
 	})
 }
@@ -242,14 +236,27 @@ func (w *world) remove(u *unit) {
 }
 
 // stop drains u and ends it; then it calls done.
-func (w *world) stop(u *unit, done func(*unit)) {
+func (w *world) stop(u *unit, done func()) {
 	w.drain(u, func() {
 		w.after(u.f.m.Stop, func() {
 			if u.state == gone {
 				return
 			}
 			w.remove(u)
-			done(u)
+			call(done)
 		})
+	})
+}
+
+// whenIdle calls do when u, which is idle, has been so for keep.
+func (w *world) whenIdle(u *unit, keep time.Duration, do func()) {
+	if keep == Forever {
+		return
+	}
+	idle := u.lastUse
+	w.at(idle+keep, func() {
+		if u.state == awake && u.running == 0 && u.lastUse == idle && !u.closed {
+			do()
+		}
 	})
 }

@@ -12,11 +12,10 @@ type keepalive struct {
 	w     *world
 	p     Policy
 	queue []*function // models to load, the first in front
-	going map[*unit]bool
 }
 
 func newKeepalive(w *world, p Policy) controller {
-	return &keepalive{w: w, p: p, going: map[*unit]bool{}}
+	return &keepalive{w: w, p: p}
 }
 
 func (k *keepalive) begin() {}
@@ -26,8 +25,8 @@ func (k *keepalive) arrived(f *function) { k.want(f) }
 func (k *keepalive) changed(f *function) {
 	k.want(f)
 	for _, u := range f.units {
-		if u.state == awake && u.running == 0 && !k.going[u] {
-			k.expire(u)
+		if u.state == awake && u.running == 0 {
+			k.w.whenIdle(u, k.p.Keep, func() { k.unload(u) })
 		}
 	}
 	k.load() // an instance may be idle now
@@ -36,7 +35,6 @@ func (k *keepalive) changed(f *function) {
 // left forgets the instances of a node; each machine has its own Ollama, and others continue.
 func (k *keepalive) left(_ int, lost []*unit) {
 	for _, u := range lost {
-		delete(k.going, u)
 		k.want(u.f)
 	}
 	k.load()
@@ -47,31 +45,16 @@ func (k *keepalive) joined(int) { k.load() }
 // want queues f if it has requests and no instance for them.
 func (k *keepalive) want(f *function) {
 	if len(f.queue) == 0 || slices.Contains(k.queue, f) ||
-		slices.ContainsFunc(f.units, func(u *unit) bool { return !k.going[u] }) {
+		slices.ContainsFunc(f.units, func(u *unit) bool { return u.state != falling }) {
 		return
 	}
 	k.queue = append(k.queue, f)
 	k.load()
 }
 
-// expire unloads u when it has been idle for the keep-alive.
-func (k *keepalive) expire(u *unit) {
-	if k.p.Keep == Forever {
-		return
-	}
-	idle := u.lastUse
-	k.w.at(idle+k.p.Keep, func() {
-		if u.state == awake && u.running == 0 && u.lastUse == idle && !k.going[u] {
-			k.unload(u)
-		}
-	})
-}
-
 // unload ends u when it has finished.
 func (k *keepalive) unload(u *unit) {
-	k.going[u] = true
-	k.w.stop(u, func(*unit) {
-		delete(k.going, u)
+	k.w.stop(u, func() {
 		k.want(u.f)
 		k.load()
 	})
@@ -87,35 +70,30 @@ func (k *keepalive) load() {
 		}
 		if devices := k.w.room(f.m); devices != nil {
 			k.queue = k.queue[1:]
-			k.w.start(f, devices, 0, func(*unit) {})
+			k.w.start(f, devices, 0, nil)
 			continue
 		}
-		if len(k.going) == 0 {
-			if u := k.oldest(); u != nil {
-				k.w.swaps++
-				k.unload(u)
-			}
+		if u, unloading := k.oldest(); u != nil && !unloading {
+			k.w.swaps++
+			k.unload(u)
 		}
 		return
 	}
 }
 
-// oldest returns the least recently used instance, an idle one if possible; nil if all are loading.
-func (k *keepalive) oldest() *unit {
-	var oldest *unit
+// oldest returns the least recently used instance, an idle one if possible; nil if all are loading. unloading reports whether one is on its way out.
+func (k *keepalive) oldest() (oldest *unit, unloading bool) {
 	for _, f := range k.w.functions {
 		for _, u := range f.units {
-			if u.state != awake || k.going[u] {
+			unloading = unloading || u.state == falling
+			if u.state != awake {
 				continue
 			}
 			busy := u.running > 0
-			switch {
-			case oldest == nil, oldest.running > 0 && !busy:
-				oldest = u
-			case busy == (oldest.running > 0) && u.lastUse < oldest.lastUse:
+			if oldest == nil || oldest.running > 0 && !busy || busy == (oldest.running > 0) && u.lastUse < oldest.lastUse {
 				oldest = u
 			}
 		}
 	}
-	return oldest
+	return oldest, unloading
 }

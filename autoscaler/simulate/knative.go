@@ -249,7 +249,7 @@ func (k *knative) remove(a *kpa) {
 	p := a.pods[victim]
 	a.pods = append(a.pods[:victim:victim], a.pods[victim+1:]...)
 	if p.u != nil {
-		k.w.stop(p.u, func(*unit) { k.schedule() })
+		k.w.stop(p.u, func() { k.schedule() })
 		return
 	}
 	for j, q := range k.pending {
@@ -265,7 +265,7 @@ func (k *knative) schedule() {
 	left := k.pending[:0]
 	for _, p := range k.pending {
 		if devices := k.w.free(p.k.f.m, nil); devices != nil {
-			p.u = k.w.start(p.k.f, devices, k.w.cfg.Pod, func(*unit) {})
+			p.u = k.w.start(p.k.f, devices, k.w.cfg.Pod, nil)
 			continue
 		}
 		left = append(left, p)

@@ -66,12 +66,11 @@ var Sizes = []api.Bytes{15 * api.GiB, 15 * api.GiB, 28 * api.GiB, 62 * api.GiB}
 //   - A step reads all weights at 2 TB/s; each further request in the batch adds 2 %.
 //   - Prefill: 2 FLOP a weight and token at 300 TFLOP/s, of two bytes each.
 func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
-	gib := float64(weights) / float64(api.GiB)
-	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	size := gib(weights)
 	gpus := max(1, int(math.Ceil(float64(weights)*1.15/(0.9*float64(capacity)))))
-	share := gib / float64(gpus)
+	share := size / float64(gpus)
 	m := Model{
-		Name: name, Load: seconds(30 + gib), Sleep: seconds(0.3 + share/10), Stop: 2 * time.Second,
+		Name: name, Load: seconds(30 + size), Sleep: seconds(0.3 + share/10), Stop: 2 * time.Second,
 		GPUs: gpus, Device: api.Bytes(0.9 * float64(capacity)),
 		Host:        4*api.GiB + weights,
 		Residue:     [3]api.Bytes{0, 1200 * api.MiB, 1200 * api.MiB},
@@ -81,16 +80,15 @@ func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
 		Step:        seconds(float64(weights) / float64(gpus) / 2e12), Slope: 0.02,
 	}
 	m.Wake[api.Level1] = seconds(0.2 + share/25)
-	m.Wake[api.Level2] = m.Wake[api.Level1] + seconds(gib/3)
+	m.Wake[api.Level2] = m.Wake[api.Level1] + seconds(size/3)
 	return m
 }
 
 // PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first sleep and keeps it
 // (vllm-project/vllm#58066): 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B, other sizes in proportion.
 func (m Model) PinnedSleep() Model {
-	share := float64(m.HostResidue[api.Level1]-m.HostResidue[api.Level2]) / float64(api.GiB) / float64(m.GPUs)
-	m.FirstSleep = time.Duration((0.6 + 0.374*share) * float64(time.Second))
-	m.Sleep = time.Duration((0.05 + 0.0195*share) * float64(time.Second))
+	share := gib(m.weights()) / float64(m.GPUs)
+	m.FirstSleep, m.Sleep = seconds(0.6+0.374*share), seconds(0.05+0.0195*share)
 	return m
 }
 
@@ -99,8 +97,7 @@ func (m Model) PinnedSleep() Model {
 // one GPU is unchanged.
 func (m Model) Shared() Model {
 	if m.GPUs == 1 {
-		weights := m.HostResidue[api.Level1] - m.HostResidue[api.Level2]
-		m.Device = min(m.Device, weights+weights/7+3*api.GiB)
+		m.Device = min(m.Device, m.weights()+m.weights()/7+3*api.GiB)
 	}
 	return m
 }
@@ -108,8 +105,7 @@ func (m Model) Shared() Model {
 // SlowSleep returns m with sleeps of 10 s and 0.5 s a GiB: weights copied to host memory that is not pinned, with adapters to unload first
 // (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
 func (m Model) SlowSleep() Model {
-	weights := m.HostResidue[api.Level1] - m.HostResidue[api.Level2]
-	m.Sleep = time.Duration((10 + 0.5*gib(weights)) * float64(time.Second))
+	m.Sleep = seconds(10 + 0.5*gib(m.weights()))
 	return m
 }
 
@@ -175,7 +171,7 @@ func (c Config) NewModel(k int, name api.ModelName, weights api.Bytes) Model {
 		m = m.Shared()
 	}
 	if len(c.Changes) > 0 {
-		m.Fetch = time.Duration(gib(weights) / fetchRate * float64(time.Second))
+		m.Fetch = seconds(gib(weights) / fetchRate)
 	}
 	return m
 }

@@ -123,14 +123,14 @@ func (w *world) change(c Change) {
 func (w *world) lose(u *unit) {
 	f := u.f
 	f.count(w.now)
-	for _, r := range u.batch.decode {
+	for _, r := range u.batch.drain() {
 		w.end(r)
 		w.broken++
 	}
 	f.running -= u.running
 	f.queue = append(f.queue, u.batch.prefill...)
 	slices.SortStableFunc(f.queue, func(r, s *request) int { return cmp.Compare(r.at, s.at) })
-	u.batch.decode, u.batch.prefill, u.running, u.drained = nil, nil, 0, nil
+	u.batch.prefill, u.running, u.drained = nil, 0, nil
 	u.batch.timer.stop()
 	w.renew(f)
 	w.remove(u)
@@ -180,13 +180,13 @@ func (w *world) pause(u *unit) []*request {
 	f, b := u.f, &u.batch
 	f.count(w.now)
 	b.advance(w.now)
-	paused := b.decode
+	paused := b.drain()
 	for _, r := range paused {
 		r.mark -= b.tokens
 	}
 	f.running -= len(b.prefill)
 	f.queue = append(slices.Clone(b.prefill), f.queue...)
-	b.decode, b.prefill, u.running = nil, nil, 0
+	b.prefill, u.running = nil, 0
 	b.timer.stop()
 	w.renew(f)
 	w.crowd()
@@ -198,7 +198,7 @@ func (w *world) resume(u *unit, paused []*request) {
 	u.batch.advance(w.now)
 	for _, r := range paused {
 		r.mark += u.batch.tokens
-		u.batch.push(r)
+		u.batch.decode.Put(r)
 	}
 	if u.running += len(paused); u.running > 0 {
 		w.crowd()

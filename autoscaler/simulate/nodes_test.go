@@ -57,18 +57,9 @@ func TestHarshWorldsAskProduction(t *testing.T) {
 		}
 		for name, c := range harsh(seed) {
 			c = c.WithDefaults(trace)
-			run := func(eager bool) Result {
-				w := newWorld(c)
-				p := newRouse(w, Policy{Name: "rouse", Keep: 20 * time.Second}).(*rouse)
-				p.eager = eager
-				w.controller = p
-				if err := w.run(t.Context(), trace, 30*time.Minute); err != nil {
-					t.Fatal(err)
-				}
-				return w.result(Policy{Name: "rouse"})
-			}
-			if short, long := run(false), run(true); short.GPUHours != long.GPUHours || short.P95 != long.P95 || short.Wakes != long.Wakes || short.Swaps != long.Swaps {
-				t.Errorf("%s, seed %d: plans when something can have changed give\n%+v, and plans after each change\n%+v", name, seed, short, long)
+			short, _ := asked(t, c, trace, 30*time.Minute, false)
+			if long, _ := asked(t, c, trace, 30*time.Minute, true); short.GPUHours != long.GPUHours || short.P95 != long.P95 || short.Wakes != long.Wakes || short.Swaps != long.Swaps {
+				t.Errorf("%s, seed %d: short cuts give\n%+v, and plans of the whole state\n%+v", name, seed, short, long)
 			}
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-func asBytes(n int) api.Bytes { return api.Bytes(n) }
-
 // planner is like Logos (github.com/ls1intum/edutelligence): it looks at all models every 10 s, with a ledger of each device and each host, and
 // reassigns their memory by demand. A request wakes a sleeper at once if it fits; everything else waits for the plan.
 //
@@ -62,16 +60,6 @@ func (c *planner) arrived(f *function) {
 	}
 }
 
-// live counts rising instances, and awake ones that take requests.
-func (f *function) live() (n int) {
-	for _, u := range f.units {
-		if u.state == rising || u.state == awake && !u.closed {
-			n++
-		}
-	}
-	return n
-}
-
 // wakeFree wakes a sleeper of f that fits.
 func (c *planner) wakeFree(f *function) bool {
 	for _, u := range f.units {
@@ -83,7 +71,7 @@ func (c *planner) wakeFree(f *function) bool {
 			fits = fits && c.w.devices[d].used-u.dev+f.m.Device <= c.w.cfg.DeviceMemory
 		}
 		if fits {
-			c.w.wake(u, c.w.cfg.Hop, func(*unit) {})
+			c.w.wake(u, c.w.cfg.Hop, nil)
 			return true
 		}
 	}
@@ -114,7 +102,7 @@ func (c *planner) plan() {
 func (c *planner) sleepIdle(f *function) {
 	for _, u := range slices.Clone(f.units) {
 		if u.state == awake && !u.closed && u.running == 0 && c.p.Keep != Forever && c.w.now-u.lastUse >= c.p.Keep {
-			c.w.sleep(u, api.Level1, func(*unit) {})
+			c.w.sleep(u, api.Level1, nil)
 		}
 	}
 }
@@ -122,7 +110,7 @@ func (c *planner) sleepIdle(f *function) {
 func (c *planner) startFree(f *function) bool {
 	devices := c.w.room(f.m)
 	if devices != nil {
-		c.w.start(f, devices, c.w.cfg.Pod, func(*unit) {})
+		c.w.start(f, devices, c.w.cfg.Pod, nil)
 	}
 	return devices != nil
 }
@@ -166,10 +154,10 @@ func (c *planner) bring(v *planned) {
 	for _, u := range best {
 		c.w.swaps++
 		if u.state == asleep {
-			c.w.stop(u, func(*unit) {})
+			c.w.stop(u, nil)
 			continue
 		}
-		c.w.sleep(u, api.Level1, func(*unit) { c.again(v) })
+		c.w.sleep(u, api.Level1, func() { c.again(v) })
 	}
 }
 
@@ -210,8 +198,8 @@ func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 			}
 		}
 	}
-	slices.SortStableFunc(cands, func(a, b *unit) int {
-		return cmp.Or(cmp.Compare(b2i(b.state == awake), b2i(a.state == awake)), cmp.Compare(c.functions[a.f.number].score, c.functions[b.f.number].score))
+	slices.SortStableFunc(cands, func(a, b *unit) int { // awake is less than asleep
+		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(c.functions[a.f.number].score, c.functions[b.f.number].score))
 	})
 	for _, u := range cands {
 		freesHost, frees := u.host, u.dev
@@ -244,11 +232,4 @@ func (c *planner) mayTake(v *planned, u *unit) bool {
 	return u.running == 0 && len(u.f.queue) == 0 ||
 		c.w.now-v.f.queue[0].at >= plannerPatient && c.functions[u.f.number].score < v.score ||
 		c.w.now-v.f.queue[0].at >= 2*plannerPatient // no request waits for ever
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

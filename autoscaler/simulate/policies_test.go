@@ -3,6 +3,8 @@ package simulate
 import (
 	"testing"
 	"time"
+
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // hand is the result of one run of tiny models, computed by hand.
@@ -68,6 +70,38 @@ func TestRouseByHand(t *testing.T) {
 	}
 }
 
+// eager plans after each change.
+type eager struct{ *rouse }
+
+func (e eager) arrived(f *function) {
+	e.rouse.arrived(f)
+	e.tell()
+}
+
+func (e eager) changed(f *function) {
+	e.rouse.changed(f)
+	e.tell()
+}
+
+// asked runs the policy, the long way with a plan after each change, and counts the plans.
+func asked(t *testing.T, c Config, trace Trace, horizon time.Duration, long bool) (r Result, plans int) {
+	t.Helper()
+	w := newWorld(c)
+	p := newRouse(w, Policy{Name: "rouse", Keep: 20 * time.Second}).(*rouse)
+	w.controller = p
+	if long {
+		w.controller = eager{p}
+	}
+	p.ask = func() ([]decide.Action, time.Time) {
+		plans++
+		return p.decide()
+	}
+	if err := w.run(t.Context(), trace, horizon); err != nil {
+		t.Fatal(err)
+	}
+	return w.result(Policy{Name: "rouse"}), plans
+}
+
 // TestRouseAsksProduction compares plans only when something can have changed with a plan after each change.
 func TestRouseAsksProduction(t *testing.T) {
 	for _, seed := range []uint64{0, 3, 4, 7, 9} { // the last four once differed
@@ -76,18 +110,8 @@ func TestRouseAsksProduction(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := Config{Devices: 3}.WithDefaults(trace)
-		run := func(eager bool) (Result, int) {
-			w := newWorld(c)
-			p := newRouse(w, Policy{Name: "rouse", Keep: 20 * time.Second}).(*rouse)
-			p.eager = eager
-			w.controller = p
-			if err := w.run(t.Context(), trace, time.Hour); err != nil {
-				t.Fatal(err)
-			}
-			return w.result(Policy{Name: "rouse"}), p.plans
-		}
-		short, few := run(false)
-		long, many := run(true)
+		short, few := asked(t, c, trace, time.Hour, false)
+		long, many := asked(t, c, trace, time.Hour, true)
 		if short.GPUHours != long.GPUHours || short.P95 != long.P95 || short.Wakes != long.Wakes || short.Swaps != long.Swaps {
 			t.Errorf("seed %d: %d plans give\n%+v, and %d\n%+v", seed, few, short, many, long)
 		}

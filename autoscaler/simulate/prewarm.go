@@ -3,6 +3,8 @@ package simulate
 import (
 	"slices"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // prewarm is WarmServe (Lou et al., "WarmServe: Enabling One-for-Many GPU Prewarming for Multi-LLM Serving", arXiv 2512.09472), simplified.
@@ -156,7 +158,7 @@ func (c *prewarm) best(f *function, may func(k *universal) bool) (best *universa
 // copy makes a copy for v, and reports whether there was a place.
 func (c *prewarm) copy(v *foreseen) bool {
 	m := v.f.m
-	size := m.weights()/max(1, asBytes(m.GPUs)) + m.Residue[1]
+	size := copySize(m)
 	k := c.best(v.f, func(k *universal) bool {
 		if k.copyOf(v.f) != nil {
 			return false
@@ -208,12 +210,7 @@ func (c *prewarm) drop(k *universal, w *weightsCopy) {
 
 // serve does 3.
 func (c *prewarm) serve(f *function) {
-	live := 0
-	for _, u := range f.units {
-		if u.state <= awake {
-			live++
-		}
-	}
+	live := f.live()
 	for len(f.queue) > 0 && live < min(f.demand(), c.w.cfg.MaxScale) {
 		k := c.best(f, func(k *universal) bool { return k.copyOf(f) != nil })
 		if k == nil {
@@ -260,28 +257,28 @@ func (c *prewarm) run(f *function, k *universal) {
 	if own == nil {
 		took, hot := c.caches.load(f, k.node, engineHost)
 		k.u = c.w.create(f, k.on(f.m))
-		c.w.raise(k.u, took, engineHost, hot, func(*unit) {})
+		c.w.raise(k.u, took, engineHost, hot, nil)
 		return
 	}
 	k.u = own.u
 	c.caches.spare(k.node, engineHost)
-	c.w.raise(k.u, max(0, own.ready-c.w.now)+prewarmSwitch, engineHost, true, func(*unit) {})
+	c.w.raise(k.u, max(0, own.ready-c.w.now)+prewarmSwitch, engineHost, true, nil)
 }
 
 // expire does 4.
 func (c *prewarm) expire(k *universal) {
-	if c.p.Keep == Forever {
-		return
-	}
-	u, idle := k.u, k.u.lastUse
-	c.w.at(idle+c.p.Keep, func() {
-		if k.u == u && u.state == awake && u.running == 0 && u.lastUse == idle {
-			c.w.park(u, 0, u.f.m.weights()/max(1, asBytes(u.f.m.GPUs))+u.f.m.Residue[1])
+	u := k.u
+	c.w.whenIdle(u, c.p.Keep, func() {
+		if k.u == u {
+			c.w.park(u, 0, copySize(u.f.m))
 			k.u, k.copies = nil, []*weightsCopy{{u: u}}
 			c.retry()
 		}
 	})
 }
+
+// copySize returns the memory of a copy on each GPU.
+func copySize(m *Model) api.Bytes { return m.weights()/api.Bytes(m.GPUs) + m.Residue[api.Level1] }
 
 // retry serves waiting functions, the oldest first.
 func (c *prewarm) retry() {

@@ -66,32 +66,21 @@ func (r *random) changed(f *function) {
 		rf.needed[k] = r.w.now
 	}
 	rf.before = n
-	for rf.live()+rf.wanted < n {
+	for rf.f.live()+rf.wanted < n {
 		rf.wanted++
 		r.pending = append(r.pending, rf)
 	}
 	r.schedule()
-	if keep := r.p.keep(f.m); keep != Forever && (!r.deadline.on || r.deadline.at > r.w.now+keep) {
+	if keep := r.p.keep(f.m); keep != Forever && (!r.deadline.on() || r.deadline.at > r.w.now+keep) {
 		r.deadline.reset(r.w.now + keep)
 	}
-}
-
-// live returns how many instances are awake or rise.
-func (f *randomFunction) live() int {
-	n := 0
-	for _, u := range f.f.units {
-		if u.state <= awake && !u.closed {
-			n++
-		}
-	}
-	return n
 }
 
 // schedule lets requesters land.
 func (r *random) schedule() {
 	left := r.pending[:0]
 	for _, rf := range r.pending {
-		if rf.live()+1 > max(1, min(rf.f.demand(), r.w.cfg.MaxScale)) { // no longer needed
+		if rf.f.live()+1 > max(1, min(rf.f.demand(), r.w.cfg.MaxScale)) { // no longer needed
 			rf.wanted--
 			continue
 		}
@@ -110,7 +99,7 @@ func (r *random) land(rf *randomFunction, devices []int) {
 	for _, u := range rf.f.units {
 		if u.state == asleep && slices.Equal(u.devices, devices) {
 			rf.wanted--
-			r.w.wake(u, r.w.cfg.Pod, func(*unit) {})
+			r.w.wake(u, r.w.cfg.Pod, nil)
 			return
 		}
 	}
@@ -169,13 +158,13 @@ func (r *random) clear(c *claim) {
 	}
 	if victim != nil {
 		w.swaps++
-		w.stop(victim, func(*unit) { r.clear(c) })
+		w.stop(victim, func() { r.clear(c) })
 		return
 	}
 	w.release(devices)
 	r.claims = slices.DeleteFunc(r.claims, func(d *claim) bool { return d == c })
 	rf.wanted--
-	w.start(rf.f, devices, w.cfg.Pod, func(*unit) {})
+	w.start(rf.f, devices, w.cfg.Pod, nil)
 }
 
 // sleepersOn counts the sleepers on devices, and calls each with them.
@@ -198,7 +187,7 @@ func (r *random) sleepersOn(devices []int, each func(*unit)) int {
 func (r *random) tire() {
 	next := Forever
 	for _, rf := range r.functions {
-		n, keep := rf.live(), r.p.keep(rf.f.m)
+		n, keep := rf.f.live(), r.p.keep(rf.f.m)
 		need := min(rf.f.demand(), r.w.cfg.MaxScale)
 		for k := len(rf.f.units) - 1; k >= 0 && n > need && keep != Forever; k-- {
 			u := rf.f.units[k]
@@ -214,7 +203,7 @@ func (r *random) tire() {
 				next = min(next, due)
 				continue
 			}
-			r.w.sleep(u, 1, func(*unit) { r.schedule() })
+			r.w.sleep(u, 1, func() { r.schedule() })
 		}
 	}
 	if next != Forever {

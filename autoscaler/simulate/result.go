@@ -3,7 +3,6 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -90,8 +89,6 @@ type Result struct {
 	// P50 and P95 are times from a request's arrival to its first token. A refused one counts with Config.Hold.
 	P50 float64 `json:"ttft_p50_ms"`
 	P95 float64 `json:"ttft_p95_ms"`
-	// ColdHits is how many requests found no instance of their function awake.
-	ColdHits int `json:"cold_hits"`
 	// Refused is how many requests were refused.
 	Refused int `json:"refused"`
 	// Broken is how many requests ended with a partial answer because a node left.
@@ -102,10 +99,10 @@ type Result struct {
 	P99 float64 `json:"ttft_p99_ms"`
 	// WholeP95 is the 95th percentile of the times from arrival to last token, of served requests.
 	WholeP95 float64 `json:"whole_p95_ms"`
-	// Cold is how many requests found no instance awake, ColdP95 their time to first token.
-	Cold    int     `json:"cold"`
-	ColdP95 float64 `json:"cold_ttft_p95_ms"`
-	Served  int     `json:"served"`
+	// ColdHits is how many requests found no instance of their function awake, ColdP95 their time to first token.
+	ColdHits int     `json:"cold_hits"`
+	ColdP95  float64 `json:"cold_ttft_p95_ms"`
+	Served   int     `json:"served"`
 	// Starts and Wakes count rises.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
@@ -155,14 +152,14 @@ func (w *world) result(p Policy) Result {
 	slices.Sort(w.first)
 	slices.Sort(w.ends)
 	r := Result{
-		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Broken: w.broken, Swaps: w.swaps,
+		Name: p.Name, GPUHours: w.held().Hours(), Refused: w.refused, Served: w.served, Broken: w.broken, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
 		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99), WholeP95: quantile(w.ends, 0.95),
 		HeldShare: w.held().Hours() / w.hours(),
 		spans:     w.spans, waits: w.waits, length: w.now,
 	}
 	cold := w.firstOf(func(k int) bool { return w.answers[k].cold })
-	r.Cold, r.ColdP95 = len(cold), quantile(cold, 0.95)
+	r.ColdHits, r.ColdP95 = len(cold), quantile(cold, 0.95)
 	r.KeepDeclared = p.each && p.sleeps() && slices.ContainsFunc(w.cfg.Models, func(m Model) bool { return m.Declared != nil })
 	if p.KeepSlow == p.Keep {
 		r.KeepSlowSeconds = 0
@@ -240,6 +237,3 @@ func sayKeep(s float64) string {
 	}
 	return d
 }
-
-// Write writes a trace as CSV, in Rouse's own format.
-func (t Trace) Write(w io.Writer) error { return writeTrace(w, t) }

@@ -23,10 +23,9 @@ type rouse struct {
 	of        []*rouseFunction     // by the world's number
 	instances map[api.InstanceID]*rouseInstance
 	snapshot  decide.Snapshot
-	plans     int
+	ask       func() ([]decide.Action, time.Time)
 	deadline  timer // when the next plan is due
 	soon      timer // a plan after an event
-	eager     bool  // for tests: plans after each change
 	aheads    int   // starts and wakes before a request came
 }
 
@@ -52,6 +51,7 @@ func newRouse(w *world, policy Policy) controller {
 	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}}
 	p.deadline = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}
+	p.ask = p.decide
 	p.findDevices()
 	for _, f := range w.functions {
 		rf := &rouseFunction{f: f}
@@ -108,14 +108,14 @@ func (p *rouse) demand(f *rouseFunction) {
 		f.WaitingSince = epoch.Add(f.f.queue[0].at)
 	}
 	f.NotePressure(p.now())
-	if n, _, _ := f.Wanted(f.Load.Awake); p.eager || waited || f.Waiting > 0 || n != needed {
+	if n, _, _ := f.Wanted(f.Load.Awake); waited || f.Waiting > 0 || n != needed {
 		p.tell()
 	}
 }
 
 // tell schedules a plan after the message's delay.
 func (p *rouse) tell() {
-	if at := p.w.now + p.w.cfg.Hop; !p.soon.on {
+	if at := p.w.now + p.w.cfg.Hop; !p.soon.on() {
 		p.soon.reset(at)
 	}
 }
@@ -139,7 +139,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 		return
 	}
 	sleeper.NoteWaking(true, p.now())
-	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
+	p.w.wake(sleeper.u, p.w.cfg.Hop, func() { p.report(sleeper, api.Awake, 0) })
 	p.tell()
 }
 
@@ -147,9 +147,8 @@ func (p *rouse) rouse(f *rouseFunction) {
 func (p *rouse) plan() {
 	var next time.Time
 	for round, acted := 0, true; acted && round < 2; round++ {
-		p.plans++
 		var actions []decide.Action
-		actions, next = decide.Plan(p.snapshot, p.now())
+		actions, next = p.ask()
 		acted = false
 		for k := range actions {
 			p.act(&actions[k])
@@ -161,6 +160,9 @@ func (p *rouse) plan() {
 		p.deadline.reset(next.Sub(epoch))
 	}
 }
+
+// decide calls production's code, as the owner loop does.
+func (p *rouse) decide() ([]decide.Action, time.Time) { return decide.Plan(p.snapshot, p.now()) }
 
 // act carries out one action.
 func (p *rouse) act(a *decide.Action) {
@@ -181,12 +183,12 @@ func (p *rouse) act(a *decide.Action) {
 	case decide.Wake:
 		i.Doing, i.Since, i.Ahead = decide.DoingWake, p.now(), a.Ahead
 		i.Rehearsing, i.Rehearsed = false, a.Rehearsal
-		p.w.wake(i.u, hop, func(*unit) { p.report(i, api.Awake, 0) })
+		p.w.wake(i.u, hop, func() { p.report(i, api.Awake, 0) })
 	case decide.Sleep:
 		i.Doing, i.Level, i.granted, i.Rehearsing = decide.DoingSleep, a.Level, false, a.Rehearsal
 		i.f.Observe(p.now())
 		p.w.after(hop, func() {
-			p.w.sleep(i.u, a.Level, func(*unit) {
+			p.w.sleep(i.u, a.Level, func() {
 				i.Grant = api.Grant{}
 				p.report(i, api.Asleep, a.Level)
 			})
@@ -194,7 +196,7 @@ func (p *rouse) act(a *decide.Action) {
 	case decide.Stop:
 		i.Doing, i.granted = decide.DoingStop, false
 		i.f.Observe(p.now())
-		p.w.after(hop, func() { p.w.stop(i.u, func(*unit) { p.drop(i) }) })
+		p.w.after(hop, func() { p.w.stop(i.u, func() { p.drop(i) }) })
 	case decide.Grant:
 		i.Doing, i.GrantedAt = decide.DoingGrant, p.now()
 		i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
@@ -242,7 +244,7 @@ func (p *rouse) start(a *decide.Action) {
 	}
 	f.Add(&i.Instance)
 	p.instances[i.Status.Instance] = i
-	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func(*unit) { p.report(i, api.Awake, 0) })
+	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func() { p.report(i, api.Awake, 0) })
 }
 
 // report handles an instance's report after a change.

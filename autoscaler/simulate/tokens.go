@@ -27,10 +27,9 @@ const turnLength = 4 * time.Second
 // turns is a worker with the models that have work on it.
 type turns struct {
 	worker
-	list []*turn // the first one has the turn
-	// since is when the turn began, or the worker became idle; set is a counter by which timers know whether they are outdated.
-	since time.Duration
-	set   int
+	list  []*turn       // the first one has the turn
+	since time.Duration // when the turn began, or the worker became idle
+	step  timer         // what is next: the end of a turn, or of an idle worker
 }
 
 // turn is a model's place on a worker.
@@ -42,7 +41,7 @@ type turn struct {
 func newTokens(w *world, p Policy) controller {
 	t := &tokens{w: w, p: p, caches: newCaches(w)}
 	for _, k := range workersOf(w) {
-		t.workers = append(t.workers, &turns{worker: *k})
+		t.workers = append(t.workers, &turns{worker: *k, step: timer{c: &w.clock}})
 	}
 	return t
 }
@@ -63,7 +62,7 @@ func (t *tokens) left(node int, _ []*unit) {
 		}
 		list := k.list
 		k.u, k.list = nil, nil
-		k.set++
+		k.step.stop()
 		for _, own := range list {
 			t.w.breakOff(own.f, own.paused)
 		}
@@ -172,15 +171,10 @@ func (t *tokens) proceed(k *turns) {
 	}
 }
 
-// again schedules proceed for k.
+// again schedules proceed for k, in the place of what was scheduled.
 func (t *tokens) again(k *turns, at time.Duration) {
-	k.set++
-	n := k.set
-	t.w.at(at, func() {
-		if k.set == n {
-			t.proceed(k)
-		}
-	})
+	k.step.do = func() { t.proceed(k) }
+	k.step.reset(at)
 }
 
 // idle releases k after Keep without requests.
@@ -188,14 +182,13 @@ func (t *tokens) idle(k *turns) {
 	if k.u == nil || t.p.Keep == Forever || k.u.state == rising {
 		return
 	}
-	k.set++
-	n := k.set
-	t.w.after(t.p.Keep, func() {
-		if k.set == n && len(k.list) == 0 && k.u != nil && k.u.running == 0 {
+	k.step.do = func() {
+		if len(k.list) == 0 && k.u != nil && k.u.running == 0 {
 			t.w.remove(k.u)
 			k.u = nil
 		}
-	})
+	}
+	k.step.reset(t.w.now + t.p.Keep)
 }
 
 // switchTo loads own's model on k.
@@ -204,12 +197,12 @@ func (t *tokens) switchTo(k *turns, own *turn) {
 		t.w.swaps++
 		t.w.remove(k.u)
 	}
-	k.set++
+	k.step.stop()
 	took, hot := t.caches.load(own.f, k.node, engineHost)
 	k.u = t.w.create(own.f, k.on(own.f.m))
-	t.w.raise(k.u, took, engineHost, hot, func(u *unit) {
+	t.w.raise(k.u, took, engineHost, hot, func() {
 		k.since = t.w.now
-		t.w.resume(u, own.paused)
+		t.w.resume(k.u, own.paused)
 		own.paused = nil
 	})
 }

@@ -239,8 +239,8 @@ func (d *dealer) deal() api.ModelName {
 // modelName returns the name of the kth generated model.
 func modelName(k int) api.ModelName { return api.ModelName(fmt.Sprintf("m%03d", k)) }
 
-// writeTrace writes a trace in Rouse's own format.
-func writeTrace(w io.Writer, t Trace) error {
+// Write writes t as CSV, in Rouse's own format.
+func (t Trace) Write(w io.Writer) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(header); err != nil {
 		return err

@@ -16,6 +16,7 @@ type request struct {
 	at             time.Duration
 	prompt, output int
 	mark           float64 // see batch
+	slot           int     // in its batch
 	cold           bool    // no instance was awake when it came
 	ended          bool
 }
@@ -42,6 +43,16 @@ func (f *function) count(now time.Duration) {
 // demand returns how many instances f could use.
 func (f *function) demand() int {
 	return (len(f.queue) + f.running + f.m.Concurrency - 1) / f.m.Concurrency
+}
+
+// live counts instances that rise, and awake ones that take requests.
+func (f *function) live() (n int) {
+	for _, u := range f.units {
+		if u.state == rising || u.state == awake && !u.closed {
+			n++
+		}
+	}
+	return n
 }
 
 // controller is a running policy. It is told of changes, and acts on the world.
@@ -77,7 +88,6 @@ type world struct {
 	served     int
 	refused    int
 	broken     int             // requests whose instance was lost after their first token
-	cold       int             // requests that found no instance of their function awake
 	ends       []time.Duration // times to last token, of served requests
 	first      []time.Duration // times to first token; Hold for refused requests
 	answers    []answer        // the same in the order of the trace
@@ -153,9 +163,6 @@ func (w *world) arrive(r *request) {
 	w.open++
 	r.cold = !slices.ContainsFunc(f.units, func(u *unit) bool { return u.state == awake && !u.closed })
 	f.count(w.now)
-	if r.cold {
-		w.cold++
-	}
 	f.queue = append(f.queue, r)
 	if len(f.queue) == 1 {
 		f.expiry.reset(w.now + w.cfg.Hold)

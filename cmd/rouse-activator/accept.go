@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
 )
 
 // acceptFlags select the functions that front doors may create in the cluster. Environment variables replace flags that are not
 // given.
 type acceptFlags struct {
-	accept clusteragent.Accept
+	accept agent.Accept
 	images []string
 }
 
@@ -26,7 +26,7 @@ func (f *acceptFlags) add(s *pflag.FlagSet) {
 }
 
 // config adds them to the configuration of the agent, nil if it joins nothing, and returns the images by their runtimes.
-func (f *acceptFlags) config(join *clusteragent.Config) (images map[string]string, err error) {
+func (f *acceptFlags) config(join *agent.Config) (images map[string]string, err error) {
 	if join == nil {
 		if len(f.accept.Functions)+len(f.images) > 0 {
 			return nil, errors.New("--accept-functions and --accept-images: say for which front door (--join)")

@@ -1,6 +1,6 @@
 // Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own activator. Its environment is that of Knative's
 // activator, and K_SINK, K_CE_OVERRIDES, ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS, ROUSE_ACCESS_LOG,
-// ROUSE_MAX_EVENT, ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it
+// ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it
 // to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address). See package activator/knative.
 package main
 
@@ -21,10 +21,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch/store"
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/knative"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/picker"
@@ -51,7 +50,6 @@ type environment struct {
 	TrustedPeers             string        `envconfig:"ROUSE_TRUSTED_PEERS"`
 	RequireKeys              bool          `envconfig:"ROUSE_REQUIRE_KEYS"`
 	AccessLog                string        `envconfig:"ROUSE_ACCESS_LOG" default:"off"`
-	MaxEvent                 string        `envconfig:"ROUSE_MAX_EVENT"`
 	Store                    string        `envconfig:"ROUSE_STORE"`
 	StoreSize                string        `envconfig:"ROUSE_STORE_SIZE" default:"10Gi"`
 	StoreKeep                time.Duration `envconfig:"ROUSE_STORE_KEEP" default:"720h"`
@@ -75,16 +73,16 @@ func main() {
 
 // options are the command line's options.
 type options struct {
-	join   *clusteragent.Config // nil: it is no agent
-	front  *joining.Front       // nil: it is no front door of other clusters
-	images map[string]string    // for functions that front doors may create
-	picker *picker.Config       // nil: it is no endpoint picker
+	join   *agent.Config     // nil: it is no agent
+	front  *door.File        // nil: it is no front door of other clusters
+	images map[string]string // for functions that front doors may create
+	picker *picker.Config    // nil: it is no endpoint picker
 }
 
 // parse parses the command line.
 func parse(args []string) (o options, err error) {
 	flags := pflag.NewFlagSet("rouse-activator", pflag.ContinueOnError)
-	var joins joining.Flags
+	var joins agent.Flags
 	joins.Add(flags)
 	var accept acceptFlags
 	accept.add(flags)
@@ -117,7 +115,7 @@ func parse(args []string) (o options, err error) {
 		o.images, err = accept.config(o.join)
 	}
 	if err == nil && *far != "" {
-		o.front, err = joining.Read(*far, version)
+		o.front, err = door.Read(*far, version)
 	}
 	return o, err
 }
@@ -145,12 +143,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("ROUSE_ACCESS_LOG: %w", err)
 	}
-	maxEvent := api.Bytes(0)
-	if env.MaxEvent != "" {
-		if maxEvent, err = api.ParseBytes(env.MaxEvent); err != nil {
-			return fmt.Errorf("ROUSE_MAX_EVENT: %w", err)
-		}
-	}
 	storeSize, err := api.ParseBytes(env.StoreSize)
 	if err != nil {
 		return fmt.Errorf("ROUSE_STORE_SIZE: %w", err)
@@ -167,9 +159,9 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
 	return knative.Run(ctx, knative.Config{
-		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: place.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
+		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
-		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
+		MemoryLimit: memlimit.Set(), Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

@@ -46,15 +46,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return runInject(ctx, args[1:], stdout, os.Stderr)
 	}
 	cfg := leader.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
-	var kubeconfig string
-	var level slog.Level
 	f := flag.NewFlagSet("rouse-autoscaler", flag.ContinueOnError)
 	f.StringVar(&cfg.Pod, "pod", os.Getenv("POD_NAME"), "the process's own pod (default $POD_NAME)")
 	f.Func("listen", "`address` where the leader serves instances, activators and people, host:port (default :8080)", address(&cfg.Listen))
 	f.Func("metrics-listen", "`address` where /metrics, /healthz and /readyz are served, host:port (default :9091)", address(&cfg.MetricsListen))
-	f.StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
 	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&cfg.Fleet.NodesOnDemand, "nodes-on-demand", false, "nodes are added where pods need them, so that what no node can hold is not refused at once (taken to be so on a cloud's nodes and Karpenter's)")
 	f.Func("gpu-resource", "another extended resource that is GPUs, as DOMAIN/NAME (repeatable; NVIDIA's, AMD's and Intel's are known)", func(name string) error {
 		cfg.Fleet.GPUResources = append(cfg.Fleet.GPUResources, name)
@@ -80,18 +76,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		cfg.DCGM = append(cfg.DCGM, u)
 		return nil
 	})
-	if err := f.Parse(args); err != nil {
+	var err error
+	if cfg.Kube, cfg.Log, err = start(f, args, stdout); err != nil {
 		return err
 	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", f.Arg(0))
-	}
-	cfg.Log = jsonlog.New(stdout, level)
 	klog.SetSlogLogger(cfg.Log) // client-go's
-	var err error
-	if cfg.Kube, err = kube(kubeconfig); err != nil {
-		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
-	}
 	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version, cfg.Log); err != nil {
 		cfg.Log.Warn("no traces are exported", "error", err)
 	}
@@ -106,9 +95,24 @@ func address(dst *string) func(string) error {
 	}
 }
 
-func kube(file string) (*rest.Config, error) {
-	if file == "" {
-		return rest.InClusterConfig()
+// start parses a command's flags with those that all have, and returns the API server and the log.
+func start(f *flag.FlagSet, args []string, stdout io.Writer) (*rest.Config, *slog.Logger, error) {
+	kubeconfig := f.String("kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
+	var level slog.Level
+	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	if err := f.Parse(args); err != nil {
+		return nil, nil, err
 	}
-	return clientcmd.BuildConfigFromFlags("", file)
+	if f.NArg() > 0 {
+		return nil, nil, fmt.Errorf("unexpected argument %q: there are flags only, see --help", f.Arg(0))
+	}
+	reach := rest.InClusterConfig
+	if *kubeconfig != "" {
+		reach = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", *kubeconfig) }
+	}
+	config, err := reach()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
+	}
+	return config, jsonlog.New(stdout, level), nil
 }

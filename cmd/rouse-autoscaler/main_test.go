@@ -15,7 +15,7 @@ func TestBadInput(t *testing.T) {
 		{"--pod=a --listen=http://:8080 --metrics-listen=127.0.0.1:0", "--kubeconfig"}, // well so far
 		{"--metrics-listen=unix:/a", "no Unix socket"},
 		{"relay --metrics-listen=9091", "host:port"},
-		{"relay --autoscaler=https://a", "--autoscaler: endpoint"},
+		{"relay --autoscaler=https://a", "-autoscaler: endpoint"},
 		{"--port=80", "not defined: -port"},
 		{"--log-level=loud", "loud"},
 		{"--join-timeout=10", "join-timeout"},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -21,75 +20,47 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/replicas"
-	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// relayFlags are the flags of the subcommand relay.
+// relayFlags are the flags of rouse-autoscaler relay. What its file says has none.
 type relayFlags struct {
 	cfg                            replicas.Config
-	file, sources, kubeconfig      string
 	autoscaler, tokenFile, metrics string
-	level                          slog.Level
+	kube                           *rest.Config
+	log                            *slog.Logger
 }
 
-func (f *relayFlags) parse(args []string, stderr io.Writer) error {
+func (f *relayFlags) parse(args []string, stdout, stderr io.Writer) (err error) {
+	f.metrics, f.autoscaler = ":9091", "http://"+control.AutoscalerName+"."+control.SystemNamespace
 	s := flag.NewFlagSet("rouse-autoscaler relay", flag.ContinueOnError)
 	s.SetOutput(stderr)
-	s.StringVar(&f.file, "config", "", "YAML `file` with sources and targets; flags go before what it says")
-	s.StringVar(&f.sources, "source", "", "addresses of metrics, with commas between them")
-	s.StringVar(&f.cfg.Metric, "metric", "", "the gauge to read (default "+replicas.DefaultMetric+")")
-	s.DurationVar(&f.cfg.Interval, "interval", 0, "time between two readings (default 1s)")
-	s.DurationVar(&f.cfg.Timeout, "timeout", 0, "how long one reading may take (default 2s)")
-	s.DurationVar(&f.cfg.Resync, "resync", 0, "how often a target is looked at whose number has not changed (default 15s)")
-	s.DurationVar(&f.cfg.Lifetime, "for", 0, "how long a function of Rouse keeps a number that is not renewed (default 1m)")
-	s.Float64Var(&f.cfg.Rate, "rate", 0, "writes a second, over all targets (default 50)")
-	s.BoolVar(&f.cfg.DryRun, "dry-run", false, "say what would be set, and set nothing")
-	s.StringVar(&f.autoscaler, "autoscaler", "http://"+control.AutoscalerName+"."+control.SystemNamespace, "where Rouse's autoscaler listens, for its functions; empty: there is none")
+	file := s.String("config", "", "YAML `file` with sources and targets (required)")
+	dry := s.Bool("dry-run", false, "say what would be set, and set nothing")
+	s.Func("autoscaler", "`URL` where Rouse's autoscaler listens, for its functions; empty: there is none (default "+f.autoscaler+")", func(text string) error {
+		if text == "" {
+			f.autoscaler = ""
+			return nil
+		}
+		e, err := api.ParseEndpoint(text)
+		f.autoscaler = string(e)
+		return err
+	})
 	s.StringVar(&f.tokenFile, "token-file", "", "`file` with the cluster's token, for Rouse's functions (default $ROUSE_TOKEN)")
-	f.metrics = ":9091"
 	s.Func("metrics-listen", "`address` where /metrics, /healthz and /readyz are served, host:port (default :9091)", address(&f.metrics))
-	s.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
-	s.TextVar(&f.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	if err := s.Parse(args); err != nil {
+	if f.kube, f.log, err = start(s, args, stdout); err != nil {
 		return err
 	}
-	if s.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", s.Arg(0))
+	raw, err := os.ReadFile(*file)
+	if err != nil {
+		return fmt.Errorf("read the relay's configuration (--config): %w", err)
 	}
-	if f.autoscaler != "" {
-		e, err := api.ParseEndpoint(f.autoscaler)
-		if err != nil {
-			return fmt.Errorf("--autoscaler: %w", err)
-		}
-		f.autoscaler = string(e)
+	if f.cfg, err = replicas.Parse(raw); err != nil {
+		return err
 	}
-	return f.merge()
-}
-
-// merge overrides the file's values by the flags.
-func (f *relayFlags) merge() error {
-	var file replicas.Config
-	if f.file != "" {
-		raw, err := os.ReadFile(f.file)
-		if err != nil {
-			return fmt.Errorf("read the relay's configuration: %w", err)
-		}
-		if file, err = replicas.Parse(raw); err != nil {
-			return err
-		}
-	}
-	if f.sources != "" {
-		file.Sources = strings.Split(f.sources, ",")
-	}
-	file.Metric = cmp.Or(f.cfg.Metric, file.Metric)
-	file.Interval, file.Timeout = cmp.Or(f.cfg.Interval, file.Interval), cmp.Or(f.cfg.Timeout, file.Timeout)
-	file.Resync, file.Lifetime = cmp.Or(f.cfg.Resync, file.Resync), cmp.Or(f.cfg.Lifetime, file.Lifetime)
-	file.Rate, file.DryRun = cmp.Or(f.cfg.Rate, file.Rate), f.cfg.DryRun || file.DryRun
-	f.cfg = file
+	f.cfg.DryRun = f.cfg.DryRun || *dry
 	return f.cfg.Validate()
 }
 
-// token reads the cluster's token at each use, so that it can be renewed.
 func (f *relayFlags) token() (string, error) {
 	text := os.Getenv("ROUSE_TOKEN")
 	if f.tokenFile != "" {
@@ -108,21 +79,17 @@ func (f *relayFlags) token() (string, error) {
 // runRelay runs "autoscaler relay": see package autoscaler/replicas.
 func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f relayFlags
-	if err := f.parse(args, stderr); err != nil {
+	if err := f.parse(args, stdout, stderr); err != nil {
 		return err
 	}
-	config, err := kube(f.kubeconfig)
-	if err != nil {
-		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
-	}
-	cluster, err := f.cluster(config)
+	cluster, err := f.cluster(f.kube)
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	r, err := replicas.New(f.cfg, replicas.Deps{
 		Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
-		Setter: cluster, Registry: registry, Log: jsonlog.New(stdout, f.level),
+		Setter: cluster, Registry: registry, Log: f.log,
 	})
 	if err != nil {
 		return err

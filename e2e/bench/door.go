@@ -88,8 +88,8 @@ func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
 	}
 	defer bare.stop()
 	ms, err := b.hops(ctx, []hop{bare,
-		{name: "the cluster's rouse up", client: client{d.cluster.Door}, programs: []*child.Process{d.cluster.Process}},
-		{"a front door", client{d.front.Door}, []*child.Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
+		{name: "the cluster's rouse up", Client: d.cluster.Door, programs: []*child.Process{d.cluster.Process}},
+		{"a front door", d.front.Door, []*child.Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
 	}, loads, "fake", againstFake)
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (b *bench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer f.Stop()
-	return b.hops(ctx, []hop{bare, {"function", newClient(f.through), []*child.Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
+	return b.hops(ctx, []hop{bare, {"function", child.NewClient(f.through), []*child.Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
 }
 
 // state asks the function for its state.
@@ -91,7 +91,7 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 		return nil, err
 	}
 	defer f.Stop()
-	through := newClient(f.through)
+	through := child.NewClient(f.through)
 	defer through.Close()
 	kib, err := f.perStream(ctx, through, chat("fake", eventsPerStream, true), report.Sized(b.small, openStreams, openStreams/20))
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 }
 
 // perStream opens n streams that stall after their first event.
-func (f *function) perStream(ctx context.Context, c client, body []byte, n int) (kib float64, err error) {
+func (f *function) perStream(ctx context.Context, c *child.Client, body []byte, n int) (kib float64, err error) {
 	_, before, err := f.Memory()
 	if err != nil {
 		return 0, err
@@ -144,13 +144,13 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, err
 		Body: plain, Compat: true,
 	})
 	outer = append(outer, "]}"...)
-	c := newClient(f.through)
+	c := child.NewClient(f.through)
 	defer c.Close()
 	var took [2][]float64
 	for range b.rounds(40) {
 		for i, body := range [][]byte{plain, outer} {
 			path := []string{pathChat, "/invocations"}[i]
-			ts, err := c.serial(ctx, b.times(200), path, body)
+			ts, err := c.Serial(ctx, b.times(200), path, body)
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +169,7 @@ func (b *bench) functionIdle(ctx context.Context) ([]report.Measurement, error) 
 		return nil, err
 	}
 	defer f.Stop()
-	c := newClient(f.through)
+	c := child.NewClient(f.through)
 	if err := c.Post(ctx, pathChat, chat("fake", 4, true)); err != nil {
 		return nil, err
 	}

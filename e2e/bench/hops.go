@@ -24,7 +24,7 @@ import (
 // hop is a server: the bare one, or programs that stand before one of the same.
 type hop struct {
 	name string
-	client
+	*child.Client
 	programs []*child.Process
 	gates
 }
@@ -102,7 +102,7 @@ func (b *bench) startBare(ctx context.Context) (hop, error) {
 		return hop{}, err
 	}
 	fake, _, err := child.Start(exec.CommandContext(ctx, b.self, fakeRuntime, "-port", port, "-announce"), child.Stdout, "listening on")
-	return hop{client: newClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*child.Process{fake}}, err
+	return hop{Client: child.NewClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*child.Process{fake}}, err
 }
 
 // startLlamaSwap starts it as it comes, but with room for as many requests as Rouse has: it refuses the eleventh.
@@ -120,7 +120,7 @@ func (b *bench) startLlamaSwap(ctx context.Context) (hop, error) {
 		return hop{}, err
 	}
 	p, _, err := child.Start(exec.CommandContext(ctx, program, "-config", config, "-listen", at), child.Stdout, "listening on")
-	return hop{name: "llama-swap", client: newClient(api.Endpoint("http://" + at)), programs: []*child.Process{p}}, err
+	return hop{name: "llama-swap", Client: child.NewClient(api.Endpoint("http://" + at)), programs: []*child.Process{p}}, err
 }
 
 // hops measures servers in turns, the first of which is bare.
@@ -192,7 +192,7 @@ func (b *bench) series(ctx context.Context, servers []hop, l load, body []byte) 
 			if err != nil {
 				return nil, err
 			}
-			took, rate, err := h.flood(ctx, b.while(500*time.Millisecond), l.atOnce, body)
+			took, rate, err := child.Flood(b.while(500*time.Millisecond), l.atOnce, func() error { return h.Post(ctx, pathChat, body) })
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.name, err)
 			}

@@ -30,16 +30,16 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 		return nil, err
 	}
 	defer s.Stop()
-	honest := s.door()
+	honest := s.Door
 	body := chat("fake", 1, false)
 	n, clients, crowdSize := b.rounds(8000), hostileClients, "10,000"
 	if b.small {
 		clients, crowdSize = 200, "200"
 	}
-	if _, err := honest.serial(ctx, 100, pathChat, body); err != nil {
+	if _, err := honest.Serial(ctx, 100, pathChat, body); err != nil {
 		return nil, err
 	}
-	quiet, err := honest.serial(ctx, n, pathChat, body)
+	quiet, err := honest.Serial(ctx, n, pathChat, body)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 		return nil, err
 	}
 	defer crowd.Stop()
-	among, err := honest.serial(ctx, n, pathChat, body)
+	among, err := honest.Serial(ctx, n, pathChat, body)
 	if err != nil {
 		return nil, fmt.Errorf("among the crowd: %w", err)
 	}

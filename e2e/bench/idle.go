@@ -58,7 +58,7 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	c := s.door()
+	c := s.Door
 	body := chat("pico", 4, true)
 	if err := c.Post(ctx, pathChat, body); err != nil {
 		return nil, err

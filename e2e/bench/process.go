@@ -27,9 +27,6 @@ func (b *bench) startServer(ctx context.Context, manifest string, env ...string)
 	return &server{u}, nil
 }
 
-// door is a client of its front door.
-func (s *server) door() client { return client{s.Door} }
-
 // sleep puts the function to sleep at level 1 and waits for its standing grant.
 func (s *server) sleep(ctx context.Context, name string) error {
 	if err := s.Await(ctx, name, "quiet", child.Quiet); err != nil {

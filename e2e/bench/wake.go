@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -48,10 +46,8 @@ spec:
 // putSimulator builds the simulator as vllm, where "rouse up" finds it.
 func (b *bench) putSimulator(ctx context.Context) error {
 	bin := filepath.Join(b.dir, "bin")
-	program := filepath.Join(bin, "vllm")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "github.com/rouse-dev/rouse/e2e/vllmsim/cmd/vllmsim")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("build the simulator: %w", err), errors.New(string(out)))
+	if err := child.Build(ctx, filepath.Join(bin, "vllm"), child.Simulator); err != nil {
+		return err
 	}
 	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
@@ -73,7 +69,7 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.door()
+	door := s.Door
 	body := completion("sim")
 	var asleep, awake, rested []float64
 	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
@@ -120,7 +116,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.door()
+	door := s.Door
 	const few = 8 // processes are started at a time: it is not what is measured
 	for i := 0; i < len(names); i += few {
 		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
@@ -153,17 +149,10 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
-func atOnce(ctx context.Context, door client, names []string) ([]float64, error) {
-	took := make([]float64, len(names))
-	errs := make([]error, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() {
-			began := time.Now()
-			at, err := door.First(ctx, pathText, completion(name), nil)
-			took[i], errs[i] = report.Millis(at.Sub(began)), err
-		})
-	}
-	all.Wait()
-	return took, errors.Join(errs...)
+func atOnce(ctx context.Context, door *child.Client, names []string) ([]float64, error) {
+	return child.AtOnce(len(names), func(i int) (time.Duration, error) {
+		began := time.Now()
+		at, err := door.First(ctx, pathText, completion(names[i]), nil)
+		return at.Sub(began), err
+	})
 }

@@ -46,7 +46,7 @@ func (b *bench) warmBeside(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers := []hop{bare, {name: "ReverseProxy", client: newClient(child.Listening(line)), programs: []*child.Process{proxy}}}
+	servers := []hop{bare, {name: "ReverseProxy", Client: child.NewClient(child.Listening(line)), programs: []*child.Process{proxy}}}
 	defer servers[1].stop()
 	if swap, err := b.startLlamaSwap(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: llama-swap is left out: %v\n", err)
@@ -59,7 +59,7 @@ func (b *bench) warmBeside(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	servers = append(servers, hop{"rouse up", s.door(), []*child.Process{s.Process}, warmGates})
+	servers = append(servers, hop{"rouse up", s.Door, []*child.Process{s.Process}, warmGates})
 	return b.hops(ctx, servers, loads, "fake", againstFake)
 }
 
@@ -75,6 +75,6 @@ func (b *bench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	return b.hops(ctx, []hop{{client: client{e.Client}}, {"rouse up", s.door(), []*child.Process{s.Process}, warmGates}}, loads[:3], "pico",
+	return b.hops(ctx, []hop{{Client: e.Client}, {"rouse up", s.Door, []*child.Process{s.Process}, warmGates}}, loads[:3], "pico",
 		"rouse engine serve alone on a Unix socket")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -25,7 +26,7 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	alone, door := newClient(e.Base), s.door()
+	alone, door := child.NewClient(e.Base), s.Door
 	defer alone.Close()
 	body := chat("pico", 4, true)
 	var rouse, baseline []float64
@@ -64,7 +65,7 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // timed is the time of before, if there is something to be done before, and a request to its first byte.
-func timed(ctx context.Context, before func() error, c client, body []byte) (float64, error) {
+func timed(ctx context.Context, before func() error, c *child.Client, body []byte) (float64, error) {
 	began := time.Now()
 	if before != nil {
 		if err := before(); err != nil {
@@ -82,7 +83,7 @@ func (b *bench) gone(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.door()
+	door := s.Door
 	body := chat("pico", 4, true)
 	var rouse, baseline []float64
 	n := b.rounds(40)
@@ -118,7 +119,7 @@ func (b *bench) engineFromZero(ctx context.Context, body []byte) (float64, error
 		return 0, err
 	}
 	defer e.Stop()
-	c := newClient(e.Base)
+	c := child.NewClient(e.Base)
 	defer c.Close()
 	at, err := c.First(ctx, pathChat, body, nil)
 	return report.Millis(at.Sub(e.Began)), err

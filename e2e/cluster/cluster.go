@@ -19,18 +19,17 @@ import (
 // Cluster is a cluster that runs. Its methods may be called from any goroutine.
 type Cluster struct {
 	Kubeconfig string
-	NodeIP     string // where the node, its pods and its services are reached; empty: a cluster of somebody else
-	IngressURL string // of the ingress, for requests with a function's host; of a cluster of somebody else that is [EnvIngress]
-	Bin        string // a folder with kubectl and kn, for PATH; empty: those of PATH are used
+	IngressURL string // of the ingress, for requests with a function's host
+	Bin        string // a folder with kubectl and kn, for PATH
 
 	places Places
-	record *record // nil: a cluster of somebody else
+	record *record
 	super  supervisor
 }
 
 func open(p Places, r *record) *Cluster {
 	return &Cluster{
-		Kubeconfig: p.Kubeconfig(), NodeIP: NodeIP, IngressURL: "http://" + NodeIP, Bin: p.node("bin"),
+		Kubeconfig: p.Kubeconfig(), IngressURL: "http://" + NodeIP, Bin: p.node("bin"),
 		places: p, record: r, super: dialSupervisor(socketFile()),
 	}
 }
@@ -51,23 +50,15 @@ func Running(p Places) (*Cluster, error) {
 }
 
 // Ready says whether the cluster has been brought up as a whole.
-func (c *Cluster) Ready() bool { return c.record == nil || c.record.Ready }
+func (c *Cluster) Ready() bool { return c.record.Ready }
 
 // Env is the environment in which kubectl and kn use this cluster.
 func (c *Cluster) Env() []string {
-	env := append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
-	if c.Bin != "" {
-		env = append(env, "PATH="+c.Bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	}
-	return env
+	return append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "PATH="+c.Bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
 func (c *Cluster) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	path := name
-	if c.Bin != "" {
-		path = filepath.Join(c.Bin, name)
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin, name), args...)
 	cmd.Env = c.Env()
 	return cmd
 }
@@ -104,33 +95,9 @@ func output(cmd *exec.Cmd) (string, error) {
 	return out.String(), nil
 }
 
-var errForeign = errors.New("this cluster was not brought up here, and its node can't be reached")
-
-// Variables that say what cannot be seen of a cluster of somebody else.
-const (
-	EnvIngress = "ROUSE_E2E_INGRESS" // the URL of its ingress
-	EnvLoader  = "ROUSE_E2E_LOAD"    // the command that loads an archive of images into its nodes
-)
-
 // Load puts images into the node: archives as "docker save" and this project's
 // image builder write them. It replaces an image of the same name.
 func (c *Cluster) Load(ctx context.Context, tars ...string) error {
-	if c.record != nil {
-		return c.load(ctx, tars...)
-	}
-	loader := strings.Fields(os.Getenv(EnvLoader))
-	if len(loader) == 0 {
-		return fmt.Errorf("load images: %w: set %s to a command that takes an archive, such as \"kind load image-archive\"", errForeign, EnvLoader)
-	}
-	for _, tar := range tars {
-		if out, err := exec.CommandContext(ctx, loader[0], append(loader[1:], tar)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("load %s: %w: %s", tar, err, out)
-		}
-	}
-	return nil
-}
-
-func (c *Cluster) load(ctx context.Context, tars ...string) error {
 	err := until(ctx, 30*time.Second, func() error {
 		_, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "version"))
 		return err
@@ -156,42 +123,20 @@ func (c *Cluster) load(ctx context.Context, tars ...string) error {
 }
 
 // Exec makes a command that runs inside the node.
-func (c *Cluster) Exec(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
-	if c.record == nil {
-		return nil, errForeign
-	}
+func (c *Cluster) Exec(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := c.record.in(ctx, name, args...)
 	cmd.Env = c.Env()
-	return cmd, nil
+	return cmd
 }
 
 // Services is what runs in the node beside pods.
 func (c *Cluster) Services(ctx context.Context) ([]ServiceStatus, error) {
-	if c.record == nil {
-		return nil, errForeign
-	}
 	return c.super.list(ctx)
 }
 
 // StopKubelet stops the kubelet, as if the node hung: pods go on, and nobody
 // looks after them.
-func (c *Cluster) StopKubelet(ctx context.Context) error { return c.Stop(ctx, "kubelet") }
+func (c *Cluster) StopKubelet(ctx context.Context) error { return c.super.stop(ctx, "kubelet") }
 
 // StartKubelet starts the kubelet that was stopped.
-func (c *Cluster) StartKubelet(ctx context.Context) error { return c.Start(ctx, "kubelet") }
-
-// Stop stops one of the node's services and returns when it has ended.
-func (c *Cluster) Stop(ctx context.Context, service string) error {
-	if c.record == nil {
-		return errForeign
-	}
-	return c.super.stop(ctx, service)
-}
-
-// Start starts one of the node's services that was stopped.
-func (c *Cluster) Start(ctx context.Context, service string) error {
-	if c.record == nil {
-		return errForeign
-	}
-	return c.super.start(ctx, service)
-}
+func (c *Cluster) StartKubelet(ctx context.Context) error { return c.super.start(ctx, "kubelet") }

@@ -30,9 +30,6 @@ func (c *Cluster) Collect(ctx context.Context, dir string) error {
 		out, err := c.Kubectl(ctx, strings.Fields(args)...)
 		errs = append(errs, err, os.WriteFile(filepath.Join(dir, file), []byte(out), 0o644))
 	}
-	if c.record == nil {
-		return errors.Join(append(errs, c.podLogs(ctx, filepath.Join(dir, "pods")))...)
-	}
 	// The kubelet's own files have the logs of pods that are gone, too.
 	return errors.Join(append(errs, copyLogs(c.places.node("log"), filepath.Join(dir, "node")))...)
 }
@@ -67,24 +64,6 @@ func (c *Cluster) Unhealthy(ctx context.Context) (string, error) {
 		}
 	}
 	return strings.Join(lines, "\n"), nil
-}
-
-// podLogs asks for every pod's log.
-func (c *Cluster) podLogs(ctx context.Context, dir string) error {
-	out, err := c.Kubectl(ctx, "get", "pods", "-A", "-o", `jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\n"}{end}`)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for line := range strings.Lines(out) {
-		namespace, pod, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok {
-			continue
-		}
-		log, err := c.Kubectl(ctx, "logs", "-n", namespace, pod, "--all-containers", "--prefix", "--tail=5000")
-		errs = append(errs, err, os.WriteFile(filepath.Join(mkdir(dir), namespace+"_"+pod+".log"), []byte(log), 0o644))
-	}
-	return errors.Join(errs...)
 }
 
 // copyLogs copies a folder of logs. A log that is removed meanwhile is left out.

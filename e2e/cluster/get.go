@@ -15,9 +15,6 @@ import (
 var found = sync.OnceValues(func() (*Cluster, error) {
 	ctx := context.Background()
 	if err := Unable(); err != nil {
-		if file := os.Getenv("KUBECONFIG"); file != "" {
-			return foreign(ctx, file)
-		}
 		return nil, &cannot{err}
 	}
 	p, err := FindPlaces(ctx)
@@ -37,10 +34,8 @@ var found = sync.OnceValues(func() (*Cluster, error) {
 type cannot struct{ error }
 
 // Get is the cluster for a test: the one of this checkout, which Get brings up if
-// it does not run and which goes on running after the test; where the machine can't
-// run one, that of KUBECONFIG, if it has Knative. Where there is none, the test is
-// skipped. KUBECONFIG is used only there, so that no test meets a cluster by
-// mistake.
+// it does not run and which goes on running after the test. Where the machine can't
+// run one, the test is skipped.
 //
 // The first Get of a checkout builds Kubernetes and takes minutes; later ones take a
 // quarter of a minute, or nothing. If the test fails and ROUSE_CLUSTER_LOGS names a
@@ -49,7 +44,7 @@ func Get(t testing.TB) *Cluster {
 	t.Helper()
 	c, err := found()
 	if reason := (*cannot)(nil); errors.As(err, &reason) {
-		t.Skipf("no cluster: %v; or set KUBECONFIG to a cluster with Knative %s", reason, knativeVersion)
+		t.Skipf("no cluster: %v", reason)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -72,18 +67,4 @@ func Get(t testing.TB) *Cluster {
 		}
 	})
 	return c
-}
-
-// foreign is a cluster that somebody else runs, if it has Knative.
-func foreign(ctx context.Context, kubeconfig string) (*Cluster, error) {
-	c := &Cluster{Kubeconfig: kubeconfig, IngressURL: strings.TrimSuffix(os.Getenv(EnvIngress), "/")}
-	for _, program := range []string{"kubectl", "kn"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return nil, &cannot{errors.New(program + " is not in PATH, and the cluster of KUBECONFIG needs it")}
-		}
-	}
-	if _, err := c.Kubectl(ctx, "get", "deployment", "activator", "-n", "knative-serving"); err != nil {
-		return nil, &cannot{errors.New("the cluster of KUBECONFIG has no Knative Serving: " + err.Error())}
-	}
-	return c, nil
 }

@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"strconv"
-	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // KWOK are nodes that are not there: KWOK (sigs.k8s.io/kwok) says of them what
@@ -29,25 +28,22 @@ const KWOKLabel = "kwok.x-k8s.io/node"
 // SetKWOK makes the cluster have exactly these nodes besides its own, and returns when
 // all are there, or gone. The first call builds KWOK, for a minute or two.
 func (c *Cluster) SetKWOK(ctx context.Context, k KWOK) error {
-	if c.record == nil {
-		return errForeign
-	}
 	if k.Nodes < 0 || k.Nodes > 5000 || k.GPUs < 0 || k.MemoryMB < 0 {
 		return fmt.Errorf("nodes that are not there: want 0 to 5000, with at least 0 GPUs of at least 0 MiB: got %d, %d, %d", k.Nodes, k.GPUs, k.MemoryMB)
 	}
-	client, err := c.places.administrator()
+	client, err := c.Client()
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
-	if err := c.endKWOK(ctx, client); err != nil || k.Nodes == 0 {
+	nodes := client.CoreV1().Nodes()
+	if err := c.endKWOK(ctx, nodes); err != nil || k.Nodes == 0 {
 		return err
 	}
 	built, err := builder{c.places, slog.New(slog.DiscardHandler)}.one(ctx, kwokSet())
 	if err != nil {
 		return err
 	}
-	if err := k.create(ctx, client); err != nil {
+	if err := k.create(ctx, nodes); err != nil {
 		return err
 	}
 	n := node{c.places, built}
@@ -57,22 +53,19 @@ func (c *Cluster) SetKWOK(ctx context.Context, k KWOK) error {
 }
 
 // create makes the nodes, ready from the start: KWOK's part is that they stay so.
-func (k KWOK) create(ctx context.Context, client *http.Client) error {
+func (k KWOK) create(ctx context.Context, nodes typedcorev1.NodeInterface) error {
 	var jobs errgroup.Group
 	jobs.SetLimit(16)
 	for i := range k.Nodes {
 		jobs.Go(func() error {
-			raw, err := json.Marshal(k.node("kwok-" + strconv.Itoa(i)))
-			if err != nil {
-				return err
-			}
-			return ask(ctx, client, http.MethodPost, "/api/v1/nodes", raw)
+			_, err := nodes.Create(ctx, k.node("kwok-"+strconv.Itoa(i)), metav1.CreateOptions{})
+			return err
 		})
 	}
 	return jobs.Wait()
 }
 
-func (c *Cluster) endKWOK(ctx context.Context, client *http.Client) error {
+func (c *Cluster) endKWOK(ctx context.Context, nodes typedcorev1.NodeInterface) error {
 	all, err := c.super.list(ctx)
 	if err != nil {
 		return err
@@ -84,48 +77,27 @@ func (c *Cluster) endKWOK(ctx context.Context, client *http.Client) error {
 			}
 		}
 	}
-	return ask(ctx, client, http.MethodDelete, "/api/v1/nodes?labelSelector="+KWOKLabel+"%3Dfake", nil)
-}
-
-// ask makes one request of the API server.
-func ask(ctx context.Context, client *http.Client, method, path string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, method, "https://"+NodeIP+":6443"+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s %s: %s: %.300s", method, path, resp.Status, answer)
-	}
-	return err
+	return nodes.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: KWOKLabel + "=fake"})
 }
 
 // node is a node as NVIDIA's feature discovery would label it.
-func (k KWOK) node(name string) map[string]any {
-	type object = map[string]any
-	has := object{"cpu": "64", "memory": "512Gi", "pods": "110"}
-	labels := object{KWOKLabel: "fake", "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+func (k KWOK) node(name string) *corev1.Node {
+	has := corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("512Gi"), "pods": resource.MustParse("110")}
+	labels := map[string]string{KWOKLabel: "fake", "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
 	if k.GPUs > 0 {
-		has["nvidia.com/gpu"] = strconv.Itoa(k.GPUs)
+		has["nvidia.com/gpu"] = *resource.NewQuantity(int64(k.GPUs), resource.DecimalSI)
 		for label, value := range map[string]string{
 			"present": "true", "product": "Fake-GPU", "count": strconv.Itoa(k.GPUs), "memory": strconv.Itoa(k.MemoryMB), "replicas": "1",
 		} {
 			labels["nvidia.com/gpu."+label] = value
 		}
 	}
-	now := time.Now().UTC().Format(time.RFC3339)
-	return object{
-		"apiVersion": "v1", "kind": "Node",
-		"metadata": object{"name": name, "labels": labels, "annotations": object{KWOKLabel: "fake"}},
-		"spec":     object{"taints": []object{{"key": KWOKLabel, "value": "fake", "effect": "NoSchedule"}}},
-		"status": object{"capacity": has, "allocatable": has, "conditions": []object{
-			{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now, "lastTransitionTime": now},
+	now := metav1.Now()
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{KWOKLabel: "fake"}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: KWOKLabel, Value: "fake", Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{Capacity: has, Allocatable: has, Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now},
 		}},
 	}
 }

@@ -2,12 +2,9 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,9 +128,9 @@ func (c *Cluster) boot(ctx context.Context, n node, gpus GPUs, tars []string, la
 		}
 	}
 	var jobs errgroup.Group
-	jobs.Go(func() error { return c.load(ctx, tars...) })
+	jobs.Go(func() error { return c.Load(ctx, tars...) })
 	jobs.Go(func() error {
-		if err := serves(ctx, n.places); err != nil {
+		if err := c.serves(ctx); err != nil {
 			return err
 		}
 		for _, s := range []Service{n.controllers(), n.scheduler(), n.kubelet(), n.proxy(), n.dns()} {
@@ -155,46 +152,14 @@ func (c *Cluster) boot(ctx context.Context, n node, gpus GPUs, tars []string, la
 	return jobs.Wait()
 }
 
-// administrator speaks to the API server as its administrator.
-func (p Places) administrator() (*http.Client, error) {
-	ca, err := os.ReadFile(p.pki("ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	own, err := tls.LoadX509KeyPair(p.pki("admin.crt"), p.pki("admin.key"))
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{own}}, MaxIdleConnsPerHost: 16}
-	return &http.Client{Timeout: time.Minute, Transport: transport}, nil
-}
-
 // serves waits until the API server says that it is ready.
-func serves(ctx context.Context, p Places) error {
-	client, err := p.administrator()
-	if err != nil {
-		return fmt.Errorf("wait for the API server: %w", err)
+func (c *Cluster) serves(ctx context.Context) error {
+	client, err := c.Client()
+	if err == nil {
+		err = until(ctx, time.Minute, func() error { return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() })
 	}
-	defer client.CloseIdleConnections()
-	err = until(ctx, time.Minute, func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+NodeIP+":6443/readyz", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
 	if err != nil {
-		return fmt.Errorf("wait for the API server: %w; its log: %s", err, p.log("apiserver"))
+		return fmt.Errorf("wait for the API server: %w; its log: %s", err, c.places.log("apiserver"))
 	}
 	return nil
 }

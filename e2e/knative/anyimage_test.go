@@ -68,7 +68,7 @@ func inject(t *testing.T, c *cluster.Cluster) {
 
 // TestAnyImage has functions of images without a function in them. It runs alone: while the injector is away no function gets a pod.
 func TestAnyImage(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	inject(t, c)
 	t.Run("a model server", aModelServersImage)
 	t.Run("any server", anyServersImage)

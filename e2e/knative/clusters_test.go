@@ -155,7 +155,7 @@ func join(t *testing.T, c *cluster.Cluster, f *frontDoorElsewhere, name string, 
 // theClusterServesAFrontDoorElsewhere: a front door outside, which the cluster's agents dial, wakes a function of the
 // cluster and streams from it; streams outlive their agents, deleted or killed, and requests that come meanwhile are answered by the next ones.
 func theClusterServesAFrontDoorElsewhere(t *testing.T) {
-	c := node(t) // whose pods reach this machine
+	c := rouse(t) // whose pods reach this machine
 	front := newFrontDoorElsewhere(t, "rack", "default/far*")
 	f := slowly(t, "far", "--step-time 200ms", nil)
 	join(t, c, front, "rack")
@@ -208,7 +208,7 @@ const opened = hurried + "components: [%s]\n"
 // aFrontDoorOfOtherClusters makes the activators front doors of clusters elsewhere. A server on this machine joins one of them, and the
 // requests for its model are answered by both.
 func aFrontDoorOfOtherClusters(t *testing.T) {
-	c := node(t) // whose Services this machine reaches
+	c := rouse(t) // whose Services this machine reaches
 	component, err := filepath.Abs(filepath.Join(root, "manifests/components/front"))
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func aServiceHereAndThere(t *testing.T, url string) {
 // aFrontDoorHasAFunctionCreatedHere: a function that is declared at a front door elsewhere, and runs nowhere, is made a Service of
 // the cluster by its first request, and removed where the front door wants it no more. What the cluster has itself stays.
 func aFrontDoorHasAFunctionCreatedHere(t *testing.T) {
-	c := node(t) // whose pods reach this machine
+	c := rouse(t) // whose pods reach this machine
 	const namespace = "placed"
 	kubectl(t, c, "delete", "namespace", namespace, "--ignore-not-found") // of a run that was killed
 	kubectl(t, c, "create", "namespace", namespace)

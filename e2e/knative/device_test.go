@@ -13,7 +13,7 @@ import (
 // Their memory fits only one at a time: they take turns, both are served, and
 // neither pod is started again.
 func twoModelsShareOneDevice(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: 1, Replicas: 4, MemoryMB: 80 << 10}); err != nil {
 		t.Fatal(err)
 	}

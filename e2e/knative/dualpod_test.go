@@ -23,7 +23,7 @@ func dualPods(t *testing.T, gpus int, names ...string) []*function {
 // dualPodsOf makes them of an image.
 func dualPodsOf(t *testing.T, gpus int, image string, names ...string) []*function {
 	t.Helper()
-	c := node(t)
+	c := rouse(t)
 	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: gpus, Replicas: 1, MemoryMB: 8192}); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func dualPodsSwap(t *testing.T) {
 // TestABadProviderPatchIsTold declares a patch that asks for what a function may not have.
 func TestABadProviderPatchIsTold(t *testing.T) {
 	parallel(t)
-	c := node(t)
+	c := rouse(t)
 	_, _ = c.Kn(t.Context(), "service", "delete", "dual-bad")
 	f := &function{t: t, c: c, name: "dual-bad"}
 	t.Cleanup(f.remove)

@@ -300,7 +300,7 @@ func (f *function) ask(words string) answer {
 // until the test ends or the server is closed.
 func serveNode(t *testing.T, c *cluster.Cluster, h http.Handler) (address string, server *http.Server) {
 	t.Helper()
-	toNode, err := net.Dial("udp", net.JoinHostPort(c.NodeIP, "9")) // it sends nothing, and tells our own address
+	toNode, err := net.Dial("udp", net.JoinHostPort(cluster.NodeIP, "9")) // it sends nothing, and tells our own address
 	if err != nil {
 		t.Fatal(err)
 	}

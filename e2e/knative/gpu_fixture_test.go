@@ -38,7 +38,7 @@ var declares = []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel,
 // the test. Such tests do not run at the same time as one another ([TestGPUs]).
 func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
 	t.Helper()
-	c = node(t)
+	c = rouse(t)
 	showGPUs(t, c, cluster.GPUs{Count: n})
 	hasUsed(t, c, make([]int64, n)...)
 	return c, inNamespace(t, c)
@@ -113,10 +113,7 @@ func endAll(t *testing.T, c *cluster.Cluster, in string) {
 		t.Error(err)
 	}
 	for id := range strings.FieldsSeq(ids) {
-		cmd, err := c.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://"))
-		if err == nil {
-			_ = cmd.Run() // it may have ended by itself
-		}
+		_ = c.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://")).Run() // it may have ended by itself
 	}
 }
 

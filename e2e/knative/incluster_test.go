@@ -183,7 +183,7 @@ const envBefore = "ROUSE_E2E_BEFORE"
 // TestUpgradeUnderLoad brings a cluster from the version before to this one while requests run: none fails, and no instance ends. The version
 // before is the commit of ROUSE_E2E_BEFORE; without it, this one by another name, whose pods are all replaced too.
 func TestUpgradeUnderLoad(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	t.Cleanup(func() {
 		if err := install(context.Background(), c); err != nil {
 			t.Error(err)

@@ -108,7 +108,7 @@ func anActivatorIsDrainedUnderLoad(t *testing.T) {
 // TestAnActivatorIsKilledUnderLoad kills one of two activators without a word. What
 // it had in hand is lost, as with any proxy; nothing else is.
 func TestAnActivatorIsKilledUnderLoad(t *testing.T) {
-	node(t)
+	rouse(t)
 	f := create(t, "killed", functionImage, lasting)
 	f.ask("red blue")
 	const clients = 8
@@ -134,10 +134,7 @@ func kill(t *testing.T, c *cluster.Cluster, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, err := c.Exec(t.Context(), "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd := c.Exec(t.Context(), "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("kill %s: %v: %s", name, err, out)
 	}
@@ -172,7 +169,7 @@ func TestTheAutoscalerIsKilledAndBack(t *testing.T) {
 // TestTheKubeletStops stops the node's kubelet: what is awake goes on, what sleeps
 // is woken, for neither needs Kubernetes; what is gone waits until it is back.
 func TestTheKubeletStops(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	awake := create(t, "kubelet-awake", functionImage, lasting)
 	awake.ask("red blue")
 	sleeper := create(t, "kubelet-asleep", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=2s", "rouse.dev/gone-after=0"})

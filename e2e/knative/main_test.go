@@ -35,9 +35,6 @@ func rouse(t *testing.T) *cluster.Cluster {
 		t.Skip("-short: no cluster")
 	}
 	c := cluster.Get(t) // skips
-	if c.NodeIP == "" && (c.IngressURL == "" || os.Getenv(cluster.EnvLoader) == "") {
-		t.Skipf("for the cluster of KUBECONFIG these tests want %s, the URL of its ingress, and %s, the command that loads an archive of images into its nodes, such as \"kind load image-archive\"", cluster.EnvIngress, cluster.EnvLoader)
-	}
 	once.Do(func() { installed = setUp(context.Background(), c) })
 	if installed != nil {
 		t.Fatalf("install Rouse: %v", installed)
@@ -159,31 +156,11 @@ func kustomized(ctx context.Context, c *cluster.Cluster, verb, checkout, overlay
 
 // addPlugin builds kn-rouse beside kn.
 func addPlugin(ctx context.Context, c *cluster.Cluster) error {
-	dir := c.Bin
-	if dir == "" { // kn is somewhere in PATH
-		var err error
-		if dir, err = os.MkdirTemp("", "kn-rouse-"); err != nil {
-			return err
-		}
-		if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
-			return err
-		}
-	}
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "kn-rouse"), root+"/cmd/kn-rouse").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(c.Bin, "kn-rouse"), root+"/cmd/kn-rouse").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build kn-rouse: %w: %s", err, out)
 	}
 	return nil
-}
-
-// node is a cluster whose node the tests may touch: its processes and its devices.
-func node(t *testing.T) *cluster.Cluster {
-	t.Helper()
-	c := rouse(t)
-	if c.NodeIP == "" {
-		t.Skip("the cluster of KUBECONFIG is somebody else's: its nodes are left alone")
-	}
-	return c
 }
 
 // frontDoor asks through the Service of the front door.

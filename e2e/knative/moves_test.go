@@ -140,10 +140,7 @@ func killFunction(ctx context.Context, c *cluster.Cluster, in, pod string) error
 	if err != nil {
 		return err
 	}
-	cmd, err := c.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
-	if err != nil {
-		return err
-	}
+	cmd := c.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("kill %s: %w: %s", pod, err, out)
 	}

@@ -29,7 +29,7 @@ patches:
 // functions that they see and order about are the cluster's. cmd/internal/page/test/signin.mjs is what they do.
 func TestPage(t *testing.T) {
 	parallel(t)
-	c := node(t)
+	c := rouse(t)
 	chromium, err := exec.LookPath("chromium")
 	modules := filepath.Join(root, "cmd/internal/page/node_modules")
 	if _, missing := os.Stat(modules); err != nil || missing != nil {

@@ -16,7 +16,7 @@ import (
 // TestHeldWhileANodeIsProvisioned takes the only node out of use and asks for a function: its request is held beyond
 // its own limit while an event says that a node is being added, its stream says so, and it is answered when there is one.
 func TestHeldWhileANodeIsProvisioned(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	f := create(t, "no-node", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/hold-timeout=8s"})
 	name, err := c.Kubectl(t.Context(), "get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 	if err != nil {

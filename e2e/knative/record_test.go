@@ -20,7 +20,7 @@ const faultsFor = 20 * time.Second
 // TestFaultsAreRecorded breaks functions, activators and the autoscaler under load, one after the other and at random, and fetches the
 // leader's record each time before it is the leader's turn, and at the end. Everything that was decided is decided again as it was.
 func TestFaultsAreRecorded(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	length := faultsFor
 	if text := os.Getenv("ROUSE_E2E_FAULTS"); text != "" {
 		var err error

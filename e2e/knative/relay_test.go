@@ -114,7 +114,7 @@ func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 // function of Rouse and a stock revision, by nothing but its metric.
 func TestRelay(t *testing.T) {
 	parallel(t)
-	c := node(t)
+	c := rouse(t)
 	if out, err := c.Kubectl(t.Context(), "create", "namespace", relayed); err != nil && !strings.Contains(err.Error()+out, "AlreadyExists") {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -91,7 +91,7 @@ func environment(ctx context.Context, c *cluster.Cluster, variables ...string) e
 // activators want and what the autoscaler hears and decides, with the extensions of the
 // binding. One that refuses, hangs or is away costs no request.
 func TestSink(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	s := newSink(t, c)
 	steady := create(t, "sink-steady", functionImage, lasting)
 	steady.ask("red blue")

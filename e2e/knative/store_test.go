@@ -43,7 +43,7 @@ spec:
 // TestAStoreInACluster has one activator keep what clients leave, over the sudden end and the replacement of its pod. It runs alone: the activators are
 // replaced by that one.
 func TestAStoreInACluster(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	f := create(t, "stored", functionImage, lasting)
 	withStore(t, c)
 	keepsWhatIsLeft(t, f, func() {
@@ -53,7 +53,7 @@ func TestAStoreInACluster(t *testing.T) {
 
 // TestABucketInACluster has all activators keep what clients leave in one bucket of a real S3 service on this machine, over the sudden end of one of them.
 func TestABucketInACluster(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	f := create(t, "in-a-bucket", functionImage, lasting)
 	service := s3test.GatewayAt(t, cluster.HostIP)
 	secret := []string{"-n", "knative-serving", "create", "secret", "generic", "rouse-store", "--from-literal=ROUSE_STORE=s3://bucket/rouse", "--from-literal=AWS_ENDPOINT_URL=" + service.Endpoint,

@@ -170,7 +170,7 @@ func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
 // streamsOutliveTheirActivator deletes the activator that a stream goes through:
 // the stream goes on to its end, past the time in which the others learn of it.
 func streamsOutliveTheirActivator(t *testing.T) {
-	node(t) // whose pods can be reached from here
+	rouse(t) // whose pods can be reached from here
 	f := slowly(t, "stream-through", "--step-time 500ms", nil)
 	victim := pods(t, f.c, "app=rouse-activator", "knative-serving")[0]
 	ended := begun(t.Context(), f, "http://"+victim.Status.PodIP+":8012", 110)

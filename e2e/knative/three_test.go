@@ -40,7 +40,7 @@ func freePort(t *testing.T) int {
 
 func newThree(t *testing.T) *three {
 	t.Helper()
-	w := &three{t: t, c: node(t)}
+	w := &three{t: t, c: rouse(t)}
 	for _, name := range []string{"three-shared", "three-alone"} {
 		create(t, name, functionImage, lasting)
 	}

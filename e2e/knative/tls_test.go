@@ -119,7 +119,7 @@ func internalTLS(ctx context.Context, c *cluster.Cluster, value string) error {
 // activators and autoscaler goes over TLS. The requests go
 // straight to an activator: the ingress of these tests speaks no TLS.
 func TestInternalTLS(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	a := newAuthority(t)
 	a.secret(c, "knative-serving", "routing-serving-certs", "kn-routing", "data-plane.knative.dev")
 	a.secret(c, "default", "serving-certs", "kn-user-default", "data-plane.knative.dev")

@@ -41,7 +41,7 @@ func TestWakeTrace(t *testing.T) {
 // traceOfAColdStartThatDeletesAVictim: the pod of a sleeper has the only GPU, and nobody may share it, so that it has
 // to go for the next one's. The record of the next has its end, and what was written for it.
 func traceOfAColdStartThatDeletesAVictim(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	showGPUs(t, c, cluster.GPUs{Count: 1, Replicas: 1})
 	hasUsed(t, c, 0)
 	in := inNamespace(t, c)

@@ -28,7 +28,7 @@ const (
 // TestManyFunctionsInTurn asks for more functions than the node has room for awake, one after the other, and the first of them
 // again. None is refused and none goes: who sleeps gives up what its pod requests, and gets it back before it wakes.
 func TestManyFunctionsInTurn(t *testing.T) {
-	c := node(t)
+	c := rouse(t)
 	n := functions
 	if v, err := strconv.Atoi(os.Getenv("ROUSE_E2E_FUNCTIONS")); err == nil {
 		n = v

@@ -1,7 +1,8 @@
 // Package vllmsim is a model server without a model and without a GPU, which
 // behaves as vLLM does, and on demand as SGLang, llama-server or Ray Serve: their
 // HTTP, metrics, memory, time and ways to fail. Tests use a [Server] in their own
-// process, and everything that starts a server as a program uses [Main].
+// process, and everything that starts a server as a program uses [Main]. What differs
+// between servers is data: the table servers.
 //
 // The life of a server:
 //

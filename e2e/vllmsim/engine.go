@@ -13,15 +13,6 @@ import (
 // errDead is what every request gets once the engine has died.
 var errDead error = said("EngineCore encountered an issue. See stack trace (above) for the root cause.")
 
-// pause is how far scheduling is stopped.
-type pause int
-
-const (
-	unpaused  pause = iota
-	pausedNew       // what waits stays waiting; what runs goes on
-	pausedAll       // nothing runs
-)
-
 // engine is the batch, its clock, and the state of its memory.
 type engine struct {
 	cfg     Config
@@ -36,15 +27,14 @@ type engine struct {
 	mu    sync.Mutex // guards all that follows
 	batch *batch.Batch
 	jobs  map[*batch.Sequence]*job
-	pause pause
-	// asleep are the tags whose memory is released, in the order of their return.
+	// paused: what waits stays waiting; what runs goes on.
+	paused bool
+	// asleep are the tags whose memory is released.
 	asleep map[string]bool
 	level  int
 	// garbage says that the weights in memory are none.
 	garbage bool
-	woken   int  // how often
 	pinned  bool // it has slept at level 1: its host memory is pinned
-	hung    bool
 	dead    bool
 	died    chan struct{} // closed when dead is set
 	drained chan struct{} // closed when the batch is next empty; nil without a waiter
@@ -53,11 +43,10 @@ type engine struct {
 }
 
 func newEngine(cfg Config, m *metrics) *engine {
-	e := &engine{
+	return &engine{
 		cfg: cfg, metrics: m, work: make(chan struct{}, 1), turn: make(chan struct{}, 1), jobs: map[*batch.Sequence]*job{},
 		asleep: map[string]bool{}, died: make(chan struct{}),
 	}
-	return e
 }
 
 // open makes the batch, when memory has told the number of blocks.
@@ -68,12 +57,9 @@ func (e *engine) open(blocks int) {
 	if e.cfg.LoRA {
 		adapters = e.cfg.MaxLoRAs
 	}
-	timing := e.cfg.Timing
-	var offloaded int
-	offloaded, timing.Load = e.cfg.offloaded()
 	e.batch = batch.New(batch.Config{
-		Sequences: e.cfg.MaxSeqs, Tokens: e.cfg.MaxBatchedTokens, BlockTokens: e.cfg.BlockTokens, Blocks: blocks,
-		Adapters: adapters, NoPrefixCache: e.cfg.NoPrefixCache, Events: e.publisher != nil, Timing: timing, Offloaded: offloaded,
+		Sequences: e.cfg.MaxSeqs, Tokens: stepTokens, BlockTokens: blockTokens, Blocks: blocks,
+		Adapters: adapters, Events: e.publisher != nil, Timing: e.cfg.Timing,
 	})
 	e.metrics.opened(blocks)
 }
@@ -132,31 +118,30 @@ func (e *engine) loop(ctx context.Context) {
 			e.mu.Unlock()
 			return
 		}
-		e.commit(work)
+		e.commit()
 		e.mu.Unlock()
 	}
 }
 
 // plan is the next step. The lock is held.
 func (e *engine) plan() (batch.Work, bool) {
-	if e.batch == nil || e.hung || e.dead || e.pause == pausedAll || len(e.asleep) > 0 {
+	if e.batch == nil || e.dead || len(e.asleep) > 0 {
 		return batch.Work{}, false
 	}
-	w, some := e.batch.Plan(e.pause == unpaused)
+	w, some := e.batch.Plan(!e.paused)
 	now := time.Now()
 	for _, s := range w.Started {
-		e.jobs[s].begin(now, e.garbage)
+		e.jobs[s].start(now, e.garbage)
 	}
 	e.metrics.load(e.batch)
 	return w, some
 }
 
 // commit counts a step. The lock is held.
-func (e *engine) commit(w batch.Work) {
+func (e *engine) commit() {
 	produced, finished := e.batch.Commit()
 	e.publisher.publish(e.batch.Events())
 	now := time.Now()
-	e.metrics.step(w)
 	for _, s := range produced {
 		if j := e.jobs[s]; j != nil {
 			e.metrics.token(j, now)
@@ -165,22 +150,22 @@ func (e *engine) commit(w batch.Work) {
 	}
 	for _, s := range finished {
 		if j := e.jobs[s]; j != nil {
-			e.end(j, j.natural, now)
+			e.finishJob(j, j.natural, now)
 		}
 	}
-	e.settle()
+	e.batchChanged()
 }
 
-// end takes a job out of the engine. The lock is held.
-func (e *engine) end(j *job, reason string, now time.Time) {
+// finishJob takes a job out of the engine. The lock is held.
+func (e *engine) finishJob(j *job, reason string, now time.Time) {
 	delete(e.jobs, j.seq)
 	j.reason = reason
 	j.finish()
 	e.metrics.finished(j, now)
 }
 
-// settle tells the rest of the world how the batch is now. The lock is held.
-func (e *engine) settle() {
+// batchChanged publishes the load, and ends a drain once nothing runs. The lock is held.
+func (e *engine) batchChanged() {
 	e.metrics.load(e.batch)
 	if e.drained != nil && len(e.jobs) == e.waitingFresh() {
 		close(e.drained)
@@ -206,16 +191,9 @@ func (e *engine) submit(j *job) error {
 	switch {
 	case e.dead:
 		return errDead
-	case len(e.asleep) > 0 && e.cfg.Asleep == AsleepError:
-		return errAsleep
-	case len(e.asleep) > 0 && e.cfg.Asleep == AsleepCrash:
+	case len(e.asleep) > 0 && e.cfg.Surface == SGLang: // vllm-project/vllm#15483; a vLLM pauses its scheduler to sleep, and requests wait
 		e.die("CUDA error: an illegal memory access was encountered")
 		return errDead
-	}
-	if e.cfg.Surface == RayServe && e.cfg.MaxQueue >= 0 {
-		if l := e.batch.Load(); l.Waiting >= e.cfg.MaxQueue {
-			return &fullError{queued: l.Waiting, limit: e.cfg.MaxQueue}
-		}
 	}
 	j.arrived = time.Now()
 	if !e.batch.Add(j.seq) {
@@ -223,7 +201,7 @@ func (e *engine) submit(j *job) error {
 	}
 	e.jobs[j.seq] = j
 	e.metrics.load(e.batch)
-	e.poke()
+	e.wakeLoop()
 	return nil
 }
 
@@ -235,12 +213,13 @@ func (e *engine) cancel(j *job) {
 		return
 	}
 	e.batch.Remove(j.seq)
-	e.end(j, "abort", time.Now())
-	e.settle()
-	e.poke()
+	e.finishJob(j, "abort", time.Now())
+	e.batchChanged()
+	e.wakeLoop()
 }
 
-func (e *engine) poke() {
+// wakeLoop makes the loop look at the batch.
+func (e *engine) wakeLoop() {
 	select {
 	case e.work <- struct{}{}:
 	default: // it will look anyway
@@ -252,9 +231,22 @@ func (e *engine) abortAll() {
 	now := time.Now()
 	for _, s := range e.batch.All() {
 		e.batch.Remove(s)
-		e.end(e.jobs[s], "abort", now)
+		e.finishJob(e.jobs[s], "abort", now)
 	}
-	e.settle()
+	e.batchChanged()
+}
+
+// resetCache forgets the prefix cache. It reports false, and does nothing, while blocks are in use.
+func (e *engine) resetCache() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.batch.Reset()
+}
+
+func (e *engine) isDead() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dead
 }
 
 // die ends the engine for good. The lock is held.
@@ -282,17 +274,15 @@ type job struct {
 	stopped string
 	err     error
 	over    bool
-	garbled bool
-	n, max  int // what the client asked for: choices and tokens
 	// changed wakes the reader; it holds one token, since one look sees everything.
 	changed chan struct{}
 
 	arrived, begun, first, last time.Time
 }
 
-// begin is the moment when it is first computed. Lost weights, and KV entries that
+// start notes the moment when it is first computed. Lost weights, and KV entries that
 // were computed with them, make garbage of what it would have said.
-func (j *job) begin(now time.Time, garbage bool) {
+func (j *job) start(now time.Time, garbage bool) {
 	if !j.begun.IsZero() {
 		return
 	}
@@ -305,7 +295,7 @@ func (j *job) begin(now time.Time, garbage bool) {
 func (j *job) spoil() {
 	out := j.seq.Tokens[j.seq.Prompt:]
 	copy(out, words.Garbage(words.Seed(words.Decode(j.seq.Tokens[:min(j.seq.Prompt, 64)])), len(out)))
-	j.stopped, j.garbled = "", true
+	j.stopped = ""
 }
 
 func (j *job) produce(now time.Time) {

@@ -3,11 +3,11 @@ package vllmsim
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -20,36 +20,19 @@ const Header = "X-Vllmsim-Fault"
 //
 // Of requests that generate (also by [Header]):
 //
-//	hang              accepted, never answered
-//	status=N[:BODY]   that status, and that body
+//	status=N          that status
 //	cut=N             the connection breaks after N tokens
 //	eof=N             the stream ends cleanly after N tokens, without finish_reason and [DONE]
 //	error-event=N     the stream ends with an error event after N tokens
-//	malformed=N       the event after N tokens is not JSON
-//	big=BYTES         the first event is that big
 //	slow=DURATION     each token takes so much longer
-//	garbage           an answer as of a model without weights
-//	crash[=HOW]       the process ends: exit status, or SIGKILL, SIGSEGV, SIGABRT
 //	crash-after=N     the process is killed after N tokens
-//	dead-engine       the engine dies as of an illegal memory access: 500, then exit
-//	hang-engine       the engine stops; /health still says 200
 //
 // Of sleep and wake:
 //
-//	oom-wake, fail-wake, hang-wake, fail-sleep, hang-sleep
+//	hang-wake         a wake that never ends
 //	garbage-wake      a wake that succeeds, with weights that are none
 //	unapplied-wake    a wake that succeeds, after which the model itself answers for its adapters, until they are loaded again
 //	garbage-reload    weights that are none stay so when they are read anew
-//
-// Of the start:
-//
-//	start=CODE        exits at once
-//	exit-after=D      exits with status 1 D after its start
-//	never-ready       loads for ever
-//	oom-start         too little memory
-//	port-taken        says that its port is in use
-//
-// Of the end: ignore-term, which is deaf to SIGTERM.
 //
 // The zero value has none. It is safe for many goroutines.
 type Faults struct {
@@ -61,7 +44,6 @@ type fault struct {
 	kind, value string
 	skip        int
 	times       int // -1: always
-	text        string
 }
 
 // Which value a kind takes.
@@ -71,96 +53,48 @@ const (
 	noValue valueOf = iota
 	aNumber
 	aDuration
-	aStatus
-	anExit
 )
 
-var (
-	requestFaults = map[string]valueOf{
-		"hang": noValue, "status": aStatus, "cut": aNumber, "eof": aNumber, "error-event": aNumber, "malformed": aNumber, "big": aNumber,
-		"slow": aDuration, "garbage": noValue, "crash": anExit, "crash-after": aNumber, "dead-engine": noValue, "hang-engine": noValue,
-	}
-	otherFaults = map[string]valueOf{
-		"oom-wake": noValue, "fail-wake": noValue, "hang-wake": noValue, "garbage-wake": noValue, "unapplied-wake": noValue, "garbage-reload": noValue, "fail-sleep": noValue, "hang-sleep": noValue,
-		"start": anExit, "exit-after": aDuration, "never-ready": noValue, "oom-start": noValue, "port-taken": noValue,
-		"ignore-term": noValue,
-	}
-)
+var requestFaults = map[string]valueOf{"status": aNumber, "cut": aNumber, "eof": aNumber, "error-event": aNumber, "slow": aDuration, "crash-after": aNumber}
+
+var otherFaults = map[string]valueOf{"hang-wake": noValue, "garbage-wake": noValue, "unapplied-wake": noValue, "garbage-reload": noValue}
+
+// faultForm is KIND[=VALUE][@SKIP][xTIMES].
+var faultForm = regexp.MustCompile(`^([a-z-]+?)(?:=([0-9a-z.µ]+?))?(?:@(\d+))? ?(?:x(\d+))?$`)
 
 // parseFault reads one fault.
 func parseFault(text string) (fault, error) {
-	f := fault{text: text, times: -1}
-	rest := strings.TrimSpace(text)
-	f.kind, f.value, _ = strings.Cut(rest, "=")
-	// A body may contain anything: only what follows the last @ or x and is a number counts.
-	counted := &f.value
-	if f.value == "" {
-		counted = &f.kind
+	m := faultForm.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil {
+		return fault{}, fmt.Errorf("fault %q: want KIND[=VALUE][@SKIP][xTIMES]", text)
 	}
-	if i := strings.LastIndexByte(*counted, 'x'); i >= 0 && f.known((*counted)[:i]) {
-		if n, err := strconv.Atoi((*counted)[i+1:]); err == nil && n >= 0 {
-			f.times, *counted = n, strings.TrimSpace((*counted)[:i])
-		}
-	}
-	if i := strings.LastIndexByte(*counted, '@'); i >= 0 {
-		if n, err := strconv.Atoi((*counted)[i+1:]); err == nil && n >= 0 {
-			f.skip, *counted = n, strings.TrimSpace((*counted)[:i])
-		}
-	}
+	f := fault{kind: m[1], value: m[2], times: -1}
 	want, found := requestFaults[f.kind]
 	if !found {
 		want, found = otherFaults[f.kind]
 	}
-	if !found {
+	var err error
+	switch n, notNumber := strconv.Atoi(f.value); {
+	case !found:
 		return f, fmt.Errorf("fault %q: no such kind: see the package's documentation of Faults", text)
+	case want == noValue && f.value != "":
+		return f, fmt.Errorf("fault %q: it takes no value", text)
+	case want == aNumber && (notNumber != nil || f.kind == "status" && (n < 200 || n > 599)):
+		return f, fmt.Errorf("fault %q: want a number after =, of a status 200 to 599", text)
+	case want == aDuration:
+		_, err = time.ParseDuration(f.value)
 	}
-	if err := f.check(want); err != nil {
+	if m[3] != "" && err == nil {
+		f.skip, err = strconv.Atoi(m[3])
+	}
+	if m[4] != "" && err == nil {
+		f.times, err = strconv.Atoi(m[4])
+	}
+	if err != nil {
 		return f, fmt.Errorf("fault %q: %w", text, err)
 	}
 	return f, nil
 }
-
-// known says whether what precedes an x is complete, so that the x counts times
-// and is not a letter of the word.
-func (f fault) known(before string) bool {
-	if f.value != "" {
-		return true
-	}
-	before, _, _ = strings.Cut(before, "@")
-	before = strings.TrimSpace(before)
-	_, a := requestFaults[before]
-	_, b := otherFaults[before]
-	return a || b
-}
-
-func (f fault) check(want valueOf) error {
-	switch want {
-	case noValue:
-		if f.value != "" {
-			return fmt.Errorf("it takes no value")
-		}
-	case aNumber:
-		if n, err := strconv.Atoi(f.value); err != nil || n < 0 || n > 1<<28 {
-			return fmt.Errorf("want a number after =")
-		}
-	case aDuration:
-		if d, err := time.ParseDuration(f.value); err != nil || d < 0 {
-			return fmt.Errorf("want a duration such as 50ms after =")
-		}
-	case aStatus:
-		code, _, _ := strings.Cut(f.value, ":")
-		if n, err := strconv.Atoi(code); err != nil || n < 200 || n > 599 {
-			return fmt.Errorf("want a status such as 503 after =")
-		}
-	case anExit:
-		if _, err := strconv.Atoi(f.value); f.value != "" && err != nil && signals[f.value] == 0 {
-			return fmt.Errorf("want an exit status or one of SIGKILL, SIGSEGV, SIGABRT, SIGTERM")
-		}
-	}
-	return nil
-}
-
-var signals = map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGSEGV": syscall.SIGSEGV, "SIGABRT": syscall.SIGABRT, "SIGTERM": syscall.SIGTERM}
 
 // parseFaults reads a list with semicolons.
 func parseFaults(texts ...string) ([]fault, error) {
@@ -192,29 +126,12 @@ func (f *Faults) Set(texts ...string) error {
 	return nil
 }
 
-// List returns those that have not run out, as they were written.
-func (f *Faults) List() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	texts := []string{}
-	for _, one := range f.list {
-		if one.times != 0 {
-			texts = append(texts, one.text)
-		}
-	}
-	return texts
-}
-
 // take is an occasion for faults of some kinds: it returns those that happen now.
-func (f *Faults) take(wanted func(kind string) bool) []fault {
+func (f *Faults) take(wanted func(kind string) bool) (now []fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return takeFrom(f.list, wanted)
-}
-
-func takeFrom(list []fault, wanted func(string) bool) (now []fault) {
-	for i := range list {
-		one := &list[i]
+	for i := range f.list {
+		one := &f.list[i]
 		if !wanted(one.kind) || one.times == 0 {
 			continue
 		}
@@ -231,68 +148,44 @@ func takeFrom(list []fault, wanted func(string) bool) (now []fault) {
 }
 
 // happens is an occasion for one kind.
-func (f *Faults) happens(kind string) (fault, bool) {
-	now := f.take(func(k string) bool { return k == kind })
-	if len(now) == 0 {
-		return fault{}, false
-	}
-	return now[0], true
+func (f *Faults) happens(kind string) bool {
+	return len(f.take(func(k string) bool { return k == kind })) > 0
 }
 
 // ofRequest is the occasion of one request that generates.
 func (f *Faults) ofRequest(r *http.Request) (injected, error) {
 	isRequest := func(kind string) bool { _, found := requestFaults[kind]; return found }
-	own, err := parseFaults(r.Header.Values(Header)...)
-	if err != nil {
+	var own Faults
+	if err := own.Set(r.Header.Values(Header)...); err != nil {
 		return injected{}, err
 	}
-	return injectedOf(slices.Concat(f.take(isRequest), takeFrom(own, isRequest))), nil
+	return injectedOf(slices.Concat(f.take(isRequest), own.take(isRequest))), nil
 }
 
 // injected are the faults of one request, parsed. A number is -1 where there is none.
 type injected struct {
-	hang, garbage, deadEngine, hangEngine   bool
-	status                                  int
-	body                                    string
-	cut, eof, errorEvent, malformed, killed int
-	big                                     int
-	slow                                    time.Duration
-	crash                                   *string
+	status                       int
+	cut, eof, errorEvent, killed int
+	slow                         time.Duration
 }
 
 func injectedOf(list []fault) injected {
-	a := injected{cut: -1, eof: -1, errorEvent: -1, malformed: -1, killed: -1}
+	a := injected{cut: -1, eof: -1, errorEvent: -1, killed: -1}
 	for _, f := range list {
 		n, _ := strconv.Atoi(f.value) // checked when it was parsed
 		switch f.kind {
-		case "hang":
-			a.hang = true
-		case "garbage":
-			a.garbage = true
-		case "dead-engine":
-			a.deadEngine = true
-		case "hang-engine":
-			a.hangEngine = true
 		case "status":
-			code, body, _ := strings.Cut(f.value, ":")
-			a.status, _ = strconv.Atoi(code)
-			a.body = body
+			a.status = n
 		case "cut":
 			a.cut = n
 		case "eof":
 			a.eof = n
 		case "error-event":
 			a.errorEvent = n
-		case "malformed":
-			a.malformed = n
 		case "crash-after":
 			a.killed = n
-		case "big":
-			a.big = n
 		case "slow":
 			a.slow, _ = time.ParseDuration(f.value)
-		case "crash":
-			a.crash = &f.value
 		}
 	}
 	return a

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,13 +23,6 @@ type Command struct {
 	Host   string
 	Port   int
 	Socket string
-	// EngineCore is whether a child process holds the device's memory, as vLLM's
-	// engine does: "", "child" (ends with its parent) or "orphan" (does not).
-	EngineCore string
-	// Patience is how long a SIGTERM waits for what runs.
-	Patience time.Duration
-	// Quiet writes no line for each request.
-	Quiet bool
 }
 
 // Parse reads a command line whose first word is the program's name, and the
@@ -45,53 +40,36 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 			surface = Surface(all[i+1])
 		}
 	}
-	cmd := Command{Config: Config{Surface: surface, TimeScale: 1}, Port: 8000, Patience: 5 * time.Second}
+	server := servers[surface] // its zero value for one that is unknown
+	cmd := Command{Config: Config{Surface: surface, TimeScale: 1, DevMode: true, RuntimeLoRA: true}, Host: server.host, Port: server.port}
 	c := &cmd.Config
-	c.Devices.Dir = getenv("VLLMSIM_DEVICES")
+	c.Device.Dir = getenv("VLLMSIM_DEVICES")
 	if visible := cmp.Or(getenv("CUDA_VISIBLE_DEVICES"), getenv("NVIDIA_VISIBLE_DEVICES")); visible != "" && visible != "all" {
-		c.Devices.Visible = &visible // the second is what a container is given by its runtime
+		c.Device.Visible = &visible // the second is what a container is given by its runtime
 	}
 	if faults := getenv("VLLMSIM_FAULTS"); faults != "" {
 		c.Faults = []string{faults}
 	}
-	f := flags{known: map[string]flagOf{}, bare: func(s string) { c.Model = s }}
-	cmd.ours(f)
-	switch surface {
-	case SGLang:
-		cmd.Host, cmd.Port = "127.0.0.1", 30000
-		c.DevMode, c.RuntimeLoRA, c.Asleep = true, true, AsleepCrash
-		c.GraphsSaved = truth(getenv("SGLANG_MEMORY_SAVER_CUDA_GRAPH"))
-		cmd.sglangFlags(f)
-	case LlamaCpp:
-		cmd.Host, cmd.Port = "127.0.0.1", 8080
-		c.MaxSeqs, c.DevMode, c.Slots = 4, true, true
-		cmd.llamaFlags(f)
-	case RayServe:
-		cmd.Host = "127.0.0.1"
-		c.DevMode = true
-		cmd.rayFlags(f)
-	case VLLM:
+	if surface == VLLM {
 		c.DevMode, c.RuntimeLoRA = truth(getenv("VLLM_SERVER_DEV_MODE")), truth(getenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING"))
 		if key := getenv("VLLM_API_KEY"); key != "" {
 			c.APIKeys = []string{key}
 		}
-		cmd.vllmFlags(f)
 	}
-	if err := f.read(all, warnings); err != nil {
+	known := ownFlags(c)
+	if server.flags != nil {
+		server.flags(&cmd, known)
+	}
+	if err := known.read(all, func(s string) { c.Model = s }, warnings); err != nil {
 		return cmd, err
 	}
 	if surface == RayServe {
-		if err := cmd.application(); err != nil {
+		if err := cmd.readApplication(); err != nil {
 			return cmd, err
 		}
 	}
 	if cmd.Port < 0 || cmd.Port > 65535 {
 		return cmd, fmt.Errorf("--port %d: want 0 to 65535", cmd.Port)
-	}
-	switch cmd.EngineCore {
-	case "", "child", "orphan":
-	default:
-		return cmd, fmt.Errorf("--engine-core %q: want child or orphan", cmd.EngineCore)
 	}
 	return cmd, nil
 }
@@ -128,101 +106,111 @@ func truth(s string) bool {
 	return err == nil && yes
 }
 
-// ours are the simulator's own flags.
-func (cmd *Command) ours(f flags) {
-	c := &cmd.Config
-	f.add(1, func(string) error { return nil }, "--surface") // read before
-	f.text(&c.Devices.Dir, "--device-dir")
-	f.bytes(&c.Devices.Memory, "--device-memory")
-	f.bytes(&c.Weights, "--weights")
-	f.bytes(&c.KVTokenBytes, "--kv-bytes-per-token")
-	f.bytes(&c.Residue, "--residue")
-	f.bytes(&c.Graphs, "--graphs")
-	f.rate(&c.HostBandwidth, "--host-bandwidth")
-	f.rate(&c.DiskBandwidth, "--disk-bandwidth")
-	f.float(&c.FirstWake, "--first-wake")
-	f.float(&c.FirstSleep, "--first-sleep")
-	f.float(&c.TimeScale, "--time-scale")
-	f.duration(&c.LoadTime, "--load-time")
-	f.duration(&c.SleepTime, "--sleep-time")
-	f.duration(&c.WakeTime, "--wake-time")
-	f.duration(&c.ReloadTime, "--reload-time")
-	f.duration(&c.Timing.Prefill, "--prefill-time")
-	f.duration(&c.Timing.Step, "--step-time")
-	f.duration(&c.Timing.Sequence, "--sequence-time")
-	f.add(1, func(s string) error { c.Asleep = Asleep(s); return nil }, "--asleep")
-	f.add(1, func(s string) error { c.Faults = append(c.Faults, s); return nil }, "--fault")
-	f.yes(&c.OldMetrics, "--old-metrics")
-	f.yes(&c.Offload.Outlives, "--offload-outlives-sleep")
-	f.text(&cmd.EngineCore, "--engine-core")
-	f.yes(&c.DevMode, "--dev-mode")
-	f.number(&c.MaxQueue, "--max-queued-requests")
+// flags are what sets each flag: a pointer to a string, int, float64 or bool takes one value (a bool none); a *[]string takes
+// all up to the next flag; a func(string) error takes one; nil takes one that does nothing. A bool has a --no- of its own.
+type flags map[string]any
+
+// size reads bytes, and duration a time of which 0 means none at all, since 0 in a [Config] means the default.
+func size(into *int64) func(string) error {
+	return func(s string) (err error) { *into, err = Bytes(s); return err }
 }
 
-// seed is the flag with that name of a server's own.
-func (cmd *Command) seed(f flags, names ...string) {
-	f.add(1, func(s string) (err error) { cmd.Config.Seed, err = strconv.ParseInt(s, 10, 64); return err }, names...)
-}
-
-func (cmd *Command) vllmFlags(f flags) {
-	c := &cmd.Config
-	f.text(&cmd.Host, "--host")
-	f.number(&cmd.Port, "--port")
-	f.text(&cmd.Socket, "--uds")
-	f.add(-1, func(string) error { return nil }, "--allowed-media-domains") // it fetches nothing
-	f.texts(&c.APIKeys, "--api-key")
-	cmd.seed(f, "--seed")
-	f.text(&c.Model, "--model")
-	f.texts(&c.Names, "--served-model-name")
-	f.yesOrNo(&c.Sleep, "--enable-sleep-mode")
-	f.yesOrNo(&c.LoRA, "--enable-lora")
-	f.number(&c.MaxLoRAs, "--max-loras")
-	f.number(&c.MaxLoRARank, "--max-lora-rank")
-	f.number(&c.MaxModelLen, "--max-model-len")
-	f.number(&c.MaxSeqs, "--max-num-seqs")
-	f.number(&c.MaxBatchedTokens, "--max-num-batched-tokens")
-	f.number(&c.BlockTokens, "--block-size")
-	f.number(&c.Blocks, "--num-gpu-blocks-override")
-	f.float(&c.Utilization, "--gpu-memory-utilization")
-	f.number(&c.TensorParallel, "--tensor-parallel-size", "-tp")
-	f.yes(&c.NoPrefixCache, "--no-enable-prefix-caching")
-	cmd.offloadFlags(f)
-	f.add(1, func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }, "--kv-events-config")
-	f.yesOrNo(&cmd.Quiet, "--disable-uvicorn-access-log")
-	ignored := false
-	f.yesOrNo(&ignored, "--enable-log-requests", "--trust-remote-code", "--enforce-eager", "--enable-server-load-tracking")
-	f.yes(&ignored, "--disable-log-stats", "--enable-prefix-caching", "--headless")
-	f.add(-1, func(s string) error {
-		a, err := loraModule(s)
-		c.Adapters = append(c.Adapters, a)
-		return err
-	}, "--lora-modules")
-}
-
-// loraModule reads name=path or {"name":…,"path":…}.
-func loraModule(s string) (Adapter, error) {
-	if strings.HasPrefix(s, "{") {
-		var a Adapter
-		if err := json.Unmarshal([]byte(s), &a); err != nil || a.Name == "" || a.Path == "" {
-			return Adapter{}, fmt.Errorf(`want {"name":…,"path":…}`)
+func duration(into *time.Duration) func(string) error {
+	return func(s string) (err error) {
+		if *into, err = time.ParseDuration(s); *into == 0 {
+			*into = -1
 		}
-		return a, nil
+		return err
 	}
-	name, path, found := strings.Cut(s, "=")
-	if !found || name == "" || path == "" {
-		return Adapter{}, fmt.Errorf("want name=path")
+}
+
+// ownFlags are the simulator's own.
+func ownFlags(c *Config) flags {
+	return flags{
+		"--surface": nil, "--device-memory": size(&c.Device.Memory), "--weights": size(&c.Weights), "--residue": size(&c.Residue),
+		"--first-sleep": &c.FirstSleep, "--time-scale": &c.TimeScale, "--old-metrics": &c.OldMetrics,
+		"--load-time": duration(&c.LoadTime), "--sleep-time": duration(&c.SleepTime), "--wake-time": duration(&c.WakeTime), "--reload-time": duration(&c.ReloadTime),
+		"--prefill-time": duration(&c.Timing.Prefill), "--step-time": duration(&c.Timing.Step),
+		"--fault": func(s string) error { c.Faults = append(c.Faults, s); return nil },
 	}
-	return Adapter{Name: name, Path: path}, nil
+}
+
+func vllmFlags(cmd *Command, f flags) {
+	c := &cmd.Config
+	f["--host"], f["--port"], f["--uds"], f["--api-key"] = &cmd.Host, &cmd.Port, &cmd.Socket, &c.APIKeys
+	f["--model"], f["--served-model-name"] = &c.Model, &c.Names
+	f["--enable-sleep-mode"], f["--enable-lora"], f["--max-loras"], f["--lora-modules"] = &c.Sleep, &c.LoRA, &c.MaxLoRAs, &loraModules{c}
+	f["--max-model-len"], f["--max-num-seqs"], f["--gpu-memory-utilization"] = &c.MaxModelLen, &c.MaxSeqs, &c.Utilization
+	f["--kv-events-config"] = func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }
+	f["--disable-log-stats"], f["--enable-prefix-caching"] = new(bool), new(bool)
+	f["--allowed-media-domains"] = new([]string) // it fetches nothing
+}
+
+func sglangFlags(cmd *Command, f flags) {
+	c := &cmd.Config
+	f["--host"], f["--port"], f["--api-key"] = &cmd.Host, &cmd.Port, &c.APIKeys
+	f["--model-path"], f["--model"], f["--served-model-name"] = &c.Model, &c.Model, &c.Names
+	f["--enable-memory-saver"], f["--enable-weights-cpu-backup"], f["--enable-metrics"] = &c.Sleep, &c.WeightsBackup, &c.Metrics
+	f["--enable-lora"], f["--max-loras-per-batch"], f["--lora-paths"] = &c.LoRA, &c.MaxLoRAs, &loraModules{c}
+	f["--context-length"], f["--max-running-requests"], f["--mem-fraction-static"] = &c.MaxModelLen, &c.MaxSeqs, &c.Utilization
+	f["--config"] = func(s string) error { // a key only
+		raw, err := os.ReadFile(s)
+		if key, found := strings.CutPrefix(string(raw), "api-key:"); found {
+			c.APIKeys = []string{strings.TrimSpace(key)}
+		}
+		return err
+	}
+}
+
+func llamaFlags(cmd *Command, f flags) {
+	c := &cmd.Config
+	c.MaxSeqs = 4
+	f["--host"], f["--port"], f["--api-key"] = &cmd.Host, &cmd.Port, &c.APIKeys
+	f["-m"], f["--model"], f["-hf"], f["-c"], f["--ctx-size"] = &c.Model, &c.Model, &c.Model, &c.MaxModelLen, &c.MaxModelLen
+	f["-a"] = func(s string) error { c.Names = strings.Split(s, ","); return nil }
+	f["--alias"] = f["-a"]
+	f["--metrics"], f["-np"], f["--parallel"] = &c.Metrics, &c.MaxSeqs, &c.MaxSeqs
+	f["--lora"] = func(s string) error {
+		c.LoRA, c.Adapters = true, append(c.Adapters, Adapter{Name: filepath.Base(s), Path: s})
+		return nil
+	}
+	for _, ignored := range []string{"--embedding", "--embeddings", "--reranking", "--jinja", "-cb", "--offline", "--slots", "--no-webui"} {
+		f[ignored] = new(bool)
+	}
 }
 
 // rayFlags are those of "serve run", which say nothing of where it listens.
-func (cmd *Command) rayFlags(f flags) {
-	ignored := ""
-	f.text(&ignored, "--app-dir", "-d", "--address", "-a", "--working-dir", "--runtime-env", "--runtime-env-json")
+func rayFlags(_ *Command, f flags) {
+	for _, ignored := range []string{"--app-dir", "-d", "--address", "-a", "--working-dir", "--runtime-env", "--runtime-env-json"} {
+		f[ignored] = nil
+	}
 }
 
-// application reads the configuration file of an application, if that is what it was given.
-func (cmd *Command) application() error {
+// loraModules are adapters: name=path, {"name":…,"path":…}, or for SGLang a path alone.
+type loraModules struct{ c *Config }
+
+func (m *loraModules) add(s string) error {
+	a := Adapter{}
+	if strings.HasPrefix(s, "{") {
+		if err := json.Unmarshal([]byte(s), &a); err != nil {
+			return err
+		}
+	} else {
+		a.Name, a.Path, _ = strings.Cut(s, "=")
+	}
+	if a.Path == "" && m.c.Surface == SGLang {
+		a = Adapter{Name: filepath.Base(s), Path: s}
+	}
+	if a.Name == "" || a.Path == "" {
+		return fmt.Errorf(`want name=path or {"name":…,"path":…}`)
+	}
+	m.c.LoRA = m.c.LoRA || m.c.Surface == SGLang
+	m.c.Adapters = append(m.c.Adapters, a)
+	return nil
+}
+
+// readApplication reads the configuration file of an application on Ray Serve, if that is what it was given.
+func (cmd *Command) readApplication() error {
 	raw, err := os.ReadFile(cmd.Config.Model)
 	if err != nil {
 		return nil //nolint:nilerr // as Serve: what is no file is an import path
@@ -246,65 +234,112 @@ func (cmd *Command) application() error {
 	return nil
 }
 
-func (cmd *Command) sglangFlags(f flags) {
-	c := &cmd.Config
-	f.text(&cmd.Host, "--host")
-	f.number(&cmd.Port, "--port")
-	f.texts(&c.APIKeys, "--api-key")
-	cmd.seed(f, "--random-seed")
-	f.text(&c.Model, "--model-path", "--model")
-	f.add(1, func(s string) error {
-		raw, err := os.ReadFile(s)
-		if key, found := strings.CutPrefix(string(raw), "api-key:"); found {
-			c.APIKeys = []string{strings.TrimSpace(key)}
+// read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes what is no flag: the model.
+func (f flags) read(args []string, bare func(string), warnings io.Writer) error {
+	given := map[string]bool{}
+	for len(args) > 0 {
+		name, value, equals := strings.Cut(args[0], "=")
+		if !strings.HasPrefix(name, "-") {
+			bare(args[0])
+			args = args[1:]
+			continue
 		}
-		return err
-	}, "--config")
-	f.texts(&c.Names, "--served-model-name")
-	f.yes(&c.Sleep, "--enable-memory-saver")
-	f.yes(&c.WeightsBackup, "--enable-weights-cpu-backup")
-	f.yes(&c.Metrics, "--enable-metrics")
-	f.yes(&c.LoRA, "--enable-lora")
-	f.yes(&c.NoPrefixCache, "--disable-radix-cache")
-	f.add(1, func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }, "--kv-events-config")
-	f.number(&c.MaxLoRAs, "--max-loras-per-batch")
-	f.number(&c.MaxLoRARank, "--max-lora-rank")
-	f.number(&c.MaxModelLen, "--context-length")
-	f.number(&c.MaxSeqs, "--max-running-requests")
-	f.number(&c.MaxBatchedTokens, "--chunked-prefill-size")
-	f.number(&c.BlockTokens, "--page-size")
-	f.float(&c.Utilization, "--mem-fraction-static")
-	f.number(&c.TensorParallel, "--tp-size", "--tensor-parallel-size")
-	f.add(-1, func(s string) error {
-		a, err := loraModule(s)
-		if err != nil {
-			a, err = Adapter{Name: filepath.Base(s), Path: s}, nil
+		args, name = args[1:], strings.ReplaceAll(name, "_", "-")
+		into, found := f[name]
+		if yes, negated := f["--"+strings.TrimPrefix(name, "--no-")].(*bool); !found && negated {
+			*yes = false
+			continue
 		}
-		c.LoRA = true
-		c.Adapters = append(c.Adapters, a)
-		return err
-	}, "--lora-paths")
+		values := []string{value}
+		if !equals {
+			if values = f.valuesOf(name, args); values == nil {
+				return fmt.Errorf("%s: expected a value", name)
+			}
+			args = args[len(values):]
+			if len(values) == 0 {
+				values = []string{"true"}
+			}
+		}
+		if !found {
+			fmt.Fprintf(warnings, "vllmsim: %s %s is not simulated and passed over\n", name, strings.Join(values, " "))
+			continue
+		}
+		if list, is := into.(*[]string); is && !given[name] { // it replaces what the environment said
+			*list, given[name] = nil, true
+		}
+		for _, v := range values {
+			if err := set(into, v); err != nil {
+				return fmt.Errorf("%s %s: %w", name, v, err)
+			}
+		}
+	}
+	return nil
 }
 
-func (cmd *Command) llamaFlags(f flags) {
-	c := &cmd.Config
-	f.text(&cmd.Host, "--host")
-	f.number(&cmd.Port, "--port")
-	f.texts(&c.APIKeys, "--api-key")
-	cmd.seed(f, "-s", "--seed")
-	f.text(&c.Model, "-m", "--model", "-hf", "--hf-repo")
-	f.add(1, func(s string) error { c.Names = strings.Split(s, ","); return nil }, "-a", "--alias")
-	f.yes(&c.Metrics, "--metrics")
-	f.yes(&c.Slots, "--slots")
-	f.add(0, func(string) error { c.Slots = false; return nil }, "--no-slots")
-	f.number(&c.MaxModelLen, "-c", "--ctx-size")
-	f.number(&c.MaxSeqs, "-np", "--parallel")
-	f.number(&c.MaxBatchedTokens, "-b", "--batch-size")
-	f.add(1, func(s string) error {
-		c.LoRA = true
-		c.Adapters = append(c.Adapters, Adapter{Name: filepath.Base(s), Path: s})
+// valuesOf returns the values of a flag that args begin with; nil if it lacks one.
+func (f flags) valuesOf(name string, args []string) []string {
+	follow := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") })
+	if follow < 0 {
+		follow = len(args)
+	}
+	into, found := f[name]
+	switch into.(type) {
+	case *bool:
+		return []string{}
+	case *[]string, *loraModules:
+		if follow == 0 {
+			return nil
+		}
+		return args[:follow]
+	}
+	switch {
+	case !found && takesNoValue(name):
+		return []string{}
+	case !found:
+		return args[:min(follow, 1)]
+	case len(args) == 0 || strings.HasPrefix(args[0], "--"):
 		return nil
-	}, "--lora")
-	ignored := false
-	f.yes(&ignored, "--embedding", "--embeddings", "--reranking", "--jinja", "-fa", "--cont-batching", "-cb", "--offline", "--log-disable", "--no-webui")
+	}
+	return args[:1] // which may begin with a dash
+}
+
+// set gives a flag a value.
+func set(into any, s string) (err error) {
+	switch into := into.(type) {
+	case *string:
+		*into = s
+	case *bool:
+		*into, err = strconv.ParseBool(s)
+	case *int:
+		*into, err = strconv.Atoi(s)
+	case *float64:
+		*into, err = strconv.ParseFloat(s, 64)
+	case *[]string:
+		*into = append(*into, s)
+	case *loraModules:
+		err = into.add(s)
+	case func(string) error:
+		err = into(s)
+	}
+	return err
+}
+
+// takesNoValue guesses whether a flag that is not known is followed by no value.
+func takesNoValue(name string) bool {
+	return slices.ContainsFunc([]string{"--enable-", "--disable-", "--no-", "--trust-", "--enforce-", "--skip-", "--use-", "--allow-", "--async-"},
+		func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// Bytes reads a size such as 16GiB, 16g, 500MB or 1024.
+func Bytes(s string) (int64, error) {
+	text := strings.ToLower(strings.TrimSpace(s))
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz ")
+	unit := strings.TrimSpace(text[len(digits):])
+	scale, found := map[string]float64{"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 1e3, "m": 1 << 20, "mib": 1 << 20, "mb": 1e6,
+		"g": 1 << 30, "gib": 1 << 30, "gb": 1e9, "t": 1 << 40, "tib": 1 << 40, "tb": 1e12}[unit]
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !found || !(n >= 0) || n*scale > math.MaxInt64/4 {
+		return 0, fmt.Errorf("%q is no size: want bytes such as 16GiB or 500MB", s)
+	}
+	return int64(n * scale), nil
 }

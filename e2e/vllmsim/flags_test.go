@@ -24,8 +24,8 @@ func parse(t *testing.T, line string, env ...string) (Command, error) {
 }
 
 func TestVLLMCommandLine(t *testing.T) {
-	cmd, err := parse(t, `vllm serve org/model-7b --host 127.0.0.1 --port 8123 --served-model-name one two --enable-sleep-mode --enable-lora --max-loras 4 --max-lora-rank=32
-		--max_model_len 4096 --max-num-seqs 8 --gpu-memory-utilization 0.5 --tensor-parallel-size 2 --api-key a b --seed 7 --no-enable-log-requests --lora-modules sql=/a {"name":"med","path":"/b"}`,
+	cmd, err := parse(t, `vllm serve org/model-7b --host 127.0.0.1 --port 8123 --served-model-name one two --enable-sleep-mode --enable-lora --max-loras 4
+		--max_model_len 4096 --max-num-seqs 8 --gpu-memory-utilization 0.5 --tensor-parallel-size=2 --api-key a b --no-enable-log-requests --lora-modules sql=/a {"name":"med","path":"/b"}`,
 		"VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "CUDA_VISIBLE_DEVICES=1,2", "VLLMSIM_DEVICES=/gpus", "VLLM_API_KEY=env", "VLLMSIM_FLAGS=--time-scale 0.5 --weights 2GiB")
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +36,10 @@ func TestVLLMCommandLine(t *testing.T) {
 		ok   bool
 	}{
 		{"address", cmd.Host == "127.0.0.1" && cmd.Port == 8123}, {"model", c.Model == "org/model-7b" && c.Surface == VLLM},
-		{"names", strings.Join(c.Names, " ") == "one two"}, {"sleep and LoRA", c.Sleep && c.LoRA && c.MaxLoRAs == 4 && c.MaxLoRARank == 32 && c.RuntimeLoRA},
-		{"sizes", c.MaxModelLen == 4096 && c.MaxSeqs == 8 && c.Utilization == 0.5 && c.TensorParallel == 2}, {"keys", strings.Join(c.APIKeys, " ") == "a b"},
-		{"seed", c.Seed == 7}, {"adapters", len(c.Adapters) == 2 && c.Adapters[1] == Adapter{Name: "med", Path: "/b"}},
-		{"environment", c.DevMode && *c.Devices.Visible == "1,2" && c.Devices.Dir == "/gpus"}, {"VLLMSIM_FLAGS", c.TimeScale == 0.5 && c.Weights == 2<<30},
+		{"names", strings.Join(c.Names, " ") == "one two"}, {"sleep and LoRA", c.Sleep && c.LoRA && c.MaxLoRAs == 4 && c.RuntimeLoRA},
+		{"sizes", c.MaxModelLen == 4096 && c.MaxSeqs == 8 && c.Utilization == 0.5}, {"keys", strings.Join(c.APIKeys, " ") == "a b"},
+		{"adapters", len(c.Adapters) == 2 && c.Adapters[1] == Adapter{Name: "med", Path: "/b"}},
+		{"environment", c.DevMode && *c.Device.Visible == "1,2" && c.Device.Dir == "/gpus"}, {"VLLMSIM_FLAGS", c.TimeScale == 0.5 && c.Weights == 2<<30},
 	} {
 		if !check.ok {
 			t.Errorf("%s: %+v", check.what, cmd)

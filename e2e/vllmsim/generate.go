@@ -9,391 +9,362 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// usage counts what a request cost.
-func (e *engine) usage(a *ask, jobs []*job, generated int) map[string]any {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	prompt, cached := 0, 0
-	for i := 0; i < len(jobs); i += a.n { // choices share their prompt
-		prompt += jobs[i].seq.Prompt
-		cached += jobs[i].seq.Cached
-	}
-	return map[string]any{
-		"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated,
-		"prompt_tokens_details": map[string]any{"cached_tokens": cached},
-	}
+// form is how an API says an answer.
+type form struct {
+	prefix string // of the answer's id
+	fail   func(*Server, http.ResponseWriter, error)
+	// begin sends the events before the first token, nil: none; delta sends what one token has added, the last with the reason of
+	// the end; finish sends the events after that.
+	begin  func(*reply) error
+	delta  func(p *reply, text string, token []words.Token, last bool) error
+	finish func(*reply)
+	whole  func(*reply) any // an answer without a stream
 }
 
-// format is what chat and text completions differ in.
-type format struct {
-	object, chunk, prefix string
-	choice                func(index int, j *job, a *ask, tokens []words.Token, text, reason string) map[string]any
-	// first is an event before the first token; nil: none.
-	first func(index int, j *job, a *ask) map[string]any
-	delta func(index int, j *job, a *ask, from, to int, text string) map[string]any
+// reply is one answer on its way.
+type reply struct {
+	*events
+	s       *Server
+	a       *ask
+	job     *job
+	id      string
+	created int64
+	text    string // out so far
+	told    bool   // the ids of the prompt
+	number  int    // of the next event of the responses API
 }
 
-// complete generates everything and sends one body.
-func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f format, ill injected) {
-	jobs, err := s.jobs(a, ill)
+// generate answers a request: whole, or one event a token, however many have come since the last look.
+func (s *Server) generate(w http.ResponseWriter, r *http.Request, a *ask, err error, f form, ill injected) {
+	var j *job
+	if err == nil {
+		j, err = s.job(a)
+	}
+	if err == nil {
+		err = s.engine.submit(j)
+	}
 	if err != nil {
-		s.fail(w, err)
+		f.fail(s, w, err)
 		return
 	}
-	cancel, err := s.submit(jobs)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	defer cancel()
-	head := map[string]any{"id": s.id(r, f.prefix), "created": time.Now().Unix(), "model": a.name}
+	defer s.engine.cancel(j)
 	a.ids = a.ids && s.cfg.Surface == VLLM && !s.cfg.OldMetrics // which vLLM has since 0.10.2
-	if a.stream {
-		s.stream(w, r, a, f, ill, jobs, head)
-		return
-	}
-	choices := make([]any, len(jobs))
-	generated := 0
-	for p := range s.follow(r, jobs) {
-		if p.err != nil {
-			s.fail(w, p.err)
+	p := &reply{events: s.events(w, ill), s: s, a: a, job: j, id: s.id(r, f.prefix), created: time.Now().Unix()}
+	for have, over := 0, false; !over; {
+		var tokens []words.Token
+		tokens, over, err = s.engine.progress(r.Context(), j, have)
+		switch {
+		case r.Context().Err() != nil:
+			panic(http.ErrAbortHandler) // the client has left
+		case err != nil && !p.started:
+			f.fail(s, w, err)
+			return
+		case err == nil && a.stream:
+			err = p.stream(r, f, tokens, have, over)
+		}
+		if err != nil {
+			p.stop(err)
 			return
 		}
-		if !p.over {
-			continue
-		}
-		j := jobs[p.index]
-		generated += len(p.tokens)
-		choice := f.choice(p.index, j, a, p.tokens, j.shown(a, p.tokens, true), j.reason)
-		if a.ids {
-			f.tell(j, head, choice, p.tokens)
-		}
-		choices[p.index] = choice
+		have = len(tokens)
+		p.text = j.shown(a, tokens, over)
 	}
-	if r.Context().Err() != nil {
+	if a.stream {
+		f.finish(p)
+		return
+	}
+	if err := p.delay(r, j.seq.Generated); err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if err := s.delay(r, ill, generated); err != nil {
-		panic(http.ErrAbortHandler)
+	write(w, http.StatusOK, f.whole(p))
+}
+
+// stream sends the events of the tokens after the first have.
+func (p *reply) stream(r *http.Request, f form, tokens []words.Token, have int, over bool) error {
+	if !p.started && f.begin != nil {
+		if err := f.begin(p); err != nil {
+			return err
+		}
 	}
-	head["object"], head["choices"], head["usage"] = f.object, choices, s.engine.usage(a, jobs, generated)
-	if s.cfg.Surface == LlamaCpp {
-		head["timings"] = s.engine.timings(jobs[0])
+	if over && have == len(tokens) { // it ended without another token
+		return f.delta(p, p.grow(p.job.shown(p.a, tokens, true)), nil, true)
 	}
-	write(w, http.StatusOK, head)
+	for n := have + 1; n <= len(tokens); n++ {
+		last := over && n == len(tokens)
+		text := p.grow(p.job.shown(p.a, tokens[:n], last))
+		if text != "" || p.a.ids || last {
+			if err := f.delta(p, text, tokens[n-1:n], last); err != nil {
+				return err
+			}
+		}
+		if err := p.tokenSent(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grow makes text what is out, and returns what of it was not.
+func (p *reply) grow(text string) string {
+	rest := text[min(len(p.text), len(text)):]
+	if len(text) > len(p.text) {
+		p.text = text
+	}
+	return rest
 }
 
 // delay is what a slow request takes longer without a stream, and what cuts it off.
-func (s *Server) delay(r *http.Request, ill injected, tokens int) error {
-	if ill.killed >= 0 && ill.killed <= tokens {
-		s.crash("")
+func (e *events) delay(r *http.Request, tokens int) error {
+	if e.a.killed >= 0 && e.a.killed <= tokens {
+		e.s.crash()
 		return http.ErrAbortHandler
 	}
-	if ill.cut >= 0 && ill.cut <= tokens {
+	if e.a.cut >= 0 && e.a.cut <= tokens {
 		return http.ErrAbortHandler
-	}
-	if ill.slow == 0 {
-		return nil
 	}
 	select {
-	case <-time.After(time.Duration(tokens) * ill.slow):
+	case <-time.After(time.Duration(tokens) * e.a.slow):
 		return nil
 	case <-r.Context().Done():
 		return r.Context().Err()
 	}
 }
 
-// stream is an answer in pieces.
-type stream struct {
-	*events
-	r         *http.Request
-	a         *ask
-	f         format
-	jobs      []*job
-	head      map[string]any
-	generated int
-	choices   []streamed
+// usage counts what a request has cost so far: n tokens are generated.
+func (p *reply) usage(n int) map[string]any {
+	p.s.engine.mu.Lock()
+	defer p.s.engine.mu.Unlock()
+	seq := p.job.seq
+	return map[string]any{"prompt_tokens": seq.Prompt, "completion_tokens": n, "total_tokens": seq.Prompt + n, "prompt_tokens_details": map[string]any{"cached_tokens": seq.Cached}}
 }
 
-// streamed is what is out of one choice.
-type streamed struct {
-	opened bool
-	told   bool // the ids of its prompt
-	over   bool // its end was told
-	tokens int
-	text   string
+// head is what all bodies of OpenAI's chat and text completions begin with.
+func (p *reply) head(object string, choice ...any) map[string]any {
+	return map[string]any{"id": p.id, "created": p.created, "model": p.a.name, "object": object, "choices": choice}
 }
 
-// stream sends every token as it comes.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *ask, f format, ill injected, jobs []*job, head map[string]any) {
-	st := &stream{events: s.events(w, ill), r: r, a: a, f: f, jobs: jobs, head: head, choices: make([]streamed, len(jobs))}
-	head["object"] = f.chunk
-	for p := range s.follow(r, jobs) {
-		if p.err != nil && !st.started {
-			s.fail(w, p.err)
-			return
-		}
-		if p.err == nil {
-			p.err = st.news(p)
-		}
-		if p.err != nil {
-			st.stop(p.err)
-			return
-		}
-	}
-	if r.Context().Err() != nil {
-		return
-	}
-	if a.usage {
-		head["choices"], head["usage"] = []any{}, s.engine.usage(a, jobs, st.generated)
-		if err := st.send("", head); err != nil {
-			return
-		}
-	}
-	_ = st.raw("data: [DONE]\n\n") // the client has left
+// finished puts the reason of the end into a choice.
+func (p *reply) finished(choice map[string]any) map[string]any {
+	choice["finish_reason"], choice["stop_reason"] = p.job.reason, p.job.stopReason()
+	return choice
 }
 
-// news sends what is new of one choice: one event a token, however many have come
-// since the last look, and the end.
-func (st *stream) news(p piece) error {
-	j, c := st.jobs[p.index], &st.choices[p.index]
-	if !c.opened {
-		c.opened = true
-		if first := st.f.first(p.index, j, st.a); first != nil {
-			if st.a.ids {
-				st.f.tell(j, st.head, first, nil)
-				c.told = true
-			}
-			err := st.event(first)
-			delete(st.head, "prompt_token_ids")
-			if err != nil {
-				return err
-			}
-		}
-	}
-	for c.tokens < len(p.tokens) {
-		from := c.tokens
-		c.tokens++
-		st.generated++
-		last := p.over && c.tokens == len(p.tokens)
-		text := c.more(j.shown(st.a, p.tokens[:c.tokens], last))
-		if text != "" || st.a.logprobs >= 0 || st.a.ids {
-			choice := st.f.delta(p.index, j, st.a, from, c.tokens, text)
-			if st.a.ids {
-				st.ids(j, c, choice, p.tokens[from:c.tokens])
-			}
-			if last && st.a.ids { // vLLM tells the end with the last token
-				choice["finish_reason"], choice["stop_reason"] = j.reason, stopReason(j)
-			}
-			if err := st.event(choice); err != nil {
-				return err
-			}
-			c.over = last && st.a.ids
-		}
-		if err := st.sent(st.r); err != nil {
-			return err
-		}
-	}
-	if !p.over || c.over {
-		return nil
-	}
-	last := st.f.delta(p.index, j, st.a, c.tokens, c.tokens, c.more(j.shown(st.a, p.tokens, true)))
-	last["finish_reason"], last["stop_reason"] = j.reason, stopReason(j)
-	if st.a.ids {
-		st.ids(j, c, last, nil)
-	}
-	return st.event(last)
-}
-
-// more is what text has that is not out yet.
-func (c *streamed) more(text string) string {
-	rest := text[min(len(c.text), len(text)):]
-	if len(text) > len(c.text) {
-		c.text = text
-	}
-	return rest
-}
-
-// ids puts the ids of tokens into a choice, and those of the prompt into the first.
-func (st *stream) ids(j *job, c *streamed, choice map[string]any, tokens []words.Token) {
-	choice["token_ids"] = append([]words.Token{}, tokens...)
-	if st.f.prefix == textPrefix {
-		choice["prompt_token_ids"] = nil
-		if !c.told {
-			choice["prompt_token_ids"] = j.seq.Tokens[:j.seq.Prompt]
-		}
-	}
-	c.told = true
-}
-
-// tell puts the ids of the prompt where the format has them, and those of tokens into the choice.
-func (f format) tell(j *job, head, choice map[string]any, tokens []words.Token) {
-	if tokens != nil {
-		choice["token_ids"] = tokens
-	}
-	if f.prefix == textPrefix {
-		choice["prompt_token_ids"] = j.seq.Tokens[:j.seq.Prompt]
-		return
-	}
-	head["prompt_token_ids"] = j.seq.Tokens[:j.seq.Prompt]
-}
-
-func (st *stream) event(choice map[string]any) error {
-	st.head["choices"] = []any{choice}
-	if i, is := choice["index"].(int); is && st.a.steady { // of this choice
-		st.head["usage"] = st.s.engine.usage(st.a, st.jobs[i:i+1], st.choices[i].tokens)
-	}
-	return st.send("", st.head)
-}
-
-func stopReason(j *job) any {
+// stopReason is the stop string that ended a job, or null.
+func (j *job) stopReason() any {
 	if j.stopped == "" || j.reason != "stop" {
 		return nil
 	}
 	return j.stopped
 }
 
+// promptIDs are those of the prompt's tokens, and output all tokens that are generated.
+func (p *reply) promptIDs() []words.Token { return p.job.seq.Tokens[:p.job.seq.Prompt] }
+func (p *reply) output() []words.Token {
+	return p.job.seq.Tokens[p.job.seq.Prompt:][:p.job.seq.Generated]
+}
+
+// event sends one chunk of a completion.
+func (p *reply) event(chunk map[string]any) error {
+	if p.a.steady {
+		chunk["usage"] = p.usage(p.tokens + 1)
+	}
+	return p.send("", chunk)
+}
+
+// finishOpenAI sends the usage, if that is asked for, and [DONE].
+func finishOpenAI(object string) func(*reply) {
+	return func(p *reply) {
+		if p.a.usage {
+			chunk := p.head(object)
+			chunk["choices"], chunk["usage"] = []any{}, p.usage(p.tokens)
+			if p.send("", chunk) != nil {
+				return
+			}
+		}
+		_ = p.raw("data: [DONE]\n\n") // the client has left
+	}
+}
+
+// completed is a whole chat or text completion.
+func (p *reply) completed(object string, choice map[string]any) map[string]any {
+	body := p.head(object, p.finished(choice))
+	body["usage"] = p.usage(p.job.seq.Generated)
+	if p.s.cfg.Surface == LlamaCpp {
+		body["timings"] = p.timings()
+	}
+	if p.a.ids {
+		choice["token_ids"] = p.output()
+	}
+	return body
+}
+
+var chatForm = form{
+	prefix: "chatcmpl-", fail: (*Server).fail,
+	begin: func(p *reply) error {
+		chunk := p.head("chat.completion.chunk", map[string]any{"index": 0, "delta": map[string]any{"role": "assistant", "content": ""}, "finish_reason": nil, "logprobs": nil})
+		if p.a.ids {
+			chunk["prompt_token_ids"] = p.promptIDs()
+		}
+		return p.send("", chunk)
+	},
+	delta: func(p *reply, text string, token []words.Token, last bool) error {
+		choice := map[string]any{"index": 0, "delta": map[string]any{"content": text}, "finish_reason": nil, "logprobs": chatLogprobs(p.a, token)}
+		if last {
+			p.finished(choice)
+		}
+		if p.a.ids {
+			choice["token_ids"] = append([]words.Token{}, token...)
+		}
+		return p.event(p.head("chat.completion.chunk", choice))
+	},
+	finish: finishOpenAI("chat.completion.chunk"),
+	whole: func(p *reply) any {
+		body := p.completed("chat.completion", map[string]any{"index": 0, "logprobs": chatLogprobs(p.a, p.output()),
+			"message": map[string]any{"role": "assistant", "content": p.text, "refusal": nil, "tool_calls": []any{}}})
+		if p.a.ids {
+			body["prompt_token_ids"] = p.promptIDs()
+		}
+		return body
+	},
+}
+
+var textForm = form{
+	prefix: "cmpl-", fail: (*Server).fail,
+	delta: func(p *reply, text string, token []words.Token, last bool) error {
+		choice := map[string]any{"index": 0, "text": text, "finish_reason": nil, "stop_reason": nil, "logprobs": textLogprobs(p.a, token)}
+		if last {
+			p.finished(choice)
+		}
+		if p.a.ids {
+			choice["token_ids"], choice["prompt_token_ids"] = append([]words.Token{}, token...), nil
+			if !p.told {
+				choice["prompt_token_ids"], p.told = p.promptIDs(), true
+			}
+		}
+		return p.event(p.head("text_completion", choice))
+	},
+	finish: finishOpenAI("text_completion"),
+	whole: func(p *reply) any {
+		choice := map[string]any{"index": 0, "text": p.text, "logprobs": textLogprobs(p.a, p.output())}
+		if p.a.ids {
+			choice["prompt_token_ids"] = p.promptIDs()
+		}
+		return p.completed("text_completion", choice)
+	},
+}
+
 // chat answers /v1/chat/completions.
-func (s *Server) chat(w http.ResponseWriter, r *http.Request, ill injected) {
+func chat(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
 		Messages    []message `json:"messages"`
 		MaxComplete *int      `json:"max_completion_tokens"`
 		Logprobs    bool      `json:"logprobs"`
-		TopLogprobs *int      `json:"top_logprobs"`
+		TopLogprobs int       `json:"top_logprobs"`
 	}
-	if err := read(r, &body); err != nil {
-		s.fail(w, err)
-		return
-	}
-	if body.MaxComplete != nil {
-		body.MaxTokens = body.MaxComplete
-	}
-	a, err := body.ask(s.cfg.Surface)
+	var a ask
+	err := read(r, &body)
 	if err == nil {
-		var prompt []words.Token
-		prompt, err = conversation(body.Messages)
-		a.prompts = [][]words.Token{prompt}
-	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	if body.TopLogprobs != nil && (!body.Logprobs || *body.TopLogprobs < 0 || *body.TopLogprobs > 20) {
-		s.fail(w, bad("top_logprobs", "top_logprobs must be between 0 and 20, and needs logprobs=true"))
-		return
-	}
-	if body.Logprobs {
-		a.logprobs = 0
-		if body.TopLogprobs != nil {
-			a.logprobs = *body.TopLogprobs
+		if body.MaxComplete != nil {
+			body.MaxTokens = body.MaxComplete
 		}
+		a, err = body.ask(s.cfg.Surface)
 	}
-	s.complete(w, r, &a, chatFormat, ill)
+	if err == nil {
+		a.prompt, err = conversation(body.Messages)
+	}
+	if body.TopLogprobs < 0 || body.TopLogprobs > 20 {
+		err = bad("top_logprobs", "top_logprobs must be between 0 and 20")
+	} else if body.Logprobs {
+		a.logprobs = body.TopLogprobs
+	}
+	s.generate(w, r, &a, err, chatForm, ill)
 }
-
-var chatFormat = format{
-	object: "chat.completion", chunk: "chat.completion.chunk", prefix: "chatcmpl-",
-	choice: func(i int, j *job, a *ask, tokens []words.Token, text, reason string) map[string]any {
-		return map[string]any{
-			"index": i, "finish_reason": reason, "stop_reason": stopReason(j), "logprobs": chatLogprobs(a, tokens),
-			"message": map[string]any{"role": "assistant", "content": text, "refusal": nil, "tool_calls": []any{}},
-		}
-	},
-	first: func(i int, _ *job, _ *ask) map[string]any {
-		return map[string]any{"index": i, "delta": map[string]any{"role": "assistant", "content": ""}, "finish_reason": nil, "logprobs": nil}
-	},
-	delta: func(i int, j *job, a *ask, from, to int, text string) map[string]any {
-		return map[string]any{"index": i, "delta": map[string]any{"content": text}, "finish_reason": nil, "logprobs": chatLogprobs(a, j.output()[from:to])}
-	},
-}
-
-// output is all that a job will ever say. Only what has been generated may be shown.
-func (j *job) output() []words.Token { return j.seq.Tokens[j.seq.Prompt:] }
 
 // completions answers /v1/completions.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request, ill injected) {
+func completions(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
 		Prompt   json.RawMessage `json:"prompt"`
 		Logprobs *int            `json:"logprobs"`
-		Echo     bool            `json:"echo"`
-		Suffix   *string         `json:"suffix"`
 	}
-	if err := read(r, &body); err != nil {
-		s.fail(w, err)
-		return
-	}
-	if body.MaxTokens == nil {
-		body.MaxTokens = new(int)
-		*body.MaxTokens = 16 // OpenAI's default for this endpoint, and vLLM's
-	}
-	a, err := body.ask(s.cfg.Surface)
+	var a ask
+	err := read(r, &body)
 	if err == nil {
-		a.prompts, err = prompts(body.Prompt)
-		a.given = len(body.Prompt) > 1 && body.Prompt[0] == '[' && !bytes.ContainsRune(body.Prompt, '"')
+		if body.MaxTokens == nil {
+			body.MaxTokens = new(16) // OpenAI's default for this endpoint, and vLLM's
+		}
+		a, err = body.ask(s.cfg.Surface)
 	}
-	switch {
-	case err != nil:
-	case body.Suffix != nil && *body.Suffix != "":
-		err = bad("suffix", "suffix is not currently supported")
-	case body.Logprobs != nil && (*body.Logprobs < 0 || *body.Logprobs > 20):
-		err = bad("logprobs", "logprobs must be between 0 and 20, got %d", *body.Logprobs)
-	case body.Logprobs != nil:
-		a.logprobs = *body.Logprobs
+	if err == nil {
+		a.prompt, a.given, err = promptOf(body.Prompt)
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
+	if body.Logprobs != nil {
+		if a.logprobs = *body.Logprobs; a.logprobs < 0 || a.logprobs > 20 {
+			err = bad("logprobs", "logprobs must be between 0 and 20, got %d", a.logprobs)
+		}
 	}
-	a.echo = body.Echo
-	s.complete(w, r, &a, textFormat, ill)
+	s.generate(w, r, &a, err, textForm, ill)
 }
 
-// prompts reads a text, texts, tokens, or lists of tokens.
-func prompts(raw json.RawMessage) ([][]words.Token, error) {
+// promptOf reads a text or tokens; given says that it is tokens.
+func promptOf(raw json.RawMessage) (tokens []words.Token, given bool, err error) {
 	var text string
-	if json.Unmarshal(raw, &text) == nil && len(raw) > 0 && raw[0] == '"' {
-		return [][]words.Token{words.Encode(text)}, nil
+	if bytes.HasPrefix(raw, []byte(`"`)) && json.Unmarshal(raw, &text) == nil {
+		return words.Encode(text), false, nil
 	}
-	var texts []string
-	if json.Unmarshal(raw, &texts) == nil && len(texts) > 0 {
-		all := make([][]words.Token, len(texts))
-		for i, t := range texts {
-			all[i] = words.Encode(t)
-		}
-		return all, nil
+	if json.Unmarshal(raw, &tokens) == nil && len(tokens) > 0 {
+		return tokens, true, nil
 	}
-	var one []words.Token
-	if json.Unmarshal(raw, &one) == nil && len(one) > 0 {
-		return [][]words.Token{one}, nil
-	}
-	var many [][]words.Token
-	if json.Unmarshal(raw, &many) == nil && len(many) > 0 && len(many) <= 1024 {
-		return many, nil
-	}
-	return nil, bad("prompt", "prompt must be a string, a list of strings, a list of tokens, or a list of lists of tokens")
+	return nil, false, bad("prompt", "prompt must be a string or a list of tokens")
 }
 
-const textPrefix = "cmpl-"
+// llamaForm is llama-server's own API.
+var llamaForm = form{
+	fail: (*Server).fail,
+	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
+		return p.send("", map[string]any{"index": 0, "content": text, "stop": false})
+	},
+	finish: func(p *reply) { _ = p.send("", llamaEnd(p, "")) }, // the client has left
+	whole:  func(p *reply) any { return llamaEnd(p, p.text) },
+}
 
-var textFormat = format{
-	object: "text_completion", chunk: "text_completion", prefix: textPrefix,
-	choice: func(i int, j *job, a *ask, tokens []words.Token, text, reason string) map[string]any {
-		if a.echo {
-			text = words.Decode(j.seq.Tokens[:j.seq.Prompt]) + text
-			tokens = j.seq.Tokens[:j.seq.Prompt+len(tokens)]
+func llamaEnd(p *reply, content string) map[string]any {
+	return map[string]any{"index": 0, "content": content, "stop": true, "model": p.a.name, "tokens_predicted": p.job.seq.Generated, "tokens_evaluated": p.job.seq.Prompt,
+		"stop_type": map[string]string{"stop": "eos", "length": "limit", "abort": "none"}[p.job.reason], "stopping_word": p.job.stopped, "timings": p.timings()}
+}
+
+// timings say how long a job took, as llama-server does in every whole answer.
+func (p *reply) timings() map[string]any {
+	millis := func(from, to time.Time) float64 { return max(0, float64(to.Sub(from).Microseconds())/1000) }
+	j := p.job
+	p.s.engine.mu.Lock()
+	defer p.s.engine.mu.Unlock()
+	return map[string]any{
+		"prompt_n": j.seq.Prompt - j.seq.Cached, "prompt_ms": millis(j.begun, j.first),
+		"predicted_n": j.seq.Generated, "predicted_ms": millis(j.first, j.last),
+	}
+}
+
+// llamaCompletion answers /completion.
+func llamaCompletion(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
+	var body struct {
+		Prompt      json.RawMessage `json:"prompt"`
+		Max         *int            `json:"n_predict"`
+		Stream      bool            `json:"stream"`
+		Temperature *float64        `json:"temperature"`
+		Stop        json.RawMessage `json:"stop"`
+	}
+	var a ask
+	err := read(r, &body)
+	if err == nil {
+		if body.Max != nil && *body.Max < 0 {
+			body.Max = nil
 		}
-		return map[string]any{"index": i, "text": text, "finish_reason": reason, "stop_reason": stopReason(j), "logprobs": textLogprobs(a, tokens, 0)}
-	},
-	first: func(i int, j *job, a *ask) map[string]any {
-		if !a.echo {
-			return nil
-		}
-		return map[string]any{"index": i, "text": words.Decode(j.seq.Tokens[:j.seq.Prompt]), "finish_reason": nil, "stop_reason": nil, "logprobs": nil}
-	},
-	delta: func(i int, j *job, a *ask, from, to int, text string) map[string]any {
-		offset := len(words.Decode(j.output()[:from]))
-		return map[string]any{"index": i, "text": text, "finish_reason": nil, "stop_reason": nil, "logprobs": textLogprobs(a, j.output()[from:to], offset)}
-	},
+		a, err = sampling{MaxTokens: body.Max, Temperature: body.Temperature, Stop: body.Stop, Stream: body.Stream}.ask(s.cfg.Surface)
+	}
+	if err == nil {
+		a.prompt, a.given, err = promptOf(body.Prompt)
+	}
+	s.generate(w, r, &a, err, llamaForm, ill)
 }

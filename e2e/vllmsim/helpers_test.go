@@ -100,12 +100,6 @@ func answer(t *testing.T, h http.Handler, prompt string, more ...string) string 
 	return got.Choices[0].Message.Content
 }
 
-// state reads /vllmsim/state.
-func state(t *testing.T, h http.Handler) map[string]any {
-	t.Helper()
-	return ok(t, get(h, "/vllmsim/state"))
-}
-
 // program is a simulator in a process of its own.
 type program struct {
 	*exec.Cmd

@@ -2,12 +2,12 @@ package vllmsim
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,18 +16,7 @@ import (
 // maxBody bounds what is read of a request.
 const maxBody = 64 << 20
 
-// Errors of requests.
-var (
-	errAsleep  = errors.New("the engine is asleep")
-	errTooLong = errors.New("the request needs more KV blocks than there are")
-)
-
-// fullError says that the queue is full.
-type fullError struct{ queued, limit int }
-
-func (e *fullError) Error() string {
-	return fmt.Sprintf("Request dropped due to backpressure (num_queued_requests=%d, max_queued_requests=%d).", e.queued, e.limit)
-}
+var errTooLong error = bad("", "the request needs more KV blocks than there are")
 
 // failure is an error that a client sees.
 type failure struct {
@@ -37,6 +26,13 @@ type failure struct {
 }
 
 func (f *failure) Error() string { return f.message }
+
+func (f *failure) paramOrNull() any {
+	if f.param == "" {
+		return nil
+	}
+	return f.param
+}
 
 func bad(param, format string, args ...any) *failure {
 	return &failure{status: http.StatusBadRequest, kind: "BadRequestError", message: fmt.Sprintf(format, args...), param: param}
@@ -55,50 +51,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-s.ready:
 	default:
-		s.loading(w)
+		if s.cfg.Surface == LlamaCpp {
+			write(w, http.StatusServiceUnavailable, llamaFailure(&failure{status: http.StatusServiceUnavailable, message: "Loading model"}))
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable) // a vLLM does not listen then; [Main] does not either
 		return
 	}
 	if !s.allowed(r) {
 		write(w, http.StatusUnauthorized, map[string]any{"error": "Unauthorized"})
 		return
 	}
-	s.serving.Add(1)
-	defer s.serving.Add(-1)
 	s.routes.ServeHTTP(w, r)
 }
 
-// loading is the answer while the model loads. A vLLM does not listen then; [Main] does not either.
-func (s *Server) loading(w http.ResponseWriter) {
-	if s.cfg.Surface == LlamaCpp {
-		write(w, http.StatusServiceUnavailable, map[string]any{"error": map[string]any{"code": 503, "message": "Loading model", "type": "unavailable_error"}})
-		return
-	}
-	w.WriteHeader(http.StatusServiceUnavailable)
-}
-
-// allowed checks the key, on the paths that vLLM protects. llama-server and SGLang protect more.
+// allowed checks the key, on the paths that the server protects.
 func (s *Server) allowed(r *http.Request) bool {
-	if len(s.cfg.APIKeys) == 0 || r.Method == http.MethodOptions {
+	if len(s.cfg.APIKeys) == 0 || s.kind.open(r.URL.Path) {
 		return true
 	}
-	p := r.URL.Path
-	switch s.cfg.Surface {
-	case VLLM, RayServe:
-		if !strings.HasPrefix(p, "/v1") && !strings.HasPrefix(p, "/v2") && !strings.HasPrefix(p, "/inference") {
-			return true
-		}
-	case SGLang, LlamaCpp:
-		if strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") {
-			return true
-		}
-	}
 	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	for _, key := range s.cfg.APIKeys {
-		if subtle.ConstantTimeCompare([]byte(given), []byte(key)) == 1 {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.cfg.APIKeys, given)
 }
 
 // write sends a JSON body.
@@ -116,46 +89,18 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if f == nil {
 		panic(http.ErrAbortHandler) // the client has left, or the server ends
 	}
-	if full := (*fullError)(nil); errors.As(err, &full) {
-		http.Error(w, full.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	write(w, f.status, s.errorBody(f))
-}
-
-// errorBody is the shape: vLLM's code is a number, SGLang's body is flat.
-func (s *Server) errorBody(f *failure) any {
-	var param any
-	if f.param != "" {
-		param = f.param
-	}
-	switch s.cfg.Surface {
-	case SGLang:
-		return map[string]any{"object": "error", "message": f.message, "type": f.kind, "param": param, "code": f.status}
-	case LlamaCpp:
-		return map[string]any{"error": map[string]any{"code": f.status, "message": f.message, "type": llamaKind(f.status)}}
-	case VLLM, RayServe:
-	}
-	return map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": param, "code": f.status}}
+	write(w, f.status, s.kind.failure(f))
 }
 
 // failureOf gives every error its status; nil for a client that has left.
 func failureOf(err error) *failure {
-	var f *failure
-	var full *fullError
-	switch {
-	case errors.As(err, &f):
+	if f, is := errors.AsType[*failure](err); is {
 		return f
-	case errors.As(err, &full):
-		return &failure{status: http.StatusServiceUnavailable, kind: "ServiceUnavailable", message: err.Error()}
-	case errors.Is(err, context.Canceled):
-		return nil
-	case errors.Is(err, errTooLong):
-		return bad("", "%v", err)
-	case errors.Is(err, errAsleep):
-		return &failure{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: err.Error()}
 	}
-	return &failure{status: http.StatusInternalServerError, kind: "InternalServerError", message: err.Error()}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return said("%v", err)
 }
 
 // read decodes a body, with vLLM's words for one that is none.
@@ -176,51 +121,20 @@ func read(r *http.Request, into any) error {
 	return nil
 }
 
-// generating wraps what generates: its faults come first, and the engine must live.
-func (s *Server) generating(h func(http.ResponseWriter, *http.Request, injected)) http.HandlerFunc {
+// generating wraps what generates: its faults come first.
+func (s *Server) generating(h func(*Server, http.ResponseWriter, *http.Request, injected)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a, err := s.Faults.ofRequest(r)
 		if err != nil {
 			s.fail(w, bad(Header, "%v", err))
 			return
 		}
-		switch {
-		case a.crash != nil:
-			s.crash(*a.crash)
-			panic(http.ErrAbortHandler)
-		case a.status > 0:
-			s.refuse(w, a)
+		if a.status > 0 {
+			s.fail(w, &failure{status: a.status, kind: http.StatusText(a.status), message: "a fault as told"})
 			return
-		case a.hang:
-			select {
-			case <-r.Context().Done():
-			case <-s.engine.died:
-			}
-			panic(http.ErrAbortHandler)
 		}
-		s.engine.mu.Lock()
-		if a.hangEngine {
-			s.engine.hung = true
-		}
-		if a.deadEngine {
-			s.engine.die("CUDA error: an illegal memory access was encountered")
-		}
-		s.engine.mu.Unlock()
-		h(w, r, a)
+		h(s, w, r, a)
 	}
-}
-
-// refuse answers with a status and a body as told.
-func (s *Server) refuse(w http.ResponseWriter, a injected) {
-	if a.body == "" {
-		write(w, a.status, s.errorBody(&failure{status: a.status, kind: http.StatusText(a.status), message: "a fault as told"}))
-		return
-	}
-	if json.Valid([]byte(a.body)) {
-		w.Header().Set("Content-Type", "application/json")
-	}
-	w.WriteHeader(a.status)
-	_, _ = io.WriteString(w, a.body)
 }
 
 // id makes the name of an answer: from the client's X-Request-Id, as vLLM does, or by counting.
@@ -255,11 +169,6 @@ func (e *events) send(name string, body any) error {
 		e.started = true
 		e.w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		e.w.Header().Set("Cache-Control", "no-cache")
-		if e.a.big > 0 {
-			if err := e.raw("data: {\"big\":\"" + strings.Repeat("x", e.a.big) + "\"}\n\n"); err != nil {
-				return err
-			}
-		}
 		if err := e.trouble(0); err != nil {
 			return err
 		}
@@ -285,8 +194,8 @@ func (e *events) raw(text string) error {
 	return nil
 }
 
-// sent counts a token that the client has, and does what is to happen at that number of them.
-func (e *events) sent(r *http.Request) error {
+// tokenSent counts a token that the client has, and does what is to happen at that number of them.
+func (e *events) tokenSent(r *http.Request) error {
 	if e.a.slow > 0 {
 		select {
 		case <-time.After(e.a.slow):
@@ -302,20 +211,15 @@ func (e *events) sent(r *http.Request) error {
 func (e *events) trouble(n int) error {
 	switch n {
 	case e.a.killed:
-		e.s.crash("")
+		e.s.crash()
 		panic(http.ErrAbortHandler)
 	case e.a.cut:
 		panic(http.ErrAbortHandler)
 	case e.a.eof:
 		return errCut
 	case e.a.errorEvent:
-		f := &failure{status: http.StatusInternalServerError, kind: "InternalServerError", message: "a fault as told"}
-		_ = e.send("", map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": nil, "code": f.status}})
-		_ = e.raw("data: [DONE]\n\n")
+		e.stop(said("a fault as told"))
 		return errCut
-	case e.a.malformed:
-		e.a.malformed = -1
-		return e.raw("data: {\"id\": \"broken\n\n")
 	}
 	return nil
 }
@@ -326,7 +230,7 @@ func (e *events) stop(err error) {
 	if f == nil || errors.Is(err, errCut) {
 		return
 	}
-	_ = e.send("", map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": nil, "code": f.status}})
+	_ = e.send("", openAIFailure(f))
 	_ = e.raw("data: [DONE]\n\n")
 }
 

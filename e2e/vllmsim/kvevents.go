@@ -2,20 +2,18 @@ package vllmsim
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
-	"github.com/go-zeromq/zmq4/security/null"
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // KVEvents is vLLM's option --kv-events-config, as far as it is simulated.
@@ -28,172 +26,62 @@ type KVEvents struct {
 
 // publisher is a PUB socket of ZeroMQ, which sends each subscriber what comes after it has come. A nil one publishes nothing.
 type publisher struct {
-	cfg      Config
-	listener net.Listener
-	all      sync.WaitGroup // the goroutines
-
-	mu   sync.Mutex // guards what follows
-	subs map[*subscriber]bool
-	seq  uint64
+	socket zmq4.Socket
+	topic  string
+	seq    uint64 // of the next batch; the engine's lock guards it
 }
 
-// subscriber has a queue, which the publisher closes: vLLM's are 100,000 long, and drop what does not fit.
-type subscriber struct {
-	conn  net.Conn
-	queue chan zmq4.Msg
-}
-
-// listenKV opens the socket where one is wanted, and accepts until it is closed.
-func listenKV(cfg Config) (*publisher, error) {
-	if !cfg.KVEvents.Enable || cfg.KVEvents.Publisher == "null" {
+// listenKV opens the socket where one is wanted.
+func listenKV(cfg KVEvents) (*publisher, error) {
+	if !cfg.Enable || cfg.Publisher == "null" {
 		return nil, nil
 	}
-	endpoint := cfg.KVEvents.Endpoint
-	if endpoint == "" {
-		endpoint = "tcp://*:5557"
-	}
-	network, address := "tcp", strings.Replace(strings.TrimPrefix(endpoint, "tcp://"), "*", "0.0.0.0", 1)
+	endpoint := strings.Replace(cmp.Or(cfg.Endpoint, "tcp://*:5557"), "*", "0.0.0.0", 1)
 	if path, is := strings.CutPrefix(endpoint, "ipc://"); is {
-		network, address = "unix", path
 		_ = os.Remove(path) // what another one has left, as libzmq does
 	}
-	l, err := net.Listen(network, address)
-	if err != nil {
+	p := &publisher{socket: zmq4.NewPub(context.Background()), topic: cfg.Topic}
+	if err := p.socket.Listen(endpoint); err != nil {
 		return nil, startError{fmt.Sprintf("zmq.error.ZMQError: Address already in use (addr='%s'): %v", endpoint, err)}
 	}
-	p := &publisher{cfg: cfg, listener: l, subs: map[*subscriber]bool{}}
-	p.all.Go(p.accept)
 	return p, nil
 }
 
-func (p *publisher) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			return // it is closed
-		}
-		p.all.Go(func() { p.serve(conn) })
-	}
-}
-
-// serve sends one subscriber what it wants: everything, for who asks for less has to sort it out.
-func (p *publisher) serve(conn net.Conn) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	z, err := zmq4.Open(conn, null.Security(), zmq4.Pub, nil, true, nil)
-	if err != nil {
-		return
-	}
-	if _, err := z.RecvMsg(); err != nil { // the subscription
-		return
-	}
-	_ = conn.SetDeadline(time.Time{})
-	s := &subscriber{conn: conn, queue: make(chan zmq4.Msg, 1000)}
-	p.mu.Lock()
-	closed := p.subs == nil
-	if !closed {
-		p.subs[s] = true
-	}
-	p.mu.Unlock()
-	if closed {
-		return
-	}
-	for m := range s.queue {
-		if z.SendMsg(m) != nil {
-			break
-		}
-	}
-	p.mu.Lock()
-	delete(p.subs, s)
-	p.mu.Unlock()
-}
-
-// publish sends a batch of what has happened in a step, if anything has.
+// publish queues a batch of what has happened in a step, if anything has. The engine's lock is held.
 func (p *publisher) publish(events []batch.Event) {
 	if p == nil || len(events) == 0 {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := zmq4.NewMsgFrom([]byte(p.cfg.KVEvents.Topic), binary.BigEndian.AppendUint64(nil, p.seq), p.encode(events))
+	_ = p.socket.Send(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events))) // its queue takes all
 	p.seq++
-	for s := range p.subs {
-		select {
-		case s.queue <- m:
-		default:
-		}
-	}
 }
 
 func (p *publisher) close() {
-	if p == nil {
-		return
+	if p != nil {
+		_ = p.socket.Close() // an error has no reader
 	}
-	p.listener.Close()
-	p.mu.Lock()
-	for s := range p.subs {
-		s.conn.Close()
-		close(s.queue)
-	}
-	p.subs = nil
-	p.mu.Unlock()
-	p.all.Wait()
 }
 
-// field is a name and a value.
-type field struct {
-	name  string
-	value any
-}
-
-// encode writes a batch as vLLM does: a list of the time, the events and the rank, and each event as a map, or before 0.26 as a list.
-func (p *publisher) encode(events []batch.Event) []byte {
+// encode writes a batch as vLLM does: a list of the time, the events and the rank.
+func encode(events []batch.Event) []byte {
+	list := make([]map[string]any, len(events))
+	for i, e := range events {
+		switch e.Kind {
+		case batch.Stored:
+			list[i] = map[string]any{"type": "BlockStored", "block_hashes": []uint64{e.Hash}, "parent_block_hash": nil, "token_ids": e.Tokens,
+				"block_size": blockTokens, "lora_id": nil, "medium": "GPU", "lora_name": nil}
+			if e.Parent != 0 {
+				list[i]["parent_block_hash"] = e.Parent
+			}
+		case batch.Removed:
+			list[i] = map[string]any{"type": "BlockRemoved", "block_hashes": []uint64{e.Hash}, "medium": "GPU"}
+		default:
+			list[i] = map[string]any{"type": "AllBlocksCleared"}
+		}
+	}
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
 	enc.UseCompactInts(true)
-	write := func(v any) { _ = enc.Encode(v) } // a buffer takes all
-	_ = enc.EncodeArrayLen(3)
-	write(float64(time.Now().UnixNano()) / 1e9)
-	_ = enc.EncodeArrayLen(len(events))
-	for _, e := range events {
-		fields := p.fields(e)
-		if p.cfg.OldMetrics {
-			_ = enc.EncodeArrayLen(len(fields))
-		} else {
-			_ = enc.EncodeMapLen(len(fields))
-		}
-		for _, f := range fields {
-			if !p.cfg.OldMetrics {
-				write(f.name)
-			}
-			write(f.value)
-		}
-	}
-	write(0)
+	_ = enc.Encode([]any{float64(time.Now().UnixNano()) / 1e9, list, 0}) // a buffer takes all
 	return b.Bytes()
-}
-
-func (p *publisher) fields(e batch.Event) []field {
-	switch e.Kind {
-	case batch.Stored:
-		var parent any
-		if e.Parent != 0 {
-			parent = e.Parent
-		}
-		return []field{
-			{"type", "BlockStored"}, {"block_hashes", []uint64{e.Hash}}, {"parent_block_hash", parent}, {"token_ids", numbers(e.Tokens)},
-			{"block_size", p.cfg.BlockTokens}, {"lora_id", nil}, {"medium", "GPU"}, {"lora_name", nil},
-		}
-	case batch.Removed:
-		return []field{{"type", "BlockRemoved"}, {"block_hashes", []uint64{e.Hash}}, {"medium", "GPU"}}
-	}
-	return []field{{"type", "AllBlocksCleared"}}
-}
-
-func numbers(tokens []words.Token) []int {
-	list := make([]int, len(tokens))
-	for k, t := range tokens {
-		list[k] = int(t)
-	}
-	return list
 }

@@ -39,20 +39,18 @@ func chatLogprobs(a *ask, tokens []words.Token) any {
 	return map[string]any{"content": content}
 }
 
-func textLogprobs(a *ask, tokens []words.Token, offset int) any {
+func textLogprobs(a *ask, tokens []words.Token) any {
 	if a.logprobs < 0 || len(tokens) == 0 {
 		return nil
 	}
-	texts, values, offsets, tops := []string{}, []float64{}, []int{}, []map[string]float64{}
+	tops := []map[string]float64{}
 	for _, t := range tokens {
-		texts, values, offsets = append(texts, words.Piece(t)), append(values, logprob(t)), append(offsets, offset)
 		top := map[string]float64{words.Piece(t): logprob(t)}
 		for k := 1; k < a.logprobs; k++ {
 			other := (t + words.Token(k)) % words.Vocabulary
 			top[words.Piece(other)] = logprob(t) - float64(k)
 		}
 		tops = append(tops, top)
-		offset += len(words.Piece(t))
 	}
-	return map[string]any{"tokens": texts, "token_logprobs": values, "text_offset": offsets, "top_logprobs": tops}
+	return map[string]any{"top_logprobs": tops}
 }

@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,24 +9,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
-// coreEnv marks a process that is the engine core of another one.
-const coreEnv = "VLLMSIM_ENGINE_CORE"
-
 // Main is the program: args are its name and its arguments. It returns the exit
 // status when the server has ended. Called nvidia-smi, or with that as the first
 // argument, it lists devices; `devices` makes them.
 func Main(args []string, stdout, stderr io.Writer) int {
-	if mode := os.Getenv(coreEnv); mode != "" {
-		return engineCore(mode)
-	}
 	dir := os.Getenv("VLLMSIM_DEVICES")
 	if _, err := os.Stat(device.Mounted); dir == "" && err == nil {
 		dir = device.Mounted // a command run in a container with exec does not get the variable
@@ -49,93 +40,27 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "vllmsim:", err)
 		return 2
 	}
-	log := newLines(stderr)
-	defer log.flush()
-	return cmd.run(log, func(code int) {
-		log.flush()
-		os.Exit(code)
-	})
-}
-
-// lines lets several goroutines write to one writer. What is only said for the record is
-// written a moment later, when the request that it is about has been answered: where nothing
-// takes time, as in a wake of no time, the log must not.
-type lines struct {
-	mu    sync.Mutex // guards what follows
-	w     io.Writer
-	later []byte // not written yet
-	timer *time.Timer
-}
-
-// aMoment is how much later.
-const aMoment = 3 * time.Millisecond
-
-func newLines(w io.Writer) *lines {
-	l := &lines{w: w}
-	l.timer = time.AfterFunc(time.Hour, l.flush)
-	l.timer.Stop()
-	return l
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.later) == 0 {
-		l.timer.Reset(aMoment)
-	}
-	l.later = append(l.later, p...)
-	if !bytes.HasPrefix(p, []byte("INFO")) || bytes.Contains(p, []byte("Sleep mode freed")) {
-		return len(p), l.write()
-	}
-	return len(p), nil
-}
-
-func (l *lines) flush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.write() // an error has no reader
-}
-
-// write writes all. l.mu is held.
-func (l *lines) write() error {
-	if len(l.later) == 0 { // it was in a hurry
-		return nil
-	}
-	_, err := l.w.Write(l.later)
-	l.later = l.later[:0]
-	return err
-}
-
-// run serves until SIGTERM, or until the engine dies.
-func (cmd Command) run(log io.Writer, exit func(int)) int {
-	cmd.Config.Log, cmd.Config.Exit = log, exit
-	if cmd.EngineCore != "" {
-		cmd.Config.EngineCore = func(hold *os.File) (Child, error) { return startCore(cmd.EngineCore, hold) }
+	cmd.Config.Log = stderr
+	cmd.Config.Kill = func() {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // it is our own
+		select {}                                      // a signal takes a moment
 	}
 	s, err := New(cmd.Config)
 	if err != nil {
-		fmt.Fprintln(log, "vllmsim:", err)
+		fmt.Fprintln(stderr, "vllmsim:", err)
 		return 2
 	}
-	if f, found := s.Faults.happens("start"); found {
-		fmt.Fprintln(log, "RuntimeError: a start that fails as told")
-		code, err := strconv.Atoi(f.value)
-		if err != nil {
-			s.crash(f.value)
-		}
-		return code
-	}
 	l, err := cmd.bind()
-	if _, taken := s.Faults.happens("port-taken"); taken || errors.Is(err, syscall.EADDRINUSE) {
-		fmt.Fprintln(log, "OSError: [Errno 98] Address already in use")
+	if errors.Is(err, syscall.EADDRINUSE) {
+		fmt.Fprintln(stderr, "OSError: [Errno 98] Address already in use")
 		return 1
 	}
 	if err != nil {
-		fmt.Fprintln(log, "vllmsim: listen:", err)
+		fmt.Fprintln(stderr, "vllmsim: listen:", err)
 		return 1
 	}
 	defer l.close()
-	return cmd.serve(s, l, log)
+	return cmd.serve(s, l, stderr)
 }
 
 // serve runs the engine and, when it is ready, HTTP.
@@ -143,19 +68,11 @@ func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	term := make(chan os.Signal, 2) // two: the second one is not patient
-	if _, deaf := s.Faults.happens("ignore-term"); deaf {
-		signal.Ignore(syscall.SIGTERM)
-		signal.Notify(term, syscall.SIGINT)
-	} else {
-		signal.Notify(term, syscall.SIGTERM, syscall.SIGINT)
-	}
+	signal.Notify(term, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(term)
 	ended := make(chan error, 1) // Run's result
 	go func() { ended <- s.Run(ctx) }()
 	h := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	if !cmd.Quiet {
-		h.Handler = accessLog(s, log)
-	}
 	failed := make(chan error, 1) // Serve's result
 	listen := func() {
 		open, err := l.listen()
@@ -173,7 +90,6 @@ func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 		select {
 		case <-ready:
 			ready = nil
-			fmt.Fprintf(log, "INFO:     Started server process [%d]\nINFO:     Waiting for application startup.\n", os.Getpid())
 			if cmd.Config.Surface != LlamaCpp {
 				listen()
 			}
@@ -185,7 +101,7 @@ func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 			fmt.Fprintln(log, "vllmsim: serve:", err)
 			return 1
 		case <-term:
-			cmd.stop(h, term, log)
+			stop(h, term, log)
 			cancel()
 			if err := <-ended; err != nil {
 				return startFailure(log, err)
@@ -211,10 +127,10 @@ func startFailure(log io.Writer, err error) int {
 	return 1
 }
 
-// stop lets what runs end, for as long as patience or the next signal allow.
-func (cmd Command) stop(h *http.Server, term <-chan os.Signal, log io.Writer) {
+// stop lets what runs end, for five seconds or until the next signal.
+func stop(h *http.Server, term <-chan os.Signal, log io.Writer) {
 	fmt.Fprintln(log, "INFO:     Shutting down")
-	ctx, cancel := context.WithTimeout(context.Background(), max(cmd.Patience, time.Millisecond))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	go func() {
 		select {
@@ -229,26 +145,23 @@ func (cmd Command) stop(h *http.Server, term <-chan os.Signal, log io.Writer) {
 	fmt.Fprintln(log, "INFO:     Application shutdown complete.")
 }
 
-// accessLog writes a line for each request, as uvicorn does.
-func accessLog(h http.Handler, log io.Writer) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, status: http.StatusOK}
-		defer func() {
-			fmt.Fprintf(log, "INFO:     %s - \"%s %s %s\" %d %s\n", r.RemoteAddr, r.Method, r.URL.RequestURI(), r.Proto, rec.status, http.StatusText(rec.status))
-		}()
-		h.ServeHTTP(rec, r)
-	})
+// makeDevices is `vllmsim devices`: it makes devices, and lists them.
+func makeDevices(dir string, args []string, stdout, stderr io.Writer) int {
+	count, memory := 0, int64(80)<<30
+	err := flags{"--count": &count, "--memory": size(&memory)}.read(args, func(s string) { dir = s }, stderr)
+	for i := 0; i < count && err == nil; i++ {
+		err = device.Create(dir, device.New(i, memory))
+	}
+	var all []device.Device
+	if err == nil {
+		all, err = device.List(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "vllmsim:", err)
+		return 1
+	}
+	for _, d := range all {
+		fmt.Fprintf(stdout, "%d %s %s GiB, %s GiB used by %d\n", d.Index, d.UUID, gib(d.Memory), gib(d.Used()), len(d.Processes))
+	}
+	return 0
 }
-
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(status int) {
-	r.status = status
-	r.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets a ResponseController flush.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

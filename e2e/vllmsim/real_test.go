@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -18,32 +17,16 @@ import (
 	"testing"
 )
 
-const (
-	ofOpenAI   = "the simulator's Responses API is OpenAI's: llama-server leaves it out"
-	ofProtocol = "Rouse's own, of instances and its engine"
-)
+const ofProtocol = "Rouse's own, of instances and its engine"
 
 // deviations are what is in no list of a real server, with the reason. A name stands for "surface kind name".
 var deviations = map[string]string{
-	"llamacpp answer content_index":                      ofOpenAI,
-	"llamacpp answer incomplete_details":                 ofOpenAI,
-	"llamacpp answer metadata":                           ofOpenAI,
-	"llamacpp answer output_index":                       ofOpenAI,
-	"llamacpp answer output_tokens_details":              ofOpenAI,
-	"llamacpp answer parallel_tool_calls":                ofOpenAI,
 	"llamacpp answer parent":                             "client.go reads it of vLLM alone",
-	"llamacpp answer reason":                             ofOpenAI,
 	"llamacpp answer reasoning":                          "the other name of the same",
-	"llamacpp answer reasoning_tokens":                   ofOpenAI,
 	"llamacpp answer root":                               "client.go reads it of vLLM alone",
-	"llamacpp answer sequence_number":                    ofOpenAI,
-	"llamacpp answer text_offset":                        "llama-server gives texts the log probabilities of chats",
-	"llamacpp answer token_logprobs":                     "llama-server gives texts the log probabilities of chats",
 	"llamacpp field continuous_usage_stats":              "sampling.ask passes over it",
-	"llamacpp field include_stop_str_in_output":          "sampling.ask passes over it",
 	"llamacpp field min_tokens":                          "sampling.ask passes over it",
 	"llamacpp field return_token_ids":                    "sampling.ask passes over it",
-	"sglang field include_stop_str_in_output":            "sampling.ask passes over it",
 	"sglang field lora":                                  "sampling.ask passes over it",
 	"vllm field lora":                                    "sampling.ask passes over it",
 	"llamacpp metric llamacpp:kv_cache_usage_ratio":      "of servers before 2025",
@@ -61,21 +44,20 @@ var deviations = map[string]string{
 	"sglang option --tp":                                 "the beginning of --tp-size, which argparse takes for it",
 	"sglang option -m":                                   "Python's",
 	"sglang option --no-enable-memory-saver":             "the adapter's own, which it does not pass on",
-	"sglang path GET /v1/models/{id...}":                 "a parameter that FastAPI writes {model:path}",
 	"llamacpp field lora_path":                           "sampling.ask passes over it",
 }
 
 // Fields that one server has and another has not are passed over by the other's simulator.
 func TestFieldsOfOtherServers(t *testing.T) {
-	all := sampling{MinTokens: 1, IDs: true, IncludeStop: true, LoRA: []scale{{ID: 1}}, LoRAPath: "a", Stream: true}
+	all := sampling{MinTokens: 1, IDs: true, LoRA: []scale{{ID: 1}}, LoRAPath: "a", Stream: true}
 	if err := json.Unmarshal([]byte(`{"include_usage": true, "continuous_usage_stats": true}`), &all.StreamOptions); err != nil {
 		t.Fatal(err)
 	}
 	for surface, want := range map[Surface]ask{
-		VLLM: {min: 1, ids: true, includeStop: true, steady: true}, SGLang: {min: 1, ids: true, steady: true, loraPath: "a"}, LlamaCpp: {lora: all.LoRA},
+		VLLM: {min: 1, ids: true, steady: true}, SGLang: {min: 1, ids: true, steady: true, loraPath: "a"}, LlamaCpp: {lora: all.LoRA},
 	} {
 		got, err := all.ask(surface)
-		if err != nil || got.min != want.min || got.ids != want.ids || got.includeStop != want.includeStop || got.steady != want.steady || len(got.lora) != len(want.lora) || got.loraPath != want.loraPath {
+		if err != nil || got.min != want.min || got.ids != want.ids || got.steady != want.steady || len(got.lora) != len(want.lora) || got.loraPath != want.loraPath {
 			t.Errorf("%s: %+v, %v; want %+v", surface, got, err, want)
 		}
 	}
@@ -105,31 +87,15 @@ func listed(t *testing.T, name string) map[string]bool {
 	return all
 }
 
-// routes records what is registered.
-type routes map[string]bool
-
-func (r routes) Handle(pattern string, _ http.Handler) { r[pattern] = true }
-func (r routes) HandleFunc(pattern string, _ func(http.ResponseWriter, *http.Request)) {
-	r[pattern] = true
-}
-
-// simulated is what the simulator of a surface understands, as lines of such a list. Fields of answers are another matter: see answered.
-func simulated(t *testing.T, surface Surface) map[string]bool {
+// understoodBySimulator is what the simulator of a surface understands, as lines of such a list. Fields of answers are another matter: see answered.
+func understoodBySimulator(t *testing.T, surface Surface) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	cmd := Command{Config: Config{Surface: surface, Model: "m", Sleep: true, LoRA: true, RuntimeLoRA: true, DevMode: true, Metrics: true, Offload: Offload{Bytes: 1 << 30}}}
-	f := flags{known: map[string]flagOf{}}
-	paths, register, options := routes{}, map[Surface]func(*Server, router){}, map[Surface]func(*Command, flags){}
-	register[VLLM], options[VLLM] = (*Server).vllmRoutes, (*Command).vllmFlags
-	register[SGLang], options[SGLang] = (*Server).sglangRoutes, (*Command).sglangFlags
-	register[LlamaCpp], options[LlamaCpp] = (*Server).llamaRoutes, (*Command).llamaFlags
-	register[RayServe], options[RayServe] = (*Server).rayRoutes, (*Command).rayFlags
-	options[surface](&cmd, f)
-	for name, flag := range f.known {
+	cmd := Command{Config: Config{Surface: surface, Model: "m", Sleep: true, LoRA: true, RuntimeLoRA: true, DevMode: true, Metrics: true}}
+	server, known := servers[surface], flags{}
+	server.flags(&cmd, known)
+	for name := range known {
 		all["option "+name] = true
-		if flag.negated {
-			all["option --no-"+strings.TrimPrefix(name, "--")] = true
-		}
 	}
 	names := map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llama-server", RayServe: "serve"}
 	if _, err := Parse([]string{names[surface], "m"}, func(name string) string {
@@ -144,13 +110,12 @@ func simulated(t *testing.T, surface Surface) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	register[surface](s, paths)
+	paths := server.routes(s)
+	if server.admin != nil {
+		maps.Copy(paths, server.admin(s))
+	}
 	for pattern := range paths {
-		if method, path, found := strings.Cut(pattern, " "); found {
-			all["path "+method+" "+path] = true
-		} else if pattern != "/" {
-			all["path GET "+pattern], all["path POST "+pattern] = true, true
-		}
+		all["path "+pattern] = true
 	}
 	if surface != RayServe { // its port has no metrics
 		families, err := s.metrics.registry.Gather()
@@ -158,16 +123,14 @@ func simulated(t *testing.T, surface Surface) map[string]bool {
 			t.Fatal(err)
 		}
 		for _, family := range families {
-			if name := family.GetName(); !strings.HasPrefix(name, "vllmsim:") {
-				all["metric "+strings.TrimSuffix(name, "_total")] = true
-			}
+			all["metric "+strings.TrimSuffix(family.GetName(), "_total")] = true
 		}
 	}
 	return all
 }
 
 // theRest is the devices' and the simulator's own.
-var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$|^field faults$`)
+var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$`)
 
 // TestRealServers: what the simulators and Rouse know of servers is in the lists of these, but for what deviates with a reason.
 func TestRealServers(t *testing.T) {
@@ -204,7 +167,7 @@ func understood(t *testing.T, surface Surface) map[string]bool {
 	all := passed(t, surface, listed(t, lists[surface]))
 	maps.Copy(all, fields(t, surface))
 	if surface != ollama {
-		maps.Copy(all, simulated(t, surface))
+		maps.Copy(all, understoodBySimulator(t, surface))
 	}
 	if len(all) < 8 {
 		t.Errorf("%s: only %d names were found", surface, len(all))
@@ -241,9 +204,9 @@ func fields(t *testing.T, surface Surface) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	files := map[Surface][]string{
-		VLLM:     {"request.go", "responses.go", "messages.go", "pooling.go", "kvevents.go", "offload.go", "vllm.go"},
-		SGLang:   {"request.go", "sglang.go"},
-		LlamaCpp: {"request.go", "llamacpp.go"},
+		VLLM:     {"request.go", "forms.go", "kvevents.go"},
+		SGLang:   {"request.go"},
+		LlamaCpp: {"request.go"},
 	}
 	for _, file := range files[surface] {
 		literals(t, file, func(string) {}, func(tag string) {

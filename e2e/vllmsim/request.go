@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -16,26 +17,20 @@ import (
 type ask struct {
 	// name is the model as the client called it; adapter is empty for the base model.
 	name, adapter string
-	prompts       [][]words.Token
-	n             int
-	max           int // -1: as much as fits
+	prompt        []words.Token
+	given         bool // the prompt came as tokens
+	max           int  // -1: as much as fits
 	min           int
 	ignoreEOS     bool
 	stop          []string
-	includeStop   bool
 	seed          *int64
 	temperature   *float64
 	stream        bool
-	usage, steady bool // usage at the end of a stream, and in every event
-	logprobs      int  // -1: none; else how many alternatives
-	echo          bool
+	usage, steady bool    // usage at the end of a stream, and in every event
+	logprobs      int     // -1: none; else how many alternatives
 	ids           bool    // the answer has the ids of tokens, too
-	given         bool    // the prompts came as tokens
 	lora          []scale // of llama-server: the adapters of this request
 	loraPath      string  // of SGLang: the adapter of this request
-	// schema, when json is true, is what the answer must look like; nil: any object.
-	json   bool
-	schema map[string]any
 }
 
 // message is one turn of a conversation. Its content is a text or parts.
@@ -97,25 +92,16 @@ type sampling struct {
 	MinTokens     int             `json:"min_tokens"`
 	IgnoreEOS     bool            `json:"ignore_eos"`
 	Stop          json.RawMessage `json:"stop"`
-	IncludeStop   bool            `json:"include_stop_str_in_output"`
 	Seed          *int64          `json:"seed"`
 	Temperature   *float64        `json:"temperature"`
-	TopP          *float64        `json:"top_p"`
 	IDs           bool            `json:"return_token_ids"`
-	N             *int            `json:"n"`
 	Stream        bool            `json:"stream"`
 	StreamOptions *struct {
 		IncludeUsage bool `json:"include_usage"`
 		Continuous   bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
-	LoRA           []scale `json:"lora"`
-	LoRAPath       string  `json:"lora_path"`
-	ResponseFormat *struct {
-		Type       string `json:"type"`
-		JSONSchema struct {
-			Schema map[string]any `json:"schema"`
-		} `json:"json_schema"`
-	} `json:"response_format"`
+	LoRA     []scale `json:"lora"`
+	LoRAPath string  `json:"lora_path"`
 }
 
 // ask checks the fields that the server knows and makes them into an ask without prompts.
@@ -125,42 +111,26 @@ func (p sampling) ask(of Surface) (ask, error) {
 	} else {
 		p.LoRA = nil
 	}
-	if of == LlamaCpp || of == SGLang {
-		p.IncludeStop = false
-	}
 	if of != SGLang {
 		p.LoRAPath = ""
 	}
-	a := ask{name: p.Model, n: 1, max: -1, min: p.MinTokens, ignoreEOS: p.IgnoreEOS, includeStop: p.IncludeStop, seed: p.Seed,
+	a := ask{name: p.Model, max: -1, min: p.MinTokens, ignoreEOS: p.IgnoreEOS, seed: p.Seed,
 		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA, loraPath: p.LoRAPath, ids: p.IDs}
-	if p.N != nil {
-		a.n = *p.N
-	}
 	if p.MaxTokens != nil {
 		a.max = *p.MaxTokens
 	}
 	switch {
-	case a.n < 1 || a.n > 128:
-		return a, bad("n", "n must be between 1 and 128, got %d.", a.n)
 	case p.MaxTokens != nil && a.max < 0:
 		return a, bad("max_tokens", "max_tokens must be at least 1, got %d.", a.max)
 	case a.min < 0 || a.max >= 0 && a.min > a.max:
 		return a, bad("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", a.max, a.min)
 	case p.Temperature != nil && !(*p.Temperature >= 0 && *p.Temperature <= 2):
 		return a, bad("temperature", "temperature must be in [0, 2], got %g.", *p.Temperature)
-	case p.TopP != nil && !(*p.TopP > 0 && *p.TopP <= 1):
-		return a, bad("top_p", "top_p must be in (0, 1], got %g.", *p.TopP)
 	case p.StreamOptions != nil && !p.Stream:
 		return a, bad("stream_options", "Stream options can only be defined when `stream=True`.")
 	}
 	if p.StreamOptions != nil {
 		a.usage, a.steady = p.StreamOptions.IncludeUsage, p.StreamOptions.Continuous && (of == SGLang || of != LlamaCpp && p.StreamOptions.IncludeUsage)
-	}
-	if f := p.ResponseFormat; f != nil && f.Type != "" && f.Type != "text" {
-		if f.Type != "json_object" && f.Type != "json_schema" {
-			return a, bad("response_format", "response_format.type: want text, json_object or json_schema, got %q", f.Type)
-		}
-		a.json, a.schema = true, f.JSONSchema.Schema
 	}
 	var err error
 	a.stop, err = stops(p.Stop)
@@ -183,122 +153,81 @@ func stops(raw json.RawMessage) ([]string, error) {
 	return slices.DeleteFunc(many, func(s string) bool { return s == "" }), nil
 }
 
-// resolve finds what a model's name means. Empty is the base model.
-func (s *Server) resolve(name string) (adapter Adapter, err error) {
+// resolve finds the adapter that a request means. The zero value is the model itself.
+func (s *Server) resolve(a *ask) (Adapter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cfg.Surface == LlamaCpp { // it does not look at the name either; adapters speak for everybody
-		if s.scaled > 0 {
-			return s.adapters[s.scaled-1], nil
+	i, plain := -1, a.name
+	switch s.cfg.Surface {
+	case LlamaCpp: // it does not look at the name; adapters speak for everybody
+		i = s.scaled
+		if len(a.lora) > 0 {
+			var err error
+			if i, err = s.loudest(a.lora); err != nil {
+				return Adapter{}, err
+			}
 		}
-		return Adapter{}, nil
+	case RayServe: // an application has but one model
+	case SGLang: // it names an adapter as model:adapter, or by lora_path, of which it refuses what is not loaded
+		if base, tail, found := strings.Cut(a.name, ":"); found && slices.Contains(s.cfg.Names, base) {
+			plain = tail
+		}
+		i = s.adapter(plain)
+		if a.loraPath != "" {
+			if i = s.adapter(a.loraPath); i < 0 {
+				return Adapter{}, bad("lora_path", "LoRA adapter %s is not loaded", a.loraPath)
+			}
+		}
+	case VLLM:
+		if i = s.adapter(a.name); i < 0 && a.name != "" && !slices.Contains(s.cfg.Names, a.name) {
+			return Adapter{}, &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The model `%s` does not exist.", a.name), param: "model"}
+		}
 	}
-	if name == "" || slices.Contains(s.cfg.Names, name) {
-		return Adapter{}, nil
-	}
-	// SGLang names an adapter as model:adapter, and its own way by lora_path, of which it refuses what is not loaded.
-	plain := name
-	if base, tail, found := strings.Cut(name, ":"); found && s.cfg.Surface == SGLang && slices.Contains(s.cfg.Names, base) {
-		plain = tail
-	}
-	if i := slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == plain }); i >= 0 {
-		return s.adapters[i], nil
-	}
-	if s.cfg.Surface == SGLang || s.cfg.Surface == RayServe {
-		return Adapter{}, nil // it does not look at the name; an application on Ray Serve has but one model
-	}
-	return Adapter{}, &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
-}
-
-// adapterAt is the adapter that a request on SGLang names by "lora_path".
-func (s *Server) adapterAt(name string) (Adapter, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == name })
 	if i < 0 {
-		return Adapter{}, bad("lora_path", "LoRA adapter %s is not loaded", name)
+		return Adapter{}, nil
 	}
 	return s.adapters[i], nil
 }
 
-// jobs makes a job of every choice of every prompt.
-func (s *Server) jobs(a *ask, ill injected) ([]*job, error) {
-	adapter, err := s.resolve(a.name)
+// job writes the whole answer in advance: it depends on nothing but what is asked.
+func (s *Server) job(a *ask) (*job, error) {
+	adapter, err := s.resolve(a)
 	if err != nil {
 		return nil, err
-	}
-	if len(a.lora) > 0 && s.cfg.Surface == LlamaCpp {
-		if adapter, err = s.scaledAdapter(a.lora); err != nil {
-			return nil, err
-		}
-	}
-	if a.loraPath != "" {
-		if adapter, err = s.adapterAt(a.loraPath); err != nil {
-			return nil, err
-		}
 	}
 	if a.adapter = adapter.Name; adapter.unapplied {
 		a.adapter = ""
 	}
-	ill.garbage = ill.garbage || adapter.lost
-	if a.name == "" {
-		a.name = s.cfg.Names[0]
+	a.name = cmp.Or(a.name, s.cfg.Names[0])
+	if len(a.prompt) == 0 {
+		return nil, bad("prompt", "The decoder prompt cannot be empty")
 	}
-	var all []*job
-	for _, p := range a.prompts {
-		room := s.cfg.MaxModelLen - len(p)
-		if len(p) == 0 {
-			return nil, bad("prompt", "The decoder prompt cannot be empty")
-		}
-		wanted := a.max
-		if wanted < 0 {
-			wanted = 1
-		}
-		if room < wanted {
-			return nil, bad("input_tokens", "This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains %d input tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
-				s.cfg.MaxModelLen, wanted, len(p))
-		}
-		if a.max >= 0 {
-			room = a.max
-		}
-		for choice := range a.n {
-			all = append(all, s.job(a, p, choice, room, ill))
-		}
+	room, wanted := s.cfg.MaxModelLen-len(a.prompt), max(1, a.max)
+	if room < wanted {
+		return nil, bad("input_tokens", "This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains %d input tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
+			s.cfg.MaxModelLen, wanted, len(a.prompt))
 	}
-	return all, nil
-}
-
-// job writes the whole answer in advance: it depends on nothing but what is asked.
-func (s *Server) job(a *ask, prompt []words.Token, choice, room int, ill injected) *job {
+	if a.max >= 0 {
+		room = a.max
+	}
 	variant := ""
-	if a.temperature == nil || *a.temperature > 0 {
-		seed := s.cfg.Seed
-		if a.seed != nil {
-			seed = *a.seed
-		}
-		variant = fmt.Sprintf("%d/%d", seed, choice)
+	if (a.temperature == nil || *a.temperature > 0) && a.seed != nil {
+		variant = fmt.Sprint(*a.seed)
+	} else if a.temperature == nil || *a.temperature > 0 {
+		variant = "unseeded"
 	}
-	j := &job{natural: "stop", changed: make(chan struct{}, 1), n: a.n, max: room}
-	seed, made := s.seedOf(a, prompt, room, variant)
-	if ill.garbage {
-		made = 0
-	}
-	var out []words.Token
-	switch {
-	case ill.garbage:
-		out = words.Garbage(seed, room)
-	case a.json:
-		out = words.Encode(instance(a.schema, seed))
-	default:
-		out = words.Text(seed, a.adapter, a.least(room)+made)
-	}
-	out = out[made:]
+	j := &job{natural: "stop", changed: make(chan struct{}, 1)}
+	seed, made := s.seedOf(a, room, variant)
+	out := words.Text(seed, a.adapter, a.least(room)+made)[made:]
 	out, j.stopped = cutAtStop(out, a)
-	if len(out) > room || ill.garbage || a.ignoreEOS && j.stopped == "" {
+	if len(out) > room || a.ignoreEOS && j.stopped == "" {
 		out, j.natural, j.stopped = out[:min(len(out), room)], "length", ""
 	}
-	j.seq = &batch.Sequence{Adapter: a.adapter, Prompt: len(prompt), Tokens: slices.Concat(prompt, out)}
-	return j
+	j.seq = &batch.Sequence{Adapter: a.adapter, Prompt: len(a.prompt), Tokens: slices.Concat(a.prompt, out)}
+	if adapter.lost {
+		j.spoil()
+	}
+	return j, nil
 }
 
 // least is how many tokens an answer has at least.
@@ -314,11 +243,12 @@ const mostContinued = 1024
 
 // seedOf is the seed of the answer to a prompt. A model does not know which of its tokens are a prompt's: where one that was given as tokens ends with the
 // first tokens of what is said to its beginning, made of them, that goes on.
-func (s *Server) seedOf(a *ask, prompt []words.Token, room int, variant string) (seed uint64, made int) {
+func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int) {
+	prompt := a.prompt
 	of := func(prompt []words.Token) uint64 {
 		return words.Seed(s.cfg.Model, a.adapter, words.Decode(prompt), variant)
 	}
-	if a.given && !a.json {
+	if a.given {
 		for made := min(len(prompt)-1, mostContinued); made > 0; made-- {
 			begin, rest := prompt[:len(prompt)-made], prompt[len(prompt)-made:]
 			seed := of(begin)
@@ -354,7 +284,7 @@ func cutAtStop(out []words.Token, a *ask) ([]words.Token, string) {
 // string may still be coming, its beginning is held back.
 func (j *job) shown(a *ask, tokens []words.Token, over bool) string {
 	text := words.Decode(tokens)
-	if len(a.stop) == 0 || a.includeStop {
+	if len(a.stop) == 0 {
 		return text
 	}
 	if over {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
@@ -15,7 +14,6 @@ import (
 const (
 	tagWeights = "weights"
 	tagKV      = "kv_cache"
-	tagGraphs  = "cuda_graph" // of SGLang
 )
 
 // sleepLine is what vLLM says when it has fallen asleep. It is written at once.
@@ -25,8 +23,8 @@ const sleepLine = "Sleep mode freed %s GiB memory, %s GiB memory is still in use
 // (vllm-project/vllm#13941).
 var errOOM = errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62")
 
-// begin waits for the turn to change sleep or weights.
-func (e *engine) begin(ctx context.Context) error {
+// takeTurn waits for the turn to change sleep or weights.
+func (e *engine) takeTurn(ctx context.Context) error {
 	select {
 	case e.turn <- struct{}{}:
 		return nil
@@ -37,22 +35,16 @@ func (e *engine) begin(ctx context.Context) error {
 	}
 }
 
-func (e *engine) finish() { <-e.turn; e.poke() }
+func (e *engine) endTurn() { <-e.turn; e.wakeLoop() }
 
-// halt stops scheduling in one of vLLM's modes: abort ends what there is, wait lets
-// what runs finish, keep freezes it. Level 1 and deeper also forget the prefix
-// cache. The turn is held.
+// halt stops scheduling in one of vLLM's modes: abort ends what there is, wait lets what runs finish. The turn is held.
 func (e *engine) halt(ctx context.Context, mode string) error {
 	e.mu.Lock()
 	var drained chan struct{}
 	switch mode {
-	case "abort":
-		e.pause = pausedNew
+	case "", "abort":
 		e.abortAll()
-	case "keep":
-		e.pause = pausedAll
 	case "wait":
-		e.pause = pausedNew
 		if len(e.jobs) > e.waitingFresh() {
 			drained = make(chan struct{})
 			e.drained = drained
@@ -61,12 +53,12 @@ func (e *engine) halt(ctx context.Context, mode string) error {
 		e.mu.Unlock()
 		return said("Invalid pause mode: %s", mode)
 	}
+	e.paused = true
 	e.mu.Unlock()
-	e.poke()
+	e.wakeLoop()
 	if drained == nil {
 		return nil
 	}
-	logf(e.cfg.Log, "INFO", "core.py:600", "Waiting for in-flight requests to complete before sleeping...")
 	select {
 	case <-drained:
 		return nil
@@ -82,16 +74,10 @@ func (e *engine) halt(ctx context.Context, mode string) error {
 func (s *Server) sleep(ctx context.Context, level int, mode string) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
-	if err := e.begin(ctx); err != nil {
+	if err := e.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer e.finish()
-	if _, hang := s.Faults.happens("hang-sleep"); hang {
-		return forever(ctx, e)
-	}
-	if _, fail := s.Faults.happens("fail-sleep"); fail {
-		return said("Call to sleep method failed: a fault as told")
-	}
+	defer e.endTurn()
 	if err := e.halt(ctx, mode); err != nil || level < 1 {
 		return err
 	}
@@ -100,7 +86,7 @@ func (s *Server) sleep(ctx context.Context, level int, mode string) error {
 
 // release frees the memory of tags. The turn is held and nothing runs.
 func (s *Server) release(ctx context.Context, level int, tags []string) error {
-	e, begin := s.engine, time.Now()
+	e := s.engine
 	e.mu.Lock()
 	if e.cfg.Surface == VLLM && len(e.asleep) > 0 {
 		e.mu.Unlock()
@@ -112,7 +98,6 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	} else {
 		e.batch.Spoil()
 	}
-	e.forgetOffloaded()
 	fresh := slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return e.asleep[t] })
 	for _, t := range fresh {
 		e.asleep[t] = true
@@ -126,7 +111,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	}
 	e.mu.Unlock()
 	if slices.Contains(fresh, tagWeights) && level == 1 {
-		d := e.duration(e.cfg.SleepTime, float64(e.cfg.Weights)/e.cfg.HostBandwidth)
+		d := e.duration(e.cfg.SleepTime, float64(e.cfg.Weights)/hostBandwidth)
 		if err := e.pass(ctx, time.Duration(float64(d)*first)); err != nil {
 			return err
 		}
@@ -145,23 +130,16 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	}
 	garbage := e.garbage
 	e.mu.Unlock()
-	s.loseAdapters(garbage)
+	s.mu.Lock()
+	for i := range s.adapters { // vLLM goes on as if they were there
+		s.adapters[i].lost = s.adapters[i].lost || garbage
+	}
+	s.mu.Unlock()
 	if e.cfg.Surface == VLLM { // SGLang says nothing
 		after, total := s.memory.room() // of the whole device, all processes included: vLLM asks cudaMemGetInfo
 		logf(e.cfg.Log, "INFO", "gpu_worker.py:144", sleepLine, gib(after-before), gib(total-after))
 	}
-	logf(e.cfg.Log, "INFO", "abstract.py:306", "It took %.6f seconds to fall asleep.", time.Since(begin).Seconds())
 	return nil
-}
-
-// loseAdapters is what becomes of adapters when the weights are dropped: vLLM goes
-// on as if they were there.
-func (s *Server) loseAdapters(lost bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.adapters {
-		s.adapters[i].lost = s.adapters[i].lost || lost
-	}
 }
 
 // wake takes memory again. No tags: all that sleeps. A tag that does not sleep makes
@@ -169,85 +147,61 @@ func (s *Server) loseAdapters(lost bool) {
 func (s *Server) wake(ctx context.Context, tags []string) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
-	if err := e.begin(ctx); err != nil {
+	if err := e.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer e.finish()
-	if _, hang := s.Faults.happens("hang-wake"); hang {
-		return forever(ctx, e)
-	}
-	if _, fail := s.Faults.happens("fail-wake"); fail {
-		return said("Call to wake_up method failed: a fault as told")
-	}
-	only := slices.Contains(tags, "scheduling")
-	tags = slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == "scheduling" })
-	if !only || len(tags) > 0 {
-		if err := s.regain(ctx, tags); err != nil {
-			if errors.Is(err, errOOM) {
-				return said("Call to wake_up method failed: %v", err)
-			}
-			return err
+	defer e.endTurn()
+	if s.Faults.happens("hang-wake") {
+		select {
+		case <-e.died:
+			return errDead
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
+	}
+	if err := s.regain(ctx, tags); errors.Is(err, errOOM) {
+		return said("Call to wake_up method failed: %v", err)
+	} else if err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.asleep) == 0 { // a partial wake does not start scheduling (vllm-project/vllm#44779)
-		e.pause = unpaused
+		e.paused = false
 	}
 	return nil
 }
 
 // regain takes the memory of tags again. The turn is held.
 func (s *Server) regain(ctx context.Context, tags []string) error {
-	e, begin := s.engine, time.Now()
-	e.mu.Lock()
+	e := s.engine
 	sleeping := s.sleepingTags()
-	level, first := e.level, e.woken == 0
-	e.mu.Unlock()
-	if len(sleeping) == 0 {
-		logf(e.cfg.Log, "WARNING", "abstract.py:330", "Executor is not sleeping.")
-		return nil
-	}
 	if len(tags) == 0 {
 		tags = sleeping
 	}
-	for _, t := range tags {
-		if !slices.Contains(sleeping, t) {
-			logf(e.cfg.Log, "WARNING", "abstract.py:335", "Tag %s is not in sleeping tags %v", t, sleeping)
-			return nil
-		}
+	if slices.ContainsFunc(tags, func(t string) bool { return !slices.Contains(sleeping, t) }) {
+		logf(e.cfg.Log, "WARNING", "abstract.py:335", "One of the tags %v is not in sleeping tags %v", tags, sleeping)
+		return nil
 	}
-	if _, oom := s.Faults.happens("oom-wake"); oom {
-		return errOOM
-	}
-	if err := s.allocate(tags); err != nil {
+	if err := s.allocate(tags); err != nil || !slices.Contains(tags, tagWeights) {
 		return err
 	}
-	if slices.Contains(tags, tagWeights) {
-		d := e.duration(e.cfg.WakeTime, 0)
-		if level == 1 {
-			d = e.duration(e.cfg.WakeTime, float64(e.cfg.Weights)/e.cfg.HostBandwidth)
-		}
-		if first {
-			d = time.Duration(float64(d) * e.cfg.FirstWake)
-		}
-		if err := e.pass(ctx, d); err != nil {
-			return err
-		}
-		_, garbage := s.Faults.happens("garbage-wake")
-		e.mu.Lock()
-		e.woken++
-		e.garbage = e.garbage || garbage
-		e.mu.Unlock()
-		if _, unapplied := s.Faults.happens("unapplied-wake"); unapplied {
-			s.mu.Lock()
-			for i := range s.adapters {
-				s.adapters[i].unapplied = true
-			}
-			s.mu.Unlock()
-		}
+	seconds := 0.0
+	if e.level == 1 { // which changes with the turn alone
+		seconds = float64(e.cfg.Weights) / hostBandwidth
 	}
-	logf(e.cfg.Log, "INFO", "abstract.py:345", "It took %.6f seconds to wake up tags %v.", time.Since(begin).Seconds(), tags)
+	if err := e.pass(ctx, e.duration(e.cfg.WakeTime, seconds)); err != nil {
+		return err
+	}
+	garbage, unapplied := s.Faults.happens("garbage-wake"), s.Faults.happens("unapplied-wake")
+	e.mu.Lock()
+	e.garbage = e.garbage || garbage
+	e.mu.Unlock()
+	s.mu.Lock()
+	for i := range s.adapters {
+		s.adapters[i].unapplied = s.adapters[i].unapplied || unapplied
+	}
+	s.mu.Unlock()
 	return nil
 }
 
@@ -278,9 +232,11 @@ func (s *Server) allocate(tags []string) error {
 	return err
 }
 
-// sleepingTags are in the order of their return. The lock is held.
+// sleepingTags returns them in the order of their return.
 func (s *Server) sleepingTags() (tags []string) {
-	for _, t := range []string{tagGraphs, tagWeights, tagKV} {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, t := range []string{tagWeights, tagKV} {
 		if s.engine.asleep[t] {
 			tags = append(tags, t)
 		}
@@ -288,34 +244,29 @@ func (s *Server) sleepingTags() (tags []string) {
 	return tags
 }
 
-// wanted is what the state of sleep takes on each device, and in host memory.
-func (s *Server) wanted() (bytes, host int64) {
+// wanted is what the state of sleep takes of the device.
+func (s *Server) wanted() (bytes int64) {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	bytes = e.cfg.Residue
-	if !e.asleep[tagGraphs] {
-		bytes += e.cfg.Graphs
-	}
 	if !e.asleep[tagWeights] {
-		bytes += s.weights
-	} else if e.level == 1 {
-		host = s.weights
+		bytes += e.cfg.Weights
 	}
 	if !e.asleep[tagKV] {
 		bytes += s.kv
 	}
-	return bytes, host
+	return bytes
 }
 
 // reload reads the weights from disk into memory that they have.
 func (s *Server) reload(ctx context.Context) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
-	if err := e.begin(ctx); err != nil {
+	if err := e.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer e.finish()
+	defer e.endTurn()
 	e.mu.Lock()
 	released := e.asleep[tagWeights]
 	if released {
@@ -325,18 +276,16 @@ func (s *Server) reload(ctx context.Context) error {
 	if released {
 		return errDead
 	}
-	if err := e.pass(ctx, e.duration(e.cfg.ReloadTime, float64(e.cfg.Weights)/e.cfg.DiskBandwidth)); err != nil {
+	if err := e.pass(ctx, e.duration(e.cfg.ReloadTime, float64(e.cfg.Weights)/diskBandwidth)); err != nil {
 		return err
 	}
-	_, still := s.Faults.happens("garbage-reload")
+	still := s.Faults.happens("garbage-reload")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.garbage {
 		e.garbage = still
-		e.batch.SpoilOffloaded()
 		e.batch.Spoil() // whatever was computed meanwhile is worth nothing
 	}
-	logf(e.cfg.Log, "INFO", "gpu_model_runner.py:4000", "Reloading weights took %.2f seconds", float64(e.cfg.Weights)/e.cfg.DiskBandwidth)
 	return nil
 }
 
@@ -344,7 +293,7 @@ func (s *Server) reload(ctx context.Context) error {
 func (e *engine) sleeping() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.pause != unpaused || len(e.asleep) > 0
+	return e.paused || len(e.asleep) > 0
 }
 
 // duration is a time that was set, or what seconds say. Negative: none.
@@ -355,14 +304,4 @@ func (e *engine) duration(set time.Duration, seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// forever is a call that never ends.
-func forever(ctx context.Context, e *engine) error {
-	select {
-	case <-e.died:
-		return errDead
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func gib(n int64) string { return strings.TrimSpace(fmt.Sprintf("%.2f", float64(n)/(1<<30))) }
+func gib(n int64) string { return fmt.Sprintf("%.2f", float64(n)/(1<<30)) }

@@ -14,13 +14,13 @@ const gibibyte = int64(1) << 30
 
 // sleeper shares the devices of dir with others: awake it takes 0.9 of 80 GiB.
 func sleeper(dir string) Config {
-	return Config{DevMode: true, Sleep: true, Weights: 16 * gibibyte, Devices: device.Config{Dir: dir, Memory: 80 * gibibyte}}
+	return Config{DevMode: true, Sleep: true, Weights: 16 * gibibyte, Device: device.Config{Dir: dir, Memory: 80 * gibibyte}}
 }
 
 // usedGiB is what the first device of dir has in use, in whole GiB.
 func usedGiB(t *testing.T, dir string) int64 {
 	t.Helper()
-	devices, err := Devices(dir)
+	devices, err := device.List(dir)
 	if err != nil || len(devices) == 0 {
 		t.Fatalf("devices %v, %v", devices, err)
 	}
@@ -38,8 +38,8 @@ func TestTwoThatDoNotFitTakeTurns(t *testing.T) {
 	if got := usedGiB(t, dir); got != 0 { // half a GiB is left
 		t.Errorf("asleep: %d GiB, want a residue below 1", got)
 	}
-	if d, _ := Devices(dir); d[0].Processes[0].HostBytes != 16*gibibyte || d[0].Used() != 512<<20 {
-		t.Errorf("asleep: %+v, want the weights in host memory and the residue on the device", d[0].Processes)
+	if d, _ := device.List(dir); d[0].Used() != 512<<20 {
+		t.Errorf("asleep: %+v, want the residue on the device", d[0].Processes)
 	}
 	b := start(t, sleeper(dir))
 	for _, path := range []string{"/wake_up", "/wake_up?tags=weights"} {
@@ -93,7 +93,7 @@ func TestADeviceIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := sleeper(dir)
-	cfg.Model, cfg.Devices.Visible, cfg.Devices.Memory = "late", &zero, 0
+	cfg.Model, cfg.Device.Visible, cfg.Device.Memory = "late", &zero, 0
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestStartWithoutMemoryFails(t *testing.T) {
 		{func(c *Config) { c.Utilization = 0.05; c.Weights = 20 * gibibyte }, "torch.OutOfMemoryError"},
 		{func(c *Config) { c.Utilization = 0.01; c.Weights = gibibyte }, "No available memory for the cache blocks"},
 		{func(c *Config) { c.Utilization, c.Weights, c.MaxModelLen = 0.05, gibibyte, 1<<20 }, "max seq len (1048576)"},
-		{func(c *Config) { c.TensorParallel = 2 }, "No CUDA GPUs are available"},
+		{func(c *Config) { c.Device.Visible = new("7"); c.Device.Memory = 0 }, "No CUDA GPUs are available"},
 	} {
 		cfg := sleeper(dir)
 		cfg.Model = "late"
@@ -148,8 +148,8 @@ func TestLevel2(t *testing.T) {
 		if got := answer(t, s, long); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if st := state(t, s); st["stale_hits"] != 0.0 || st["garbage"] != false {
-			t.Errorf("%v", st)
+		if c := s.engine.batch.Counts(); c.Stale != 0 || s.engine.garbage {
+			t.Errorf("%+v", c)
 		}
 	})
 	t.Run("without reload_weights", func(t *testing.T) {
@@ -178,11 +178,8 @@ func TestLevel2(t *testing.T) {
 		if got := answer(t, s, long); got == want {
 			t.Error("a stale prefix does no harm")
 		}
-		if st := state(t, s); st["stale_hits"] == 0.0 {
-			t.Errorf("%v, want stale hits", st)
-		}
-		if m := get(s, "/metrics").Body.String(); strings.Contains(m, "vllmsim:stale_prefix_hits_total 0\n") || !strings.Contains(m, "vllmsim:stale_prefix_hits_total ") {
-			t.Error("stale hits are not in the metrics")
+		if s.engine.batch.Counts().Stale == 0 {
+			t.Error("no hit was stale")
 		}
 	})
 	t.Run("without its adapters", func(t *testing.T) {
@@ -231,7 +228,7 @@ func TestSleepAsVLLMHasIt(t *testing.T) {
 	if got := usedGiB(t, dir); got != 72 {
 		t.Errorf("level 0 leaves %d GiB, want all 72", got)
 	}
-	ok(t, post(s, "/wake_up?tags=scheduling", ""))
+	ok(t, post(s, "/wake_up", ""))
 	sleeps(false)
 	ok(t, post(s, "/sleep?level=1", ""))
 	ok(t, post(s, "/sleep?level=2", "")) // "already sleeping": it does not deepen
@@ -265,7 +262,7 @@ func TestSleepNeedsItsFlags(t *testing.T) {
 	cfg = sleeper("")
 	cfg.DevMode = false
 	public := start(t, cfg)
-	for _, path := range []string{"/sleep", "/wake_up", "/collective_rpc", "/reset_prefix_cache", "/vllmsim/faults"} {
+	for _, path := range []string{"/sleep", "/wake_up", "/collective_rpc", "/reset_prefix_cache"} {
 		if w := post(public, path, ""); w.Code != http.StatusNotFound {
 			t.Errorf("%s without dev mode: %d, want 404", path, w.Code)
 		}
@@ -273,24 +270,19 @@ func TestSleepNeedsItsFlags(t *testing.T) {
 	if w := get(public, "/is_sleeping"); w.Code != http.StatusNotFound {
 		t.Errorf("is_sleeping without dev mode: %d", w.Code)
 	}
-	if w := get(s, "/sleep"); w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("GET /sleep: %d, want 405", w.Code)
+	if w := get(s, "/sleep"); w.Code != http.StatusNotFound {
+		t.Errorf("GET /sleep: %d, want 404", w.Code)
 	}
 }
 
-func TestRequestsWhileAsleep(t *testing.T) {
-	for _, tt := range []struct {
-		asleep Asleep
-		status int
-		health int
-	}{{AsleepError, 503, 200}, {AsleepCrash, 500, 503}} {
-		cfg := sleeper("")
-		cfg.Asleep = tt.asleep
-		s := start(t, cfg)
-		ok(t, post(s, "/sleep", ""))
-		w := post(s, "/v1/completions", `{"prompt":"a"}`)
-		if h := get(s, "/health"); w.Code != tt.status || h.Code != tt.health {
-			t.Errorf("%s: %d, health %d; want %d and %d", tt.asleep, w.Code, h.Code, tt.status, tt.health)
-		}
+// A request that comes while SGLang sleeps ends it; vLLM lets it wait (TestAsleepNothingIsAnswered).
+func TestRequestsWhileSGLangSleeps(t *testing.T) {
+	cfg := sleeper("")
+	cfg.Surface = SGLang
+	s := start(t, cfg)
+	ok(t, post(s, "/release_memory_occupation", ""))
+	w := post(s, "/v1/completions", `{"prompt":"a"}`)
+	if h := get(s, "/health"); w.Code != http.StatusInternalServerError || h.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d, health %d; want 500 and 503", w.Code, h.Code)
 	}
 }

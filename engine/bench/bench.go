@@ -1,17 +1,17 @@
 // Package bench measures a model file on this machine: `rouse engine bench`.
 //
-// What it measures, and how:
+// The measurements:
 //
-//	ppN      a prompt of N random tokens, alone, forward pass only: what llama-bench calls ppN
+//	ppN      a prompt of N random tokens, alone, forward pass only: llama-bench's ppN
 //	tgN      N further tokens of one sequence, greedily, forward pass only: llama-bench's tgN
 //	tgNxB    the same for B sequences in one batch: llama-batched-bench's tg
 //	engine   all of the engine but HTTP: scheduler, worker process, sampling, text; B requests
 //	         at once, once with the host's work beside the device's (async) and once after it (sync)
 //	device   the same on a simulated device with a set step time, which no other load on the machine can slow
 //
-// Each is repeated; async and sync, ours and the peer's, take turns, so that noise meets both.
-// A figure is the median. Where llama-bench and llama-batched-bench are on the PATH, or in a
-// folder that is given, they measure the same file with as many threads.
+// Each is repeated. async and sync, ours and the peer's, take turns, so that noise affects both.
+// A result is the median. If llama-bench and llama-batched-bench are on the PATH, or in a
+// given folder, they measure the same file with as many threads.
 package bench
 
 import (
@@ -63,7 +63,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Result is one figure.
+// Result is one median.
 type Result struct {
 	Test  string  `json:"test"`
 	Value float64 `json:"value"`
@@ -80,7 +80,7 @@ type Report struct {
 	Results  []Result `json:"results"`
 	PeerNote string   `json:"peer_note,omitempty"` // why there is no comparison
 
-	// Series holds each figure's repetitions, in the order in which they were measured.
+	// Series holds each test's repetitions, in the order in which they were measured.
 	Series map[string][]float64 `json:"-"`
 }
 
@@ -100,7 +100,7 @@ func (r *Report) addSeries(test string, values []float64, unit string) {
 	r.add(test, median(values), unit)
 }
 
-// Value finds a figure.
+// Value returns the result of a test.
 func (r *Report) Value(test string) (float64, bool) {
 	for _, x := range r.Results {
 		if x.Test == test {
@@ -110,7 +110,7 @@ func (r *Report) Value(test string) (float64, bool) {
 	return 0, false
 }
 
-// Run measures. progress gets a line for each step; nil is fine.
+// Run runs the measurements. progress gets a line for each step; it may be nil.
 func Run(ctx context.Context, cfg Config, progress func(string)) (*Report, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

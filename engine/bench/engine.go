@@ -22,7 +22,7 @@ import (
 // Load is the workload of a benchmark: N requests at once, of Prompt random tokens and Gen further ones each.
 type Load struct {
 	N, Prompt, Gen int
-	// HostWork is added to what the host does for each step.
+	// HostWork is added to the host's work for each step.
 	HostWork time.Duration
 	Sync     bool
 }
@@ -35,7 +35,7 @@ type Speed struct {
 	Busy    time.Duration // of the device, in those steps
 }
 
-// PerSecond is tokens per second.
+// PerSecond returns tokens per second.
 func (s Speed) PerSecond() float64 { return float64(s.Tokens) / s.Elapsed.Seconds() }
 
 // Engine runs a load on a model whose worker is a process of its own.
@@ -62,8 +62,8 @@ func Engine(ctx context.Context, cfg Config, load wire.Load, l Load) (Speed, err
 	return s, errors.Join(err, <-done)
 }
 
-// Drive sends the load to an engine that runs, and waits for its end. What counts is the time in which all sequences decode:
-// from when each has its first token.
+// Drive sends the load to a running engine, and waits for its end. It measures the time in which all sequences decode,
+// from the moment when each has its first token.
 func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var (
@@ -121,7 +121,7 @@ func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 	return Speed{Tokens: tokens, Elapsed: to.Sub(from), Steps: end.Steps - busy.Steps, Busy: end.Busy - busy.Busy}, nil
 }
 
-// vocabulary reads the tokenizer of a model file; pico's stands in where there is none.
+// vocabulary reads the tokenizer of a model file, or pico's if the file has none.
 func vocabulary(path string) (*tokenizer.Tokenizer, error) {
 	if path == shipped || path == "" {
 		f, err := gguf.Parse(pico.GGUF())
@@ -156,7 +156,7 @@ func Simulated(ctx context.Context, cfg Config, sync bool) (Speed, error) {
 	return Engine(ctx, cfg, wire.Load{Device: "sim", Options: options}, l)
 }
 
-// requests is how many requests run at once in the engine's test.
+// requests is the number of requests at once in the engine's test.
 const requests = 32
 
 // Whole runs 32 requests on the model, as a server does.

@@ -26,7 +26,7 @@ func newRunner(inf infer.Inferencer) *runner {
 	return &runner{inf: inf, vocab: inf.Config().Vocab, size: size, rng: rand.New(rand.NewPCG(1, 2))}
 }
 
-// items gives n sequences of up to length positions their blocks.
+// items assigns blocks to n sequences of up to length positions.
 func (r *runner) items(n, length int) error {
 	each := (length + r.size - 1) / r.size
 	if count, _ := r.inf.Blocks(); n*each > count {
@@ -91,7 +91,7 @@ func (r *runner) generate(ctx context.Context, at, n int) (time.Duration, error)
 	return time.Since(start), nil
 }
 
-// series is a test's figures, ours and the peer's.
+// series is a test's results, ours and the peer's.
 type series struct{ ours, theirs []float64 }
 
 func runForward(ctx context.Context, cfg Config, rep *Report, progress func(string)) error {
@@ -113,7 +113,7 @@ func runForward(ctx context.Context, cfg Config, rep *Report, progress func(stri
 	pp, tg, tgb := fmt.Sprintf("pp%d", cfg.Prompt), fmt.Sprintf("tg%d", cfg.Gen), fmt.Sprintf("tg%dxB%d", cfg.Gen, cfg.Batch)
 	prompts := min(32, cfg.Prompt) // before batched generation
 	all := map[string]*series{pp: {}, tg: {}, tgb: {}}
-	for rep := range cfg.Reps + 1 { // the first warms up
+	for rep := range cfg.Reps + 1 { // the first is the warm-up
 		progress(fmt.Sprintf("forward pass, %d of %d", rep, cfg.Reps))
 		r := newRunner(inf)
 		if err := r.once(ctx, cfg, prompts, rep > 0, all[pp], all[tg], all[tgb]); err != nil {
@@ -195,7 +195,7 @@ func (p peer) once(ctx context.Context, cfg Config, prompts int, pp, tg, tgb *se
 	return nil
 }
 
-// runnerConfig is how large a cache the tests need.
+// runnerConfig returns the cache size that the tests need.
 func runnerConfig(cfg Config) cpu.Config {
 	return cpu.Config{Threads: cfg.Threads, Sequences: cfg.Batch + 1, Context: max(cfg.Prompt, cfg.Gen+64) + 16, CacheBytes: 4 << 30}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// shipped is the path that means the embedded model.
+// shipped is the path of the embedded model.
 const shipped = pico.Name
 
-// open loads the model and says how large its file is.
+// open loads the model and returns the size of its file.
 func open(cfg Config) (*cpu.Runner, int64, error) {
 	if cfg.Path == shipped {
 		f, err := gguf.Parse(pico.GGUF())

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// peer runs llama.cpp's own benchmarks, whichever are there.
+// peer runs llama.cpp's own benchmarks, if they are installed.
 type peer struct {
-	bench, batched string // paths; empty where there is none
+	bench, batched string // paths; empty if not installed
 	model          string
 	threads        int
 }
 
-// findPeer looks in dir, or on the PATH. note says what is missing.
+// findPeer looks in dir, or on the PATH. note names the missing programs.
 func findPeer(dir, model string, threads int) (p peer, note string) {
 	p.model, p.threads = model, threads
 	var missing []string
@@ -46,7 +46,7 @@ func findPeer(dir, model string, threads int) (p peer, note string) {
 	return p, note
 }
 
-// single measures a prompt of n tokens, or gen further tokens, once after a warm-up, and returns the better of
+// single measures a prompt of n tokens, or gen further tokens, once after a warm-up. It returns the better of
 // llama.cpp's two kinds of attention, in tokens per second.
 func (p peer) single(ctx context.Context, prompt, gen int) (float64, error) {
 	out, err := p.run(ctx, p.bench, "-m", p.model, "-p", strconv.Itoa(prompt), "-n", strconv.Itoa(gen), "-t", strconv.Itoa(p.threads),
@@ -58,7 +58,7 @@ func (p peer) single(ctx context.Context, prompt, gen int) (float64, error) {
 		AvgTS float64 `json:"avg_ts"`
 	}
 	if err := json.Unmarshal(out, &rows); err != nil {
-		return 0, fmt.Errorf("llama-bench printed what can't be read: %w", err)
+		return 0, fmt.Errorf("llama-bench printed invalid output: %w", err)
 	}
 	best := 0.0
 	for _, r := range rows {
@@ -84,7 +84,7 @@ func (p peer) together(ctx context.Context, prompt, gen, n int) (float64, error)
 			var row struct {
 				SpeedTG float64 `json:"speed_tg"`
 			}
-			if json.Unmarshal(lines.Bytes(), &row) == nil { // its other lines are no JSON
+			if json.Unmarshal(lines.Bytes(), &row) == nil { // its other lines are not JSON
 				best = max(best, row.SpeedTG)
 			}
 		}

@@ -41,7 +41,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// name is the hash of a letter.
+// name returns the hash of a letter.
 func name(letter string) block.Hash { return block.Hash{letter[0]} }
 
 // do runs one line of a transcript.

@@ -11,7 +11,7 @@ import (
 // another.
 type Hash [16]byte
 
-// Key is what two sequences must share, besides their tokens, to share blocks.
+// Key must be equal in two sequences that share blocks, besides their tokens.
 type Key struct {
 	Adapter string // identity of the adapter; "" for none. A reloaded adapter needs another string
 	Salt    string // a secret salt keeps others from finding cached prompts by timing; "" shares with everybody

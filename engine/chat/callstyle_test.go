@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
-// TestCallStyle: arguments of calls come as an object, and as text to a template that can do nothing with an object; so does
-// content beside calls.
+// TestCallStyle checks that arguments of calls are passed as an object, and as text to a template that can't use an
+// object. The same holds for content beside calls.
 func TestCallStyle(t *testing.T) {
 	const call = "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
 	const end = "{% endfor %}{% endif %}{% endfor %}"
@@ -33,7 +33,8 @@ func TestCallStyle(t *testing.T) {
 	}
 }
 
-// TestBrokenArguments: arguments of a call are an object always: none are empty, and text that is no object is a member of one.
+// TestBrokenArguments checks that arguments of a call are always an object: no arguments are an empty one, and text
+// that is not an object is a member of one.
 func TestBrokenArguments(t *testing.T) {
 	const call = "{% for m in messages %}{% for c in m.tool_calls or [] %}"
 	const end = "{% endfor %}{% endfor %}"
@@ -68,7 +69,8 @@ func TestBrokenArguments(t *testing.T) {
 	}
 }
 
-// TestSystemMessages: system messages at the beginning are joined where the template shows one of them only, or refuses more.
+// TestSystemMessages checks that system messages at the beginning are joined if the template shows only one of them,
+// or refuses more.
 func TestSystemMessages(t *testing.T) {
 	const all = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}"
 	for _, test := range []struct{ source, want string }{
@@ -88,7 +90,8 @@ func TestSystemMessages(t *testing.T) {
 	}
 }
 
-// TestNothingIsDropped: tools, calls and results that a template has no place for are text in messages that it shows.
+// TestNothingIsDropped checks that tools, calls and results that a template does not show become text in messages
+// that it shows.
 func TestNothingIsDropped(t *testing.T) {
 	tools := json.RawMessage(`[{"type": "function", "function": {"name": "f"}}]`)
 	call := []chat.ToolCall{{ID: "1", Name: "f", Arguments: `{"a": 1}`}, {ID: "2", Name: "g"}}

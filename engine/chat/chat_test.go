@@ -96,7 +96,7 @@ func openArchive(t testing.TB, path string) archive {
 	return archive{files, template}
 }
 
-// TestTemplates compares with what Python's Jinja2 makes of the same template (testdata/expected.py).
+// TestTemplates compares with Python's Jinja2 for the same template (testdata/expected.py).
 func TestTemplates(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) < 9 {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
-// TestSyntax: a broken template is refused when the model is loaded.
+// TestSyntax checks that a broken template is refused when the model is loaded.
 func TestSyntax(t *testing.T) {
 	for source, want := range map[string]string{
 		"{% for m in messages %}":            "line 1: the template ends where 'endfor' or 'else' is missing",
@@ -44,7 +44,7 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestRenderErrors: what goes wrong while rendering is an error that says what, never a panic or a hang.
+// TestRenderErrors checks that a failure while rendering is a clear error, never a panic or a hang.
 func TestRenderErrors(t *testing.T) {
 	for source, want := range map[string]string{
 		"{{ raise_exception('no tools here') }}": "refuses this conversation: no tools here",
@@ -85,7 +85,7 @@ func TestRenderErrors(t *testing.T) {
 	}
 }
 
-// TestRequestErrors: tools and variables of the request that are no JSON, or have a name that is taken.
+// TestRequestErrors checks tools and variables of the request that are not JSON, or whose names are taken.
 func TestRequestErrors(t *testing.T) {
 	tmpl := openArchive(t, "testdata/qwen25.txtar").template
 	deep := strings.Repeat("[", 1000)
@@ -103,7 +103,7 @@ func TestRequestErrors(t *testing.T) {
 	}
 }
 
-// TestGuard: everything that comes with the request passes the guard, and nothing else.
+// TestGuard checks that all parts of the request pass the guard, and nothing else.
 func TestGuard(t *testing.T) {
 	tmpl := openArchive(t, "testdata/qwen25.txtar").template
 	seen := map[string]bool{}
@@ -129,7 +129,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestConcurrent renders one template from many goroutines; it means most under -race.
+// TestConcurrent renders one template from many goroutines. It is most useful with -race.
 func TestConcurrent(t *testing.T) {
 	for _, name := range []string{"llama3", "mistral", "language"} {
 		a := openArchive(t, "testdata/"+name+".txtar")
@@ -154,7 +154,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestGeneration: marks for training leave no trace.
+// TestGeneration checks that {% generation %} leaves no trace in the text.
 func TestGeneration(t *testing.T) {
 	tmpl, err := chat.New("{% for m in messages %}{%- generation -%} {{ m.content }} {%- endgeneration %}{% endfor %}", "", "")
 	if err != nil {
@@ -176,7 +176,7 @@ func TestStrftime(t *testing.T) {
 	}
 }
 
-// FuzzTemplate: no template makes New or Render panic.
+// FuzzTemplate checks that no template makes New or Render panic.
 func FuzzTemplate(f *testing.F) {
 	for _, name := range []string{"chatml", "llama3", "mistral", "language", "gemma"} {
 		f.Add(openArchive(f, "testdata/"+name+".txtar").files["template"])

@@ -19,7 +19,7 @@ type (
 	list   = []any
 )
 
-// times is a list of what f makes of 0 to n-1.
+// times returns a list of f(0) to f(n-1).
 func times(n int, f func(i int) any) list {
 	l := make(list, n)
 	for i := range l {
@@ -28,7 +28,7 @@ func times(n int, f func(i int) any) list {
 	return l
 }
 
-// named is an object of n members.
+// named returns an object of n members.
 func named(n int, f func(i int) (string, any)) object {
 	o := object{}
 	for i := range n {
@@ -38,7 +38,7 @@ func named(n int, f func(i int) (string, any)) object {
 	return o
 }
 
-// chain is n definitions, each of which refers to the next, and a last one.
+// chain returns n definitions, each of which refers to the next, and a last one.
 func chain(n int, link func(next object) any, last any) object {
 	defs := named(n, func(i int) (string, any) {
 		return fmt.Sprintf("d%d", i), link(object{"$ref": fmt.Sprintf("#/$defs/d%d", i+1)})
@@ -47,7 +47,7 @@ func chain(n int, link func(next object) any, last any) object {
 	return object{"$ref": "#/$defs/d0", "$defs": defs}
 }
 
-// join is n texts with sep between.
+// join returns n texts with sep between.
 func join(n int, sep string, f func(i int) string) string {
 	all := make([]string, n)
 	for i := range all {
@@ -56,7 +56,7 @@ func join(n int, sep string, f func(i int) string) string {
 	return strings.Join(all, sep)
 }
 
-// attack is something that a client may send to make work.
+// attack is a request that may cause much work.
 type attack struct {
 	name   string
 	schema any    // or
@@ -208,13 +208,13 @@ var attacks = []attack{
 	{name: "choice of beginnings", choice: strings.Split(join(1399, "|", func(i int) string { return strings.Repeat("a", i+1) }), "|")},
 }
 
-// alike is a grammar of rules that all begin with letters.
+// alike returns a grammar of rules that all begin with letters.
 func alike(n int) string {
 	return "root ::= " + join(n, " | ", func(i int) string { return fmt.Sprintf("r%d", i) }) + "\n" +
 		join(n, "\n", func(i int) string { return fmt.Sprintf(`r%d ::= [a-z]* "%d"`, i, i) })
 }
 
-// form reads what an attack sends.
+// form reads the form of an attack.
 func (a *attack) form(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
 	switch {
 	case a.regex != "":
@@ -231,7 +231,7 @@ func (a *attack) form(ctx context.Context, b *constrain.Budget) (constrain.Form,
 	return constrain.Schema(ctx, b, source)
 }
 
-// TestAttacks: what a client sends is refused, or has texts that can be written
+// TestAttacks checks that each form is refused, or has texts that can be written
 // to their end; either way within the budget. A mask is never empty.
 func TestAttacks(t *testing.T) {
 	v := constrain.NewVocabulary(english)
@@ -286,7 +286,7 @@ func tokensOf(mask []uint64) (tokens []int32) {
 	return tokens
 }
 
-// TestBudgetIsShared: many schemas of one request have no more than one.
+// TestBudgetIsShared checks that many schemas of one request share one budget.
 func TestBudgetIsShared(t *testing.T) {
 	b := constrain.NewBudget()
 	source := []byte(`{"type":"string","maxLength":2000}`)
@@ -306,7 +306,7 @@ func TestBudgetIsShared(t *testing.T) {
 	t.Error("a budget has no end")
 }
 
-// TestLeaving: a client who leaves stops the work.
+// TestLeaving checks that the work stops when the client leaves.
 func TestLeaving(t *testing.T) {
 	gone := errors.New("the client left")
 	ctx, leave := context.WithCancelCause(t.Context())

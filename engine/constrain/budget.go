@@ -20,7 +20,7 @@ const (
 	maxBytes = 64 << 20
 )
 
-// NewBudget is the budget of one request.
+// NewBudget returns the budget of one request.
 func NewBudget() *Budget { return &Budget{Steps: maxSteps, Bytes: maxBytes} }
 
 // meter charges work to a budget, for a client that may leave meanwhile.
@@ -31,10 +31,10 @@ type meter struct {
 	err  error // stays
 }
 
-// lookEvery is how many steps are done for a client that may have left.
+// lookEvery is the number of steps between two checks of ctx.
 const lookEvery = 4096
 
-// newMeter begins to take off a budget; nil is one of its own.
+// newMeter starts to charge a budget; nil means a new one.
 func newMeter(ctx context.Context, b *Budget) *meter {
 	if b == nil {
 		b = NewBudget()
@@ -65,7 +65,7 @@ func (m *meter) spend(steps, bytes int) bool {
 	return m.err == nil
 }
 
-// What things take, in bytes.
+// Sizes in bytes.
 const (
 	exprSize  = 64 // a node of a form, with its share of a slice
 	placeSize = int(unsafe.Sizeof(place{}))

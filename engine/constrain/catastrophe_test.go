@@ -11,10 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// TestCatastrophes: forms that multiply are refused, or cost what others cost: a
-// mask is there in a moment, and is never empty.
+// TestCatastrophes checks that forms that multiply are refused, or cost no more than others: a
+// mask is computed within a moment, and is never empty.
 func TestCatastrophes(t *testing.T) {
-	const moment = 5 * time.Second // hundreds of times what it takes on a machine with nothing else to do
+	const moment = 5 * time.Second // hundreds of times the usual time on an idle machine
 	v := constrain.NewVocabulary(large())
 	mask := make([]uint64, constrain.Words(v.Size()))
 	r := rand.New(rand.NewPCG(1, 1))

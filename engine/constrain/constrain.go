@@ -1,6 +1,6 @@
-// Package constrain computes which tokens may come next, so that a text has a given form: a JSON value, a value of a
-// JSON schema, a match of a regular expression, or a sentence of a grammar. It knows the vocabulary as bytes, and no
-// model.
+// Package constrain computes which tokens may come next, so that a text has a given form. A form is a JSON value, a
+// value of a JSON schema, a match of a regular expression, or a sentence of a grammar. The package knows the
+// vocabulary as bytes, and no model.
 //
 // The life of a constraint:
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// words is a vocabulary of texts: the 256 bytes, these, and an end token that is the last.
+// words is a vocabulary of texts: the 256 bytes, these, and an end token, which is the last.
 type words []string
 
 func (w words) Size() int { return 256 + len(w) + 1 }
@@ -27,7 +27,7 @@ func (w words) Piece(id int32) []byte {
 
 func (w words) IsEnd(id int32) bool { return int(id) == w.Size()-1 }
 
-// speak makes a text by random choices among what the mask allows, at most limit tokens. done tells whether it ended.
+// speak makes a text of at most limit tokens by random choices from the mask. done reports whether it ended.
 func speak(t testing.TB, g constrain.Grammar, w words, r *rand.Rand, limit int) (text string, done bool) {
 	t.Helper()
 	m := g.Matcher()
@@ -61,7 +61,7 @@ func speak(t testing.TB, g constrain.Grammar, w words, r *rand.Rand, limit int) 
 	return text, false
 }
 
-// accepts says whether a grammar takes a text, token by token of single bytes.
+// accepts reports whether a grammar takes a text, token by token of single bytes.
 func accepts(g constrain.Grammar, w words, text string) bool {
 	m := g.Matcher()
 	for _, b := range []byte(text) {
@@ -83,7 +83,7 @@ func compile(t testing.TB, f constrain.Form, w words) constrain.Grammar {
 	return g
 }
 
-// TestTogether: many texts of one grammar at once, in many goroutines.
+// TestTogether runs many texts of one grammar at once, in many goroutines.
 func TestTogether(t *testing.T) {
 	form, err := constrain.Schema(t.Context(), nil, []byte(person))
 	if err != nil {

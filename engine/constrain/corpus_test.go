@@ -17,9 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// TestCorpus runs a folder of schemas that people wrote through grammar and
-// validator: ROUSE_SCHEMAS names it. A file is a schema, which is run with each of
-// its definitions, or an object with a schema and tests, as collections of them have.
+// TestCorpus runs a folder of real schemas, ROUSE_SCHEMAS, through grammar and validator. A file is a schema, which
+// is run with each of its definitions, or an object with a schema and tests, as in collections of them.
 func TestCorpus(t *testing.T) {
 	folder := os.Getenv("ROUSE_SCHEMAS")
 	if folder == "" {
@@ -56,7 +55,7 @@ func TestCorpus(t *testing.T) {
 	c.report()
 }
 
-// definitions are the schemas that a schema defines, each with the others that it refers to.
+// definitions returns the schemas that a schema defines, each with the others that it refers to.
 func definitions(source json.RawMessage) (all []json.RawMessage) {
 	var top map[string]json.RawMessage
 	var defs map[string]json.RawMessage
@@ -89,14 +88,14 @@ func definitions(source json.RawMessage) (all []json.RawMessage) {
 	return all
 }
 
-// instance is a value with what a schema says of it.
+// instance is a value and whether a schema allows it.
 type instance struct {
 	Description string          `json:"description"`
 	Data        json.RawMessage `json:"data"`
 	Valid       bool            `json:"valid"`
 }
 
-// check counts what becomes of schemas.
+// check counts the results of schemas.
 type check struct {
 	t          *testing.T
 	vocabulary *constrain.Vocabulary
@@ -104,8 +103,8 @@ type check struct {
 
 	taken, refused, other int // other: the validator does not take the schema
 	texts                 int
-	right, narrower       int // valid instances that the grammar has, and has not
-	forbidden             int // invalid ones that it has not
+	right, narrower       int // valid instances that the grammar allows, and does not
+	forbidden             int // invalid ones that it does not allow
 	judged                []judged
 	reasons               map[string]int
 	steps, bytes          []int64
@@ -115,7 +114,7 @@ func newCheck(t *testing.T) *check {
 	return &check{t: t, vocabulary: constrain.NewVocabulary(english), walks: 10, reasons: map[string]int{}}
 }
 
-// schema checks one schema: texts of its grammar are valid, invalid instances are no texts of it.
+// schema checks one schema: texts of its grammar are valid, and invalid instances are no texts of it.
 func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 	c.t.Helper()
 	budget := constrain.NewBudget()
@@ -152,7 +151,7 @@ func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 	}
 	other, err := compileOther(source)
 	if err != nil {
-		c.other++ // look-ahead, for one, which Ajv knows
+		c.other++ // look-ahead, for example, which Ajv supports
 	}
 	c.taken++
 	j := judged{Name: name, Schema: source}
@@ -176,7 +175,7 @@ func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 	}
 }
 
-// compactOf is JSON without blanks, with characters as they are.
+// compactOf returns JSON without blanks, with unescaped characters.
 func compactOf(data json.RawMessage) string {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(data)))
@@ -193,7 +192,7 @@ func compactOf(data json.RawMessage) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// compileOther has the other validator read a schema. It keeps formats, and reads no other documents.
+// compileOther compiles a schema with the other validator. It checks formats, and reads no other documents.
 func compileOther(source json.RawMessage) (s *jsonschema.Schema, err error) {
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(source)))
 	if err != nil {
@@ -208,7 +207,7 @@ func compileOther(source json.RawMessage) (s *jsonschema.Schema, err error) {
 	return c.Compile("schema.json")
 }
 
-// reason is a refusal without what differs from schema to schema.
+// reason returns a refusal without the details of one schema.
 func reason(message string) string {
 	words := strings.Fields(message)
 	for i, w := range words {

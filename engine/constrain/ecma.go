@@ -29,13 +29,12 @@ const (
 	opAhead
 )
 
-// readECMA reads a regular expression of ECMA-262 as JSON schema wants it: with
-// the flag u, and the escapes of punctuation that people write without it.
+// readECMA reads a regular expression of ECMA-262 as JSON schema requires it: with
+// the flag u, and with the escapes of punctuation that people write without it.
 //
-// Readers differ in what \s, \w and \d are beyond ASCII, and in their versions of
-// Unicode. What is read without wide matches where all of them do; with wide,
-// where any of them does. What means something else to some of them ((?i),
-// [[:alpha:]], \A, {,n}) is refused, and so are references back and look-behind.
+// Implementations differ in the meaning of \s, \w and \d beyond ASCII, and in their versions of Unicode. Without
+// wide, the result matches where all of them do; with wide, where any of them does. Syntax with different meanings
+// ((?i), [[:alpha:]], \A, {,n}) is refused, and so are back references and look-behind.
 func readECMA(text string, wide bool) (*node, error) {
 	if len(text) > maxSource {
 		return nil, formError("the pattern has %d bytes: want at most %d", len(text), maxSource)
@@ -153,7 +152,7 @@ func (p *ecmaParser) rune() rune {
 	return r
 }
 
-// group reads what is in parentheses.
+// group reads the inside of parentheses.
 func (p *ecmaParser) group() *node {
 	var n *node
 	switch {
@@ -198,7 +197,7 @@ func validGroup(name string) bool {
 	return true
 }
 
-// quantified reads * + ? {n} {n,} {n,m} behind an atom, each with ? perhaps.
+// quantified reads * + ? {n} {n,} {n,m} after an atom, each with an optional ?.
 func (p *ecmaParser) quantified(n *node) *node {
 	r := &node{op: opRepeat, subs: []*node{n}, max: -1}
 	switch {
@@ -227,7 +226,7 @@ func (p *ecmaParser) quantified(n *node) *node {
 	return r
 }
 
-// counts reports whether what follows { is a count. What is one to some readers only is refused.
+// counts reports whether a count follows {. It refuses text that is a count only to some implementations.
 func (p *ecmaParser) counts() bool {
 	body, _, closed := strings.Cut(p.text[p.at:], "}")
 	from, to, _ := strings.Cut(body, ",")
@@ -271,7 +270,7 @@ func smallNumber(digits string) (n int) {
 	return n
 }
 
-// escape reads what follows a backslash.
+// escape reads the characters after a backslash.
 func (p *ecmaParser) escape(wide bool) (c class, single bool) {
 	if p.at >= len(p.text) {
 		p.fail("it ends with a backslash")

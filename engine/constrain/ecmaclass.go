@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// The classes of escapes: what all readers have in them, and what any has.
+// The classes of escapes: the characters in all implementations' class, and in any's.
 var (
 	digitsNarrow = class{{'0', '9'}}
 	spacesNarrow = class{{'\t', '\n'}, {'\f', '\r'}, {' ', ' '}}
@@ -19,11 +19,11 @@ var (
 		c = append(append(c, ofTable(unicode.M)...), ofTable(unicode.Pc)...)
 		return append(append(c, wordsNarrow...), unassigned()...).normal()
 	})
-	// unassigned are the characters that this version of Unicode does not have, and another may.
+	// unassigned is the class of characters that this version of Unicode does not have, and another may.
 	unassigned = sync.OnceValue(func() class { return ofTable(unicode.Cn) })
 )
 
-// ofTable is a table of Unicode as a class.
+// ofTable returns a table of Unicode as a class.
 func ofTable(t *unicode.RangeTable) (c class) {
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {
@@ -43,7 +43,7 @@ func ofTable(t *unicode.RangeTable) (c class) {
 	return c.normal()
 }
 
-// classEscape is the class of \d \D \s \S \w \W.
+// classEscape returns the class of \d \D \s \S \w \W.
 func classEscape(r rune, wide bool) (class, bool) {
 	not := unicode.IsUpper(r)
 	pick := func(narrow, all class) (class, bool) {
@@ -67,7 +67,7 @@ func classEscape(r rune, wide bool) (class, bool) {
 	return nil, false
 }
 
-// property reads {name} or {name=value} behind \p or \P.
+// property reads {name} or {name=value} after \p or \P.
 func (p *ecmaParser) property(not, wide bool) class {
 	end := strings.IndexByte(p.text[p.at:], '}')
 	if !p.take("{") || end < 0 {
@@ -106,18 +106,18 @@ func (p *ecmaParser) property(not, wide bool) class {
 	return c
 }
 
-// category is a general category by its short or long name.
+// category returns a general category by its short or long name.
 func category(name string) *unicode.RangeTable {
 	if long, ok := unicode.CategoryAliases[name]; ok {
 		name = long
 	}
 	if name == "Cn" || name == "C" || name == "LC" {
-		return nil // made of others in a way of their own
+		return nil // unions of others, which are not in the tables
 	}
 	return unicode.Categories[name]
 }
 
-// class reads what follows [.
+// class reads a class after its [.
 func (p *ecmaParser) class() class {
 	not := p.take("^")
 	if p.peek() == ']' {

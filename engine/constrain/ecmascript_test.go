@@ -20,9 +20,9 @@ type asked struct {
 	Texts   []string `json:"texts"`
 }
 
-// TestPatternsInJavaScript compares random patterns with those of Node, ROUSE_TRIALS of them: a text that the grammar has is
-// matched there; one of ASCII that is matched there is had, where the pattern says what stands at both ends (else the
-// grammar may have fewer).
+// TestPatternsInJavaScript compares random patterns, ROUSE_TRIALS of them, with Node's. A text of the grammar must match
+// there. An ASCII text that matches there must be in the grammar if the pattern anchors both ends; otherwise the
+// grammar may have fewer texts.
 func TestPatternsInJavaScript(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("node is not there: its RegExp is not asked")
@@ -87,7 +87,7 @@ func TestPatternsInJavaScript(t *testing.T) {
 	}
 }
 
-// askNode is what testdata/regexp.mjs says of each.
+// askNode returns the answers of testdata/regexp.mjs.
 func askNode(t *testing.T, all []asked) [][]bool {
 	t.Helper()
 	var in bytes.Buffer
@@ -128,12 +128,12 @@ func whole(pattern string) bool {
 
 func ascii(s string) bool { return strings.IndexFunc(s, func(r rune) bool { return r >= 0x80 }) < 0 }
 
-// patterns makes patterns and texts by chance.
+// patterns makes random patterns and texts.
 type patterns struct{ *rand.Rand }
 
 func (r *patterns) one(of ...string) string { return of[r.IntN(len(of))] }
 
-// whole is a pattern, most often one that wants the text from end to end.
+// whole returns a pattern, usually one that matches the text from end to end.
 func (r *patterns) whole() string {
 	p := r.alternatives(3)
 	switch r.IntN(6) {
@@ -181,7 +181,7 @@ func (r *patterns) atom(depth int) string {
 	return r.one("a", "b", "A", "1", "_", "-", " ", "é", "α", "😀", "ab", "/")
 }
 
-// member is what may stand in a class.
+// member returns a random member of a class.
 func (r *patterns) member() string {
 	return r.one("a", "b", "a-c", "A-Z", "0-9", "_", `\d`, `\D`, `\w`, `\W`, `\s`, `\S`, `\p{L}`, `\P{L}`, `\-`, `\]`, "é", "α-ω", " ", ".", "$", `\n`, `\u0061-\u0063`, "😀")
 }

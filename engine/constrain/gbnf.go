@@ -84,7 +84,7 @@ func (p *grammarParser) space() {
 	}
 }
 
-// peek is the next byte, 0 at the end.
+// peek returns the next byte, 0 at the end.
 func (p *grammarParser) peek() byte {
 	if p.at < len(p.text) {
 		return p.text[p.at]

@@ -76,7 +76,7 @@ func TestGBNFRefusals(t *testing.T) {
 	}
 }
 
-// FuzzGBNF: no grammar makes a panic, a dead end, or takes long.
+// FuzzGBNF checks that no grammar causes a panic or a dead end, or takes long.
 func FuzzGBNF(f *testing.F) {
 	f.Add("root ::= \"a\" b* # comment\nb ::= [0-9] |\n  \"x\"")
 	f.Add("root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= [0-9]+ | \"(\" expr \")\"")
@@ -94,7 +94,7 @@ func FuzzGBNF(f *testing.F) {
 	})
 }
 
-// TestMask compares masks with what Accept says of each token, over texts of all kinds of forms.
+// TestMask compares masks with the results of Accept for each token, over texts of all kinds of forms.
 func TestMask(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	var forms []constrain.Form

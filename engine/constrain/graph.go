@@ -8,7 +8,7 @@ type place struct {
 	skips []int32 // epsilon edges
 	calls []call
 	final bool // the rule may end here
-	// free: any plain text may follow, and again wherever it leads; in a loop, as far as that counts.
+	// free: any plain text may follow, and again after any transition; in a loop, up to the loop's count.
 	free bool
 	loop *loop
 	at   inLoop

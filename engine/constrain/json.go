@@ -2,12 +2,12 @@ package constrain
 
 import "fmt"
 
-// JSON is any JSON object, as OpenAI's JSON mode wants it. White space is
-// allowed where people put it: one blank, or a line feed and some indentation,
-// behind {, [, comma and colon and before } and ]; so a text can't be all blanks.
+// JSON returns the form of any JSON object, as in OpenAI's JSON mode. White space is
+// allowed in the usual places: one blank, or a line feed and some indentation,
+// after {, [, comma and colon and before } and ]. So a text can't be all blanks.
 func JSON() Form { return Form{newJSONRules().object} }
 
-// Limits of numbers: what they have more of, no program could hold.
+// Limits of numbers, beyond the precision of any program.
 const (
 	maxDigits    = 18 // of an integer
 	maxFraction  = 17 // digits
@@ -41,8 +41,8 @@ func newJSONRules() *jsonRules {
 	return r
 }
 
-// braces puts x, which is not empty, between a pair, with room for blanks; with
-// empty also nothing at all. An x of nil is nothing at all.
+// braces puts x, which is not empty, between a pair, with optional blanks. With
+// empty it also allows nothing between them. If x is nil it allows only that.
 func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
 	inner := choice{}
 	if empty || x == nil {
@@ -54,7 +54,7 @@ func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
 	return seq(literal(open), inner, literal(shut))
 }
 
-// list is x, not never, min to max times with commas between; a negative max is no limit.
+// list returns the form of min to max times x, which is not never, with commas between; a negative max is no limit.
 func (r *jsonRules) list(open string, x expr, min, max int, shut string) expr {
 	if max == 0 {
 		if min > 0 {
@@ -74,17 +74,17 @@ func (r *jsonRules) list(open string, x expr, min, max int, shut string) expr {
 
 func digit() class { return class{{'0', '9'}} }
 
-// digits is an integer that is not negative.
+// digits returns the form of an integer that is not negative.
 func digits() expr {
 	return oneOf(literal("0"), seq(class{{'1', '9'}}, repeat{digit(), 0, maxDigits - 1}))
 }
 
 func quoted(x expr) expr { return seq(literal(`"`), x, literal(`"`)) }
 
-// special are the characters that a JSON string writes as an escape.
+// special is the class of characters that a JSON string writes as an escape.
 var special = class{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}
 
-// jsonChar is one character of a JSON string in any spelling. Escaped surrogates come in pairs only.
+// jsonChar returns the form of one character of a JSON string in any spelling. Escaped surrogates come in pairs only.
 func jsonChar() expr {
 	hex := class{{'0', '9'}, {'a', 'f'}, {'A', 'F'}}
 	d := class{{'d', 'd'}, {'D', 'D'}}
@@ -100,7 +100,7 @@ func jsonChar() expr {
 	)
 }
 
-// jsonClass is a class of characters as they stand in a JSON string, each in one spelling.
+// jsonClass returns the form of a class of characters in a JSON string, each in one spelling.
 func jsonClass(c class) expr {
 	x := choice{c.and(special.not())}
 	for _, s := range c.and(special) {
@@ -114,7 +114,7 @@ func jsonClass(c class) expr {
 	return x
 }
 
-// jsonEscape is how a special character is written.
+// jsonEscape returns the escape of a special character.
 func jsonEscape(r rune) string {
 	switch r {
 	case '"', '\\':
@@ -133,7 +133,7 @@ func jsonEscape(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
-// jsonText is one text within a JSON string, in the one spelling of jsonClass.
+// jsonText returns the form of one text within a JSON string, in the spelling of jsonClass.
 func jsonText(text string) string {
 	out := make([]byte, 0, len(text))
 	for _, r := range text {

@@ -23,14 +23,14 @@ import (
 )
 
 // TestMaskBench runs MaskBench's schemas and instances (github.com/guidance-ai/jsonschemabench,
-// maskbench/data) through this package and llguidance, file by file. No invalid
-// instance may be taken.
+// maskbench/data) through this package and llguidance, file by file. It fails if an invalid
+// instance is accepted.
 //
 //	ROUSE_MASKBENCH          the folder of the files
-//	ROUSE_MASKBENCH_EVERY    every so manieth file (1)
-//	ROUSE_MASKBENCH_VOCAB    a GGUF file with Llama 3's tokenizer, as MaskBench has it
+//	ROUSE_MASKBENCH_EVERY    every n-th file (1)
+//	ROUSE_MASKBENCH_VOCAB    a GGUF file with Llama 3's tokenizer, as in MaskBench
 //	ROUSE_MASKBENCH_PYTHON   a Python with llguidance and numpy
-//	ROUSE_MASKBENCH_OUT      where the report goes
+//	ROUSE_MASKBENCH_OUT      the path of the report
 func TestMaskBench(t *testing.T) {
 	folder := os.Getenv("ROUSE_MASKBENCH")
 	if folder == "" {
@@ -99,7 +99,7 @@ type maskBench struct {
 	mask         []uint64
 	peer         *peer
 	ours, theirs *masksSide
-	alike        int // files that both compile and answer alike
+	alike        int // files that both compile and answer the same
 	tokens       int // in them
 	sums         [2]timing
 	files        []fileTimes
@@ -116,7 +116,7 @@ type fileTimes struct {
 	PeerLongest  float64 `json:"peerLongestStep"`
 }
 
-// timing is what compiling and steps took, in nanoseconds.
+// timing is the time of compiling and of steps, in nanoseconds.
 type timing struct{ compile, steps []int64 }
 
 func (s *timing) add(o timing) {
@@ -127,7 +127,7 @@ func (s *timing) report(tokens int) map[string]any {
 	return map[string]any{"compile": spread(s.compile), "step": spread(s.steps), "perToken": micros(sum(s.compile)+sum(s.steps)) / float64(max(tokens, 1))}
 }
 
-// masksSide counts the answers of one side.
+// masksSide counts the answers of one implementation.
 type masksSide struct {
 	timing
 	Compiled, Refused, ValidTaken, ValidMissed, InvalidTaken, InvalidRefused, Passing int
@@ -162,7 +162,7 @@ func spread(list []int64) map[string]float64 {
 	}
 }
 
-// run is what one side makes of a file: the answers to its instances, or why there are none.
+// run is one implementation's result for a file: the answers to its instances, or the reason for none.
 type run struct {
 	Error   string  `json:"error"`
 	Compile int64   `json:"compile"`
@@ -242,13 +242,13 @@ func (s *masksSide) count(r run, valid []bool) {
 	}
 }
 
-// slowest are the files that take the most more time than the peer's.
+// slowest returns the files that take the most more time than the peer's.
 func (b *maskBench) slowest() []fileTimes {
 	slices.SortFunc(b.files, func(x, y fileTimes) int { return int(1000 * ((y.Rouse - y.Peer) - (x.Rouse - x.Peer))) })
 	return b.files[:min(len(b.files), 12)]
 }
 
-// measure is this package's side.
+// measure runs this package.
 func (b *maskBench) measure(schema []byte, tests [][]int32) (r run) {
 	began := time.Now()
 	budget := constrain.NewBudget()
@@ -288,7 +288,7 @@ func (b *maskBench) measure(schema []byte, tests [][]int32) (r run) {
 	return r
 }
 
-// peer is the process of the other side: a line is answered with a line.
+// peer is the process of the other implementation: it answers each line with a line.
 type peer struct {
 	in      io.Writer
 	out     *bufio.Reader

@@ -170,7 +170,8 @@ func (c *schemaReader) objectForm(m *members) expr {
 	if len(m.order) == 0 {
 		return r.list("{", others, m.minProps, m.maxProps, "}")
 	}
-	// From the end to the beginning: more is what may follow a property, first is what may come if there was none yet.
+	// From the last property to the first: more is the form of the members after a property, first of the members
+	// if there was none yet.
 	var more expr
 	first := choice{}
 	if others != nil {

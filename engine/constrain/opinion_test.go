@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// judged is a schema with texts of its grammar, for a validator of another language.
+// judged is a schema with texts of its grammar, for a validator in another language.
 type judged struct {
 	Name   string          `json:"name"`
 	Schema json.RawMessage `json:"schema"`
 	Texts  []string        `json:"texts"`
 }
 
-// secondOpinion asks Ajv about texts, where testdata/suite has it: npm ci there, or make deep PART=schemas.
+// secondOpinion asks Ajv about texts, if testdata/suite has it: npm ci there, or make deep PART=schemas.
 func secondOpinion(t *testing.T, all []judged) {
 	t.Helper()
 	folder := filepath.Join("testdata", "suite")
@@ -31,7 +31,7 @@ func secondOpinion(t *testing.T, all []judged) {
 	defer f.Close()
 	e := json.NewEncoder(f)
 	for _, j := range all {
-		// Ajv takes an address beside $ref for one, which before 2019 it is not.
+		// Ajv takes an address beside $ref for a base URI. Before 2019 it is none.
 		if strings.Contains(j.Name, "prevents a sibling") {
 			continue
 		}

@@ -49,10 +49,10 @@ func (c *schemaReader) search(text string) expr {
 	return p.found
 }
 
-// patternForm is texts that match a pattern, in the spelling of jsonText.
+// patternForm returns the form of the texts that match a pattern, in the spelling of jsonText.
 //
 //  1. With conditions in its middle: all texts in which it is found.
-//  2. Else what it says, and anything at the end that ^ or $ leaves open; all of it without either.
+//  2. Else the pattern, with any text at an end without ^ or $; without either, the pattern must match the whole text.
 func (c *schemaReader) patternForm(p *pattern) expr {
 	n, begin, end := p.surely.strip()
 	if n.conditional() { // 1

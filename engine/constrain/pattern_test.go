@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// TestPatterns: what patterns of ECMA-262 match, and what they do not; the same
-// as a JavaScript engine with the flag u says, but for texts that readers disagree about.
+// TestPatterns checks which texts patterns of ECMA-262 match. A JavaScript engine with the flag u
+// gives the same results, except for texts on which implementations disagree.
 func TestPatterns(t *testing.T) {
 	for _, test := range []struct {
 		pattern   string
@@ -91,7 +91,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestPatternRefusals: what other readers understand, and ECMA-262 does not, or in another way, is refused.
+// TestPatternRefusals checks that syntax that only other implementations support, or that they interpret differently,
+// is refused.
 func TestPatternRefusals(t *testing.T) {
 	for pattern, want := range map[string]string{
 		`(?i)a`:         "flags",
@@ -126,7 +127,7 @@ func TestPatternRefusals(t *testing.T) {
 		`(?=a)*`:        "repeated",
 		`^(?=a(?!b)).*`: "look ahead",
 	} {
-		source, _ := json.Marshal(map[string]any{"type": "string", "pattern": pattern}) // strings always can be
+		source, _ := json.Marshal(map[string]any{"type": "string", "pattern": pattern}) // any string can be marshaled
 		_, err := constrain.Schema(t.Context(), nil, source)
 		var known *constrain.FormError
 		if !errors.As(err, &known) || !strings.Contains(known.Message, strings.ReplaceAll(want, `\\`, `\`)) {

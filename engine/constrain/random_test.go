@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// generator makes schemas out of everything that is supported.
+// generator makes schemas with all supported features.
 type generator struct{ *rand.Rand }
 
 func (g generator) pick(list ...any) any { return list[g.IntN(len(list))] }
@@ -80,7 +80,7 @@ func (g generator) keywords(s map[string]any, depth int) {
 	}
 }
 
-// names are those of properties.
+// names are names of properties.
 var names = []string{"a", "ab", "b", "x_1", "q\""}
 
 func (g generator) object(s map[string]any, depth int) {
@@ -132,9 +132,9 @@ func (g generator) members(depth int) any {
 	return s
 }
 
-// TestRandomSchemas has the other validator look at texts of schemas that nobody
-// would write. Refusals are fine, wrong texts are not; enough must be taken.
-// ROUSE_TRIALS says how many, if more than some hundreds.
+// TestRandomSchemas has the other validator check texts of random schemas. Refusals are fine, wrong
+// texts are not; enough schemas must be accepted. ROUSE_TRIALS sets their number, if more than
+// some hundreds.
 func TestRandomSchemas(t *testing.T) {
 	trials := 600
 	if n, err := strconv.Atoi(os.Getenv("ROUSE_TRIALS")); err == nil {
@@ -167,7 +167,7 @@ func TestRandomSchemas(t *testing.T) {
 			t.Fatalf("%s: %v", source, err)
 		}
 		taken++
-		other, otherErr := compileOther(source) // which does not know look-ahead: Ajv does
+		other, otherErr := compileOther(source) // it does not support look-ahead: Ajv does
 		j := judged{Name: strconv.Itoa(trial), Schema: source}
 		for range 15 {
 			text, done := speak(t, grammar, english, g.Rand, 80)

@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Regex is the texts that match a regular expression as a whole, whether or not
-// it has ^ and $ at its ends. The syntax is that of Go's regexp (RE2) with Perl's
-// classes: no look-around, no references back, \d is 0 to 9.
+// Regex returns the form of the texts that match a regular expression as a whole, whether or not
+// it has ^ and $ at its ends. The syntax is Go's regexp (RE2) with Perl's
+// classes: no look-around, no back references, \d is 0 to 9.
 //
-// What takes more than the budget is refused with a [*FormError].
+// A pattern that exceeds the budget fails with a [*FormError].
 func Regex(ctx context.Context, b *Budget, pattern string) (Form, error) {
 	m := newMeter(ctx, b)
 	m.spend(len(pattern), len(pattern)*exprSize)
@@ -24,12 +24,12 @@ func Regex(ctx context.Context, b *Budget, pattern string) (Form, error) {
 	return Form{x}, err
 }
 
-// encoder says how characters of a class are written: as they are, or as in a JSON string.
+// encoder returns the form of a class's characters: as they are, or as in a JSON string.
 type encoder func(class) expr
 
 func plainClass(c class) expr { return c }
 
-// parseRegex reads a pattern of a whole text. ^ and $ at its ends say nothing then.
+// parseRegex reads a pattern of a whole text. ^ and $ at its ends have no effect.
 func parseRegex(pattern string, enc encoder) (expr, error) {
 	if len(pattern) > maxSource {
 		return nil, formError("the pattern has %d bytes: want at most %d", len(pattern), maxSource)
@@ -48,7 +48,7 @@ func parseRegex(pattern string, enc encoder) (expr, error) {
 	return x, r.err
 }
 
-// strip takes ^ and $ off the ends of a pattern.
+// strip removes ^ and $ from the ends of a pattern.
 func strip(re **syntax.Regexp) {
 	r := *re
 	for r.Op == syntax.OpCapture {
@@ -140,7 +140,7 @@ func (r *regexReader) literal(re *syntax.Regexp) expr {
 	return s
 }
 
-// clip quotes a text of the client for an error, shortened.
+// clip quotes a client's text for an error, shortened.
 func clip(text string) string {
 	const most = 80
 	if len(text) > most {

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// validator is another reading of a schema.
+// validator is a second implementation that reads a schema.
 func validator(t testing.TB, schema string) *jsonschema.Schema {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
@@ -32,7 +32,7 @@ func validator(t testing.TB, schema string) *jsonschema.Schema {
 	return s
 }
 
-// schemas are what clients send, and what is hard.
+// schemas are typical schemas of clients, and hard ones.
 var schemas = []string{
 	`{}`, `true`, `{"type":"object"}`, `{"type":"array"}`, `{"type":"string"}`, `{"type":"integer"}`, `{"type":"number"}`, `{"type":"boolean"}`, `{"type":"null"}`,
 	`{"type":["string","null","integer"]}`,
@@ -86,7 +86,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// checkSchema makes texts by random choices and has the other validator look at those that ended.
+// checkSchema makes texts by random choices and has the other validator check the ones that ended.
 func checkSchema(t testing.TB, schema string, texts int) {
 	t.Helper()
 	f, err := constrain.Schema(t.Context(), nil, []byte(schema))
@@ -123,7 +123,7 @@ func checkSchema(t testing.TB, schema string, texts int) {
 	}
 }
 
-// TestSchemaTakes checks that texts which people and models write are in the form, and others are not.
+// TestSchemaTakes checks that texts as people and models write them are in the form, and others are not.
 func TestSchemaTakes(t *testing.T) {
 	person := `{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":{"type":"string"}}},"required":["name","age"]}`
 	for _, test := range []struct {
@@ -187,7 +187,7 @@ func TestSchemaTakes(t *testing.T) {
 	}
 }
 
-// TestStrict reads a schema as OpenAI's strict mode would have it written, and as it stands.
+// TestStrict reads a schema in the form that OpenAI's strict mode requires, and as written.
 func TestStrict(t *testing.T) {
 	for _, test := range []struct {
 		schema, text  string
@@ -262,7 +262,7 @@ func TestSchemaRefusals(t *testing.T) {
 			_, err = constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(english))
 		}
 		if want == "" {
-			continue // whatever comes, it comes soon
+			continue // an error must only come soon
 		}
 		var known *constrain.FormError
 		if !errors.As(err, &known) || !strings.Contains(known.Message, want) {
@@ -271,7 +271,7 @@ func TestSchemaRefusals(t *testing.T) {
 	}
 }
 
-// FuzzSchema: no schema makes a panic or takes long, and the texts of those that are taken are valid.
+// FuzzSchema checks that no schema causes a panic or takes long, and that the texts of accepted schemas are valid.
 func FuzzSchema(f *testing.F) {
 	for _, s := range schemas {
 		f.Add([]byte(s))
@@ -286,13 +286,13 @@ func FuzzSchema(f *testing.F) {
 			return
 		}
 		var other *jsonschema.Schema
-		// Other drafts and other documents are not what is compared.
+		// Schemas of other drafts and with references to other documents are not compared.
 		if !bytes.Contains(schema, []byte("$id")) && !bytes.Contains(schema, []byte("$schema")) && !bytes.Contains(schema, []byte("$anchor")) {
 			if doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema)); err == nil {
 				c := jsonschema.NewCompiler()
 				c.AssertFormat()
 				if c.AddResource("schema.json", doc) == nil {
-					other, _ = c.Compile("schema.json") // nil for what it refuses
+					other, _ = c.Compile("schema.json") // nil if it refuses the schema
 				}
 			}
 		}

@@ -39,7 +39,7 @@ var formats = map[string]string{
 	"color":                 `#[0-9a-f]{6}|red|green|blue|black|white|gray|yellow|orange|purple`,
 	"byte":                  `([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?`,
 
-	// What OpenAPI writes of texts, and what its tools write of numbers in texts.
+	// OpenAPI's formats of texts, and its tools' formats of numbers in texts.
 	"password": `(?s:.)*`, "binary": `(?s:.)*`,
 	"int32": `-?(0|[1-9]\d{0,8})`, "int64": `-?(0|[1-9]\d{0,17})`, "uint32": `0|[1-9]\d{0,8}`, "uint64": `0|[1-9]\d{0,17}`,
 }

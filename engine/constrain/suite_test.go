@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// suiteDrafts are the drafts of the JSON Schema Test Suite, with what $schema calls them.
+// suiteDrafts are the drafts of the JSON Schema Test Suite, with their $schema.
 var suiteDrafts = map[string]string{
 	"draft4":       "http://json-schema.org/draft-04/schema#",
 	"draft6":       "http://json-schema.org/draft-06/schema#",
@@ -18,8 +18,8 @@ var suiteDrafts = map[string]string{
 	"draft2020-12": "https://json-schema.org/draft/2020-12/schema",
 }
 
-// suite is the folder of the JSON Schema Test Suite: ROUSE_SCHEMA_SUITE, or where
-// the module that has it lies, which is fetched as testdata/suite/go.mod says.
+// suite returns the folder of the JSON Schema Test Suite: ROUSE_SCHEMA_SUITE, or the
+// folder of its module, which is fetched as testdata/suite/go.mod says.
 func suite(t *testing.T) string {
 	t.Helper()
 	if folder := os.Getenv("ROUSE_SCHEMA_SUITE"); folder != "" {
@@ -35,9 +35,8 @@ func suite(t *testing.T) string {
 	return filepath.Join(module.Dir, "testdata", "JSON-Schema-Test-Suite")
 }
 
-// TestSuite: of each schema of the JSON Schema Test Suite, the refusal has a reason,
-// or every text is valid and no invalid value is a text. A schema is read with its
-// draft's name and without one.
+// TestSuite checks each schema of the JSON Schema Test Suite, with its draft's name and without one.
+// Either the refusal has a reason, or every text is valid and no invalid value is a text.
 func TestSuite(t *testing.T) {
 	root := suite(t)
 	for draft, dialect := range suiteDrafts {
@@ -80,7 +79,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// inDialect is a schema with the name of its draft.
+// inDialect returns a schema with the name of its draft.
 func inDialect(schema json.RawMessage, dialect string) json.RawMessage {
 	text := strings.TrimSpace(string(schema))
 	if !strings.HasPrefix(text, "{") || strings.Contains(text, `"$schema"`) {

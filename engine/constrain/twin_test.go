@@ -13,7 +13,7 @@ import (
 var long = append(append(words{}, english...), "abcd", "abcdefgh", "abababababab", "hello world", "ééé", "€uro", strings.Repeat("x", 31), strings.Repeat("x", 32),
 	strings.Repeat("x", 33), strings.Repeat("é", 32), "abc\"", "ab\",\"", "a\\n", "\\u00", "\\", "\\\"x", "x\x7f", "tab\t", "\n  ", "\xc3", "x\xe2\x82", "\xac", "a\": \"")
 
-// follows speaks at random and compares each mask with what the twin says of every token.
+// follows makes a random text and compares each mask with the twin's answer for every token.
 func follows(t *testing.T, name string, f constrain.Form, w words, r *rand.Rand, steps int) bool {
 	t.Helper()
 	v := constrain.NewVocabulary(w)
@@ -56,7 +56,7 @@ func follows(t *testing.T, name string, f constrain.Form, w words, r *rand.Rand,
 	return true
 }
 
-// TestMasksAreTheTwins compares masks, with all their shortcuts, with an automaton without any, by every token.
+// TestMasksAreTheTwins compares masks, with all their shortcuts, with an automaton without any, for every token.
 func TestMasksAreTheTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, source := range []string{
@@ -111,7 +111,7 @@ func TestMasksAreTheTwins(t *testing.T) {
 	}
 }
 
-// TestManyLongTexts has the tools of one request declare a thousand texts with long limits.
+// TestManyLongTexts checks the tools of one request that declare a thousand texts with long limits.
 func TestManyLongTexts(t *testing.T) {
 	b := constrain.NewBudget()
 	var tools []constrain.Form

@@ -1,9 +1,11 @@
-// Package cudaworker carries the worker for CUDA devices, which is a Python program, inside this one: it is unpacked into the
-// user's cache folder when it is wanted, and speaks the frames of package wire like every worker.
+// Package cudaworker embeds the worker for CUDA devices, which is a Python program. It is unpacked into the
+// user's cache folder on demand, and speaks the protocol of package wire like every worker.
 //
-// The files beside this one are the program. worker.py has the loop, steps.py what a batch becomes, holder.py what it holds and how it sleeps, shapes.py the families of models, model.py the
-// forward pass in torch, ranks.py how several processes compute one model, attention.py and, in Triton, paged.py attention, sampling.py the choice of tokens, adapters.py LoRA, blocks.py what outlives a sleep, gguf.py and wire.py the formats. test_*.py run with
-// `python3 -m unittest` in their folder.
+// The program is the Python files beside this one. worker.py has the loop, steps.py prepares batches, holder.py holds the
+// model and puts it to sleep, shapes.py describes the families of models. model.py is the forward pass in torch, ranks.py
+// runs it in several processes, attention.py is attention and paged.py the same in Triton. sampling.py chooses tokens,
+// adapters.py is LoRA, blocks.py keeps cache blocks through a sleep, gguf.py and wire.py read the formats. test_*.py run
+// with `python3 -m unittest` in their folder.
 package cudaworker
 
 import (
@@ -25,8 +27,8 @@ import (
 //go:embed adapters.py attention.py blocks.py gguf.py holder.py model.py paged.py ranks.py sampling.py shapes.py steps.py wire.py worker.py
 var program embed.FS
 
-// Command unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if that is
-// empty, and its arguments. It fails where there is no such interpreter.
+// Command unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if
+// that is empty, and its arguments. It fails if there is no such interpreter.
 func Command(python string) ([]string, error) {
 	if python == "" {
 		python = "python3"
@@ -42,7 +44,7 @@ func Command(python string) ([]string, error) {
 	return []string{path, filepath.Join(dir, "worker.py")}, nil
 }
 
-// Model is the path of a model that the worker can open: pico, which is in this program, is unpacked too.
+// Model returns the path of a model that the worker can open. For pico, which is embedded, it unpacks the model.
 func Model(name string) (string, error) {
 	if name != pico.Name {
 		return name, nil
@@ -55,7 +57,7 @@ func Model(name string) (string, error) {
 	return path, write(path, pico.GGUF())
 }
 
-// unpack writes the program into a folder that is named after its contents.
+// unpack writes the program into a folder named after a hash of its contents.
 func unpack() (string, error) {
 	files, sum := map[string][]byte{}, sha256.New()
 	err := fs.WalkDir(program, ".", func(path string, d fs.DirEntry, err error) error {
@@ -86,7 +88,7 @@ func unpack() (string, error) {
 	return dir, nil
 }
 
-// write makes a file, unless it is there with the same contents. Others may read it meanwhile.
+// write writes a file, unless it exists with the same contents. Other processes may read it meanwhile.
 func write(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil

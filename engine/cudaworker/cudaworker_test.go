@@ -13,7 +13,8 @@ func TestFrames(t *testing.T) {
 	unittest(t, "test_wire")
 }
 
-// TestWorker runs the worker on the CPU: one batch ahead, in parts, after preemption, asleep and awake it says the same.
+// TestWorker runs the worker on the CPU. Its results are the same one batch ahead, in parts, after preemption, and
+// after a sleep.
 func TestWorker(t *testing.T) {
 	python := interpreter(t)
 	if out, err := exec.Command(python, "-c", "import torch, numpy").CombinedOutput(); err != nil {
@@ -35,7 +36,7 @@ func interpreter(t *testing.T) string {
 
 func unittest(t *testing.T, module string) {
 	t.Helper()
-	if _, err := os.ReadFile(module + ".py"); err != nil { // so that a result that go test has cached counts only as long as it has not changed
+	if _, err := os.ReadFile(module + ".py"); err != nil { // so that go test does not use a cached result after it changed
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), interpreter(t), "-B", "-m", "unittest", module)
@@ -54,7 +55,7 @@ func TestUnpack(t *testing.T) {
 		if out, err := exec.Command(command[0], "-B", "-c", "import sys; sys.path.insert(0, sys.argv[1]); import wire", filepath.Dir(command[1])).CombinedOutput(); err != nil {
 			t.Errorf("the unpacked program can't be imported: %v\n%s", err, out)
 		}
-		if err := os.WriteFile(command[1], []byte("damaged"), 0o600); err != nil { // the second round mends it
+		if err := os.WriteFile(command[1], []byte("damaged"), 0o600); err != nil { // the second round repairs it
 			t.Fatal(err)
 		}
 	}

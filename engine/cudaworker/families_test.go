@@ -15,7 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// familyCase is a model, and what the worker in Go computes of it: the logits after prompt, and after each of more but the last.
+// familyCase is a model, and the results of the worker in Go: the logits after prompt, and after each of more except
+// the last.
 type familyCase struct {
 	Name    string      `json:"name"`
 	Model   string      `json:"model"`
@@ -25,7 +26,8 @@ type familyCase struct {
 	Logits  [][]float32 `json:"logits"`
 }
 
-// TestFamilies has Python compute models of every family that the engine knows, alone and as two ranks, and compare with the worker in Go.
+// TestFamilies has Python compute models of every family that the engine supports, alone and as two ranks, and
+// compare with the worker in Go.
 func TestFamilies(t *testing.T) {
 	python := torch(t)
 	dir := t.TempDir()
@@ -33,7 +35,7 @@ func TestFamilies(t *testing.T) {
 	known := map[string]bool{}
 	for _, g := range infertest.GoldenSpecs() {
 		if g.Spec.Type != gguf.F32 || len(g.Spec.Mix) > 0 {
-			continue // reading the others is what a test of package engine shows
+			continue // a test of package engine shows that the others are read
 		}
 		known[g.Spec.Arch] = true
 		all = append(all, family(t, dir, g))
@@ -52,7 +54,7 @@ func TestFamilies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range sources { // so that a result that go test has cached counts only as long as they have not changed
+	for _, s := range sources { // so that go test does not use a cached result after they changed
 		if _, err := os.ReadFile(s); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +66,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// family writes a golden's model, and computes it.
+// family writes a golden's model and computes its logits.
 func family(t *testing.T, dir string, g infertest.Golden) familyCase {
 	t.Helper()
 	c := familyCase{Name: g.Name, Model: strings.ReplaceAll(g.Name, "/", "-") + ".gguf", Context: g.Spec.Context}
@@ -103,7 +105,7 @@ func family(t *testing.T, dir string, g infertest.Golden) familyCase {
 	return c
 }
 
-// torch is an interpreter that has it.
+// torch returns a Python interpreter that has torch.
 func torch(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"/usr/bin/python3", "python3"} {

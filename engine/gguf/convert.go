@@ -13,7 +13,7 @@ func F16ToF32(h uint16) float32 {
 	return math.Float32frombits(b) * 0x1p112
 }
 
-// F32ToF16 narrows to an IEEE 754 half, rounding to nearest, ties to even. What is beyond 65504 becomes infinite.
+// F32ToF16 narrows to an IEEE 754 half, rounding to nearest, ties to even. Values beyond 65504 become infinite.
 func F32ToF16(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b>>16) & 0x8000

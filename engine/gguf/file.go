@@ -23,14 +23,15 @@ type File struct {
 	values  map[string]value
 	tensors []Tensor // in file order
 	index   map[string]int
-	weights int     // where they begin
+	weights int     // where their data begins
 	rest    []*File // the model's other files, whose tensors are here too
 
 	close sync.Once
 }
 
-// Open maps the file at path and reads its header, and those of the other files of a model of which it is the first. The error
-// names the path and, for a bad file, the byte offset and what was expected there. It does not read tensor data.
+// Open maps the file at path and reads its header, and the headers of the model's other files if it is the first of
+// several. The error names the path and, for an invalid file, the byte offset and what was expected there. It does
+// not read tensor data.
 func Open(path string) (*File, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -42,7 +43,7 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// The keys by which llama-gguf-split numbers the files of a model.
+// The keys with which llama-gguf-split numbers the files of a model.
 const (
 	keyParts = "split.count"
 	keyPart  = "split.no" // from 0
@@ -56,7 +57,7 @@ func (f *File) join(path string) error {
 	case count <= 1 && len(parts) == 1:
 		return nil
 	case count <= 1:
-		return fmt.Errorf("its name says that it is one of %d files, and it is a whole model: rename it", len(parts))
+		return fmt.Errorf("by its name it is one of %d files, but it is a complete model: rename it", len(parts))
 	case uint64(len(parts)) != count:
 		return fmt.Errorf("it is one of %d files of a model: call them NAME-00001-of-%05[1]d.gguf and so on", count)
 	case parts[0] != path:
@@ -73,7 +74,7 @@ func (f *File) join(path string) error {
 		}
 		no, _ := p.Uint(keyPart)
 		if all, _ := p.Uint(keyParts); no != uint64(i) || all != count {
-			return fmt.Errorf("%s says that it is file %d of %d, and is called %d of %d", name, no+1, all, i+1, count)
+			return fmt.Errorf("%s has the metadata of file %d of %d, and the name of %d of %d", name, no+1, all, i+1, count)
 		}
 	}
 	for _, p := range f.rest {
@@ -96,16 +97,16 @@ func openFile(path string) (*File, error) {
 	p := &parser{data: data}
 	f, err := p.file()
 	if err != nil {
-		_ = unmap(data) // the file itself is what is wrong
+		_ = unmap(data) // the error that counts is the file's
 		return nil, fmt.Errorf("open model file %s: %w", path, err)
 	}
 	f.mapped = true
 	return f, nil
 }
 
-// Parse reads a model of one file that is already in memory. It keeps data and gives out
-// parts of it: the caller must not change it while the File is in use. Close does
-// not touch it.
+// Parse reads a model of one file that is already in memory. It keeps data and returns
+// parts of it, so the caller must not change it while the File is in use. Close does
+// not change it.
 func Parse(data []byte) (*File, error) {
 	p := &parser{data: data}
 	f, err := p.file()
@@ -118,8 +119,8 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// Close undoes the mapping. Afterwards the accessors find nothing and tensor
-// data taken earlier is invalid. A second Close does nothing.
+// Close undoes the mapping. Afterwards the accessors find nothing, and tensor
+// data returned earlier is invalid. A second Close does nothing.
 func (f *File) Close() error {
 	var err error
 	f.close.Do(func() {
@@ -156,12 +157,12 @@ func (f *File) Release() error {
 	return nil
 }
 
-// sampled is how many bytes of each tensor a [File.Fingerprint] looks at.
+// sampled is the number of bytes of each tensor that [File.Fingerprint] reads.
 const sampled = 64
 
-// Fingerprint is a number by which two models are told apart without reading all of either: a hash of all that the file says of itself,
-// and of some bytes in the middle of each tensor. The same file has the same everywhere. It is no proof against somebody who
-// makes a file to have another's.
+// Fingerprint returns a hash of the file's metadata and of some bytes in the middle of each tensor, to tell two
+// models apart without reading all of either. The same file has the same fingerprint everywhere. It is no protection
+// against a file made to have another's.
 func (f *File) Fingerprint() uint64 {
 	h := xxhash.New()
 	for _, p := range append([]*File{f}, f.rest...) {
@@ -174,7 +175,7 @@ func (f *File) Fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Size is the length of the file, or of all files of the model, in bytes, 0 after Close.
+// Size returns the length of the file, or of all files of the model, in bytes; 0 after Close.
 func (f *File) Size() int64 {
 	size := int64(len(f.data))
 	for _, p := range f.rest {
@@ -183,10 +184,10 @@ func (f *File) Size() int64 {
 	return size
 }
 
-// Version is the format version, 2 or 3.
+// Version returns the format version, 2 or 3.
 func (f *File) Version() int { return f.version }
 
-// Architecture is the value of general.architecture, "" when the file has none.
+// Architecture returns the value of general.architecture, "" if the file has none.
 func (f *File) Architecture() string {
 	s, _ := f.String("general.architecture")
 	return s

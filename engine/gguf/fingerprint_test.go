@@ -9,7 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// TestFingerprint: a copy of a model has its fingerprint, and one of which the vocabulary or the middle of any tensor differs has another.
+// TestFingerprint checks that a copy of a model has its fingerprint, and a model with another vocabulary or other
+// bytes in the middle of any tensor has a different one.
 func TestFingerprint(t *testing.T) {
 	of := func(data []byte) uint64 {
 		t.Helper()

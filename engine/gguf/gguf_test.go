@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// sample is a small file with one value of every kind that the Writer makes.
+// sample returns a small file with one value of every kind that the Writer makes.
 func sample(t testing.TB) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -67,7 +67,7 @@ func TestRoundTrip(t *testing.T) {
 	if err := f.Release(); err != nil {
 		t.Fatal(err)
 	}
-	checkSample(t, f) // the pages come back
+	checkSample(t, f) // the pages are read again
 	for range 2 {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func checkSample(t *testing.T, f *gguf.File) {
 	}
 }
 
-// TestCopy rewrites a file value by value and gets the same bytes.
+// TestCopy rewrites a file value by value and checks that the bytes are the same.
 func TestCopy(t *testing.T) {
 	want := sample(t)
 	f, err := gguf.Parse(want)
@@ -203,7 +203,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// valueOfHalf is the value of a half, by the definition of IEEE 754.
+// valueOfHalf returns the value of a half, by the definition of IEEE 754.
 func valueOfHalf(h int) float64 {
 	sign, exponent, fraction := 1-2*float64(h>>15), h>>10&31, float64(h&0x3ff)
 	switch exponent {
@@ -343,7 +343,7 @@ func TestWriterErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the bytes, Parse gives an error or a file all of whose
+// FuzzParse checks for any bytes that Parse returns an error or a file all of whose
 // accessors work.
 func FuzzParse(f *testing.F) {
 	f.Add(sample(f))

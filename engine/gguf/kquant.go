@@ -1,10 +1,10 @@
 package gguf
 
-// Blocks of 256 values in groups of 16 or 32, each with a scale and in some types a minimum,
-// which are themselves small integers times a half of the block: x = d·s·q - dmin·m. The
+// Blocks of 256 values in groups of 16 or 32, each with a scale and in some types a minimum.
+// These are small integers times a half of the block: x = d·s·q - dmin·m. The
 // order of bits and bytes is ggml's (ggml-common.h, block_q2_K to block_q6_K).
 
-// groups is a block taken apart. Only the first 256/size scales and minimums count.
+// groups is a decoded block. Only the first 256/size scales and minimums count.
 type groups struct {
 	size int          // values in a group: 16 or 32
 	q    [KBlock]int8 // codes in the order of the values
@@ -59,7 +59,7 @@ func (g *groups) fitSigned(x []float32, top, most float32) {
 	}
 }
 
-// codes rounds the values of group i.
+// codes rounds the values of group i to codes.
 func (g *groups) codes(x []float32, i int, least, top float32) {
 	inv := inverse(g.d * float32(g.s[i]))
 	low := g.dmin * float32(g.m[i])
@@ -68,7 +68,7 @@ func (g *groups) codes(x []float32, i int, least, top float32) {
 	}
 }
 
-// storable is x as a half can hold it.
+// storable returns x rounded to a half.
 func storable(x float32) float32 { return F16ToF32(F32ToF16(x)) }
 
 // Q2_K: 16 bytes (scale | minimum<<4) of groups of 16, 64 bytes of codes, half d, half dmin. Byte l of
@@ -179,9 +179,9 @@ func encodeQ5K(b []byte, x []float32) {
 	}
 }
 
-// getScales reads 8 scales and 8 minimums of six bits: those of groups 0…3 lie in the low bits of
-// bytes 0…3 and 4…7; of groups 4…7 the low four bits share bytes 8…11 and the high two are the
-// bits left in bytes 0…7.
+// getScales reads 8 scales and 8 minimums of six bits. Groups 0…3 have theirs in the low bits of
+// bytes 0…3 and 4…7. Groups 4…7 have the low four bits in bytes 8…11, and the high two in the
+// free bits of bytes 0…7.
 func getScales(g *groups, b []byte) {
 	for i := range 4 {
 		g.s[i], g.m[i] = int8(b[i]&63), int8(b[i+4]&63)

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Without mmap the file is read into memory.
+// mapBytes reads the file into memory, since there is no mmap.
 func mapBytes(f *os.File, size int) ([]byte, error) {
 	data := make([]byte, size)
 	if _, err := io.ReadFull(f, data); err != nil {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Limits of what a file may claim. They lie far above any real model; they bound the
-// memory that a header made to hurt can cost.
+// Limits of a file. They are far above any real model, and bound the memory that a hostile header can cost.
 const (
 	maxKeys    = 1 << 16
 	maxTensors = 1 << 18
@@ -25,20 +24,20 @@ const (
 
 const magic = "GGUF"
 
-// parser walks the bytes of a file from front to back. pos never passes len(data).
+// parser reads the bytes of a file from front to back. pos never passes len(data).
 type parser struct {
 	data []byte
 	pos  int
 }
 
-// fail makes an error that names the offset at which the wrong thing stands.
+// fail returns an error that names the offset of the wrong bytes.
 func fail(at int, format string, args ...any) error {
 	return fmt.Errorf("byte %d: %s", at, fmt.Sprintf(format, args...))
 }
 
 func (p *parser) left() int { return len(p.data) - p.pos }
 
-// take gives the next n bytes.
+// take returns the next n bytes.
 func (p *parser) take(n int, what string) ([]byte, error) {
 	if n < 0 || n > p.left() {
 		return nil, fail(p.pos, "%s needs %d bytes and the file has %d left: truncated or damaged", what, n, p.left())
@@ -64,7 +63,7 @@ func (p *parser) uint64(what string) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// count reads the number of things that follow, each at least size bytes long.
+// count reads a number of things, each at least size bytes long.
 func (p *parser) count(size, limit int, what string) (int, error) {
 	at := p.pos
 	n, err := p.uint64("number of " + what)
@@ -173,7 +172,7 @@ func (p *parser) metadata(f *File, n int) error {
 	return nil
 }
 
-// alignment is the boundary on which tensor data lies.
+// alignment returns the boundary on which tensor data begins.
 func (f *File) alignment() (int, error) {
 	if _, ok := f.values[keyAlignment]; !ok {
 		return defaultAlign, nil
@@ -220,7 +219,7 @@ func (p *parser) tensorHeads(f *File, n, align int) error {
 			return fail(pl.head, "tensor %q: %d bytes at data offset %d (file offset %d) end beyond the file of %d bytes: truncated or damaged",
 				f.tensors[i].Name, pl.size, pl.offset, start+pl.offset, len(p.data))
 		}
-		if total += pl.size; total > len(p.data)-start { // what decodes them may count on the file's size
+		if total += pl.size; total > len(p.data)-start { // decoders may rely on the file's size
 			return fail(pl.head, "tensor %q: the tensors' data lie one over the other: damaged", f.tensors[i].Name)
 		}
 		lo := start + pl.offset

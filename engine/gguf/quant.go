@@ -17,7 +17,7 @@ import (
 //	Q8_0  half d,         32 signed bytes q         x = d·q
 const smallBlock = 32
 
-// nibbleType describes the first four.
+// nibbleType describes the first four types.
 type nibbleType struct {
 	high bool  // with fifth bits
 	min  bool  // with a minimum
@@ -32,7 +32,7 @@ func half(b []byte) float32 { return F16ToF32(binary.LittleEndian.Uint16(b)) }
 
 func putHalf(b []byte, x float32) { binary.LittleEndian.PutUint16(b, F32ToF16(x)) }
 
-// parts splits a block: header, fifth bits (nil where there are none), nibbles.
+// parts splits a block into header, fifth bits (nil if there are none) and nibbles.
 func (n nibbleType) parts(b []byte) (head, high, low []byte) {
 	at := 2
 	if n.min {
@@ -93,7 +93,7 @@ func (n nibbleType) encode(block []byte, x []float32) {
 	}
 }
 
-// extreme is the value with the largest magnitude.
+// extreme returns the value with the largest magnitude.
 func extreme(x []float32) float32 {
 	var e, top float32
 	for _, v := range x {
@@ -145,7 +145,7 @@ type codec struct {
 	encode func(block []byte, x []float32) // block is all zeros
 }
 
-// codecs are the types with blocks that this package can decode and write.
+// codecs has the types with blocks that this package can decode and write.
 var codecs = map[Type]codec{
 	Q4_0: nibbleCodec(Q4_0), Q4_1: nibbleCodec(Q4_1), Q5_0: nibbleCodec(Q5_0), Q5_1: nibbleCodec(Q5_1),
 	Q8_0: {decodeQ8, encodeQ8},
@@ -159,16 +159,15 @@ func nibbleCodec(t Type) codec {
 	return codec{n.decode, n.encode}
 }
 
-// Decodable says whether Floats and Decode know the type.
+// Decodable reports whether Floats and Decode support the type.
 func (t Type) Decodable() bool {
 	_, ok := codecs[t]
 	return ok || t == F32 || t == F16 || t == BF16
 }
 
-// Decode writes the len(out) values that src holds in type t to out. len(out) is a multiple of
-// t.Block(), and src is as long as RowBytes says; any bytes decode to some numbers, NaN and
-// infinity among them where a scale is one. The error says that t is not decodable or
-// that the lengths do not fit.
+// Decode writes the len(out) values of src, which has type t, to out. len(out) is a multiple of
+// t.Block(), and src is as long as RowBytes says. Any bytes decode to some numbers, among them NaN and
+// infinity if a scale is one. The error says that t is not decodable or that the lengths do not fit.
 func Decode(t Type, out []float32, src []byte) error {
 	size, err := t.RowBytes(len(out))
 	switch {
@@ -206,8 +205,8 @@ func Decode(t Type, out []float32, src []byte) error {
 
 const decodable = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL and IQ4_XS"
 
-// Encode stores values in the given type, any that Decode knows. x is whole rows: a
-// multiple of t.Block() values. Quantisation is the plain kind, by each block's range, without
+// Encode encodes values in any type that Decode supports. x is whole rows: a
+// multiple of t.Block() values. It quantises by each block's range, without
 // the searches by which llama-quantize loses less.
 func Encode(t Type, x []float32) ([]byte, error) {
 	size, err := t.RowBytes(len(x))

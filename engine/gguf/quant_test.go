@@ -16,8 +16,8 @@ import (
 
 var quantised = []gguf.Type{gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0, gguf.Q2_K, gguf.Q3_K, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.IQ4_XS}
 
-// TestQuantise: normally distributed values come back with the error that the number of bits
-// allows, blocks of zeros come back as zeros, and outliers, constants and signs survive.
+// TestQuantise checks that normally distributed values come back with the error that the number of bits
+// allows, that blocks of zeros come back as zeros, and that outliers, constants and signs survive.
 func TestQuantise(t *testing.T) {
 	// root mean square error over root mean square value: a code's step is some 5 sigma / 2^bits, its error step/√12
 	most := map[gguf.Type]float64{
@@ -74,7 +74,7 @@ func roundTrip(t *testing.T, typ gguf.Type, x []float32) []float32 {
 	return y
 }
 
-// TestDecodeGolden: random bytes decode to the very numbers that ggml makes of them
+// TestDecodeGolden checks that random bytes decode to the same numbers as in ggml
 // (testdata/quant.json, made by engine/golden).
 func TestDecodeGolden(t *testing.T) {
 	raw, err := os.ReadFile("testdata/quant.json")
@@ -91,7 +91,7 @@ func TestDecodeGolden(t *testing.T) {
 	if err := json.Unmarshal(raw, &g); err != nil {
 		t.Fatal(err)
 	}
-	if len(g.Cases) != len(quantised) { // the last two, which ggml's binding does not decode, are in the goldens of infertest; F16 and BF16 are here
+	if len(g.Cases) != len(quantised) { // ggml's binding does not decode the last two, whose goldens are infertest's; F16 and BF16 are here
 		t.Fatalf("%d cases", len(g.Cases))
 	}
 	for _, c := range g.Cases {
@@ -112,7 +112,7 @@ func TestDecodeGolden(t *testing.T) {
 	}
 }
 
-// hash is FNV-1a of the values' bits.
+// hash returns FNV-1a of the values' bits.
 func hash(x []float32) string {
 	h := fnv.New64a()
 	for _, v := range x {
@@ -149,8 +149,8 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
-// FuzzQuantise: no values and no bytes panic, and what a type holds it holds again: encoding what was decoded
-// changes nothing by more than a step.
+// FuzzQuantise checks that no values and no bytes panic, and that encoding decoded values
+// changes none by more than a step.
 func FuzzQuantise(f *testing.F) {
 	f.Add(uint8(0), []byte("0123456789"))
 	f.Add(uint8(7), []byte{0, 0x7c, 0, 0xfc, 1, 0x7e, 0xff, 0xff}) // infinities, NaN

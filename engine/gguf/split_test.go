@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// TestSplit: a model in several files has the tensors of the one that was split, and is whole or refused.
+// TestSplit checks that a model in several files has the tensors of the original, and that an incomplete one is refused.
 func TestSplit(t *testing.T) {
 	data, err := infertest.Bytes(infertest.Spec{})
 	if err != nil {
@@ -86,12 +86,12 @@ func TestSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			return path
-		}(), "one of 2 files, and it is a whole model"},
+		}(), "one of 2 files, but it is a complete model"},
 		{"a missing part", link(0, "o-00001-of-00003.gguf"), "o-00002-of-00003.gguf: no such file"},
 		{"parts in another order", func() string {
 			link(2, "p-00002-of-00003.gguf")
 			return link(0, "p-00001-of-00003.gguf")
-		}(), "file 3 of 3, and is called 2 of 3"},
+		}(), "file 3 of 3, and the name of 2 of 3"},
 		{"a part of another model", func() string {
 			first := link(0, "q-00001-of-00003.gguf")
 			link(1, "q-00002-of-00003.gguf")
@@ -99,7 +99,7 @@ func TestSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			return first
-		}(), "file 3 of 4, and is called 3 of 3"},
+		}(), "file 3 of 4, and the name of 3 of 3"},
 	} {
 		if _, err := gguf.Open(tt.path); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
@@ -115,7 +115,7 @@ func TestSplit(t *testing.T) {
 	last[at] ^= 1
 	write := func(b []byte) {
 		t.Helper()
-		if err := errors.Join(os.Remove(parts[2]), os.WriteFile(parts[2], b, 0o600)); err != nil { // others are links to the old one
+		if err := errors.Join(os.Remove(parts[2]), os.WriteFile(parts[2], b, 0o600)); err != nil { // the others are links to the old one
 			t.Fatal(err)
 		}
 	}

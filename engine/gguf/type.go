@@ -47,7 +47,7 @@ const (
 	Q6_KBytes = 210
 )
 
-// layout says how values lie in memory: bytes per block of values.
+// layout is the size of values in memory: bytes per block of values.
 type layout struct {
 	name   string
 	values int
@@ -75,11 +75,11 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint32(t))
 }
 
-// Block is the number of values in a block, 1 for types without blocks and 0 for unknown
-// ones. A row is a whole number of blocks.
+// Block returns the number of values in a block: 1 for types without blocks, 0 for unknown
+// types. A row is a whole number of blocks.
 func (t Type) Block() int { return layouts[t].values }
 
-// RowBytes is the size of n consecutive values. The error says why n values
+// RowBytes returns the size of n consecutive values. The error says why n values
 // cannot be stored in this type.
 func (t Type) RowBytes(n int) (int, error) {
 	l, ok := layouts[t]
@@ -101,8 +101,8 @@ const maxInt = int(^uint(0) >> 1)
 // Tensor is one named array in a file. Dims are in GGUF's order: Dims[0] is the
 // row length, the dimension whose values are neighbours in memory; a weight
 // matrix that maps n inputs to m outputs has Dims [n, m]. Data is the file's own
-// memory: read only, little endian, valid until the File closes, and aligned as
-// the file's alignment (32 unless it says otherwise) only when the file is mapped.
+// memory: read only, little endian, and valid until the File closes. If the file is
+// mapped, Data has the file's alignment (32 by default).
 type Tensor struct {
 	Name string
 	Dims []int
@@ -110,7 +110,7 @@ type Tensor struct {
 	Data []byte
 }
 
-// Len is the number of values.
+// Len returns the number of values.
 func (t Tensor) Len() int {
 	n := 1
 	for _, d := range t.Dims {
@@ -119,8 +119,8 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// tensorBytes checks dims and gives the size of a tensor. It refuses sizes that
-// overflow, however the factors are spread over the dimensions.
+// tensorBytes checks dims and returns the size of a tensor. It refuses sizes that
+// overflow, in any order of the factors.
 func tensorBytes(t Type, dims []int) (int, error) {
 	if len(dims) == 0 || len(dims) > maxDims {
 		return 0, fmt.Errorf("a tensor has 1 to %d dimensions, not %d", maxDims, len(dims))

@@ -28,7 +28,7 @@ const (
 
 var kindNames = [...]string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"}
 
-// String is the kind's name in the format's description.
+// String returns the kind's name in the format's description.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -36,7 +36,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// size is the number of bytes of a scalar, 0 for strings, arrays and unknown kinds.
+// size returns the number of bytes of a scalar; 0 for strings, arrays and unknown kinds.
 func (k Kind) size() int {
 	switch k {
 	case KindUint8, KindInt8, KindBool:
@@ -52,7 +52,7 @@ func (k Kind) size() int {
 	}
 }
 
-// value is where a metadata value lies. It is decoded on demand; lo:hi covers a
+// value is the position of a metadata value. It is decoded on demand. lo:hi covers a
 // scalar's or string's bytes, or all elements of an array.
 type value struct {
 	kind, elem Kind // elem: of an array
@@ -60,7 +60,7 @@ type value struct {
 	lo, hi     int
 }
 
-// value walks over one value and checks that it is whole.
+// value reads one value and checks that it is complete.
 func (p *parser) value(key string) (value, error) {
 	what := fmt.Sprintf("metadata key %q", key)
 	k, err := p.uint32("kind of " + what)
@@ -128,7 +128,7 @@ func (p *parser) array(what string, depth int) (value, error) {
 	return v, err
 }
 
-// elements walks over strings or inner arrays.
+// elements reads strings or inner arrays.
 func (p *parser) elements(v value, what string, depth int) error {
 	for range v.count {
 		if v.elem == KindString {
@@ -154,14 +154,14 @@ func (p *parser) elements(v value, what string, depth int) error {
 // Keys lists the metadata keys in file order. The caller must not change the slice.
 func (f *File) Keys() []string { return f.keys }
 
-// Kind is the kind of a value; for an array elem is the kind of its elements and
-// count their number. ok is false when the file has no such key.
+// Kind returns the kind of a value. For an array elem is the kind of its elements and
+// count their number. ok is false if the file has no such key.
 func (f *File) Kind(key string) (kind, elem Kind, count int, ok bool) {
 	v, ok := f.values[key]
 	return v.kind, v.elem, v.count, ok
 }
 
-// String reads a string. ok is false when the key is absent or of another
+// String reads a string. ok is false if the key is absent or of another
 // kind; this holds for all typed readers.
 func (f *File) String(key string) (s string, ok bool) {
 	v, ok := f.values[key]
@@ -266,7 +266,7 @@ func (f *File) Bools(key string) ([]bool, bool) {
 	return out, true
 }
 
-// integer decodes a scalar; a signed one is given as its 64-bit two's complement.
+// integer decodes a scalar; a signed one is returned as its 64-bit two's complement.
 func integer(k Kind, b []byte) (n uint64, signed, ok bool) {
 	switch k {
 	case KindUint8:

@@ -162,8 +162,8 @@ func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
 }
 
 // AddTensorFunc adds a tensor whose bytes write produces during Flush, so that a large
-// model need not be in memory at once. write must produce exactly the bytes that
-// dims and t call for.
+// model need not be in memory at once. write must produce exactly as many bytes as
+// dims and t require.
 func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Writer) error) {
 	size, err := tensorBytes(t, dims)
 	switch {
@@ -180,7 +180,7 @@ func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Wr
 }
 
 // Flush writes the file. It returns the first error of any earlier call. The Writer
-// is of no use afterwards.
+// must not be used afterwards.
 func (w *Writer) Flush() error {
 	if w.err != nil {
 		return fmt.Errorf("write gguf: %w", w.err)

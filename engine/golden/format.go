@@ -17,7 +17,7 @@ const origin = "llama.cpp as in github.com/ollama/ollama v0.17.4 (CPU, 1 thread,
 // nearTie is the gap between the two highest logits below which rounding may decide.
 const nearTie = 0.05
 
-// encoded is one text and its ids. Text that is not valid UTF-8 stands in Base64.
+// encoded is one text and its ids. Text that is not valid UTF-8 is in Base64.
 type encoded struct {
 	Text    string  `json:"text,omitempty"`
 	Base64  []byte  `json:"base64,omitempty"`
@@ -25,7 +25,7 @@ type encoded struct {
 	IDs     []int32 `json:"ids"`
 }
 
-// run is one prompt: the logits after it and what follows it greedily.
+// run is one prompt: the logits after it and its greedy continuation.
 type run struct {
 	Prompt string  `json:"prompt,omitempty"`
 	IDs    []int32 `json:"ids"`
@@ -37,7 +37,7 @@ type run struct {
 	first []float32 // Logits as numbers
 }
 
-// tie is a step of the continuation whose two best tokens lie closer than nearTie.
+// tie is a step of the continuation whose two best tokens are closer than nearTie.
 type tie struct {
 	Step        int     `json:"step"`
 	First       int32   `json:"first"`

@@ -11,7 +11,7 @@ import (
 	"github.com/ollama/ollama/ml"
 )
 
-// oracle is a model opened by llama.cpp: one thread, F32 KV cache, no flash attention, the plainest path it has.
+// oracle is a model opened by llama.cpp, with the fewest optimizations: one thread, F32 KV cache, no flash attention.
 type oracle struct {
 	model *llama.Model
 	ctx   *llama.Context
@@ -68,8 +68,8 @@ func (o *oracle) step(tokens []int32, pos int) ([]float32, error) {
 	return o.ctx.GetLogitsIth(len(tokens) - 1), nil
 }
 
-// run computes the logits after ids and a greedy continuation of n tokens, or up to the end token where stop is set. Steps
-// whose two best tokens lie closer than near are ties.
+// run computes the logits after ids and a greedy continuation of n tokens, or up to the end token if stop is set. Steps
+// whose two best tokens are closer than near are ties.
 func (o *oracle) run(ids []int32, n int, stop bool, near float32) (run, error) {
 	o.ctx.KvCacheClear()
 	logits, err := o.step(ids, 0)

@@ -1,14 +1,14 @@
-// Command golden asks llama.cpp what the right answers are, and writes them into files that the engine's tests read:
-// the ids of hard texts for each pre-tokenizer, logits after prompts, greedy continuations. It is run by hand, where
-// the set of models or texts changes; README.md says how.
+// Command golden computes reference results with llama.cpp, and writes them into files that the engine's tests read: the
+// ids of hard texts for each pre-tokenizer, logits after prompts, greedy continuations. Run it by hand when the set of
+// models or texts changes; README.md says how.
 //
 //	golden -tokens DIR           vocabularies and ids for engine/tokenizer/testdata
-//	golden -quant FILE           what blocks of each tensor type decode to, for engine/gguf/testdata
+//	golden -quant FILE           decoded blocks of each tensor type, for engine/gguf/testdata
 //	golden -models DIR           logits and continuations of generated models, for engine/infer/infertest/testdata/golden
 //	golden -model FILE -o FILE   logits and continuations of ChatML prompts for a GGUF file
-//	golden -model FILE -perplexity -o FILE   how well the shipped model foresees held-out chats
-//	golden -model FILE -named -o FILE   the same of a model with a name, of which only the best logits are kept
-//	golden -model FILE -ollama URL -name NAME -o FILE   what a running Ollama answers, a second witness
+//	golden -model FILE -perplexity -o FILE   how well the shipped model predicts held-out chats
+//	golden -model FILE -named -o FILE   the same for a public model, with only the best logits
+//	golden -model FILE -ollama URL -name NAME -o FILE   a running Ollama's answers, as a second reference
 package main
 
 import (
@@ -47,7 +47,7 @@ func execute(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	slog.SetLogLoggerLevel(slog.LevelError + 1) // llama.cpp's chatter follows the default logger's level
+	slog.SetLogLoggerLevel(slog.LevelError + 1) // llama.cpp's log follows the default logger's level
 	switch {
 	case *tokens != "":
 		return makeTokens(*tokens)
@@ -78,7 +78,7 @@ func makeTokens(dir string) error {
 	for _, pre := range []string{"", "gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "tekken", "gpt-4o"} {
 		v := bpe
 		v.Pre = pre
-		if pre == "llama-bpe" || pre == "tekken" { // these families ask for a beginning of text by default
+		if pre == "llama-bpe" || pre == "tekken" { // these families add a beginning of text by default
 			v.BOS = v.EOS
 		}
 		name := "golden-" + pre + ".json"
@@ -177,7 +177,7 @@ func makeModel(model, out string) error {
 		r.Prompt = text
 		runs = append(runs, r)
 	}
-	// beyond the end token the model is in strange waters, where small errors show
+	// After the end token the model's input is unlike its training, and small errors grow.
 	for _, p := range []string{"the cat", "once upon a time there was a dog and 12 + 30 =", ""} {
 		ids, err := o.tokenize("<|im_start|>"+p, true)
 		if err != nil {
@@ -200,7 +200,7 @@ var picoPrompts = []string{
 	"add 12 30", "convert 5 km to m", "json name=alice item=lamp", "story cat boat", "help", "What can you do?", "Привет 😀",
 }
 
-// fileSum is the SHA-256 of a file.
+// fileSum returns the SHA-256 of a file.
 func fileSum(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	return fmt.Sprintf("%x", sha256.Sum256(data)), err

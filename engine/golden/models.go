@@ -12,10 +12,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// greedySteps is how many tokens of a generated model's continuation are recorded.
+// greedySteps is the number of recorded tokens of a generated model's continuation.
 const greedySteps = 8
 
-// makeModels generates every model of infertest.GoldenSpecs whose name begins with only and writes what llama.cpp computes, a file for each family.
+// makeModels generates every model of infertest.GoldenSpecs whose name begins with only. It writes llama.cpp's
+// results, a file for each family.
 func makeModels(dir, only string) error {
 	tmp, err := os.MkdirTemp("", "golden")
 	if err != nil {
@@ -42,7 +43,7 @@ func makeModels(dir, only string) error {
 	return nil
 }
 
-// ask fills in what llama.cpp says.
+// ask fills in llama.cpp's results.
 func ask(g *infertest.Golden, path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -82,7 +83,8 @@ func ask(g *infertest.Golden, path string) error {
 	return nil
 }
 
-// margin is the gap between the router's logits below which rounding may choose another expert. They are spread by 1.
+// margin is the gap between the router's logits below which rounding may choose another expert. Their standard
+// deviation is 1.
 const margin = 0.12
 
 // decide shortens a prompt for a mixture of experts, and changes its tokens until the experts of each are chosen clearly.
@@ -99,7 +101,7 @@ func decide(m *model.Model, ids []int32) []int32 {
 	return ids
 }
 
-// ties are the steps that rounding decides, by the logits or by the choice of experts.
+// ties returns the steps that rounding decides, by the logits or by the choice of experts.
 func ties(m *model.Model, r *run) []int {
 	out := []int{}
 	for _, t := range r.Ties {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// namedTexts are what a model with a name goes on with: one without instructions. The last is long enough for a window of attention.
+// namedTexts are the prompts for a public model without instructions. The last is long enough for a window of attention.
 var namedTexts = []string{
 	"The capital of France is",
 	"Once upon a time there was a",
@@ -19,7 +19,7 @@ var namedTexts = []string{
 		"come for some time the model is put to sleep, and its memory goes to another one. This is called scaling to zero, and it is what",
 }
 
-// bestLogits is how many of the highest logits are kept: all of a large vocabulary would be a megabyte.
+// bestLogits is the number of the highest logits that are kept: all of a large vocabulary would be a megabyte.
 const bestLogits = 32
 
 // score is a token's logit.
@@ -28,7 +28,7 @@ type score struct {
 	Logit float32 `json:"logit"`
 }
 
-// namedRun is a text's tokens, the sum of their -ln p but the first's, the best logits after them and how they go on.
+// namedRun is a text's tokens, the sum of -ln p of all but the first, the best logits after them and the continuation.
 type namedRun struct {
 	Prompt string  `json:"prompt"`
 	IDs    []int32 `json:"ids"`
@@ -37,7 +37,7 @@ type namedRun struct {
 	Greedy []int32 `json:"greedy"`
 }
 
-// makeNamed asks for all texts.
+// makeNamed computes all texts.
 func makeNamed(model, out string) error {
 	sum, err := fileSum(model)
 	if err != nil {

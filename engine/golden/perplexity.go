@@ -8,13 +8,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico/exam"
 )
 
-// document is a held-out chat with its answer, and the sum of -ln p of its tokens but the first.
+// document is a held-out chat with its answer, and the sum of -ln p of its tokens except the first.
 type document struct {
 	IDs []int32 `json:"ids"`
 	NLL float64 `json:"nll"`
 }
 
-// makePerplexity computes how well the shipped model foresees held-out chats.
+// makePerplexity computes how well the shipped model predicts held-out chats.
 func makePerplexity(model, out string) error {
 	sum, err := fileSum(model)
 	if err != nil {
@@ -48,7 +48,7 @@ func makePerplexity(model, out string) error {
 	return writeJSON(out, head, map[string][]any{"documents": docs})
 }
 
-// nll is the sum of -ln p of ids but the first.
+// nll returns the sum of -ln p of ids except the first.
 func (o *oracle) nll(ids []int32) (float64, error) {
 	o.ctx.KvCacheClear()
 	o.batch.Clear()

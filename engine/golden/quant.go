@@ -11,12 +11,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// decoded is what ggml makes of infertest.Blocks(Type, 64·256).
+// decoded is ggml's result for infertest.Blocks(Type, 64·256).
 type decoded struct {
 	Type  gguf.Type `json:"type"`
 	Name  string    `json:"name"`
 	Hash  string    `json:"hash"`  // FNV-1a over the little-endian bits of all values
-	First []float32 `json:"first"` // the first values, to see what is wrong
+	First []float32 `json:"first"` // the first values, for debugging
 }
 
 // makeQuant decodes random blocks of every type.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// texts are strings on which tokenizers go wrong.
+// texts are strings that tokenizers often get wrong.
 var texts = []string{
 	"", " ", "  ", "   ", "\n", "\n\n", " \n", "\n ", " \n \n  ", "\t", "\t\t x", "a", " a", "a ", "a  ", "  a", "   a  b",
 	"Hello, world!", "Hello  World\n", "hello\r\nworld\r\n\r\n!", "it's we're I'll I'd I'm they've can't 'tis", "IT'S WE'RE I'LL I'D I'M THEY'VE CAN'T",
@@ -40,14 +40,14 @@ var alphabet = []string{
 	"é", "ß", "世", "の", "ア", "한", "ก", "ع", "Д", "ǅ", "ª", "ſ", "İ", "\u0301", "\u0940", "\u200d", "\ufe0f", "😀", "🏽", "½", "Ⅷ", "²", "٣", "　", "\u00a0", "\u0085", "’", "“", "—", "€", "©", "\u00ad", "\ue000",
 }
 
-// randomTexts are strings of the alphabet, the same in each run.
+// randomTexts returns strings of the alphabet, the same in each run.
 func randomTexts(n int) []string {
 	r := rand.New(rand.NewPCG(7, 11))
 	out := make([]string, n)
 	for i := range out {
 		var b strings.Builder
 		for range 1 + r.IntN(24) {
-			// mostly ASCII: runs of white space, digits and letters are what the rules look at
+			// Mostly ASCII, since the rules look at runs of white space, digits and letters.
 			if r.IntN(3) > 0 {
 				b.WriteString(alphabet[r.IntN(27)])
 			} else {

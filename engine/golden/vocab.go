@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// trainBPE makes a byte-level vocabulary whose merges know nothing of words: they reach over spaces, digits and line
-// ends, so that a word cut in the wrong place comes out as other tokens.
+// trainBPE makes a byte-level vocabulary whose merges ignore words: they cross spaces, digits and line
+// ends, so that a word cut in the wrong place gets other tokens.
 func trainBPE(corpus []string, merges int) tokenizer.Vocab {
 	v := tokenizer.Vocab{Model: "gpt2", BOS: tokenizer.None, EOT: tokenizer.None, EOM: tokenizer.None, Unknown: tokenizer.None}
 	var words [][]string
@@ -81,8 +81,8 @@ func trainSPM(corpus []string, merges int) tokenizer.Vocab {
 	return v
 }
 
-// gemmaVocab is v as Gemma has it: other special tokens in front, runs of spaces and line ends as user-defined tokens, and
-// no space in front of a text.
+// gemmaVocab returns v in Gemma's form: other special tokens in front, runs of spaces and line ends as user-defined
+// tokens, and no space in front of a text.
 func gemmaVocab(v tokenizer.Vocab) tokenizer.Vocab {
 	front := []string{"<pad>", "<eos>", "<bos>"}
 	out := tokenizer.Vocab{Model: "llama", BOS: 2, EOS: 1, Unknown: 3, EOT: tokenizer.None, EOM: tokenizer.None, AddSpacePrefix: new(bool)}
@@ -98,7 +98,7 @@ func gemmaVocab(v tokenizer.Vocab) tokenizer.Vocab {
 	return out
 }
 
-// phi3Vocab is v as Phi 3 has it.
+// phi3Vocab returns v in Phi 3's form.
 func phi3Vocab(v tokenizer.Vocab) tokenizer.Vocab {
 	v.Tokens, v.Types = slices.Clone(v.Tokens), slices.Clone(v.Types)
 	addSpecial(&v, "<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
@@ -121,7 +121,7 @@ func addSpecial(v *tokenizer.Vocab, names ...string) {
 	}
 }
 
-// mergePairs counts pairs and merges the most frequent one, over and over. Empty strings are walls.
+// mergePairs counts pairs and merges the most frequent one, again and again. No pair contains an empty string.
 func mergePairs(words [][]string, n int) [][2]string {
 	var out [][2]string
 	made := map[string]bool{}
@@ -170,7 +170,7 @@ func writeVocab(path string, v tokenizer.Vocab) error {
 	w := gguf.NewWriter(f)
 	w.SetString("general.architecture", "llama")
 	if v.StripAfter {
-		w.SetString("general.name", "phi-3") // by this llama.cpp knows it
+		w.SetString("general.name", "phi-3") // llama.cpp recognises the family by this name
 	}
 	w.SetString("tokenizer.ggml.model", v.Model)
 	if v.Pre != "" {

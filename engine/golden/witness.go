@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// answer is what a running Ollama says to a prompt of one user message at temperature 0.
+// answer is a running Ollama's answer to a prompt of one user message at temperature 0.
 type answer struct {
 	User string `json:"user"`
 	Text string `json:"text"`

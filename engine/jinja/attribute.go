@@ -35,7 +35,7 @@ var attributes = map[string]map[string]*routine{
 	},
 }
 
-// mutating are the methods that change their object. The sandbox keeps them back: they are undefined.
+// mutating are the methods that change their object. In the sandbox they are undefined.
 var mutating = map[string]map[string]bool{
 	"list": words("append clear pop reverse insert sort extend remove"), "dict": words("clear pop popitem setdefault update"),
 }
@@ -57,7 +57,7 @@ var refused = map[string]map[string]bool{
 	"LoopContext": words("changed cycle depth depth0"),
 }
 
-// refusedMethods are methods of Python that no type supports here. A template that calls one is refused when it is parsed.
+// refusedMethods are methods of Python that no type supports here. Parse refuses a template that calls one.
 var refusedMethods = map[string]bool{}
 
 func init() {
@@ -78,7 +78,7 @@ func init() {
 	}
 }
 
-// attribute is v.name: an attribute of the object, else its element of that name.
+// attribute returns v.name: an attribute of the object, else its element of that name.
 func (r *run) attribute(v any, name string) any {
 	r.check(v)
 	if a, ok := r.own(v, name); ok {
@@ -92,7 +92,7 @@ func (r *run) attribute(v any, name string) any {
 	return noAttribute(v, name)
 }
 
-// own returns an attribute that v has by its type.
+// own returns an attribute of v's type.
 func (r *run) own(v any, name string) (any, bool) {
 	ns, isNamespace := v.(*namespace)
 	if strings.HasPrefix(name, "__") || isNamespace && strings.HasPrefix(name, "_") {
@@ -121,7 +121,7 @@ func (r *run) own(v any, name string) (any, bool) {
 	return &function{name, v, f}, true
 }
 
-// getItem is v[index], else the attribute of that name.
+// getItem returns v[index], else the attribute of that name.
 func (r *run) getItem(v, index any) any {
 	r.check(v)
 	index = plain(index)
@@ -139,7 +139,7 @@ func (r *run) getItem(v, index any) any {
 	return noAttribute(v, index)
 }
 
-// element is v[index], false where Python has none.
+// element returns v[index], false if Python has none.
 func (r *run) element(v, index any) (any, bool) {
 	switch v := v.(type) {
 	case *Dict:
@@ -171,7 +171,7 @@ func (r *run) element(v, index any) (any, bool) {
 	return at(int(i)), true
 }
 
-// slice is v[from:to:by]. Other than an index, it fails where Python has none.
+// slice returns v[from:to:by]. Unlike an index, it fails if Python has none.
 func (r *run) slice(v, from, to, by any) any {
 	r.check(v)
 	if s, ok := v.(string); ok {
@@ -203,7 +203,7 @@ func (r *run) slice(v, from, to, by any) any {
 	return of(out)
 }
 
-// bounds returns the first index of a slice of n elements, how many it has, and the step between them.
+// bounds returns the first index of a slice of n elements, the number of its elements, and the step between them.
 func (r *run) bounds(n int, from, to, by any) (first, count, step int) {
 	number := func(v any, none int) int {
 		if v == nil {
@@ -262,7 +262,7 @@ func joinMethod(r *run, sep string, a []any) any {
 	return r.joinTexts(parts, sep)
 }
 
-// affix is startswith and endswith, of one text or of a tuple of them.
+// affix implements startswith and endswith, for one text or a tuple of them.
 func affix(has func(s, affix string) bool) func(r *run, s string, a []any) any {
 	return func(r *run, s string, a []any) any {
 		if t, ok := a[0].(*tuple); ok {

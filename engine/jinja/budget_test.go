@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// attacks are templates that take all they can get.
+// attacks are templates that use as much as they can.
 var attacks = map[string]string{
 	"nested ranges":    "{% for a in range(65536) %}{% for b in range(65536) %}{% for c in range(65536) %}{% endfor %}{% endfor %}{% endfor %}",
 	"text times":       "{{ 'x' * 1000000000000 }}",
@@ -62,7 +62,7 @@ var attacks = map[string]string{
 	"dict":             "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, i=ns.d) %}{% endfor %}",
 }
 
-// TestAttacks: each ends within its budget, in little time and memory, with an error that says which limit.
+// TestAttacks checks that each ends within its budget, in little time and memory, with an error that names the limit.
 func TestAttacks(t *testing.T) {
 	for name, source := range attacks {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestBudget: each limit can be set, and is kept.
+// TestBudget checks that each limit can be set, and holds.
 func TestBudget(t *testing.T) {
 	for _, test := range []struct {
 		source string
@@ -120,7 +120,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// gate is a context that is asked n times, and then keeps whoever asks until it is opened.
+// gate is a context that blocks its caller at the n-th call until it is opened.
 type gate struct {
 	context.Context
 	n             int
@@ -135,8 +135,8 @@ func (g *gate) Err() error {
 	return nil
 }
 
-// TestBudgetShared: renderings under way hold no more together than a template may have; one that makes little is rendered
-// beside them, and what a rendering held is free when it ends.
+// TestBudgetShared checks that current renderings hold no more together than a template's share. A small rendering runs
+// beside them, and a rendering's memory is free when it ends.
 func TestBudgetShared(t *testing.T) {
 	tmpl, err := jinja.Parse("{% for i in range(16) %}{% set x = 'x' * n %}{% endfor %}")
 	if err != nil {
@@ -147,7 +147,7 @@ func TestBudgetShared(t *testing.T) {
 		return err
 	}
 	const large = 31 << 20
-	ended := make(chan error, 2) // one from each of the two that are kept
+	ended := make(chan error, 2) // one from each of the two that are blocked
 	open := make(chan struct{})
 	for range cap(ended) {
 		g := &gate{t.Context(), 17, make(chan struct{}), open} // at its first step, and at each large text
@@ -171,7 +171,7 @@ func TestBudgetShared(t *testing.T) {
 	}
 }
 
-// TestContext: a client who leaves ends the work for him.
+// TestContext checks that the work ends when the client leaves.
 func TestContext(t *testing.T) {
 	tmpl, err := jinja.Parse(attacks["nested ranges"])
 	if err != nil {

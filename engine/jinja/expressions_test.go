@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestExpressions compares generated templates with Python's Jinja2. ROUSE_EXPRESSIONS=N makes N of them, from a seed that
-// the test prints; without it a few, always the same.
+// TestExpressions compares generated templates with Python's Jinja2. ROUSE_EXPRESSIONS=N generates N of them, from a
+// seed that the test prints. By default it generates a few, always the same.
 func TestExpressions(t *testing.T) {
 	count, seed := 3000, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("ROUSE_EXPRESSIONS")); err == nil {
@@ -25,7 +25,7 @@ func TestExpressions(t *testing.T) {
 		want := o.render(t, source, fuzzVariables)
 		got, limit := ours(t, source, fuzzVariables)
 		switch {
-		case limit != nil || strings.Contains(got.Error, "not supported"), strings.Contains(got.Error, "'dict_"): // refused aloud, as views of dicts as sets
+		case limit != nil || strings.Contains(got.Error, "not supported"), strings.Contains(got.Error, "'dict_"): // refused with an error, such as views of dicts as sets
 			refused++
 			continue
 		case want.Text != nil:
@@ -50,7 +50,7 @@ const fuzzVariables = `{"s": "Hello, World", "t": "  añb\tç\n漢字 x ", "e": 
  "el": [], "d": {"b": 1, "a": [1, 2], "C": "x"}, "ed": {}, "nest": {"items": {"type": "string"}, "get": 1, "x": {"y": [{"z": "deep"}]}},
  "rows": [{"name": "Bo", "age": 3, "tag": "x"}, {"name": "al", "age": 1}, {"name": "Cy", "age": 2, "tag": "X"}]}`
 
-// writer writes templates by chance.
+// writer writes random templates.
 type writer struct {
 	*rand.Rand
 	locals []string
@@ -111,7 +111,7 @@ func (g *writer) expr(depth int) string {
 	return "(" + e() + ")"
 }
 
-// typed is a value of a kind, most of the time: of otherwise.
+// typed returns a value of a kind, most of the time of the kind of.
 func (g *writer) typed(kind, of string) string {
 	if g.IntN(4) == 0 {
 		return of
@@ -131,7 +131,7 @@ func (g *writer) typed(kind, of string) string {
 	return of
 }
 
-// piece is a filter or method and what it is for.
+// piece returns a filter or method and the kind that it applies to.
 func (g *writer) piece(pieces map[string][]string, kinds ...string) (kind, text string) {
 	kind = g.one(kinds...)
 	return kind, g.one(pieces[kind]...)
@@ -159,7 +159,7 @@ var methodPieces = map[string][]string{
 	"any":  {"upper()", "keys()", "get('a')", "nothing()", "append(1)"},
 }
 
-// formatted is % with values.
+// formatted returns % with values.
 func (g *writer) formatted() string {
 	spec := g.one("", "5", "-7", "+", "05", " ", ".2", "08", "-9", ".0")
 	conv := g.one("s", "d", "i", "f", "r")
@@ -178,7 +178,7 @@ func (g *writer) called(of string) string {
 	return g.one("(", "(", "") + of + ")." + m
 }
 
-// balance mends brackets that the pieces leave open or shut too often.
+// balance removes or adds brackets until they match.
 func balance(s string) string {
 	var open []byte
 	var out strings.Builder
@@ -209,7 +209,7 @@ func balance(s string) string {
 	return out.String()
 }
 
-// value is an expression with balanced brackets.
+// value returns an expression with balanced brackets.
 func (g *writer) value(depth int) string { return balance(g.expr(depth)) }
 
 func (g *writer) open() string  { return g.one("{%", "{%-", "{%+", "{% ") + " " }
@@ -218,7 +218,7 @@ func (g *writer) text() string {
 	return g.one("", " ", "\n", "  \n ", "x", " y\n", "\t", "{# c #}", "{#- c -#} ", "{# c #}\n", "\r\n", "{% raw %}{{ r }}{% endraw %}\n", "{", "%}", "{ {")
 }
 
-// template is an output, or statements around outputs.
+// template returns an output, or statements around outputs.
 func (g *writer) template() string {
 	if g.IntN(3) > 0 {
 		return "{{ " + g.value(3) + " }}"

@@ -14,8 +14,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// TestFamilies renders generated conversations with the templates of testdata/families, of engine/chat's tests, and of the
-// folder that ROUSE_TEMPLATES names, here and in Python: no text may differ, and nothing may be refused that Python renders.
+// TestFamilies renders generated conversations with the templates of testdata/families, of engine/chat's tests, and
+// of the folder ROUSE_TEMPLATES, here and in Python. All texts must be equal, and nothing may be refused that Python
+// renders.
 func TestFamilies(t *testing.T) {
 	templates := readTemplates(t, "testdata/families/*.jinja")
 	archives, err := filepath.Glob("../chat/testdata/*.txtar")
@@ -51,7 +52,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// readTemplates are the files of a pattern by their names.
+// readTemplates returns the files of a pattern by their names.
 func readTemplates(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
@@ -69,7 +70,7 @@ func readTemplates(t *testing.T, pattern string) map[string]string {
 	return templates
 }
 
-// conversations is how many each template sees.
+// conversations is the number of conversations for each template.
 const conversations = 60
 
 func compareFamily(t *testing.T, o *oracle, source string) {
@@ -100,7 +101,7 @@ func compareFamily(t *testing.T, o *oracle, source string) {
 	t.Logf("%d texts, %d refused by raise_exception, %d errors in both; %d differ", texts, refused, failed, shown)
 }
 
-// difference shows two answers from shortly before the place where they part.
+// difference returns two answers from shortly before their first difference.
 func difference(want, got answer) string {
 	a, b := want.String(), got.String()
 	at := 0
@@ -111,7 +112,7 @@ func difference(want, got answer) string {
 	return fmt.Sprintf("from byte %d\nPython …%.300q\nhere   …%.300q", from, a[from:], b[from:])
 }
 
-// same says whether two answers are: an error's words are each one's own.
+// same reports whether two answers are equal; the texts of errors may differ.
 func same(a, b answer) bool {
 	switch {
 	case a.Text != nil:
@@ -122,7 +123,7 @@ func same(a, b answer) bool {
 	return b.Text == nil && b.Refused == nil
 }
 
-// talk makes a conversation with tools, by chance.
+// talk makes random conversations with tools.
 type talk struct{ *rand.Rand }
 
 func newTalk(seed uint64) talk { return talk{rand.New(rand.NewPCG(seed, 7))} }
@@ -131,7 +132,7 @@ func (k talk) one(of ...any) any { return of[k.IntN(len(of))] }
 
 func (k talk) chance(percent int) bool { return k.IntN(100) < percent }
 
-// text is what somebody says.
+// text returns the content of a message by role k.
 func (k talk) text() string {
 	return k.one("hi", "What is the weather in Paris?", "  spaces \n around\n\n", "", "é ü 漢字 🎉 \u2028", `{"json": "in text"}`,
 		"<b>html & 'quotes' \"double\"</b>", "{{ braces }} {% tag %}", "a\\b\tc\r\nd", "think: <think>no</think> yes", "line\nline\nline",
@@ -264,8 +265,8 @@ func (k talk) message(role string, call int) object {
 	return m
 }
 
-// variables are those of a rendering, as a JSON object. Half of the conversations have the roles in the order that strict
-// templates want.
+// variables returns the variables of a rendering, as a JSON object. Half of the conversations have the roles in the
+// order that strict templates require.
 func (k talk) variables() string {
 	var messages []any
 	if k.chance(60) {

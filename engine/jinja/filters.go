@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// filters are Jinja's that chat templates use. init fills them, because map looks into them.
+// filters are the filters of Jinja that chat templates use. init fills them, because map refers to them.
 var filters map[string]*routine
 
-// refusedFilters are Jinja's other filters. A template that has one is refused when it is parsed.
+// refusedFilters are Jinja's other filters. Parse refuses a template with one.
 var refusedFilters = words("abs attr batch center e escape filesizeformat forceescape groupby pprint random round slice striptags " +
 	"urlencode urlize wordcount wordwrap xmlattr")
 
@@ -25,7 +25,7 @@ func words(names string) map[string]bool {
 	return m
 }
 
-// onMarkup are the filters that text which went through safe can pass.
+// onMarkup are the filters that accept text that went through safe.
 var onMarkup = words("string default d safe tojson length count replace join list first last int float")
 
 // filter applies a filter.
@@ -36,12 +36,12 @@ func (r *run) filter(name string, f *routine, in any, a args) any {
 	return f.invoke(r, name, in, a)
 }
 
-// onText makes a routine of a function of a text: a filter, which takes the text of any value, and a method.
+// onText returns a routine for a function of a text: a filter, which takes the text of any value, and a method.
 func onText(f func(r *run, s string, a []any) any, params ...any) *routine {
 	return define(func(r *run, in any, a []any) any { return f(r, r.str(in), a) }, params...)
 }
 
-// Filters that are methods of text too.
+// Filters that are also methods of text.
 var (
 	upper      = onText(func(r *run, s string, _ []any) any { return r.upper(s) })
 	lower      = onText(func(r *run, s string, _ []any) any { return r.lower(s) })
@@ -119,7 +119,7 @@ func formatFilter(r *run, in any, a args) any {
 	return percent(&r.meter, r.str(in), &tuple{a.pos})
 }
 
-// readNumber reads a text as Python's int, or else float, does.
+// readNumber parses a text as Python's int does, or else float.
 func (m *meter) readNumber(s string) (v any, ok bool) {
 	s = strings.TrimFunc(s, isSpace)
 	plain := strings.Map(func(c rune) rune {
@@ -167,7 +167,7 @@ func floatFilter(r *run, in any, a []any) any {
 	return a[0]
 }
 
-// toNumber returns v if it is a number, or the number that a text holds; false for other values.
+// toNumber returns v if it is a number, or the number in a text; false for other values.
 func (r *run) toNumber(v any) (any, bool) {
 	r.check(v)
 	if s, ok := plain(v).(string); ok {
@@ -223,7 +223,7 @@ func truncateText(r *run, in any, a []any) any {
 	return s + end
 }
 
-// getter returns a function that reads an attribute's path, as "a.b.0", of a value.
+// getter returns a function that reads an attribute's path, such as "a.b.0", from a value.
 func (r *run) getter(attribute, otherwise any) func(any) any {
 	var path []any
 	switch a := attribute.(type) {
@@ -251,7 +251,7 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 }
 
-// keyOf returns a function that reads an attribute of a value to compare it by, in lower case unless case matters.
+// keyOf returns a function that reads an attribute of a value for comparisons, in lower case unless case matters.
 func (r *run) keyOf(attribute, sensitive any) func(any) any {
 	get := r.getter(attribute, nil)
 	return func(v any) any {
@@ -263,7 +263,7 @@ func (r *run) keyOf(attribute, sensitive any) func(any) any {
 	}
 }
 
-// sorted returns elements in the order of their keys; equal ones keep theirs.
+// sorted returns elements in the order of their keys, as a stable sort.
 func sorted[T any](r *run, elements []T, key func(T) any, reverse any) []T {
 	r.growList(4 * len(elements))
 	out := slices.Clone(elements)
@@ -302,7 +302,7 @@ func dictSort(r *run, in any, a []any) any {
 	return &List{sorted(r, r.list(&view{d, "dict_items"}), r.keyOf(int64(at), a[0]), a[2])}
 }
 
-// extreme is min and max.
+// extreme implements min and max.
 func extreme(op string) func(r *run, in any, a []any) any {
 	return func(r *run, in any, a []any) any {
 		key := r.keyOf(a[1], a[0])
@@ -334,7 +334,7 @@ func first(r *run, in any, _ []any) any {
 	return &undefined{"no first item, sequence was empty"}
 }
 
-// reversed is reversed(v), false where Python can't.
+// reversed returns reversed(v), false if Python can't.
 func (r *run) reversed(v any) (iterFunc, bool) {
 	switch s := plain(v).(type) {
 	case string:
@@ -384,7 +384,7 @@ func join(r *run, in any, a []any) any {
 	return r.joinTexts(parts, r.str(a[0]))
 }
 
-// lazily makes a generator of the elements of in that f, which is made at the first one, keeps and changes.
+// lazily returns a generator of the elements of in that f keeps and changes. f's function is made at the first element.
 func (r *run) lazily(in any, f func() func(any) (any, bool)) any {
 	var next iterFunc
 	var each func(any) (any, bool)
@@ -430,7 +430,7 @@ func unique(r *run, in any, a []any) any {
 	})
 }
 
-// unlessEmpty is in, or an empty list where in is empty, whatever it is.
+// unlessEmpty returns in, or an empty list if in is empty.
 func unlessEmpty(in any) any {
 	if !truth(in) {
 		return &List{}
@@ -438,7 +438,7 @@ func unlessEmpty(in any) any {
 	return in
 }
 
-// mapAttribute has the parameters of map where it reads an attribute.
+// mapAttribute has the parameters of map if it reads an attribute.
 var mapAttribute = define(nil, "attribute", required{}, "default", nil)
 
 func mapFilter(r *run, in any, a args) any {
@@ -458,7 +458,7 @@ func mapFilter(r *run, in any, a args) any {
 	})
 }
 
-// selector is select, reject, selectattr and rejectattr.
+// selector implements select, reject, selectattr and rejectattr.
 func selector(keep, attribute bool) func(r *run, in any, a args) any {
 	return func(r *run, in any, a args) any {
 		return r.lazily(unlessEmpty(in), func() func(any) (any, bool) {

@@ -22,7 +22,7 @@ func init() {
 	}
 }
 
-// refusedGlobals are Jinja's other functions. A template that calls one is refused when it is parsed.
+// refusedGlobals are Jinja's other functions. Parse refuses a template that calls one.
 var refusedGlobals = words("cycler joiner lipsum self super")
 
 func makeRange(r *run, _ any, a args) any {
@@ -52,7 +52,7 @@ func makeRange(r *run, _ any, a args) any {
 	return v
 }
 
-// makeDict is dict(mapping or pairs, name=value, …).
+// makeDict implements dict(mapping or pairs, name=value, …).
 func makeDict(r *run, a args) *Dict {
 	d := &Dict{}
 	if len(a.pos) > 1 {
@@ -89,7 +89,7 @@ var strftimeLayouts = map[byte]string{
 	'%': "%", 'n': "\n", 't': "\t",
 }
 
-// strftimeNow writes the time as C's strftime in the C locale does.
+// strftimeNow formats the time like C's strftime in the C locale.
 func strftimeNow(r *run, _ any, a []any) any {
 	format := r.text("strftime_now", a[0])
 	r.grow(32 * len(format))

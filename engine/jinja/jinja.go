@@ -4,10 +4,11 @@
 // lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
 // strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
 //
-// Parse refuses what the templates of models do not use, with its line: tags, filters, tests, functions and methods of Jinja2 and
-// Python that are not in the tables here, **, recursive loops, numbers beyond 64 bits. Filters and tests that nobody knows are refused
-// there too, but in a branch of a condition only when a rendering comes to it, as in Python. A rendering fails where only it can tell:
-// attributes of a type, results beyond 64 bits, most uses of text that went through safe, what the sandbox refuses.
+// Parse refuses features that the templates of models do not use, and names the line. These are **, recursive loops,
+// numbers beyond 64 bits, and tags, filters, tests, functions and methods of Jinja2 and Python that are not in the
+// tables here. In a branch of a condition, an unknown filter or test is an error only when a rendering reaches it, as
+// in Python. Other errors occur only in a rendering: attributes of a type, results beyond 64 bits, most uses of text
+// that went through safe, and operations that the sandbox refuses.
 //
 // A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take
 // together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.
@@ -41,7 +42,7 @@ type RaisedError struct{ Reason string }
 
 func (e *RaisedError) Error() string { return e.Reason }
 
-// A BudgetError says that a rendering came to an end of its budget.
+// A BudgetError reports that a rendering exceeded its budget.
 type BudgetError struct {
 	Line  int
 	Limit string // which one, as "5,000,000 steps"
@@ -51,7 +52,7 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("line %d: more than %s", e.Line, e.Limit)
 }
 
-// ErrBusy says that the renderings under way have all the memory that a template may have: it helps to try again.
+// ErrBusy means that the current renderings use all the memory of the template: a retry helps.
 var ErrBusy = errors.New("other requests take all the memory that the chat template may have: try again")
 
 // An Error reports a construct that is not supported, or an exception that Python would have raised.
@@ -66,7 +67,7 @@ func errorf(line int, format string, args ...any) *Error {
 	return &Error{line, shorten(fmt.Sprintf(format, args...))}
 }
 
-// Budget bounds a rendering. A zero field stands for its default.
+// Budget bounds a rendering. A zero field means its default.
 type Budget struct {
 	Steps  int           // of evaluation; 5 million
 	Memory int           // bytes of values made, whether or not they are still in use; 512 MiB
@@ -86,7 +87,7 @@ func (b Budget) withDefaults() Budget {
 // Template is a parsed template. It is safe for many goroutines.
 type Template struct {
 	body block
-	held atomic.Int64 // bytes that renderings under way have taken together
+	held atomic.Int64 // bytes that the current renderings hold together
 }
 
 // Parse parses a template. Its error is a *Error.
@@ -98,15 +99,15 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{body: parse(lex(source))}, nil
 }
 
-// Options say how to render. The zero value means the defaults.
+// Options are the options of a rendering. The zero value means the defaults.
 type Options struct {
 	Budget Budget
 	Now    time.Time // for strftime_now; zero is the time of the call
 }
 
-// Render runs t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from FromJSON.
-// It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
-// context ends it with the context's cause.
+// Render renders t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from
+// FromJSON. It is bounded by the budget and ctx. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy];
+// a cancelled context ends it with the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
 	b := o.Budget.withDefaults()
 	r := &run{meter: meter{ctx: ctx, end: time.Now().Add(b.Time), budget: b, shared: &t.held}, now: o.Now, root: &scope{}, out: &strings.Builder{}}
@@ -124,8 +125,8 @@ func (t *Template) Render(ctx context.Context, variables map[string]any, o Optio
 	return r.out.String(), nil
 }
 
-// caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that finds one must not
-// end the connection of its client without an answer.
+// caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that
+// triggers one must not end the connection of its client without an answer.
 func caught(p any, err error, line int) error {
 	switch p := p.(type) {
 	case nil:
@@ -138,7 +139,7 @@ func caught(p any, err error, line int) error {
 	panic(p)
 }
 
-// shorten cuts the middle out of a long message.
+// shorten removes the middle of a long message.
 func shorten(s string) string {
 	const half = 150
 	if len(s) <= 2*half {

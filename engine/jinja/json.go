@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxJSONDepth limits the nesting of JSON that comes in.
+// maxJSONDepth limits the nesting of JSON input.
 const maxJSONDepth = 64
 
 // maxDigits limits whole numbers: Python itself refuses to print longer ones.
 const maxDigits = 3500
 
-// FromJSON reads one JSON value as json.loads does, and keeps the order of its objects. Each string and key passes text,
-// which may be nil.
+// FromJSON reads one JSON value as json.loads does, and keeps the order of its objects. Each string and key passes
+// through text, which may be nil.
 func FromJSON(source string, text func(string) string) (any, error) {
 	if text == nil {
 		text = func(s string) string { return s }
@@ -80,7 +80,7 @@ func readValue(d *json.Decoder, text func(string) string, depth int) (any, error
 	return token, nil // bool, nil
 }
 
-// readNumber is a whole number where the text is one, else a float.
+// readNumber returns a whole number if the text is one, else a float.
 func readNumber(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)
@@ -109,7 +109,7 @@ type dumper struct {
 	sorted      bool
 }
 
-// toJSON is transformers' tojson.
+// toJSON implements transformers' tojson.
 func toJSON(r *run, v any, a []any) any {
 	d := &dumper{r: r, item: ", ", colon: ": ", ascii: truth(a[0]), sorted: truth(a[3])}
 	switch indent := a[1].(type) {
@@ -215,7 +215,7 @@ func (d *dumper) quote(s string) {
 	d.write(`"`)
 }
 
-// jsonEscapes are the escapes of one character.
+// jsonEscapes are the two-character escapes.
 var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
 
 // jsonEscape returns the escape of c in JSON.

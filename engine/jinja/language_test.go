@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// pieces are templates and what Python's Jinja2 makes of them; TestPieces has it check the table where it is installed.
+// pieces are templates and the output of Python's Jinja2. TestPieces checks the table with Python where it is installed.
 var pieces = []struct{ template, want string }{
 	{"{% for k, v in d|items %}{{ k }}={{ v }};{% endfor %}", "b=1;a=[1, 2];C=x;"},
 	{"{% for k, v in d|dictsort %}{{ k }};{% endfor %}{{ d|dictsort(reverse=true)|first }}", "a;b;C;('C', 'x')"},
@@ -60,7 +60,7 @@ func TestLanguage(t *testing.T) {
 	}
 }
 
-// TestPieces has Python check what TestLanguage wants.
+// TestPieces checks the expected outputs of TestLanguage with Python.
 func TestPieces(t *testing.T) {
 	o := newOracle(t)
 	for _, p := range pieces {
@@ -70,7 +70,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestRefused: what is not supported is an error that names line and construct, when the template is parsed.
+// TestRefused checks that an unsupported construct is an error of Parse that names line and construct.
 func TestRefused(t *testing.T) {
 	for template, want := range map[string]string{
 		"{% break %}":                                   "line 1: 'break' outside a loop",
@@ -125,8 +125,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestBranches: as in Python, filters and tests that nobody knows matter in a branch only where a rendering comes to it. Templates
-// of real models have such branches.
+// TestBranches checks that, as in Python, unknown filters and tests in a branch are errors only when a rendering
+// reaches them. Templates of real models have such branches.
 func TestBranches(t *testing.T) {
 	for template, want := range map[string]string{
 		"{% if no %}{{ x | from_json }}{{ x is weird }}{% endif %}a": "text: a",
@@ -142,7 +142,7 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// TestFailures: what Python raises is an error with a line, and so is what is not supported and shows only here.
+// TestFailures checks that errors of Python and unsupported features that only a rendering finds are errors with a line.
 func TestFailures(t *testing.T) {
 	for template, want := range map[string]string{
 		"\n\n{{ missing.a }}":                                    "line 3: 'missing' is undefined",
@@ -191,7 +191,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestTogether renders one template from many goroutines; it means most under -race.
+// TestTogether renders one template from many goroutines. It is most useful with -race.
 func TestTogether(t *testing.T) {
 	tmpl, err := jinja.Parse("{% set c = namespace(n=0) %}{% for k, v in d|dictsort %}{% set c.n = 3 - (c.n or 2) %}{{ k }}{{ c.n }}{% endfor %}{{ rows|map(attribute='name')|join }}")
 	if err != nil {
@@ -212,7 +212,7 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzRender: whatever a template holds, parsing and rendering end, with an error of their own kind.
+// FuzzRender checks for any template that parsing and rendering end, and fail only with errors of the package.
 func FuzzRender(f *testing.F) {
 	for _, p := range pieces {
 		f.Add(p.template)

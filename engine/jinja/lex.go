@@ -33,11 +33,11 @@ func (k kind) String() string {
 
 type token struct {
 	kind kind
-	text string // of a string: its value
+	text string // a string's value
 	line int
 }
 
-// is reports whether t is of a kind, or the name k.
+// is reports whether t is of a kind, or is the name k.
 func (t token) is(k kind) bool {
 	return t.kind == k || t.kind == kindName && t.text == string(k)
 }
@@ -49,7 +49,7 @@ func (t token) String() string {
 	return t.kind.String()
 }
 
-// lexer makes tokens of a source as Jinja's does with trim_blocks and lstrip_blocks.
+// lexer splits a source into tokens as Jinja's does with trim_blocks and lstrip_blocks.
 type lexer struct {
 	src       string
 	pos       int
@@ -75,7 +75,7 @@ func (l *lexer) add(k kind, text string) {
 	l.tokens = append(l.tokens, token{k, text, l.line})
 }
 
-// advance moves behind n bytes.
+// advance skips n bytes.
 func (l *lexer) advance(n int) {
 	part := l.src[l.pos : l.pos+n]
 	l.line += strings.Count(part, "\n")
@@ -120,7 +120,7 @@ func (l *lexer) text() {
 	}
 }
 
-// data adds the text in front of a tag, less the white space that the tag takes.
+// data adds the text in front of a tag, without the white space that the tag removes.
 func (l *lexer) data(text, sign string, variable bool) {
 	switch {
 	case sign == "-":
@@ -136,7 +136,8 @@ func (l *lexer) data(text, sign string, variable bool) {
 	}
 }
 
-// ending is the length of the end of a tag that s begins with, the white space behind it included that goes with it.
+// ending returns the length of the end of a tag that s begins with, including the white space after it that the tag
+// removes.
 func ending(s, end string, plus, newline bool) int {
 	switch {
 	case strings.HasPrefix(s, "-"+end):
@@ -178,7 +179,7 @@ func (l *lexer) raw() {
 	l.advance(at[1])
 }
 
-// operators are Jinja's, longer ones first.
+// operators are Jinja's, the longest first.
 var operators = []string{
 	"**", "//", "==", "!=", ">=", "<=",
 	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
@@ -186,7 +187,7 @@ var operators = []string{
 
 var closing = map[string]byte{"{": '}', "(": ')', "[": ']'}
 
-// maxTag is how many tokens a tag may have, which bounds how deep its expressions are.
+// maxTag is the number of tokens in a tag, which bounds the nesting of its expressions.
 const maxTag = 5000
 
 // tag reads the tokens of a tag up to its end.
@@ -301,7 +302,7 @@ func (l *lexer) str(rest string) {
 	l.fail("unexpected character %q: a string has no end", rest[0])
 }
 
-// unescape returns the value of a string literal; an unknown escape stands for itself, as in Python.
+// unescape returns the value of a string literal; an unknown escape stays as it is, as in Python.
 func (l *lexer) unescape(s string) string {
 	var b strings.Builder
 	for {

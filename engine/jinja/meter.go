@@ -25,12 +25,12 @@ type meter struct {
 }
 
 const (
-	checkEvery = 512     // steps between two looks at the clock and the context
+	checkEvery = 512     // steps between two checks of the clock and the context
 	valueSize  = 16      // bytes of an element of a list
 	maxWalk    = 500     // levels of a value that is printed, compared or encoded
-	alone      = 4 << 20 // bytes that a rendering has for itself, more than most ever make
+	alone      = 4 << 20 // bytes of each rendering's own, more than most ever need
 	together   = 1 << 30 // bytes that all renderings of a template share beyond that
-	portion    = 1 << 20 // by which they take from it
+	portion    = 1 << 20 // unit of the shared bytes
 )
 
 // fail ends the rendering with an error of the template or its input.
@@ -65,7 +65,7 @@ func (m *meter) step(n int) {
 	}
 }
 
-// grow charges n bytes that are about to be made, and the work for them.
+// grow charges n bytes before they are allocated, and the work for them.
 func (m *meter) grow(n int) {
 	if n < 0 || n > m.budget.Memory-m.memory {
 		m.exceed(grouped(m.budget.Memory) + " bytes of values")
@@ -86,7 +86,8 @@ func (m *meter) growList(n int) {
 	m.step(n >> 2)
 }
 
-// hold takes n bytes of the memory that all renderings share. It does not wait, because waiting renderings would keep their memory.
+// hold takes n bytes of the memory that all renderings share. It does not wait, because waiting renderings would keep
+// their memory.
 func (m *meter) hold(n int) {
 	n = (n + portion - 1) / portion * portion
 	if m.shared.Add(int64(n)) > together {
@@ -114,7 +115,7 @@ func (m *meter) charge(n, written int) {
 	m.step(n >> 8)
 }
 
-// call counts a level of calls while f runs.
+// call runs f one call level deeper.
 func (m *meter) call(f func()) {
 	if m.depth++; m.depth > m.budget.Depth {
 		m.exceed(strconv.Itoa(m.budget.Depth) + " calls within calls")
@@ -123,7 +124,7 @@ func (m *meter) call(f func()) {
 	m.depth--
 }
 
-// walk counts a level of a value; the function that it returns leaves it.
+// walk enters a level of a value; the returned function leaves it.
 func (m *meter) walk() func() {
 	m.step(1)
 	if m.walking++; m.walking > maxWalk {
@@ -132,7 +133,7 @@ func (m *meter) walk() func() {
 	return func() { m.walking-- }
 }
 
-// check fails where a value is undefined.
+// check fails if a value is undefined.
 func (m *meter) check(vs ...any) {
 	for _, v := range vs {
 		if u, ok := v.(*undefined); ok {
@@ -152,7 +153,7 @@ func (m *meter) text(name string, v any) string {
 	return s
 }
 
-// number returns an argument that must be a whole number, cut to ±2**40: no text is that long.
+// number returns an argument that must be a whole number, limited to ±2**40: no text is that long.
 func (m *meter) number(name string, v any) int {
 	n, ok := small(v)
 	if !ok {
@@ -162,7 +163,7 @@ func (m *meter) number(name string, v any) int {
 	return int(max(min(n, 1<<40), -1<<40))
 }
 
-// times returns a*b, or more than any budget.
+// times returns a*b, or a number above any budget.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// small returns a whole number that fits 64 bits; bools are numbers.
+// small returns a whole number that fits in 64 bits; bools are numbers.
 func small(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -52,9 +52,9 @@ func (m *meter) float(v any) float64 {
 	return 0
 }
 
-// binary is a op b.
+// binary returns a op b.
 func (m *meter) binary(op string, a, b any) any {
-	if s, ok := a.(string); ok && op == "%" { // formatting takes undefined values
+	if s, ok := a.(string); ok && op == "%" { // formatting accepts undefined values
 		return percent(m, s, b)
 	}
 	m.check(a, b)
@@ -102,7 +102,7 @@ func (m *meter) arithmetic(op string, a, b any) any {
 		v = x * y
 		ok = x == 0 || v/x == y && (x != -1 || y != math.MinInt64)
 	default:
-		const exact = 1 << 53 // whole numbers that a float has exactly
+		const exact = 1 << 53 // the limit of whole numbers that a float represents exactly
 		if y == 0 {
 			m.fail("division by zero")
 		}
@@ -146,7 +146,7 @@ func (m *meter) floats(op string, x, y float64) any {
 
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// join is a + b of texts and sequences.
+// join returns a + b of texts and sequences.
 func (m *meter) join(a, b any) (any, bool) {
 	escaped := func(v any) markup {
 		if v, ok := v.(string); ok {
@@ -172,7 +172,7 @@ func (m *meter) join(a, b any) (any, bool) {
 	return nil, false
 }
 
-// repeat is v * n.
+// repeat returns v * n.
 func (m *meter) repeat(v any, n int) (any, bool) {
 	if s, ok := v.(string); ok {
 		m.grow(times(len(s), n))
@@ -191,7 +191,7 @@ func (m *meter) repeat(v any, n int) (any, bool) {
 	return of(out), true
 }
 
-// compareNumbers returns -1, 0 or 1; ok is false where one is not a number (NaN).
+// compareNumbers returns -1, 0 or 1; ok is false if one is NaN.
 func compareNumbers(a, b any) (order int, ok bool) {
 	x, ok := small(a)
 	y, ok2 := small(b)
@@ -212,14 +212,14 @@ func exact(v any) *big.Float {
 	case float64:
 		return new(big.Float).SetFloat64(v)
 	case bigInt:
-		f, _ := new(big.Float).SetPrec(uint(4 * len(v))).SetString(string(v)) // it was read from digits
+		f, _ := new(big.Float).SetPrec(uint(4 * len(v))).SetString(string(v)) // it was parsed from digits
 		return f
 	}
 	n, _ := small(v)
 	return new(big.Float).SetInt64(n)
 }
 
-// equal is a == b.
+// equal reports whether a == b.
 func (m *meter) equal(a, b any) bool {
 	a, b = plain(a), plain(b)
 	if isNumber(a) && isNumber(b) {
@@ -276,7 +276,7 @@ func (m *meter) equalDicts(a, b *Dict) bool {
 	return true
 }
 
-// holds is a op b for a comparison.
+// holds reports whether a op b for a comparison.
 func (m *meter) holds(op string, a, b any) bool {
 	switch op {
 	case "==", "!=":
@@ -307,7 +307,7 @@ func (m *meter) order(op string, a, b any) (int, bool) {
 	return 0, false
 }
 
-// orderItems compares by the first elements that differ.
+// orderItems compares the first elements that differ.
 func (m *meter) orderItems(op string, a, b []any) (int, bool) {
 	defer m.walk()()
 	for i := range min(len(a), len(b)) {
@@ -318,7 +318,7 @@ func (m *meter) orderItems(op string, a, b []any) (int, bool) {
 	return len(a) - len(b), true
 }
 
-// contains is v in in.
+// contains reports whether v in in.
 func (m *meter) contains(in, v any) bool {
 	in, v = plain(in), plain(v)
 	switch in := in.(type) {

@@ -16,10 +16,10 @@ import (
 // now is the time that templates see in tests.
 var now = time.Date(2025, 7, 4, 9, 5, 3, 0, time.UTC)
 
-// python is where Debian puts the Python that has its packages.
+// python is Debian's Python, which has the packages.
 const python = "/usr/bin/python3"
 
-// oracle is Python's Jinja2 in a process of its own (testdata/oracle.py).
+// oracle is Python's Jinja2 in a separate process (testdata/oracle.py).
 type oracle struct {
 	in  io.Writer
 	out *bufio.Reader
@@ -52,7 +52,7 @@ func newOracle(t testing.TB) *oracle {
 	return &oracle{in, bufio.NewReader(out)}
 }
 
-// answer is what a template gives: a text, a refusal by raise_exception, or an error.
+// answer is the result of a rendering: a text, a refusal by raise_exception, or an error.
 type answer struct {
 	Text    *string `json:"text"`
 	Refused *string `json:"refused"`
@@ -69,7 +69,7 @@ func (a answer) String() string {
 	return "error: " + a.Error
 }
 
-// render asks Python. variables is a JSON object.
+// render renders with Python. variables is a JSON object.
 func (o *oracle) render(t testing.TB, template, variables string) answer {
 	t.Helper()
 	line, err := json.Marshal(map[string]any{"template": template, "variables": json.RawMessage(variables)})
@@ -90,7 +90,7 @@ func (o *oracle) render(t testing.TB, template, variables string) answer {
 	return a
 }
 
-// ours is what this package makes of the same. limit is set where it is our own limit that ended it.
+// ours renders the template with this package. limit is set if one of our own limits ended the rendering.
 func ours(t testing.TB, template, variables string) (a answer, limit error) {
 	t.Helper()
 	tmpl, err := jinja.Parse(template)
@@ -115,7 +115,7 @@ func ours(t testing.TB, template, variables string) (a answer, limit error) {
 	return answer{Text: &text}, nil
 }
 
-// variablesOf makes variables of a JSON object.
+// variablesOf converts a JSON object to variables.
 func variablesOf(object string) (map[string]any, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(object), &raw); err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxNest is how deep blocks, brackets and calls nest.
+// maxNest is the nesting of blocks, brackets and calls.
 const maxNest = 200
 
 type (
@@ -22,19 +22,19 @@ type (
 	}
 )
 
-// parser makes statements of tokens. It panics with a *Error.
+// parser converts tokens to statements. It panics with a *Error.
 type parser struct {
 	tokens  []token
 	pos     int
 	nest    int
 	leave   func()      // leaves a level
-	loops   int         // loops around, in the same macro
-	macros  []*macroDef // the macros around, innermost last
-	unknown []*Error    // filters and tests that nobody knows, where the template always comes to them
+	loops   int         // the enclosing loops in the same macro
+	macros  []*macroDef // the enclosing macros, innermost last
+	unknown []*Error    // unknown filters and tests that the template always reaches
 }
 
-// parse reads a template. As in Python, a filter or test that nobody knows is an error here, but in a branch of a condition
-// only where a rendering comes to it: real templates have such branches.
+// parse reads a template. As in Python, an unknown filter or test is an error here. In a branch of a condition it is
+// an error only when a rendering reaches it: real templates have such branches.
 func parse(tokens []token) block {
 	p := &parser{tokens: tokens}
 	p.leave = func() { p.nest-- }
@@ -60,7 +60,7 @@ func (p *parser) fail(line int, format string, args ...any) {
 	panic(errorf(line, format, args...))
 }
 
-// deeper counts a level; the function that it returns leaves it.
+// deeper enters a level; the returned function leaves it.
 func (p *parser) deeper() func() {
 	if p.nest++; p.nest > maxNest {
 		p.fail(p.cur().line, "blocks or brackets nest deeper than %d", maxNest)
@@ -68,7 +68,7 @@ func (p *parser) deeper() func() {
 	return p.leave
 }
 
-// expect reads a token of a kind, or the name k.
+// expect reads a token that must be of a kind, or the name k.
 func (p *parser) expect(k kind) token {
 	t := p.cur()
 	if !t.is(k) {
@@ -77,7 +77,7 @@ func (p *parser) expect(k kind) token {
 	return p.next()
 }
 
-// skip reads a token of a kind, or the name k, if it comes.
+// skip reads a token if it is of a kind, or the name k.
 func (p *parser) skip(k kind) bool {
 	is := p.cur().is(k)
 	if is {
@@ -86,7 +86,7 @@ func (p *parser) skip(k kind) bool {
 	return is
 }
 
-// body reads statements up to a tag of one of the names, which stays.
+// body reads statements up to a tag with one of the names, which it does not read.
 func (p *parser) body(ends ...string) block {
 	defer p.deeper()()
 	out := block{}
@@ -103,7 +103,7 @@ func (p *parser) body(ends ...string) block {
 			e := p.tuple(false, p.expression)
 			p.expect(kindVariableEnd)
 			out = append(out, func(r *run, s *scope) signal { r.at(t.line); r.write(r.str(e(r, s))); return done })
-		default: // a tag: the lexer makes nothing else between texts
+		default: // a tag: between texts the lexer makes nothing else
 			if t := p.cur(); t.kind == kindName && slices.Contains(ends, t.text) {
 				return out
 			}
@@ -113,7 +113,7 @@ func (p *parser) body(ends ...string) block {
 	}
 }
 
-// block reads the end of a tag and the statements behind it, and the name of the tag that ends them.
+// block reads the end of a tag and the statements after it, and the name of the tag that ends them.
 func (p *parser) block(ends ...string) (block, token) {
 	p.skip(":")
 	p.expect(kindBlockEnd)
@@ -121,7 +121,7 @@ func (p *parser) block(ends ...string) (block, token) {
 	return b, p.next()
 }
 
-// branch reads a block that a rendering may not come to.
+// branch reads a block that a rendering may not reach.
 func (p *parser) branch(ends ...string) (block, token) {
 	known := len(p.unknown)
 	b, end := p.block(ends...)
@@ -150,7 +150,7 @@ func (p *parser) statement(ends []string) stmt {
 		return p.call(t.line)
 	case "filter":
 		return p.filtered(append([]filterCall{p.filter()}, p.filters()...), "endfilter")
-	case "generation": // marks the assistant's text for training; as in Python, a loop around it can't be left from within
+	case "generation": // marks the assistant's text for training; as in Python, break and continue can't leave it
 		defer func(loops int) { p.loops = loops }(p.loops)
 		p.loops = 0
 		return p.filtered(nil, "endgeneration")
@@ -240,7 +240,7 @@ func (p *parser) set(line int) stmt {
 	}
 }
 
-// filtered reads a block whose text passes filters.
+// filtered reads a block whose output passes through filters.
 func (p *parser) filtered(filters []filterCall, end string) stmt {
 	body, _ := p.block(end)
 	return func(r *run, s *scope) signal {
@@ -252,7 +252,7 @@ func (p *parser) filtered(filters []filterCall, end string) stmt {
 	}
 }
 
-// filters reads | name(…) as often as it comes.
+// filters reads any number of | name(…).
 func (p *parser) filters() (all []filterCall) {
 	for p.skip("|") {
 		all = append(all, p.filter())
@@ -285,7 +285,7 @@ func (p *parser) target() target {
 	}
 }
 
-// specials are names that mean something in the body of a macro.
+// specials are names with a meaning in the body of a macro.
 var specials = words("caller kwargs varargs")
 
 // signature reads the parameters of a macro.
@@ -319,7 +319,7 @@ func (p *parser) macroBody(m *macroDef, end string) {
 	p.loops = loops
 }
 
-// mention notes the use of a special name for all macros around.
+// mention records the use of a special name for all enclosing macros.
 func (p *parser) mention(name string) {
 	for _, m := range p.macros {
 		if specials[name] {

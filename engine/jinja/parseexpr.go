@@ -14,7 +14,8 @@ type (
 	filterCall func(r *run, s *scope, in any) any
 )
 
-// tuple reads expressions with commas between, up to an end or one of the names. A single one without a comma is no tuple.
+// tuple reads expressions with commas between, up to an end or one of the names. A single one without a comma is not
+// a tuple.
 func (p *parser) tuple(empty bool, one func() expr, ends ...string) expr {
 	var items []expr
 	for comma := false; ; comma = true {
@@ -40,7 +41,7 @@ func (p *parser) expression() expr {
 	known := len(p.unknown)
 	e := p.or()
 	for p.skip("if") {
-		p.unknown = p.unknown[:known] // those of a branch
+		p.unknown = p.unknown[:known] // a branch's
 		then, test := e, p.or()
 		otherwise := constant(&undefined{"the inline if-expression evaluated to false and no else section was defined"})
 		known := len(p.unknown)
@@ -58,7 +59,7 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// logic reads operands of and or or, whose value is the first that decides.
+// logic reads operands of and or or. The value is the first operand that decides.
 func (p *parser) logic(word kind, operand func() expr, decides bool) expr {
 	e := operand()
 	for p.skip(word) {
@@ -86,7 +87,7 @@ func (p *parser) not() expr {
 
 func negate(e expr) expr { return func(r *run, s *scope) any { return !truth(e(r, s)) } }
 
-// compare reads a chain of comparisons, which is evaluated as far as they hold.
+// compare reads a chain of comparisons, which is evaluated up to the first false one.
 func (p *parser) compare() expr {
 	line := p.cur().line
 	first := p.sum()
@@ -121,7 +122,7 @@ func (p *parser) compare() expr {
 	}
 }
 
-// binary reads operators of one rank, which bind to the left.
+// binary reads operators of one precedence, which bind to the left.
 func (p *parser) binary(operand func() expr, ops ...string) expr {
 	e := operand()
 	for slices.Contains(ops, string(p.cur().kind)) {
@@ -139,7 +140,7 @@ func (p *parser) binary(operand func() expr, ops ...string) expr {
 func (p *parser) sum() expr     { return p.binary(p.concat, "+", "-") }
 func (p *parser) product() expr { return p.binary(p.factor, "*", "/", "//", "%") }
 
-// concat reads a ~ b: the texts of values, one behind the other.
+// concat reads a ~ b: the concatenated texts of values.
 func (p *parser) concat() expr {
 	items := []expr{p.product()}
 	for p.skip("~") {
@@ -197,7 +198,7 @@ func (p *parser) unary(filters bool) expr {
 	return e
 }
 
-// subscripts reads attributes, elements and calls as often as they come.
+// subscripts reads any number of attributes, elements and calls.
 func (p *parser) subscripts(e expr) expr {
 	for {
 		of, t := e, p.cur()
@@ -308,7 +309,7 @@ func (p *parser) name(t token) expr {
 	}
 }
 
-// attribute reads the name or number behind a dot.
+// attribute reads the name or number after a dot.
 func (p *parser) attribute(of expr) expr {
 	t := p.next()
 	switch {
@@ -336,7 +337,7 @@ func item(of, index expr, line int) expr {
 	}
 }
 
-// subscript reads an index or the bounds of a slice, and the bracket behind.
+// subscript reads an index or the bounds of a slice, and the closing bracket.
 func (p *parser) subscript(of expr, line int) expr {
 	parts, colons := []expr{of, constant(nil), constant(nil), constant(nil)}, 0
 	for {
@@ -362,8 +363,8 @@ func (p *parser) subscript(of expr, line int) expr {
 // callArgs are the arguments of a call.
 type callArgs struct {
 	pos    []expr
-	star   expr     // behind *; nil for none
-	names  []string // of the keyword arguments
+	star   expr     // after *; nil if there is none
+	names  []string // the keyword arguments' names
 	values []expr
 }
 
@@ -411,7 +412,7 @@ func (c *callArgs) eval(r *run, s *scope) args {
 	return a
 }
 
-// known returns the filter or test of a name. One that nobody knows fails when it is run, unless parse refuses it.
+// known returns the filter or test of a name. An unknown one fails when it is run, unless parse refuses it.
 func (p *parser) known(what string, t token, table map[string]*routine, refused map[string]bool) *routine {
 	if f := table[t.text]; f != nil {
 		return f
@@ -439,7 +440,7 @@ func (p *parser) filter() filterCall {
 	}
 }
 
-// inner looks at the filter or test that is an argument of a filter, whose arguments come next.
+// inner checks the filter or test that is an argument of a filter.
 func (p *parser) inner(filter string) {
 	at := p.pos + map[string]int{"map": 1, "select": 1, "reject": 1, "selectattr": 3, "rejectattr": 3}[filter]
 	if at == p.pos || at+1 >= len(p.tokens) || at == p.pos+3 && p.tokens[at-1].kind != "," {
@@ -454,7 +455,7 @@ func (p *parser) inner(filter string) {
 	}
 }
 
-// test reads the test behind is.
+// test reads the test after is.
 func (p *parser) test(of expr) expr {
 	negated := p.skip("not")
 	t := p.expect(kindName)

@@ -5,23 +5,23 @@ import "slices"
 // args are the arguments of a call.
 type args struct {
 	pos    []any
-	names  []string // of the keyword arguments
+	names  []string // the keyword arguments' names
 	values []any
 }
 
 // A routine is a filter, a test, a method or a global. in is the value in front of | or is, or
 // the object of a method.
 type routine struct {
-	names    []string // of the parameters
+	names    []string // the parameters' names
 	defaults []any
 	call     func(r *run, in any, a []any) any // with a value for each parameter
-	raw      func(r *run, in any, a args) any  // instead of call, of a routine that reads its arguments itself
+	raw      func(r *run, in any, a args) any  // used instead of call by a routine that reads its arguments itself
 }
 
-// required is the default of a parameter that has none.
+// required is the default of a parameter without one.
 type required struct{}
 
-// define makes a routine of a function and its parameters: a name and a default each.
+// define returns a routine for a function and its parameters: a name and a default each.
 func define(call func(r *run, in any, a []any) any, params ...any) *routine {
 	f := &routine{call: call}
 	for i := 0; i < len(params); i += 2 {

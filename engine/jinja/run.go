@@ -31,7 +31,7 @@ func (r *run) capture(f func()) string {
 	return s
 }
 
-// scope holds the variables of a block, which sees those around it.
+// scope holds the variables of a block, and refers to the enclosing scope.
 type scope struct {
 	parent *scope
 	vars   table[string]
@@ -50,7 +50,7 @@ func (s *scope) get(name string) (any, bool) {
 	return nil, false
 }
 
-// signal says how statements ended.
+// signal is the way in which statements ended.
 type signal int
 
 const (
@@ -112,13 +112,13 @@ func (t target) assign(r *run, v any, s *scope) {
 type forLoop struct {
 	target          target
 	over            expr
-	test            expr // nil for none
+	test            expr // nil if there is none
 	body, otherwise block
 	line            int
 }
 
-// run runs the loop. As in Python, the else part runs where no pass came to the end of the body, be it for want of elements or
-// for continue.
+// run runs the loop. As in Python, the else part runs if no pass reached the end of the body, either without elements or
+// because of continue.
 func (f *forLoop) run(r *run, s *scope) signal {
 	r.at(f.line)
 	v := f.over(r, s)
@@ -143,7 +143,7 @@ func (f *forLoop) run(r *run, s *scope) signal {
 		completed = completed || sig == done
 	}
 	if !completed {
-		return f.otherwise.run(r, newScope(s)) // a break or continue in it means the loop around
+		return f.otherwise.run(r, newScope(s)) // a break or continue in it means the outer loop
 	}
 	return done
 }
@@ -174,13 +174,13 @@ func (f *forLoop) passing(r *run, next iterFunc, s *scope) iterFunc {
 type macroDef struct {
 	name     string // "" for a call block's body
 	params   []string
-	defaults []expr // of the last params
+	defaults []expr // the last params' defaults
 	body     block
 
-	mentions map[string]bool // caller, kwargs and varargs, where the body does
+	mentions map[string]bool // caller, kwargs and varargs, if the body mentions them
 }
 
-// noCaller is the caller of a macro that no call block calls.
+// noCaller is the caller of a macro that is not called by a call block.
 var noCaller = &undefined{"no caller defined"}
 
 func (r *run) callValue(f any, a args) any {
@@ -195,8 +195,8 @@ func (r *run) callValue(f any, a args) any {
 	return nil
 }
 
-// call runs a macro. Parameters have values by place, then by name. What is left goes to varargs and kwargs, and the body of a call
-// block to caller, where the macro mentions them.
+// call runs a macro. Parameters get values by position, then by name. The rest goes to varargs and kwargs, and the
+// body of a call block to caller, if the macro mentions them.
 func (m *macro) call(r *run, a args) any {
 	def, s := m.def, newScope(m.scope)
 	given := make([]any, len(def.params))
@@ -227,7 +227,7 @@ func (m *macro) call(r *run, a args) any {
 	}
 	var text string
 	r.call(func() {
-		for i, name := range def.params { // a default sees the parameters in front of it
+		for i, name := range def.params { // a default can use earlier parameters
 			v := given[i]
 			if v == (required{}) {
 				v = &undefined{"parameter '" + name + "' was not provided"}
@@ -242,14 +242,14 @@ func (m *macro) call(r *run, a args) any {
 	return text
 }
 
-// loop is the variable of that name.
+// loop is the variable loop.
 type loop struct {
 	r    *run
 	next iterFunc
-	over any // for its length; nil where that is not known
+	over any // for its length; nil if unknown
 
 	index0          int64
-	length          int // negative before it is asked for
+	length          int // negative: not known yet
 	before, current any
 	after           any
 	hasAfter        bool
@@ -273,7 +273,7 @@ func (l *loop) peek() (any, bool) {
 	return l.after, l.hasAfter
 }
 
-// len returns how many elements there are. Where it is not known, it reads the rest.
+// len returns the number of elements. If it is unknown, it reads the rest.
 func (l *loop) len() int64 {
 	if l.length < 0 {
 		n, ok := length(l.over)
@@ -289,7 +289,7 @@ func (l *loop) len() int64 {
 	return int64(l.length)
 }
 
-// attribute is loop.name.
+// attribute returns loop.name.
 func (l *loop) attribute(name string) (any, bool) {
 	switch name {
 	case "index":

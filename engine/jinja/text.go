@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// str is str(v).
+// str returns str(v).
 func (m *meter) str(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -29,7 +29,7 @@ func (m *meter) str(v any) string {
 	return m.repr(v)
 }
 
-// repr is repr(v).
+// repr returns repr(v).
 func (m *meter) repr(v any) string {
 	var b strings.Builder
 	m.writeRepr(&b, v)
@@ -85,7 +85,7 @@ func (m *meter) writeRepr(b *strings.Builder, v any) {
 	}
 }
 
-// quote is repr of a string.
+// quote returns repr of a string.
 func quote(s string) string {
 	var b strings.Builder
 	q := '\''
@@ -114,7 +114,7 @@ func quote(s string) string {
 	return b.String()
 }
 
-// floatRepr is repr of a float.
+// floatRepr returns repr of a float.
 func floatRepr(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -132,7 +132,7 @@ func floatRepr(f float64) string {
 	return s
 }
 
-// isSpace is str.isspace of one character, and \s of Python's expressions.
+// isSpace reports str.isspace of one character, and \s of Python's expressions.
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
 
 func isASCII(s string) bool {
@@ -144,7 +144,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// cased returns s in a case of Python's, which knows letters that change their number ("ß") and the final sigma.
+// cased returns s in a case, with Python's rules for letters that change their number ("ß") and the final sigma.
 func (m *meter) cased(s string, ascii func(string) string, of func(language.Tag, ...cases.Option) cases.Caser) string {
 	m.grow(3 * len(s))
 	m.step(len(s) >> 6)
@@ -160,16 +160,16 @@ func (m *meter) lower(s string) string { return m.cased(s, strings.ToLower, case
 // titleRune returns c as the first letter of a word.
 func titleRune(c rune) string { return cases.Title(language.Und, cases.NoLower).String(string(c)) }
 
-// capitalize is str.capitalize.
+// capitalize returns str.capitalize.
 func (m *meter) capitalize(s string) string {
 	c, n := utf8.DecodeRuneInString(s)
 	if n == 0 {
 		return ""
 	}
-	return titleRune(c) + strings.TrimPrefix(m.lower(s), m.lower(s[:n])) // the whole says which sigma is final
+	return titleRune(c) + strings.TrimPrefix(m.lower(s), m.lower(s[:n])) // only the whole text shows which sigma is final
 }
 
-// title is str.title: a capital behind each character without case.
+// title returns str.title: a capital after each character without case.
 func (m *meter) title(s string) string {
 	m.grow(3 * len(s))
 	m.step(len(s) >> 5)
@@ -180,7 +180,7 @@ func (m *meter) title(s string) string {
 		if c == 'İ' {
 			low = "i̇"
 		}
-		if c == 'Σ' { // the whole text says whether it is a final one
+		if c == 'Σ' { // only the whole text shows whether it is a final one
 			_, n := utf8.DecodeRuneInString(lower[at:])
 			low = lower[at : at+n]
 		}
@@ -198,7 +198,7 @@ func (m *meter) title(s string) string {
 // titleWord matches a word of the filter title: a run without white space and opening brackets.
 var titleWord = regexp.MustCompile(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
 
-// titleWords is the filter title.
+// titleWords returns the filter title.
 func (m *meter) titleWords(s string) string {
 	m.step(len(s) >> 4)
 	return titleWord.ReplaceAllStringFunc(s, func(w string) string {
@@ -207,7 +207,7 @@ func (m *meter) titleWords(s string) string {
 	})
 }
 
-// strip is str.strip on one or both sides.
+// strip returns str.strip on one or both sides.
 func (m *meter) strip(s string, chars any, left, right bool) string {
 	is := isSpace
 	if chars != nil {
@@ -224,7 +224,7 @@ func (m *meter) strip(s string, chars any, left, right bool) string {
 	return s
 }
 
-// replace is str.replace; n is negative for all.
+// replace returns str.replace; n is negative for all.
 func (m *meter) replace(s, from, to string, n int) string {
 	m.step(len(s) >> 6)
 	found := strings.Count(s, from)
@@ -235,7 +235,7 @@ func (m *meter) replace(s, from, to string, n int) string {
 	return strings.Replace(s, from, to, n)
 }
 
-// joinTexts is sep.join(parts).
+// joinTexts returns sep.join(parts).
 func (m *meter) joinTexts(parts []string, sep string) string {
 	n := times(len(parts)-1, len(sep))
 	for _, p := range parts {
@@ -245,7 +245,7 @@ func (m *meter) joinTexts(parts []string, sep string) string {
 	return strings.Join(parts, sep)
 }
 
-// texts makes a list of strings.
+// texts returns a list of strings.
 func (m *meter) texts(parts []string) *List {
 	m.growList(2 * len(parts))
 	l := &List{make([]any, len(parts))}
@@ -267,7 +267,7 @@ func (m *meter) cut(s string, n int) string {
 	return s
 }
 
-// splitAt is str.split and str.rsplit with a separator; most is negative for no limit.
+// splitAt implements str.split and str.rsplit with a separator; most is negative for no limit.
 func splitAt(s, sep string, most int, last bool) []string {
 	if most < 0 || most > len(s) {
 		return strings.Split(s, sep)
@@ -303,7 +303,7 @@ func splitSpace(s string, most int, last bool) []string {
 
 var lineEnd = regexp.MustCompile(`\r\n|[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]`)
 
-// splitLines is str.splitlines.
+// splitLines returns str.splitlines.
 func (m *meter) splitLines(s string) []string {
 	m.grow(2 * len(s))
 	m.step(len(s) >> 4)
@@ -318,14 +318,14 @@ func (m *meter) splitLines(s string) []string {
 // directive matches a supported directive: flags, width, precision and kind.
 var directive = regexp.MustCompile(`^%([-0+ ]*)(\d{0,9})(\.\d{1,9})?([srdif%])`)
 
-// percent is format % v, with the kinds s, r, d, i, f and %.
+// percent returns format % v, with the kinds s, r, d, i, f and %.
 func percent(m *meter, format string, v any) string {
 	m.step(len(format) >> 6)
 	values, mapping := []any{v}, false
 	switch v := v.(type) {
 	case *tuple:
 		values = v.items
-	case *Dict, *List, *undefined, *rangeValue: // may be left over
+	case *Dict, *List, *undefined, *rangeValue: // may be unused
 		mapping = true
 	}
 	var out strings.Builder
@@ -392,7 +392,7 @@ func (m *meter) directive(flags, width, precision, kind string, v any) string {
 	return fmt.Sprintf("%"+flags+width+"d", n)
 }
 
-// whole is int(f).
+// whole returns int(f).
 func (m *meter) whole(f float64) any {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		m.fail("cannot convert float %s to integer", floatRepr(f))

@@ -61,7 +61,7 @@ type (
 	// A namespace has fields that inner scopes can set.
 	namespace struct{ fields *Dict }
 
-	// A markup is text that went through the filter safe. It is a string whose + escapes the other side for HTML.
+	// A markup is text that went through the filter safe. It is a string whose + escapes the other operand for HTML.
 	markup string
 
 	// A bigInt is a whole number beyond 64 bits, in decimal. It can be printed and compared.
@@ -97,7 +97,7 @@ func sequences(a, b any) (x, y []any, ok bool) {
 	return x, y, of != nil && of2 != nil && typeName(a) == typeName(b)
 }
 
-// plain returns v, as a string where it is markup.
+// plain returns v, converted to a string if it is markup.
 func plain(v any) any {
 	if m, ok := v.(markup); ok {
 		return string(m)
@@ -138,7 +138,7 @@ func (*namespace) python() string   { return "Namespace" }
 func (*loop) python() string        { return "LoopContext" }
 func (markup) python() string       { return "Markup" }
 
-// truth is bool(v).
+// truth returns bool(v).
 func truth(v any) bool {
 	switch v := v.(type) {
 	case nil, *undefined:
@@ -156,7 +156,7 @@ func truth(v any) bool {
 	return !ok || n > 0
 }
 
-// length is len(v), false where v has none.
+// length returns len(v), false if v has none.
 func length(v any) (int, bool) {
 	switch v := plain(v).(type) {
 	case string:
@@ -168,7 +168,7 @@ func length(v any) (int, bool) {
 	return n, ok
 }
 
-// elements returns those of a value that can be walked over many times, strings left out.
+// elements returns the elements of a value that can be iterated many times, except strings.
 func elements(v any) (n int, at func(int) any, ok bool) {
 	if items, of := sequence(v); of != nil {
 		return len(items), func(i int) any { return items[i] }, true
@@ -184,7 +184,7 @@ func elements(v any) (n int, at func(int) any, ok bool) {
 	return 0, nil, false
 }
 
-// iterator is iter(v), false where v has none.
+// iterator returns iter(v), false if v has none.
 func iterator(v any) (iterFunc, bool) {
 	switch v := plain(v).(type) {
 	case string:
@@ -213,7 +213,7 @@ func iterator(v any) (iterFunc, bool) {
 	}, ok
 }
 
-// iterate is iter(v).
+// iterate returns iter(v).
 func (m *meter) iterate(v any) iterFunc {
 	next, ok := iterator(v)
 	if !ok {
@@ -222,7 +222,7 @@ func (m *meter) iterate(v any) iterFunc {
 	return next
 }
 
-// list is list(v), as a slice of its own.
+// list returns list(v), as a new slice.
 func (m *meter) list(v any) []any {
 	n, _ := length(v)
 	m.growList(n)
@@ -241,7 +241,7 @@ func (m *meter) list(v any) []any {
 	}
 }
 
-// unpack takes v apart into n values.
+// unpack splits v into n values.
 func (m *meter) unpack(v any, n int) []any {
 	items := m.list(v)
 	if len(items) != n {
@@ -262,10 +262,10 @@ func noAttribute(v any, name any) *undefined {
 	return &undefined{of + " has no such element"}
 }
 
-// A table keeps the order in which keys came.
+// A table keeps its keys in the order of insertion.
 type table[K comparable] struct {
 	entries []entry[K]
-	index   map[K]int // nil while there are few entries, which are then looked at one by one
+	index   map[K]int // nil for few entries, which are searched one by one
 }
 
 type entry[K comparable] struct {
@@ -273,7 +273,7 @@ type entry[K comparable] struct {
 	key, value any
 }
 
-// few is how many entries need no index.
+// few is the number of entries that need no index.
 const few = 10
 
 func (t *table[K]) at(hash K) int {
@@ -323,7 +323,7 @@ type undefinedKey struct{}
 // Len returns the number of keys.
 func (d *Dict) Len() int { return len(d.entries) }
 
-// Set puts a value at a string. A key that is there keeps its place.
+// Set sets a string key. An existing key keeps its place.
 func (d *Dict) Set(key string, value any) { d.put(key, key, value) }
 
 // setItem is d[key] = value.
@@ -360,10 +360,10 @@ func (m *meter) hashKey(v any) any {
 	return nil
 }
 
-// truncate is int(f) of a finite number.
+// truncate returns int(f) of a finite number.
 func truncate(f float64) any {
 	if math.Abs(f) < 1<<63 {
 		return int64(f)
 	}
-	return bigInt(strconv.FormatFloat(f, 'f', 0, 64)) // as long as it is exact
+	return bigInt(strconv.FormatFloat(f, 'f', 0, 64)) // up to its exact precision
 }

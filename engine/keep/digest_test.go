@@ -13,7 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/keep"
 )
 
-// TestModel: a file's digest is made once, remembered until the file changes in any way, and not made of a file that is changing.
+// TestModel checks that a file's digest is computed once, remembered until the file changes in any way, and not
+// computed for a file that is changing.
 func TestModel(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "m.gguf")
 	write := func(text string) {
@@ -91,7 +92,7 @@ func TestModel(t *testing.T) {
 	if _, err := keep.OpenModel(path+".none", dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	// The digest goes as the other files do.
+	// The digest expires as the other files do.
 	if _, err := m.Digest(t.Context()); err != nil {
 		t.Fatal(err)
 	}

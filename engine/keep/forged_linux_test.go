@@ -11,8 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/keep"
 )
 
-// TestForgedHeaders: a header whose sum is right and whose numbers are not, or which is of another model or version, is refused: nothing is found by it,
-// and nothing is made for as many blocks as it claims. What is cut anywhere is refused, too.
+// TestForgedHeaders checks that a header with a correct sum and wrong numbers, or of another model or version, is
+// refused. No block is found by it, and no memory is allocated for the number of blocks that it claims. Truncated
+// files are refused too.
 func TestForgedHeaders(t *testing.T) {
 	dir, list := t.TempDir(), names(0, 3)
 	cfg := keep.Config{Dir: dir, Limit: 1 << 20, Key: [32]byte{5}}

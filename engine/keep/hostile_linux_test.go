@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/keep"
 )
 
-// kept is the only file of conversations in dir.
+// kept returns the only file of conversations in dir.
 func kept(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "conversations", "*.kv"))
@@ -32,7 +32,8 @@ func kept(t *testing.T, dir string) string {
 	return files[0]
 }
 
-// TestPlantedFiles: what lies in the folder under a name of ours and was not written by us is not read, and not followed.
+// TestPlantedFiles checks that files in the folder that have a name of ours and that others wrote are neither read
+// nor followed.
 func TestPlantedFiles(t *testing.T) {
 	for what, plant := range map[string]func(path string, b []byte) error{
 		"a symbolic link": func(path string, b []byte) error {
@@ -69,7 +70,8 @@ func TestPlantedFiles(t *testing.T) {
 	}
 }
 
-// TestPlantedDigest: a link in the place of what remembers a model's digest is replaced, and what it leads to stays as it is.
+// TestPlantedDigest checks that a link in place of the file with a model's digest is replaced, and its target stays
+// unchanged.
 func TestPlantedDigest(t *testing.T) {
 	dir, model, other := t.TempDir(), filepath.Join(t.TempDir(), "m.gguf"), filepath.Join(t.TempDir(), "other")
 	old := time.Now().Add(-time.Hour)
@@ -109,7 +111,8 @@ func TestPlantedDigest(t *testing.T) {
 	}
 }
 
-// TestFolderIsOpenedMeanwhile: nothing is read from or written to a folder that others can open now; once it is mended all is there.
+// TestFolderIsOpenedMeanwhile checks that nothing is read from or written to a folder that others can open now. Once
+// its mode is restored, all blocks are found again.
 func TestFolderIsOpenedMeanwhile(t *testing.T) {
 	dir, list := t.TempDir(), names(0, 9)
 	var log bytes.Buffer
@@ -159,7 +162,8 @@ func TestFolderIsOpenedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestClockJumps: files of a time that has not come are used, and go in their turn; a clock that jumps forward takes conversations and no more.
+// TestClockJumps checks that files with a time in the future are used, and expire in their turn. A clock that jumps
+// forward costs the conversations and no more.
 func TestClockJumps(t *testing.T) {
 	dir := t.TempDir()
 	inside := filepath.Join(dir, "conversations")
@@ -194,8 +198,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestTogether: several processes save, find, read and make room in one folder at once. Whatever is found has the contents that it had, or is gone
-// when it is read; and the limit is kept when all are done.
+// TestTogether has several processes save, find, read and make room in one folder at once. Found blocks have their
+// contents, or are gone when they are read. The limit holds when all are done.
 func TestTogether(t *testing.T) {
 	const limit = 10 * (4096 + 8*blockBytes)
 	dir := t.TempDir()
@@ -226,7 +230,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// readable reads what is found.
+// readable reads the blocks that it finds.
 func readable(s *keep.Store, list []block.Hash) error {
 	at := 0
 	for _, r := range s.Find(list) {
@@ -247,7 +251,7 @@ func readable(s *keep.Store, list []block.Hash) error {
 	return nil
 }
 
-// TestThousandsOfFiles: a folder with many files is opened, used, and made smaller.
+// TestThousandsOfFiles opens a folder with many files, uses it, and makes it smaller.
 func TestThousandsOfFiles(t *testing.T) {
 	const many = 2000
 	dir := t.TempDir()
@@ -257,7 +261,7 @@ func TestThousandsOfFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 1; n < many; n++ { // as Save would write them, but for the looks at the folder
+	for n := 1; n < many; n++ { // as Save would write them, without listing the folder each time
 		one := name(n)
 		copy(b[92:], one[:])
 		binary.LittleEndian.PutUint64(b[108:], xxhash.Sum64(contents(one)))
@@ -282,7 +286,7 @@ func TestThousandsOfFiles(t *testing.T) {
 	}
 }
 
-// TestFullDisk: where a small file system is full, nothing is left of what did not fit, and what was there stays.
+// TestFullDisk checks that on a full file system no incomplete file is left, and existing ones stay.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=0700"); err != nil {

@@ -18,7 +18,7 @@ import (
 
 const blockBytes = 100
 
-// name is the n-th block's.
+// name returns the name of the n-th block.
 func name(n int) block.Hash { return block.Hash{byte(n), byte(n >> 8), 1} }
 
 func names(from, to int) (list []block.Hash) {
@@ -28,14 +28,14 @@ func names(from, to int) (list []block.Hash) {
 	return list
 }
 
-// contents of a block.
+// contents returns the contents of a block.
 func contents(n block.Hash) []byte {
 	b := make([]byte, blockBytes)
 	copy(b, n[:])
 	return b
 }
 
-// write does what a worker does.
+// write writes blocks as a worker does.
 func write(list []block.Hash) keep.Write {
 	return func(path string, offset int64, numbers []int) (sums []uint64, err error) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -73,7 +73,7 @@ func save(t *testing.T, s *keep.Store, list []block.Hash) int {
 	return n
 }
 
-// found is how many of the first blocks are there, with the contents that they had.
+// found returns the number of the first blocks that are there with their contents.
 func found(t *testing.T, s *keep.Store, list []block.Hash) (n int) {
 	t.Helper()
 	for _, r := range s.Find(list) {
@@ -92,7 +92,8 @@ func found(t *testing.T, s *keep.Store, list []block.Hash) (n int) {
 	return n
 }
 
-// TestStore: what is saved is found, by the same process and the next; each block lies in one file; other keys find nothing.
+// TestStore checks that saved blocks are found by the same process and the next, that each block is in one file, and
+// that other keys find nothing.
 func TestStore(t *testing.T) {
 	cfg := keep.Config{Dir: t.TempDir(), Limit: 1 << 20, Key: [32]byte{9}}
 	s := open(t, cfg)
@@ -121,7 +122,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// bytesIn is the size of all files.
+// bytesIn returns the size of all files.
 func bytesIn(t *testing.T, dir string) (n int64, count int) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(dir, "conversations"))
@@ -138,7 +139,8 @@ func bytesIn(t *testing.T, dir string) (n int64, count int) {
 	return n, len(files)
 }
 
-// TestLimit: all files together stay within the limit, whatever their model. What was used last stays.
+// TestLimit checks that all files together stay within the limit, whatever their model, and that the most recently
+// used stay.
 func TestLimit(t *testing.T) {
 	cfg := keep.Config{Dir: t.TempDir(), Limit: 3 * (4096 + 50*blockBytes)}
 	other := cfg
@@ -165,7 +167,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// older makes all files seem to have been used earlier.
+// older sets back the last use of all files.
 func older(t *testing.T, dir string, by time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "conversations", "*"))
@@ -183,7 +185,7 @@ func older(t *testing.T, dir string, by time.Duration) {
 	}
 }
 
-// TestAge: what was not used for too long goes, and so does what was never finished. What is used stays.
+// TestAge checks that files that were not used for too long are removed, as are unfinished ones, and that used ones stay.
 func TestAge(t *testing.T) {
 	cfg := keep.Config{Dir: t.TempDir(), Limit: 1 << 20, Age: 24 * time.Hour}
 	s := open(t, cfg)
@@ -210,7 +212,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestSaveIsCut: a save that has no more time keeps what is written, one that fails keeps nothing.
+// TestSaveIsCut checks that a save that runs out of time keeps the written blocks, and a failed one keeps none.
 func TestSaveIsCut(t *testing.T) {
 	cfg := keep.Config{Dir: t.TempDir(), Limit: 1 << 20}
 	s := open(t, cfg)
@@ -247,7 +249,7 @@ func TestSaveIsCut(t *testing.T) {
 	}
 }
 
-// TestFolders: a folder that others can open, or that is none, is refused.
+// TestFolders checks that a folder that others can open, or a path that is not a folder, is refused.
 func TestFolders(t *testing.T) {
 	for what, make := range map[string]func(path string) error{
 		"others read":     func(path string) error { return errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, 0o750)) },
@@ -264,7 +266,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// FuzzFile: whatever is in a file, reading it takes little and finds no block that is not wholly there.
+// FuzzFile checks for any file that reading it takes little memory and finds no incomplete block.
 func FuzzFile(f *testing.F) {
 	dir := f.TempDir()
 	s := open(f, keep.Config{Dir: dir, Limit: 1 << 20})
@@ -294,7 +296,7 @@ func FuzzFile(f *testing.F) {
 		}
 		s := open(t, keep.Config{Dir: dir, Limit: 1 << 20})
 		runs := s.Find(names(0, 3))
-		// What the sums cover is left to who reads the blocks.
+		// The reader of the blocks checks their sums.
 		if same := len(b) == len(good) && slices.Equal(b[:4096], good[:4096]); same != (fmt.Sprint(len(runs)) == "1") {
 			t.Errorf("byte %d ^ %#x of %d bytes: %d runs are found", at, flip, len(b), len(runs))
 		}

@@ -11,12 +11,12 @@ const (
 	Block = 16
 	// Span is the number of positions that one call of Part covers, from a multiple of Span on.
 	Span = 256
-	// together is how many queries are computed at a time: keys and values are read once
+	// together is the number of queries that are computed at a time: keys and values are read once
 	// for all of them.
 	together = 8
 )
 
-// Pages tells where the keys and values of one kv head in one layer lie in a paged cache of
+// Pages describes the keys and values of one kv head in one layer of a paged cache of
 // IEEE halves. Block b of the cache has its keys at Memory[Keys+b·Stride:], transposed: [HeadDim][Block];
 // and its values at Memory[Values+b·Stride:], [Block][HeadDim].
 type Pages struct {
@@ -27,7 +27,7 @@ type Pages struct {
 	HeadDim      int
 }
 
-// StoreKey puts the key of one position into its block.
+// StoreKey writes the key of one position into its block.
 func (p *Pages) StoreKey(pos int, key []float32) {
 	at := p.Keys + int(p.Blocks[pos/Block])*p.Stride + pos%Block
 	block := p.Memory[at : at+(p.HeadDim-1)*Block+1]
@@ -43,7 +43,7 @@ func (p *Pages) StoreKey(pos int, key []float32) {
 	}
 }
 
-// StoreValue puts the value of one position into its block.
+// StoreValue writes the value of one position into its block.
 func (p *Pages) StoreValue(pos int, value []float32) {
 	at := p.Values + int(p.Blocks[pos/Block])*p.Stride + pos%Block*p.HeadDim
 	NarrowF16(p.Memory[at:at+p.HeadDim], value[:p.HeadDim])
@@ -59,11 +59,10 @@ type Query struct {
 // above 0 a product s becomes c·tanh(s/c). It holds the memory of one goroutine; with Scale set it is
 // ready for use.
 //
-// The positions are cut into spans, at multiples of Span. A span gives a part: the largest
-// score, the sum of e^(score-largest), and the values weighted so. Parts are merged in order. Nothing in this
-// depends on which queries are computed together or on which thread computes which span, and so neither
-// does a bit of the result: Run may be replaced by calls of Part, for any spans on any
-// goroutine, and one of Merge per query.
+// The positions are cut into spans, at multiples of Span. The part of a span is the largest
+// score, the sum of e^(score-largest), and the values weighted so. Parts are merged in order. So no bit of the
+// result depends on which queries are computed together or on which thread computes which span. Calls of Part, for
+// any spans on any goroutine, and one Merge per query are equivalent to Run.
 type Attention struct {
 	Scale, Softcap float32
 
@@ -72,7 +71,7 @@ type Attention struct {
 	parts  []float32 // Run: [spans, together, PartSize]
 }
 
-// PartSize is the length of a part: the weighted values, the largest score, the sum.
+// PartSize returns the length of a part: the weighted values, the largest score, the sum.
 func PartSize(headDim int) int { return headDim + 2 }
 
 // Run writes each query's result to its Out. Any number of queries may be given; neighbours
@@ -93,7 +92,7 @@ func (a *Attention) Run(p *Pages, queries []Query) {
 	}
 }
 
-// Spans tells which spans, first ≤ s < last, hold the positions that the queries see.
+// Spans returns the spans, first ≤ s < last, of the positions that the queries see.
 func Spans(queries []Query) (first, last int) {
 	first = math.MaxInt
 	for i := range queries {
@@ -115,7 +114,7 @@ func (a *Attention) Part(parts []float32, p *Pages, queries []Query, span int) {
 	}
 }
 
-// Merge joins a query's n parts, in the order of their spans, the first at parts[0], the next
+// Merge joins a query's n parts, in the order of their spans: the first is at parts[0], each next one
 // stride further on. A query that sees no position gets zeros.
 func Merge(out, parts []float32, stride, n int) {
 	d := len(out)
@@ -141,7 +140,7 @@ func Merge(out, parts []float32, stride, n int) {
 	}
 }
 
-// group computes the parts of up to together queries.
+// group computes the parts of at most together queries.
 func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) {
 	d, size := p.HeadDim, PartSize(p.HeadDim)
 	a.load(queries, d)
@@ -175,7 +174,7 @@ func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) 
 	}
 }
 
-// load copies the queries, and zeros in the place of those up to a multiple of four.
+// load copies the queries, padded with zeros to a multiple of four.
 func (a *Attention) load(queries []Query, d int) {
 	a.q, a.acc = grow(a.q, together*d), grow(a.acc, together*d)
 	clear(a.acc)
@@ -190,7 +189,7 @@ func (a *Attention) load(queries []Query, d int) {
 // window is lo ≤ position < hi.
 type window struct{ lo, hi int }
 
-// weigh turns scores into weights e^(score-largest), 0 outside of what the query sees, and
+// weigh turns scores into weights e^(score-largest), 0 for positions that the query does not see. It
 // returns the largest score and the sum of the weights.
 func (a *Attention) weigh(s []float32, sees window) (top, sum float32) {
 	if sees.lo >= sees.hi {
@@ -217,7 +216,7 @@ type view struct {
 	blocks []int32
 }
 
-// check panics unless the blocks lie within the cache: vector code does not look.
+// check panics unless the blocks are within the cache: vector code does not check.
 func (v *view) check() {
 	size := v.HeadDim * Block
 	for _, b := range v.blocks {

@@ -2,11 +2,11 @@
 
 package kernel
 
-// few is how many blocks are worked on for all queries before the next ones, so that they
+// few is the number of blocks that are processed for all queries before the next ones, so that they
 // stay in the first-level cache.
 const few = 4
 
-// scoresVector is scores, by vector instructions.
+// scoresVector is scores with vector instructions.
 func (v *view) scoresVector(dst, q []float32, n int) bool {
 	d := v.HeadDim
 	if using == generic || d < 2 || d%2 != 0 {
@@ -26,7 +26,7 @@ func (v *view) scoresVector(dst, q []float32, n int) bool {
 	return true
 }
 
-// mixVector is mix, by vector instructions.
+// mixVector is mix with vector instructions.
 func (v *view) mixVector(acc, weights []float32, sees []window) bool {
 	d := v.HeadDim
 	if using == generic || d%16 != 0 {
@@ -45,7 +45,7 @@ func (v *view) mixVector(acc, weights []float32, sees []window) bool {
 	return true
 }
 
-// mixFour works on blocks for up to four queries. Those that all of them see whole are read once.
+// mixFour processes blocks for up to four queries. Blocks that all of them see completely are read once.
 func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 	whole := blocks
 	for _, w := range sees {
@@ -67,7 +67,7 @@ func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 	}
 }
 
-// mixOne works on blocks for one query.
+// mixOne processes blocks for one query.
 func (v *view) mixOne(acc, weights []float32, sees, blocks window) {
 	sees = window{max(sees.lo, blocks.lo*Block), min(sees.hi, blocks.hi*Block)}
 	d, stride := v.HeadDim, 2*v.Stride

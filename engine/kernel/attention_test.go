@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// pages makes a cache of random numbers for positions 0 ≤ p < n, its blocks in random order.
-// What no position uses is not a number.
+// pages returns a cache of random numbers for positions 0 ≤ p < n, with its blocks in random order.
+// Values that no position uses are NaN.
 func pages(r *rand.Rand, headDim, n int) *kernel.Pages {
 	blocks := (n + kernel.Block - 1) / kernel.Block
 	size := kernel.Block * headDim
@@ -29,7 +29,7 @@ func pages(r *rand.Rand, headDim, n int) *kernel.Pages {
 	return p
 }
 
-// attend is the obvious way to compute attention.
+// attend returns the obvious way to compute attention.
 func attend(p *kernel.Pages, q kernel.Query, scale, softcap float64) []float64 {
 	d := p.HeadDim
 	var scores []float64
@@ -62,8 +62,8 @@ func attend(p *kernel.Pages, q kernel.Query, scale, softcap float64) []float64 {
 	return out
 }
 
-// group makes queries for several positions of one chunk, as a sliding window of the given
-// size sees them; 0 is no window.
+// group returns queries for several positions of one chunk, as a sliding window of the given
+// size sees them; 0: no window.
 func group(r *rand.Rand, headDim, heads, first, last, window int) []kernel.Query {
 	var qs []kernel.Query
 	for pos := first; pos < last; pos++ {
@@ -108,7 +108,7 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// inParts checks that spans computed in any order, merged, give what Run gives.
+// inParts checks that spans computed in any order, merged, give the same result as Run.
 func inParts(t *testing.T, a *kernel.Attention, p *kernel.Pages, qs []kernel.Query) {
 	t.Helper()
 	first, last := kernel.Spans(qs)
@@ -124,7 +124,7 @@ func inParts(t *testing.T, a *kernel.Attention, p *kernel.Pages, qs []kernel.Que
 	}
 }
 
-// same wants equal bits; any two that are not numbers are equal.
+// same checks for equal bits; any two NaNs are equal.
 func same(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i := range want {

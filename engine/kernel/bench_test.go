@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// best reports the shortest of many runs, per item of work: on a machine that is shared the
-// mean says more about the others.
+// best reports the shortest of many runs, per item of work. On a shared machine the
+// mean depends more on the other processes.
 func best(b *testing.B, items float64, unit string, run func()) {
 	shortest := time.Hour
 	for b.Loop() {
@@ -63,8 +63,8 @@ func BenchmarkLoad(b *testing.B) {
 	best(b, cols, "values/ns", func() { in.Load(x, 0, 1) })
 }
 
-// BenchmarkStream multiplies one vector with a matrix that no cache holds: bytes of weights a
-// second. F32 is close to a mere read of memory, with which the others compare.
+// BenchmarkStream multiplies one vector with a matrix that fits in no cache, and reports bytes of weights per
+// second. F32 is close to a plain read of memory, so the others are compared with it.
 func BenchmarkStream(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, typ := range types {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkCount does small amounts of each kernel's work, of which e2e/bench/neon counts the instructions in an
-// emulator: items says how many products or values one is. Only the work that is asked for is prepared.
+// BenchmarkCount does small amounts of each kernel's work; e2e/bench/neon counts the instructions in an
+// emulator. items is the number of products or values of one run. Only the selected work is prepared.
 func BenchmarkCount(b *testing.B) {
 	for _, typ := range types {
 		for _, tokens := range []int{1, 4, 64} {

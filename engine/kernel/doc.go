@@ -1,34 +1,32 @@
 // Package kernel holds the inner loops of the forward pass: products of packed matrices with
 // activation vectors, attention over a paged cache, normalisation, rotation, softmax. It
-// knows slices of numbers and nothing of models, threads or caches.
+// works on slices of numbers, without models, threads or caches.
 //
-// Two promises shape the code. Every result is one fixed-order computation of its own
-// inputs: how many vectors are multiplied at once, which rows a call covers, and which
-// instructions the processor has never change a bit of it. So each function exists in plain Go,
-// which says what is computed; vector instructions for one processor compute the same, and
-// tests compare the bits. Where instructions round a product and a sum once, plain Go does so
-// with fma; elsewhere floating-point products stand in explicit float32 conversions, which the
-// language defines to forbid fusing. And nothing here allocates, except an Input or an
-// Attention when it grows.
+// Two guarantees shape the code. First, every result is one fixed-order computation of its own inputs. No bit of it
+// depends on the number of vectors that are multiplied at once, on the rows of a call, or on the processor's
+// instructions. So each function exists in plain Go, which defines the result; vector instructions compute the same,
+// and tests compare the bits. If instructions round a product and a sum once, plain Go does so with fma; other
+// floating-point products have explicit float32 conversions, which by the language's definition prevent fusing.
+// Second, nothing here allocates, except an Input or an Attention when it grows.
 //
 // # Products
 //
-//  1. Pack brings a matrix of the file into tiles, once.
-//  2. Input.Load brings vectors into the form that the matrix's type multiplies with.
+//  1. Pack converts a matrix of the file to tiles, once.
+//  2. Input.Load converts vectors to the form for the matrix's type.
 //  3. Matrix.Mul computes any rows with any vectors, tile by tile.
 //
 // F32, F16 and BF16 are multiplied with the vectors' own floats, column after column. All other
 // types are multiplied with vectors rounded to 8 bits in blocks of 32, each with
 // its scale, as ggml does for Q8_0. The sum of 32 products, with the weights' integer scales of
-// K-quants, is an integer below 2^24 and exact in whatever order; scales come in at
-// the end of each block (plainInts says in which order).
+// K-quants, is an integer below 2^24 and exact in any order; scales are applied at
+// the end of each block (plainInts defines the order).
 //
 // # Tiles
 //
-// A tile is 16 rows, so that a vector register holds weights of four rows (NEON), eight (AVX2) or
+// A tile is 16 rows. So a vector register holds weights of four rows (NEON), eight (AVX2) or
 // sixteen (AVX-512), a sum never crosses a register's lanes, and every load of weights serves several
-// vectors. It has as many bytes as the rows in the file, Q4_K 2.8 % and Q5_K 2.3 %
-// more, for integer scales of one byte. The rows that a last tile lacks are zeros. Within a
+// vectors. It has as many bytes as the rows in the file; Q4_K has 2.8 % and Q5_K 2.3 %
+// more, for integer scales of one byte. Missing rows of the last tile are zeros. Within a
 // tile blocks follow in the order of columns; r is a row of 0…15, c a column of the block
 // or part.
 //
@@ -59,21 +57,21 @@
 // # Attention
 //
 // Queries that share a kv head, of several heads and of several tokens, are computed eight at a
-// time, so that each block of keys and values is read from memory once for all of them. Keys lie
-// transposed: a register holds one dimension of eight or sixteen positions, values one position's
-// dimensions, and no sum crosses a register's lanes here either. Attention says in which
-// order the sums are made.
+// time: each block of keys and values is read from memory once for eight. Keys are
+// transposed: a register holds one dimension of eight or sixteen positions. Values are one position's
+// dimensions. So no sum crosses a register's lanes here either. The comment of Attention defines the
+// order of the sums.
 //
 // # Processors
 //
-// Features tells which instructions are in use; the environment variable ROUSE_CPU limits them.
-// AVX-512 means VNNI too. Its kernels are tested where no such processor is at hand on an
+// Features returns the instructions in use; the environment variable ROUSE_CPU limits them.
+// AVX-512 means VNNI too. Without such a processor its kernels are tested on an
 // emulated one, by make deep PART=avx512 (internal/emulate).
 //
-// On arm64 all functions use NEON, which every such processor has; but products with 8-bit
+// On arm64 all functions use NEON, which every such processor has. Products with 8-bit
 // activations also need its products of four bytes (dotprod: Armv8.4, many since 8.2, all of Apple's), and are plain
 // Go without. These kernels are tested on emulated processors, with and without, by make deep PART=neon.
 //
-// All functions are safe for many goroutines on disjoint outputs. Lengths are the
-// caller's promise: a slice too short panics.
+// All functions are safe for many goroutines on disjoint outputs. The caller guarantees the lengths:
+// a slice that is too short panics.
 package kernel

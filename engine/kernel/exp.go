@@ -2,7 +2,7 @@ package kernel
 
 import "math"
 
-// The constants of Exp, in the order in which the vector code finds them.
+// The constants of Exp, in the order of the vector code's table.
 const (
 	expLow    = -87
 	expHigh   = 88
@@ -14,9 +14,9 @@ const (
 	geluScale = -2 * 0.7978845608028654 // √(2/π)
 )
 
-// Exp is e^x with a relative error below 2e-7: x = n·ln 2 + r with |r| ≤ ln 2 / 2, Taylor's
-// polynomial for e^r up to r^7, and n added to the exponent. Below -87 it is 0, above 88
-// infinite. It is defined to the bit: vector code computes the same operations.
+// Exp returns e^x with a relative error below 2e-7. It uses x = n·ln 2 + r with |r| ≤ ln 2 / 2, Taylor's
+// polynomial for e^r up to r^7, and adds n to the exponent. Below -87 it returns 0, above 88
+// infinity. It is defined to the bit: vector code computes the same operations.
 func Exp(x float32) float32 {
 	switch {
 	case x != x:
@@ -93,7 +93,7 @@ func ExpSum(x []float32, top float32) float32 {
 	return l.sum()
 }
 
-// larger is the larger of v and top, and top where v is not a number.
+// larger returns the larger of v and top, and top if v is NaN.
 func larger(v, top float32) float32 {
 	if v > top {
 		return v
@@ -101,7 +101,7 @@ func larger(v, top float32) float32 {
 	return top
 }
 
-// maximum is the largest number of x, -Inf where there is none.
+// maximum returns the largest number of x, -Inf if there is none.
 func maximum(x []float32) float32 {
 	top := float32(math.Inf(-1))
 	n := maximumVector(x, &top)
@@ -111,7 +111,7 @@ func maximum(x []float32) float32 {
 	return top
 }
 
-// ArgMax is the index of the largest number, the first of equals. Without any it is 0.
+// ArgMax returns the index of the largest number, the first of equals. Without any number it returns 0.
 func ArgMax(x []float32) int {
 	const chunk = 1024
 	top, from := float32(math.Inf(-1)), 0 // the first chunk with the largest number

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A level is how much of the processor's vector instructions is used. All levels give the
-// same bits. Each architecture has its own above generic, and names them in levelNames.
+// A level is a set of the processor's vector instructions. All levels give the
+// same bits. Each architecture has its own levels above generic, with their names in levelNames.
 type level uint8
 
 const generic level = 0 // plain Go
@@ -18,8 +18,8 @@ func (l level) String() string { return levelNames[l] }
 // change it between computations.
 var using, limitError = limited(supported(), os.Getenv("ROUSE_CPU"))
 
-// limited is the level to use: what the processor has, but no more than limit says; "" is
-// no limit. Of a limit that it does not know it makes no use.
+// limited returns the level to use: the processor's, but no more than limit; "" is
+// no limit. It ignores an unknown limit and returns an error for it.
 func limited(has level, limit string) (level, error) {
 	if limit == "" {
 		return has, nil
@@ -32,7 +32,7 @@ func limited(has level, limit string) (level, error) {
 	return has, fmt.Errorf("ROUSE_CPU is %q: want %s, or leave it unset", limit, strings.Join(levelNames[:], ", "))
 }
 
-// Features names the vector instructions in use: the best that the processor has, or what the
-// environment variable ROUSE_CPU limits it to: generic; avx2 or avx512 on amd64; neon or dotprod
-// on arm64. The error says that the variable holds something else, which has no effect.
+// Features returns the name of the vector instructions in use: the best of the processor, or the limit in the
+// environment variable ROUSE_CPU: generic; avx2 or avx512 on amd64; neon or dotprod on arm64. The error says that the
+// variable holds something else, which has no effect.
 func Features() (string, error) { return using.String(), limitError }

@@ -24,7 +24,7 @@ func TestLimited(t *testing.T) {
 	}
 }
 
-// TestFeatures sees to it that tests on an emulated processor use what they are there for.
+// TestFeatures checks that tests on an emulated processor use the features that it is emulated for.
 func TestFeatures(t *testing.T) {
 	want := os.Getenv("ROUSE_CPU_MUST")
 	if want == "" {

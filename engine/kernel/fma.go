@@ -4,10 +4,10 @@ package kernel
 
 import "math"
 
-// fma is x·y + z, rounded once to float32. The vector instructions do just that, so code in plain Go that
-// has to give the same bits uses fma. The product of two float32 is exact in float64; the
-// sum is then rounded twice, which matters only where the first rounding ends on a point half-way
-// between two float32: there slowFMA decides.
+// fma returns x·y + z, rounded once to float32, as the vector instructions do. So plain Go code that
+// has to give the same bits uses fma. The product of two float32 is exact in float64. The
+// sum is then rounded twice, which matters only if the first rounding ends half-way
+// between two float32; slowFMA handles that case.
 func fma(x, y, z float32) float32 {
 	s := float64(x)*float64(y) + float64(z)
 	b := math.Float64bits(s)
@@ -18,7 +18,7 @@ func fma(x, y, z float32) float32 {
 }
 
 // slowFMA rounds the sum to odd first: the last bit of an inexact sum is set, so that it
-// never looks like a half-way point (Boldo and Melquiond, 2008).
+// is never half-way (Boldo and Melquiond, 2008).
 func slowFMA(x, y, z float32) float32 {
 	p, c := float64(x)*float64(y), float64(z)
 	s := p + c

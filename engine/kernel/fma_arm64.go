@@ -1,5 +1,5 @@
 package kernel
 
-// fma is x·y + z, rounded once to float32: the compiler makes one instruction of it, and TestFMA
-// sees to it that it does.
+// fma returns x·y + z, rounded once to float32. The compiler makes one instruction of it; TestFMA
+// checks that.
 func fma(x, y, z float32) float32 { return x*y + z }

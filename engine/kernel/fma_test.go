@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// exactFMA is x·y + z by exact arithmetic, rounded once.
+// exactFMA returns x·y + z by exact arithmetic, rounded once.
 func exactFMA(x, y, z float32) float32 {
 	b := func(v float32) *big.Float { return new(big.Float).SetPrec(700).SetFloat64(float64(v)) }
 	s := new(big.Float).SetPrec(700).Mul(b(x), b(y))
@@ -26,7 +26,7 @@ func TestFMA(t *testing.T) {
 		}
 	}
 	for range 200_000 {
-		// Few bits set and near exponents: sums are often half-way between two float32.
+		// With few bits set and near exponents, sums are often half-way between two float32.
 		few := func() float32 {
 			v := float32(1 + float64(r.Uint32()&r.Uint32()&r.Uint32()&r.Uint32()>>9)*0x1p-23)
 			return float32(math.Ldexp(float64(v), r.IntN(60)-30)) * float32(1-2*r.IntN(2))

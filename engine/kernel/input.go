@@ -6,9 +6,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Input holds activation vectors in the form in which matrices are multiplied with them.
-// There are two: floats for F32, F16 and BF16, and for all other types 8-bit integers in
-// blocks of 32 with a scale each. The zero value is ready for Resize.
+// Input holds activation vectors in the form for multiplication with matrices.
+// There are two forms: floats for F32, F16 and BF16, and 8-bit integers in
+// blocks of 32 with a scale each for all other types. The zero value is ready for Resize.
 type Input struct {
 	cols        int
 	integer     bool
@@ -42,24 +42,24 @@ func (in *Input) Resize(t gguf.Type, tokens, cols int) {
 	in.blocks = grow(in.blocks, tokens*in.blockStride)
 }
 
-// stride is n, and so much more that vectors of values of the given size begin an odd number of
+// stride returns n, rounded up so that vectors of values of the given size begin an odd number of
 // cache lines apart. The same place of several vectors, which kernels read together, is then in
-// different sets of the cache, also where n is a power of two.
+// different sets of the cache, even if n is a power of two.
 func stride(n, size int) int {
 	lines := (n*size + 63) / 64
 	return (lines | 1) * 64 / size
 }
 
-// Fits tells whether what is loaded can be multiplied with matrices of type t: several matrices
-// of like types share an Input.
+// Fits reports whether the loaded vectors can be multiplied with matrices of type t: several matrices
+// of similar types share an Input.
 func (in *Input) Fits(t gguf.Type) bool { return in.integer == formats[t].integer }
 
-// Bytes is the memory that the Input keeps.
+// Bytes returns the memory that the Input keeps.
 func (in *Input) Bytes() int64 {
 	return int64(cap(in.floats))*4 + int64(cap(in.ints)) + int64(cap(in.blocks))*16
 }
 
-// Load takes the vectors lo ≤ t < hi from x [hi-lo, cols]. Different vectors may be loaded at the
+// Load loads the vectors lo ≤ t < hi from x [hi-lo, cols]. Different vectors may be loaded at the
 // same time.
 func (in *Input) Load(x []float32, lo, hi int) {
 	n := in.cols
@@ -74,7 +74,7 @@ func (in *Input) Load(x []float32, lo, hi int) {
 }
 
 // quantizeRow rounds a vector's blocks of 32 values to integers of -127…127, to nearest, ties to
-// even. Values that are not finite give some integers in this range.
+// even. Values that are not finite become any integers in this range.
 func quantizeRow(q []int8, blocks []block, x []float32) {
 	if quantizeVector(q, blocks, x) {
 		return

@@ -13,7 +13,7 @@ func RMSNorm(out, x, w []float32, eps float32) {
 	}
 }
 
-// squares is the sum of x²: element i goes to the sum i mod 16, and those are added in pairs.
+// squares returns the sum of x²: element i goes to the sum i mod 16, and those are added in pairs.
 func squares(x []float32) float64 {
 	var l [16]float64
 	n := squaresVector(&l, x)

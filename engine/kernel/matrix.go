@@ -6,15 +6,15 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Tile is the number of rows that lie interleaved in a packed matrix. Work is divided
+// Tile is the number of rows that are interleaved in a packed matrix. Work is divided
 // between threads at multiples of it.
 const Tile = 16
 
-// Layout names the order of bytes that Pack writes. Files of packed matrices carry it in
+// Layout returns the name of Pack's byte order. Files of packed matrices have it in
 // their key: it changes when the order does. All processors share one.
 func Layout() string { return "tile16-1" }
 
-// format says how tiles of a type look and are computed with.
+// format describes the tiles of a type and their functions.
 type format struct {
 	cols    int  // columns in a block
 	file    int  // bytes of a block of one row in the file
@@ -41,8 +41,8 @@ var formats = [...]format{
 	gguf.Q6_K: {256, 210, q6kHead + 8*q6kPart, true, packQ6K, rowInts(openQ6K), plainInts(openQ6K)},
 }
 
-// Supports tells with an error that names the remedy whether rows of this type and length
-// can be packed.
+// Supports returns an error that names the remedy if rows of this type and length
+// cannot be packed.
 func Supports(t gguf.Type, cols int) error {
 	if int(t) >= len(formats) || formats[t].cols == 0 {
 		return fmt.Errorf("matrices of type %s cannot be multiplied: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K", t)
@@ -53,7 +53,7 @@ func Supports(t gguf.Type, cols int) error {
 	return nil
 }
 
-// PackedBytes is the size of a packed matrix: that of the file's, up to 3 % more, when rows
+// PackedBytes returns the size of a packed matrix: the file's size, up to 3 % more, if rows
 // is a multiple of Tile.
 func PackedBytes(t gguf.Type, rows, cols int) int {
 	return (rows + Tile - 1) / Tile * tileBytes(t, cols)
@@ -84,7 +84,7 @@ func Pack(dst []byte, t gguf.Type, rows, cols int, src []byte, lo, hi int) {
 	}
 }
 
-// Matrix is a packed matrix. Data is as Pack leaves it, and only read.
+// Matrix is a packed matrix. Data is Pack's output, and only read.
 type Matrix struct {
 	Rows, Cols int
 	Type       gguf.Type
@@ -97,7 +97,7 @@ func (m *Matrix) Row(dst []float32, row int) {
 	formats[m.Type].row(dst[:m.Cols], m.Data[row/Tile*size:][:size], row%Tile)
 }
 
-// Scratch is working memory of Mul: one for each goroutine. The zero value is ready.
+// Scratch is the working memory of Mul: one for each goroutine. The zero value is ready.
 type Scratch struct {
 	acc [maxGroup * Tile]float32
 }
@@ -136,7 +136,7 @@ func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s
 	}
 }
 
-// store moves n rows' products with g vectors to where they belong.
+// store moves n rows' products with g vectors to their places.
 func (s *Scratch) store(out []float32, stride, g, n int) {
 	for i := range g {
 		from, to := (*[Tile]float32)(s.acc[i*Tile:]), out[i*stride:][:n]
@@ -149,13 +149,13 @@ func (s *Scratch) store(out []float32, stride, g, n int) {
 }
 
 // kernels are the functions that multiply tiles of a type: many with a group of vectors, one with
-// few, at most.
+// at most few.
 type kernels struct {
 	one, many  tileFunc
 	few, group int
 }
 
-// kernels chooses by the processor.
+// kernels returns the functions for the processor.
 func (m *Matrix) kernels() kernels {
 	if k, ok := vectorKernels(m.Type); ok {
 		return k

@@ -39,7 +39,7 @@ func pack(t testing.TB, typ gguf.Type, rows, cols int, data []byte) *Matrix {
 	return m
 }
 
-// TestRow compares what was packed with what the file says.
+// TestRow compares decoded rows of a packed matrix with the file's.
 func TestRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, typ := range types {
@@ -94,7 +94,7 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// TestGroups checks that no bit of a product depends on what is computed with it.
+// TestGroups checks that no bit of a product depends on the other products of a call.
 func TestGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	const rows, cols, tokens = 40, 256, 19
@@ -124,7 +124,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestMulWrites checks that products go where they belong and nothing else is touched.
+// TestMulWrites checks that products are written to their places and nothing else changes.
 func TestMulWrites(t *testing.T) {
 	defer func(l level) { using = l }(using)
 	r := rand.New(rand.NewPCG(11, 12))

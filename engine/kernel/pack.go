@@ -2,9 +2,9 @@ package kernel
 
 import "encoding/binary"
 
-// packFloats interleaves floats: all rows' first, all rows' second, …
+// packFloats interleaves floats: all rows' first, all rows' second, and so on.
 func packFloats(tile []byte, rows [][]byte, cols int) {
-	for at := 0; at < cols; at += 64 { // what lies closer together than a page
+	for at := 0; at < cols; at += 64 { // within one page
 		for r, row := range rows {
 			for c := at; c < min(at+64, cols); c++ {
 				binary.LittleEndian.PutUint32(tile[4*(Tile*c+r):], binary.LittleEndian.Uint32(row[4*c:]))
@@ -59,12 +59,12 @@ func (o *opened) put(r, group int, q uint32) {
 	binary.LittleEndian.PutUint32(o.q[r][4*group:], q)
 }
 
-// single is said by types that have no integer scales.
+// single sets the scales of types that have no integer scales.
 func (o *opened) single() {
 	for r := range Tile {
 		o.times[0][r], o.times[1][r] = 1, 1
 	}
 }
 
-// less subtracts n from each byte, which is at most 127: none borrows from its neighbour.
+// less subtracts n from each byte of q, which is at most 127: no byte borrows from its neighbour.
 func less(q, n uint32) uint32 { return ((q | 0x80808080) - n) ^ 0x80808080 }

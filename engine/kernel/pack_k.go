@@ -2,8 +2,8 @@ package kernel
 
 import "encoding/binary"
 
-// Offsets in tiles of 4 to 6 bits. A block of 256 columns begins with a head, the scales
-// (and minimums) of the 16 rows as halves, which eight parts of 32 columns follow. Q4_0 has no
+// Offsets in tiles of 4 to 6 bits. A block of 256 columns is a head with the scales
+// (and minimums) of the 16 rows as halves, and eight parts of 32 columns. Q4_0 has no
 // head, and blocks of one part.
 const (
 	nibbleBytes = 256 // first in each part: the low 4 bits
@@ -36,7 +36,7 @@ func (q *eight) putNibbles(part []byte, r int) {
 	}
 }
 
-// take reads 32 bytes, shifted: what lies above a value's bits is left in place.
+// take reads 32 bytes, shifted. The bits above a value's are not cleared.
 func (q *eight) take(src []byte, shift int) {
 	s := (*[32]byte)(src)
 	for g := range q {
@@ -44,7 +44,7 @@ func (q *eight) take(src []byte, shift int) {
 	}
 }
 
-// nibbles gives a group of four columns of row r.
+// nibbles returns a group of four columns of row r.
 func nibbles(part []byte, r, group int) uint32 {
 	return binary.LittleEndian.Uint32(part[group/2*64+4*r:]) >> (group & 1 * 4) & 0x0f0f0f0f
 }
@@ -75,7 +75,7 @@ func openQ40(o *opened, tile []byte, block int) {
 	}
 }
 
-// scalesK gives the 6-bit scale and minimum of part i of a Q4_K or Q5_K block.
+// scalesK returns the 6-bit scale and minimum of part i of a Q4_K or Q5_K block.
 func scalesK(s *[12]byte, i int) (scale, low byte) {
 	if i < 4 {
 		return s[i] & 63, s[i+4] & 63
@@ -101,7 +101,7 @@ func packQ4K(tile []byte, rows [][]byte, cols int) {
 	}
 }
 
-// openK sets what Q4_K and Q5_K have in common.
+// openK sets the fields that Q4_K and Q5_K have in common.
 func (o *opened) openK(head, scales []byte) {
 	halves(&o.scale, head)
 	halves(&o.low, head[2*Tile:])

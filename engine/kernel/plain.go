@@ -7,8 +7,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// opened is 32 columns of a tile, as the plain products use them:
-// weight [r][c] = scale[r]·times[c/16][r]·q[r][c] - low[r].
+// opened is 32 decoded columns of a tile, for the plain products:
+//
+//	weight [r][c] = scale[r]·times[c/16][r]·q[r][c] - low[r]
 type opened struct {
 	q          [Tile][32]byte // signed
 	times      [2][Tile]int32
@@ -17,10 +18,10 @@ type opened struct {
 	lows       bool // low is not zero
 }
 
-// plainInts is the reference of all products with 8-bit activations. Per block of
-// 32 columns, in order: the sum of integer products, which is exact, also as a float32; times the
-// weights' scale; times the activations' scale, added to the result with one rounding. Then, for
-// types with minimums, low · the activations' sum, subtracted with one rounding.
+// plainInts is the reference of all products with 8-bit activations. Per block of 32 columns, in order, it computes
+// the sum of integer products, which is exact, also as a float32. It multiplies it by the weights' scale and the
+// activations' scale, and adds it to the result with one rounding. For types with minimums it then subtracts low ·
+// the activations' sum, with one rounding.
 func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
 		var o opened
@@ -35,9 +36,9 @@ func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 	}
 }
 
-// three is how many vectors share a multiplication of 64 bits: x + y·2^21 + z·2^42 times a weight's
+// three is the number of vectors that share a multiplication of 64 bits: x + y·2^21 + z·2^42 times a weight's
 // integer carries the three products. A sum of 32 is at most 32·128·127 < 2^20, so the
-// fields never meet.
+// fields never overlap.
 const three = 3
 
 // add adds block b of up to three vectors.
@@ -57,7 +58,7 @@ func (o *opened) add(acc []float32, in *Input, t, b int) {
 			p, h = p+h, 0
 		}
 		for i := range n {
-			// A field is taken as a signed number and removed, which undoes its borrow from
+			// A field is read as a signed number and subtracted, which undoes its borrow from
 			// the next.
 			f, g := p<<43>>43, h<<43>>43
 			p, h = (p-f)>>21, (h-g)>>21
@@ -70,7 +71,7 @@ func (o *opened) add(acc []float32, in *Input, t, b int) {
 	}
 }
 
-// products is a sum of 16 products, written out: the compiler does not do it.
+// products returns a sum of 16 products, unrolled by hand because the compiler does not unroll.
 func products(q *[16]byte, x *[16]int64) int64 {
 	a := int64(int8(q[0])) * x[0]
 	b := int64(int8(q[1])) * x[1]
@@ -107,8 +108,8 @@ func rowInts(open func(o *opened, tile []byte, block int)) func(dst []float32, t
 // A column decodes column c of a tile.
 type column func(w *[Tile]float32, tile []byte, c int)
 
-// plainFloats is the reference of all products with floats: per column, in order, weight ·
-// activation is added to the result with one rounding.
+// plainFloats is the reference of all products with floats: per column, in order, it adds weight ·
+// activation to the result with one rounding.
 func plainFloats(col column) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
 		var w [Tile]float32

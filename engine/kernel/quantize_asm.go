@@ -2,7 +2,7 @@
 
 package kernel
 
-// quantizeVector does what quantizeRow does, and tells whether it did.
+// quantizeVector does the same as quantizeRow if it can, and reports whether it did.
 func quantizeVector(q []int8, blocks []block, x []float32) bool {
 	if using == generic || len(blocks) == 0 {
 		return false

@@ -4,7 +4,7 @@ import "github.com/rouse-dev/rouse/engine/gguf"
 
 //go:generate go run ./gen avx2 tile_amd64.s
 
-// vectorKernels gives the functions for the instructions in use.
+// vectorKernels returns the functions for the instructions in use.
 func vectorKernels(t gguf.Type) (kernels, bool) {
 	if using < avx2 {
 		return kernels{}, false

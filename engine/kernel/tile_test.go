@@ -10,11 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// scaleAt lists where the halves lie in a block of a type, which noise makes numbers of a
+// scaleAt lists the offsets of the halves in a block of a type, which noise sets to numbers of a
 // usual size.
 var scaleAt = map[gguf.Type][]int{gguf.Q8_0: {0}, gguf.Q4_0: {0}, gguf.Q4_K: {0, 2}, gguf.Q5_K: {0, 2}, gguf.Q6_K: {208}}
 
-// noise makes a matrix of arbitrary bytes. Unless wild, its scales and floats are finite.
+// noise returns a matrix of random bytes. Unless wild, its scales and floats are finite.
 func noise(typ gguf.Type, r *rand.Rand, rows, cols int, wild bool) []byte {
 	f := formats[typ]
 	data := make([]byte, rows*cols/f.cols*f.file)
@@ -38,7 +38,7 @@ func noise(typ gguf.Type, r *rand.Rand, rows, cols int, wild bool) []byte {
 	return data
 }
 
-// extremes makes vectors of values from all magnitudes, with zeros and, when wild, infinities.
+// extremes returns vectors of values from all magnitudes, with zeros and, if wild, infinities.
 func extremes(r *rand.Rand, n int, wild bool) []float32 {
 	x := normal(r, n)
 	for i := 0; i < n; i += 32 {

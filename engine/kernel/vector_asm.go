@@ -2,10 +2,10 @@
 
 package kernel
 
-// Each function here computes the first part of its slices by vector instructions and tells how
-// much that is; its caller computes the rest, to the same bits.
+// Each function here computes the first part of its slices with vector instructions and returns the
+// length of that part; its caller computes the rest, to the same bits.
 
-// wholeVectors is how many of n elements are left to vector instructions, lanes at a time.
+// wholeVectors returns the number of n elements that vector instructions process, lanes at a time.
 func wholeVectors(n, lanes int) int {
 	if using == generic {
 		return 0

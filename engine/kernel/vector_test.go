@@ -10,7 +10,7 @@ import (
 )
 
 // atLevels runs a computation in plain Go, then with each set of vector instructions that
-// this processor has. want is nil the first time, and then what do returned then.
+// this processor has. want is nil the first time, and then the first result.
 func atLevels(t *testing.T, do func(want []float32) []float32) {
 	t.Helper()
 	defer func(l level) { using = l }(using)
@@ -21,7 +21,7 @@ func atLevels(t *testing.T, do func(want []float32) []float32) {
 	}
 }
 
-// equal wants the same bits; any two that are not numbers are equal.
+// equal checks for equal bits; any two NaNs are equal.
 func equal(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	if want == nil {
@@ -35,14 +35,14 @@ func equal(t *testing.T, what string, got, want []float32) {
 	}
 }
 
-// odd are numbers at which things break.
+// odd are numbers with special cases.
 var odd = []float32{
 	0, float32(math.Copysign(0, -1)), 1, -1, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()),
 	-87, -87.00001, 88, 88.00001, -86.99999, 87.99999, math.MaxFloat32, -math.MaxFloat32, 0x1p-149, -0x1p-149, 0x1p-126,
 	65504, 65519.996, 65520, -65520, 0x1p-14, 0x1p-24, 0x1p-25, 0x1.004p0, 0x1.006p0, 127, 0x1p-121, 0.5,
 }
 
-// numbers draws n of all sizes; one in oddness is an odd one, 0 for none.
+// numbers returns n numbers of all sizes; one in oddness is an odd one, 0 for none.
 func numbers(r *rand.Rand, n, oddness int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -151,7 +151,7 @@ func vectors(t *testing.T, x, y []float32) {
 	}
 }
 
-// throughHalves narrows and widens, and gives the halves as well.
+// throughHalves narrows and widens, and returns the halves as well.
 func throughHalves(x []float32) []float32 {
 	h := make([]uint16, len(x))
 	NarrowF16(h, x)
@@ -162,7 +162,7 @@ func throughHalves(x []float32) []float32 {
 	return out
 }
 
-// quantized is everything that quantizeRow says of whole blocks.
+// quantized returns all results of quantizeRow for whole blocks.
 func quantized(x []float32) []float32 {
 	n := len(x) / 32
 	q, blocks := make([]int8, 32*n), make([]block, n)

@@ -12,7 +12,7 @@ import (
 
 var ggufName = regexp.MustCompile(`^blk\.(\d{1,6})\.(\w+)\.weight\.lora_([ab])$`)
 
-// ggufTargets maps a tensor's name in GGUF to what it is in a layer. Some architectures fuse matrices.
+// ggufTargets maps a tensor's name in GGUF to the targets in a layer. Some architectures fuse matrices.
 var ggufTargets = map[string][]Target{
 	"attn_q": {Q}, "attn_k": {K}, "attn_v": {V}, "attn_output": {O}, "ffn_gate": {Gate}, "ffn_up": {Up}, "ffn_down": {Down},
 	"attn_qkv": {Q, K, V},
@@ -68,7 +68,7 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 	return b.adapter(b.commonScale())
 }
 
-// commonScale is the first pair's.
+// commonScale returns the first pair's scale.
 func (b *builder) commonScale() float32 {
 	for _, p := range b.pairs {
 		if p.scale != 0 {

@@ -2,8 +2,7 @@
 // without changing its weights (Hu et al., LoRA, arXiv:2106.09685).
 //
 // For each adapted matrix W the forward pass computes y = W·x + Scale·B·(A·x), with A of a
-// few rows and B of a few columns. Several adapters can be in one batch: each token has
-// its own.
+// few rows and B of a few columns. One batch can use several adapters, a different one for each token.
 //
 // An Adapter is read only once it is made and may be shared by any number of goroutines.
 package lora
@@ -25,7 +24,7 @@ const (
 
 var targetNames = [NumTargets]string{"q", "k", "v", "o", "gate", "up", "down"}
 
-// String is the target's short name: q, k, v, o, gate, up or down.
+// String returns the target's short name: q, k, v, o, gate, up or down.
 func (t Target) String() string {
 	if t < 0 || t >= NumTargets {
 		return "unknown"
@@ -47,7 +46,7 @@ type Adapter struct {
 	Layers [][NumTargets]*Pair
 }
 
-// Bytes is the memory of the adapter's matrices.
+// Bytes returns the memory of the adapter's matrices.
 func (a *Adapter) Bytes() int64 {
 	n := 0
 	for i := range a.Layers {

@@ -19,7 +19,7 @@ import (
 // small is a shape whose sizes all differ.
 var small = model.Config{Arch: "llama", Layers: 2, Dim: 12, Heads: 2, KVHeads: 1, HeadDim: 4, FFN: 20}
 
-// numbers are distinct and exact in every type.
+// numbers returns numbers that are distinct and exact in every type.
 func numbers(n, from int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -93,7 +93,8 @@ func module(layer int, name, half string) string {
 	return fmt.Sprintf("base_model.model.model.layers.%d.%s.lora_%s.weight", layer, name, half)
 }
 
-// TestFormatsAgree: the same matrices from both formats are the same adapter, up to the order of rows in queries and keys.
+// TestFormatsAgree checks that the same matrices in both formats make the same adapter, up to the order of rows in
+// queries and keys.
 func TestFormatsAgree(t *testing.T) {
 	a, b := numbers(3*12, 1), numbers(8*3, 100)
 	fromGGUF, err := ParseGGUF(ggufFile(t, nil,
@@ -117,7 +118,8 @@ func TestFormatsAgree(t *testing.T) {
 	}
 }
 
-// TestQueriesAreInterleaved: row r of a head in Hugging Face's order goes where the same rotation pair is in GGUF.
+// TestQueriesAreInterleaved checks that row r of a head in Hugging Face's order goes to the same rotation pair's
+// place in GGUF.
 func TestQueriesAreInterleaved(t *testing.T) {
 	b := numbers(8*3, 0)
 	config := small
@@ -142,7 +144,7 @@ func TestQueriesAreInterleaved(t *testing.T) {
 	}
 }
 
-// TestPatterns: ranks and scales that differ come out as one rank and one scale with the same products.
+// TestPatterns checks that different ranks and scales become one rank and one scale with the same products.
 func TestPatterns(t *testing.T) {
 	a, err := ReadPEFT(peft(`{"peft_type":"LORA","r":3,"lora_alpha":6,"rank_pattern":{"k_proj":1},"alpha_pattern":{"k_proj":5}}`,
 		tensor{module(0, "self_attn.v_proj", "A"), 3, 12, "F32", numbers(36, 1)}, tensor{module(0, "self_attn.v_proj", "B"), 4, 3, "F32", numbers(12, 1)},

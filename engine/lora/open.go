@@ -92,7 +92,7 @@ type half struct {
 	x          []float32
 }
 
-// found is a pair as a file has it, before it is cut to targets. scale is the file's own for this pair.
+// found is a pair as in a file, before it is cut to targets. scale is the file's own for this pair.
 type found struct {
 	a, b  half
 	scale float32
@@ -112,7 +112,7 @@ type placed struct {
 	found
 }
 
-// rows is how many values a target's matrix has out, cols how many in.
+// shape returns the number of outputs (rows) and inputs (cols) of a target's matrix.
 func shape(c model.Config, t Target) (rows, cols int) {
 	switch t {
 	case Q:
@@ -128,10 +128,10 @@ func shape(c model.Config, t Target) (rows, cols int) {
 	}
 }
 
-// expertName finds the experts and their router in the names of tensors, as GGUF files and Hugging Face's models have them.
+// expertName matches the experts and their router in the names of tensors of GGUF files and Hugging Face's models.
 var expertName = regexp.MustCompile(`experts?[._]|_exps\.|_shexp\.|ffn_gate_inp|block_sparse_moe|mlp\.gate\.`)
 
-// misplaced is the error for a tensor that changes what no adapter can change here.
+// misplaced returns the error for a tensor that adapters cannot change here.
 func misplaced(name string) error {
 	if expertName.MatchString(name) {
 		return ofExperts(name)
@@ -149,7 +149,7 @@ func (b *builder) fail(format string, args ...any) {
 	}
 }
 
-// add takes a pair for one or, where the file fuses matrices, several targets, whose rows lie one after the other.
+// add adds a pair for one target or, if the file fuses matrices, for several, whose rows follow one another.
 func (b *builder) add(layer int, targets []Target, p found) {
 	if b.err != nil {
 		return
@@ -193,7 +193,7 @@ func (b *builder) add(layer int, targets []Target, p found) {
 	}
 }
 
-// adapter gives all pairs one rank, filled up with zeros, and one scale, the others' being multiplied into B.
+// adapter gives all pairs one rank, padded with zeros, and one scale. It multiplies the other scales into B.
 func (b *builder) adapter(scale float32) (*Adapter, error) {
 	if b.err == nil && len(b.pairs) == 0 {
 		b.err = errors.New("it changes nothing: it has no pair of low-rank matrices")

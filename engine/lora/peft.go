@@ -54,7 +54,8 @@ func (p *peftConfig) check() error {
 	return nil
 }
 
-// scale is the factor of one module's change. A pattern's key is a regular expression that ends the module's name.
+// scale returns the factor of one module's change. A pattern's key is a regular expression that matches the end of
+// the module's name.
 func (p *peftConfig) scale(module string, rank int) (float32, error) {
 	alpha, matched := p.Alpha, ""
 	for _, key := range slices.Sorted(maps.Keys(p.AlphaOf)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// maxHeader bounds the description at the front of a safetensors file, as the format's own library does.
+// maxHeader bounds the header of a safetensors file, as the format's own library does.
 const maxHeader = 100 << 20
 
 // parseSafetensors reads all matrices of a safetensors file (github.com/huggingface/safetensors): eight bytes with the length
@@ -54,7 +54,7 @@ func parseSafetensors(data []byte) ([]half, error) {
 	return out, nil
 }
 
-// parseTensor reads one, and gives its size in the file.
+// parseTensor reads one tensor, and returns its size in the file.
 func parseTensor(raw json.RawMessage, body []byte) (h half, bytes int, err error) {
 	var t struct {
 		Type  string    `json:"dtype"`

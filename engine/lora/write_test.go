@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWrite: what is written is read as the same adapter.
+// TestWrite checks that a written adapter is read as the same adapter.
 func TestWrite(t *testing.T) {
 	a := &Adapter{Rank: 3, Scale: 2, Layers: make([][NumTargets]*Pair, small.Layers)}
 	for i := range a.Layers {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// architecture is what distinguishes one family from another. The references for the computation are llama.cpp's
+// architecture describes the differences between families of models. The references for the computation are llama.cpp's
 // graphs (src/models) and the authors' code.
 type architecture struct {
 	neox     bool // RoPE pairs are halves of the head

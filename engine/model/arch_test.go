@@ -22,7 +22,7 @@ func load(t *testing.T, e edit) *model.Model {
 	return m
 }
 
-// TestArchitectures: what distinguishes the families.
+// TestArchitectures checks the differences between families.
 func TestArchitectures(t *testing.T) {
 	type traits struct {
 		Window, GlobalEvery, Ropes, Experts, ExpertsUsed, ExpertFFN, FFN int
@@ -61,7 +61,7 @@ func TestArchitectures(t *testing.T) {
 		}},
 		"gemma2 27B": {edit{spec: infertest.Spec{Arch: "gemma2", Layers: 46, HeadDim: 32, Window: 256}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap, w.GlobalEvery = true, true, true, 8, 2, 4, 2
-			w.Windows, w.Features = make([]int, 46), "attn-scale embed-scale gelu post-norm softcap" // a window of the whole context is none
+			w.Windows, w.Features = make([]int, 46), "attn-scale embed-scale gelu post-norm softcap" // a window of the whole context is no window
 		}},
 		"gemma3": {edit{spec: infertest.Spec{Arch: "gemma3"}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
@@ -101,7 +101,7 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
-// TestFused: matrices that share a tensor are its rows, in every type.
+// TestFused checks that matrices that share a tensor are its rows, in every type.
 func TestFused(t *testing.T) {
 	for _, typ := range []gguf.Type{gguf.F32, gguf.Q4_0, gguf.Q8_0} {
 		m := load(t, edit{spec: infertest.Spec{Arch: "phi3", KVHeads: 2, Type: typ}})
@@ -143,7 +143,7 @@ func TestFused(t *testing.T) {
 	}
 }
 
-// rope is the rotation of a model at a position: angle modulo a turn and magnitude of each pair.
+// rope returns the rotation of a model at a position: angle modulo a turn and magnitude of each pair.
 func rope(m *model.Model, kind, pos int) (angle, mag []float64) {
 	n := m.Config.RopeDim / 2
 	cos, sin := make([]float32, n), make([]float32, n)
@@ -173,8 +173,8 @@ func TestRope(t *testing.T) {
 		"long":        {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 0, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
 		"short":       {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 64, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/8) }},
 		"not limited": {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64}, 0, 65, 1, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
-		// pair 0 makes 10.2 turns over 64 positions, pair 1 3.2, pair 2 1.02, pair 3 0.3: with YaRN's limits of 32 and 1 turns the ramp
-		// goes from pair 0 (there is none at 32 turns) to 3
+		// pair 0 makes 10.2 turns over 64 positions, pair 1 3.2, pair 2 1.02, pair 3 0.3. With YaRN's limits of 32
+		// and 1 turns the ramp goes from pair 0 (no pair makes 32 turns) to 3.
 		"yarn": {infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}, 0, 0, 1 + 0.1*math.Log(4), func(i int) float64 {
 			keep := 1 - min(1, float64(i)/3)
 			return base(10000, i)*keep + base(10000, i)/4*(1-keep)
@@ -233,11 +233,11 @@ func TestRefusedFamilies(t *testing.T) {
 			}
 		})
 	}
-	// what Gemma 3 has for pictures is no obstacle
+	// Gemma 3's tensors for images are ignored.
 	load(t, edit{spec: gemma3, tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)})
 }
 
-// FuzzLoad changes bytes of generated models of all architectures: whatever loads can be used.
+// FuzzLoad changes bytes of generated models of all architectures, and uses each model that loads.
 func FuzzLoad(f *testing.F) {
 	var files [][]byte
 	for i, arch := range model.Architectures() {
@@ -270,7 +270,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// use touches what whoever loads a model touches.
+// use reads everything that a program reads when it loads a model.
 func use(t *testing.T, m *model.Model) {
 	t.Helper()
 	c := m.Config

@@ -186,7 +186,7 @@ func (l *loader) vector(name string, n int, required bool) []float32 {
 	return floats(t)
 }
 
-// floats gives a tensor's numbers: a view of its memory for F32 on a little-endian
+// floats returns a tensor's numbers: a view of its memory for F32 on a little-endian
 // machine, else a decoded copy.
 func floats(t gguf.Tensor) []float32 {
 	p := unsafe.Pointer(unsafe.SliceData(t.Data))

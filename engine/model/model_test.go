@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// edit changes a generated model: keys to set (nil takes one away) and tensors likewise.
+// edit changes a generated model's keys and tensors; nil removes one.
 type edit struct {
 	spec    infertest.Spec
 	keys    map[string]any
@@ -81,7 +81,7 @@ func set(w *gguf.Writer, key string, v any) {
 	}
 }
 
-// tensor is one of zeros.
+// tensor returns a tensor of zeros.
 func tensor(t *testing.T, name string, typ gguf.Type, dims ...int) map[string]*gguf.Tensor {
 	t.Helper()
 	x := &gguf.Tensor{Name: name, Dims: dims, Type: typ}

@@ -8,5 +8,5 @@ import "embed"
 //go:embed adapters
 var Adapters embed.FS
 
-// AdapterPaths maps the adapters' names to their places in Adapters.
+// AdapterPaths maps the adapters' names to their paths in Adapters.
 var AdapterPaths = map[string]string{"shout": "adapters/shout.gguf", "pirate": "adapters/pirate"}

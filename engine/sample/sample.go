@@ -30,7 +30,7 @@ import (
 var ErrNoToken = errors.New("no token is left to choose from: the sampling parameters forbid all")
 
 // ErrDamaged is returned when the model's output is NaN or +Inf.
-var ErrDamaged = errors.New("the model's output is not a number: the model file is damaged, get it anew")
+var ErrDamaged = errors.New("the model's output is not a number: the model file is damaged, download it again")
 
 // Choice is a chosen token. Logprob and Top are set if [Params.Logprobs] is.
 type Choice struct {

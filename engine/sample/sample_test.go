@@ -41,7 +41,7 @@ func frequencies(t *testing.T, p sample.Params, from []float32, n int) []float64
 }
 
 // TestTruncation draws from 0.5, 0.25, 0.15, 0.1 and compares the shares with
-// what remains after each truncation, computed by hand.
+// the rest after each truncation, computed by hand.
 func TestTruncation(t *testing.T) {
 	from := logits(0.1, 0.5, 0.15, 0.25)
 	for _, test := range []struct {
@@ -114,7 +114,7 @@ func TestPenalties(t *testing.T) {
 	}
 }
 
-// TestLogprobsAreRaw checks that what is reported ignores what was done to the logits.
+// TestLogprobsAreRaw checks that reported log probabilities ignore changes of the logits.
 func TestLogprobsAreRaw(t *testing.T) {
 	p := sample.Params{
 		Temperature: 0.3, TopK: 1, RepetitionPenalty: 5, FrequencyPenalty: 1,

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// twin is the draw as the package comment says it: everything sorted, in double
-// precision. It returns where each token lies in [0, 1): nothing for one that dropped out.
+// twin is the draw as the package comment defines it, with everything sorted and in double
+// precision. It returns each token's interval in [0, 1): an empty one for a token that dropped out.
 func twin(p Params, logits []float32, mask []uint64) [][2]float64 {
 	var c []candidate
 	top := math.Inf(-1)
@@ -77,14 +77,14 @@ func TestDrawIsTwin(t *testing.T) {
 		at := twin(p, logits, mask)
 		seed := int64(trial)
 		p.Seed = &seed
-		c, err := New(p, 1).Next(logits, nil, []int32{0}, 7, mask) // so that it bears with NaN
+		c, err := New(p, 1).Next(logits, nil, []int32{0}, 7, mask) // so that it does not fail on NaN
 		if err != nil {
 			if slices.ContainsFunc(at, func(a [2]float64) bool { return a[1] > 0 }) {
 				t.Errorf("trial %d: %v", trial, err)
 			}
 			continue
 		}
-		const near = 2e-5 // what single precision and its sums may shift
+		const near = 2e-5 // the error of single precision and its sums
 		if x, a := uniform(uint64(seed), 1, 7), at[c.Token]; x < a[0]-near || x > a[1]+near {
 			t.Errorf("trial %d, %+v, %d tokens: chose %d, which lies in %v, at %v", trial, p, n, c.Token, a, x)
 		}

@@ -35,7 +35,7 @@ func newLoop(tb testing.TB, n, depth, steps int) *loop {
 	for range 2 * depth {
 		l.step(tb)
 	}
-	runtime.GC() // a step makes no garbage, so it should not pay for that of the beginning
+	runtime.GC() // a step makes no garbage, so it should not pay for the setup's
 	return l
 }
 
@@ -62,7 +62,7 @@ func (l *loop) step(tb testing.TB) {
 	}
 }
 
-// BenchmarkStep is Schedule and Update together, with all sequences decoding.
+// BenchmarkStep measures Schedule and Update together, with all sequences decoding.
 func BenchmarkStep(b *testing.B) {
 	for _, n := range []int{1, 16, 256, 1024} {
 		for _, depth := range []int{1, 2} {
@@ -93,8 +93,8 @@ func TestAStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkAdmit is Add, Schedule, Update and Abort of a prompt of 4,096 tokens: once new, once
-// found in the prefix cache.
+// BenchmarkAdmit measures Add, Schedule, Update and Abort of a prompt of 4,096 tokens, a new one and one
+// that is in the prefix cache.
 func BenchmarkAdmit(b *testing.B) {
 	for _, found := range []bool{false, true} {
 		b.Run(fmt.Sprintf("found=%v", found), func(b *testing.B) {

@@ -46,7 +46,7 @@ func (d *draft) index(tokens []int32, from int) {
 	}
 }
 
-// ready tells whether there is something to guess.
+// ready reports whether there is something to guess.
 func (d *draft) ready(tokens []int32) bool {
 	if d.match == 0 || d.credit == 0 {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// TestDraftsPay counts batches: a text that repeats itself takes far fewer of them, and one that does not
-// hardly more, nor many tokens that are computed in vain.
+// TestDraftsPay counts batches. A repetitive text takes far fewer of them. Another text takes hardly
+// more, and few tokens are computed in vain.
 func TestDraftsPay(t *testing.T) {
 	const n = 400
 	for _, depth := range []int{1, 2} {

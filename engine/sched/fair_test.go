@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// crowd keeps a scheduler busy: prompts of n tokens that end with the token after, of the tenants
-// and priorities that more says, so that always some wait.
+// crowd keeps a scheduler busy, so that some sequences always wait: prompts of n tokens that end with the next token,
+// of the tenants and priorities that more returns.
 func crowd(m *machine, n int, more func(i int) (tenant string, priority int)) {
 	for i := 0; m.sched.Stats().Waiting < 8; i++ {
 		tenant, priority := more(i)
@@ -25,7 +25,7 @@ func ones(n int) []int32 {
 	return list
 }
 
-// steps computes batches, with the crowd kept up, until done says so, and returns how many it took.
+// until computes batches and calls keep for the crowd until done returns true. It returns the number of batches.
 func (m *machine) until(limit int, keep func(), done func() bool) int {
 	for n := range limit {
 		if done() {
@@ -44,7 +44,7 @@ func TestABadPriorityIsNotStarved(t *testing.T) {
 	for _, tight := range []bool{false, true} {
 		blocks := 100
 		if tight {
-			blocks = 6 // the low one needs all of them
+			blocks = 6 // the low-priority one needs all of them
 		}
 		m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 3, Depth: 2, Patience: 10}, block.New(blocks, 4))
 		keep := func() { crowd(m, 7, func(int) (string, int) { return "", 0 }) }
@@ -100,7 +100,7 @@ func TestTenantsShareByTokens(t *testing.T) {
 	}
 }
 
-// TestIdlenessEarnsNothing: a tenant that comes late has half of the steps from then on, not all of
+// TestIdlenessEarnsNothing checks that a tenant that comes late gets half of the steps from then on, not all of
 // them until it has caught up.
 func TestIdlenessEarnsNothing(t *testing.T) {
 	m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 8}, block.New(4000, 4))

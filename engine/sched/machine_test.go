@@ -11,10 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// machine is an engine and its worker around a scheduler, with a model that is a pure function of
-// the tokens so far. Each slot of each block holds what its position has seen; whatever the
-// scheduler does, a sequence must find its own past there, and end with the very tokens that it has
-// when it is alone.
+// machine is an engine and its worker around a scheduler, with a model that is a pure function of the tokens so far.
+// Each slot of each block holds a hash of what its position has seen. Whatever the scheduler does, a sequence must
+// find its own past there, and end with the same tokens as when it runs alone.
 type machine struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -22,11 +21,11 @@ type machine struct {
 	pool  *block.Pool
 	sched *sched.Scheduler
 
-	slots   [][]uint64          // of the worker: what each slot of each block has seen
-	states  map[sched.ID]*state // of the worker: the sequences that it has not been told to forget
-	flights []outputs           // of the worker: what it has computed and the engine has not seen
+	slots   [][]uint64          // the worker's: the hash of each slot of each block
+	states  map[sched.ID]*state // the worker's: the sequences that it has not been told to forget
+	flights []outputs           // the worker's: outputs that the engine has not seen
 
-	live   map[sched.ID]*life // of the engine: sequences that are not over
+	live   map[sched.ID]*life // the engine's: sequences that have not ended
 	order  []sched.ID         // of live, by arrival
 	last   sched.ID
 	copies int // blocks copied
@@ -36,7 +35,7 @@ type machine struct {
 	results []sched.Result // the last results
 }
 
-// state is what the worker knows of a sequence.
+// state is the worker's record of a sequence.
 type state struct {
 	life   *life
 	tokens []int32
@@ -44,11 +43,11 @@ type state struct {
 	pooled int // positions whose hidden states it has added up
 }
 
-// life is a sequence from the outside.
+// life is a sequence as its client sees it.
 type life struct {
 	req    sched.Request
 	index  int  // among its siblings
-	cyclic bool // the model goes round in circles with it, so that guesses are right
+	cyclic bool // the model repeats itself, so that guesses are right
 	want   []int32
 	tokens []int32
 	scored *[]bool // by prompt position, of all siblings
@@ -78,7 +77,7 @@ func newMachine(t *testing.T, r *rand.Rand, cfg sched.Config, pool *block.Pool) 
 	return m
 }
 
-// restart replaces the worker by one that knows nothing.
+// restart replaces the worker by a new one without state.
 func (m *machine) restart() {
 	m.states, m.flights = map[sched.ID]*state{}, nil
 	m.slots = make([][]uint64, m.pool.Count())
@@ -87,7 +86,7 @@ func (m *machine) restart() {
 	}
 }
 
-// see is what a position with this token has seen, after all that its predecessor has.
+// see returns the hash of a position with this token after its predecessor's hash.
 func see(past uint64, root block.Hash, token int32) uint64 {
 	h := fnv.New64a()
 	for i := range 8 {
@@ -112,7 +111,7 @@ func (l *life) choose(tokens []int32, past uint64) int32 {
 	return 1 + int32(x>>8%(vocabulary-1))%(vocabulary-1)
 }
 
-// alone is what a sequence's tokens will be.
+// alone returns the tokens that a sequence gets when it runs alone.
 func (l *life) alone() []int32 {
 	tokens := slices.Clone(l.req.Prompt)
 	past := uint64(0)
@@ -130,7 +129,7 @@ func (l *life) alone() []int32 {
 	return tokens
 }
 
-// add queues what r says, and expects that it fits.
+// add queues a request, and checks that it fits.
 func (m *machine) add(r sched.Request, cyclic bool) {
 	r.ID = m.last + 1
 	n := max(1, r.Siblings)
@@ -163,7 +162,7 @@ func (m *machine) abort(id sched.ID) {
 	m.check()
 }
 
-// reset is a worker's death.
+// reset simulates a worker's death.
 func (m *machine) reset() {
 	late := m.flights
 	m.sched.Reset()
@@ -223,7 +222,7 @@ func (m *machine) schedule() bool {
 	return true
 }
 
-// words is a batch to compare.
+// words returns a batch to compare.
 func words(b *sched.Batch) (list []string) {
 	if b == nil {
 		return nil
@@ -237,7 +236,7 @@ func words(b *sched.Batch) (list []string) {
 	return append(list, fmt.Sprint(b.Copies))
 }
 
-// exclusive checks that nobody else has a block that an item writes.
+// exclusive checks that a block that an item writes has no other user.
 func (m *machine) exclusive(batch *sched.Batch) {
 	seen := map[sched.ID]bool{}
 	for _, it := range batch.Items {
@@ -305,7 +304,7 @@ func (m *machine) compute(it *sched.Item) (output, bool) {
 	}
 }
 
-// enter finds or makes the worker's state of an item's sequence, and brings its blocks up to date.
+// enter returns the worker's state of an item's sequence, and updates its blocks.
 func (m *machine) enter(it *sched.Item) *state {
 	if it.Begin {
 		l := m.live[it.ID]
@@ -328,7 +327,7 @@ func (m *machine) enter(it *sched.Item) *state {
 	return w
 }
 
-// side checks what is asked for beside tokens.
+// side checks the requested outputs besides tokens.
 func (m *machine) side(it *sched.Item, w *state, end int) {
 	l := w.life
 	if it.Score {

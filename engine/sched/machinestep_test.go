@@ -17,7 +17,7 @@ func (m *machine) update() bool {
 		if o.life.over {
 			m.extra++
 			if m.r.IntN(2) == 0 {
-				continue // engines may leave them out, or not
+				continue // engines may send them or not
 			}
 		}
 		r := sched.Result{ID: o.id}
@@ -38,7 +38,7 @@ func (m *machine) update() bool {
 	return true
 }
 
-// take notes one result.
+// take records one result.
 func (m *machine) take(o output, r sched.Result) {
 	l := o.life
 	if l.over {
@@ -59,7 +59,7 @@ func (m *machine) take(o output, r sched.Result) {
 	}
 }
 
-// drain steps until everybody is done.
+// drain steps until all sequences are done.
 func (m *machine) drain() {
 	for steps := 0; len(m.live) > 0 || len(m.flights) > 0; steps++ {
 		if steps > 100000 {

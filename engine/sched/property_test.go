@@ -72,8 +72,8 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// TestSameTokens plays one list of requests under all conditions: the tokens are those that each sequence
-// has alone, which the machine checks, and everything that this is about has happened.
+// TestSameTokens plays one list of requests under all conditions. The tokens are the same as when each sequence
+// runs alone, which the machine checks, and every condition has occurred.
 func TestSameTokens(t *testing.T) {
 	seen := sched.Stats{}
 	copies, extra := 0, 0
@@ -116,7 +116,7 @@ func TestSameTokens(t *testing.T) {
 	}
 }
 
-// script plays the same sixty requests each time. With chaos there are priorities, departures and deaths, too.
+// script plays the same sixty requests each time. With chaos there are also priorities, departures and deaths.
 func (m *machine) script(chaos bool) {
 	list := rand.New(rand.NewPCG(2, 2))
 	for range 60 {
@@ -142,7 +142,7 @@ func (m *machine) script(chaos bool) {
 
 var soak = flag.Duration("soak", 0, "how long TestSoak plays")
 
-// TestSoak plays random calls on random machines for as long as -soak says.
+// TestSoak plays random calls on random machines for the time of -soak.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("-soak says how long")

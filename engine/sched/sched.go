@@ -131,7 +131,7 @@ type Item struct {
 // Copy is a whole block to copy before a batch is computed.
 type Copy struct{ From, To int32 }
 
-// Batch is what one step computes: Ends first, then Copies in their order, then all Items together. No block is
+// Batch is the work of one step: Ends first, then Copies in their order, then all Items together. No block is
 // written by two items, nor read by one and written by another. The slices are valid as long as the items' slices.
 type Batch struct {
 	Step   uint64 // 1 for the first batch, then increasing by 1
@@ -300,5 +300,5 @@ func (s *Scheduler) Stats() Stats {
 // Busy reports whether any sequence is not finished.
 func (s *Scheduler) Busy() bool { return len(s.byID) > 0 }
 
-// InFlight is the number of batches whose results are not known.
+// InFlight returns the number of batches whose results are not known.
 func (s *Scheduler) InFlight() int { return s.flying }

@@ -54,7 +54,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestStrangeResults: what a worker says is checked by the engine; what gets through nevertheless does no harm.
+// TestStrangeResults checks that wrong results of a worker that get past the engine's checks do no harm.
 func TestStrangeResults(t *testing.T) {
 	for _, test := range []struct {
 		name    string

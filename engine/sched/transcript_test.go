@@ -18,20 +18,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata with what the scheduler does")
 
-// TestTranscripts plays testdata/*.txt: prose, commands after "> ", and what each answers.
+// TestTranscripts plays testdata/*.txt: prose, commands after "> ", and the answer to each. A token is a letter; "?"
+// is one that only the worker knows. The siblings of a are a1, a2 and so on. The commands reset, stats and abort NAME
+// need no more words; step is schedule and update; the others are:
 //
 //	new blocks=N size=N budget=N seats=N [depth=N] [prefix] [draft=N] [patience=N] [aging=N]
 //	add NAME prompt=N|text=LETTERS max=N     queue a sequence; a letter is a token, a prompt=N is like no other
 //	    [priority=N] [tenant=NAME] [salt=TEXT] [siblings=N] [score] [pool] [lockstep]
 //	schedule                                 a batch goes to the worker
 //	update [stop=NAME,…] [NAME=LETTERS …]    the oldest batch comes back: a token "." for each, or those; the named ones end
-//	step …                                   both
-//	abort NAME
-//	reset
-//	stats
-//
-// A token is a letter; "?" is one that only the worker knows. The siblings of a are a, a1, a2 and
-// so on.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -55,8 +50,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// play returns the transcript with every answer replaced by the scheduler's. An answer is what
-// follows a command until an empty line.
+// play returns the transcript with every answer replaced by the scheduler's. An answer is the text between a command and
+// the next empty line.
 func play(t *testing.T, script string) string {
 	var out strings.Builder
 	p := &player{t: t}
@@ -85,7 +80,7 @@ type player struct {
 	args    map[string]string
 }
 
-// flown is a batch in flight: its step, and who is owed a token.
+// flown is a batch in flight: its step, and the sequences that get a token.
 type flown struct {
 	step uint64
 	owed []owed
@@ -219,8 +214,8 @@ func (p *player) schedule() string {
 	return out.String()
 }
 
-// item is one item in words. What is usual is not said: that the worker has not seen the last block
-// only, for instance.
+// item returns one item in words, without the usual values; for instance, it is usual that the worker has not seen
+// the last block only.
 func (p *player) item(item sched.Item) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: ", p.names[item.ID])

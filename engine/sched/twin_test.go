@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// twin is the obvious scheduler: one list of sequences, which it sorts and searches anew for each question. It
+// twin is the obvious scheduler: one list of sequences, which it sorts and searches again for each question. It
 // guesses nothing.
 type twin struct {
 	cfg     sched.Config
@@ -92,7 +92,7 @@ func (q *twinSeq) limit() int {
 
 func (q *twinSeq) left() int { return min(len(q.tokens)+q.flying, q.limit()) - q.computed }
 
-// seats are the running sequences, who is preempted last first.
+// seats returns the running sequences; the one that is preempted last is first.
 func (w *twin) seats() (list []*twinSeq) {
 	for _, q := range w.all {
 		if q.running {
@@ -105,7 +105,7 @@ func (w *twin) seats() (list []*twinSeq) {
 	return list
 }
 
-// line are sequences that want a share for their prompt, whose turn it is first.
+// line returns the sequences that want a share for their prompt, in the order of their turns.
 func (w *twin) line(want func(*twinSeq) bool) (list []*twinSeq) {
 	for _, q := range w.all {
 		if want(q) {
@@ -285,7 +285,7 @@ func (w *twin) donor(q *twinSeq) *twinSeq {
 	return nil
 }
 
-// hits are the names of q's full blocks, its last token's left out, that the cache has.
+// hits returns the names of q's full blocks that the cache has, without its last token's.
 func (w *twin) hits(q *twinSeq) (names []block.Hash) {
 	if !w.cfg.Prefix || q.req.Score || q.req.Pool {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// FuzzTwin plays random calls on a scheduler and its twin: they make the same batches.
+// FuzzTwin plays random calls on a scheduler and its twin, and checks that they make the same batches.
 func FuzzTwin(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed, uint8(seed*7), uint8(seed), uint8(seed*3), uint8(seed*5), uint8(seed*11), seed%3 > 0)

@@ -6,7 +6,7 @@ type flight struct {
 	entries []entry // of the items with Sample, in order
 }
 
-// entry is what an item's result needs when it arrives.
+// entry holds the data that an item's result needs when it arrives.
 type entry struct {
 	q     *sequence
 	pos   int

@@ -25,7 +25,7 @@ func checkAdapterName(name string) error {
 	case name == "" || len(name) > maxAdapterName:
 		return fmt.Errorf("an adapter's name has %d bytes: want 1 to %d", len(name), maxAdapterName)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ',' || unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return fmt.Errorf("the adapter's name %s has a comma, white space, or what is no character: want a name without", quote(name))
+		return fmt.Errorf("the adapter's name %s has a comma, white space or an invalid character: want a name without them", quote(name))
 	}
 	return nil
 }

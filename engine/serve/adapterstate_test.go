@@ -10,7 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// TestStreamsOfAdaptersGoOn: a stream of an adapter goes on where the adapter of that name has the same contents, and nowhere else.
+// TestStreamsOfAdaptersGoOn checks that a stream of an adapter continues only where the adapter of that name has the
+// same contents.
 func TestStreamsOfAdaptersGoOn(t *testing.T) {
 	one := run(t, serve.Config{Model: "pico", Adapters: map[string]string{"mine": "pico/shout"}})
 	same := run(t, serve.Config{Model: "pico", Adapters: map[string]string{"mine": "pico/shout"}})

@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// instant is a model that costs nothing, so that what is measured is everything else.
+// instant is a model that costs nothing, to measure everything else.
 type instant struct {
 	infertest.Fake
 	vocab  int

@@ -9,7 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// What the doors before the engine let in, it reads: 64 MiB, to the byte.
+// TestLargestBody checks that the engine accepts the largest body that passes the proxies in front of it: 64 MiB, to
+// the byte.
 func TestLargestBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, serve.Config{}, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// TestContinue: an answer goes on where the last message ends, and the prompt ends there.
+// TestContinue checks that an answer continues the last message, and that the prompt ends with that message.
 func TestContinue(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	for text, ends := range map[string]string{"a bo": "a bo", "a bo ": "a bo ", "<|im_end|> x": "x"} {
@@ -50,8 +50,8 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// TestToolsWithoutPlace: a model whose template has no place for tools sees them all the same, and calls that it has made itself are
-// no reason to refuse a conversation, broken or not.
+// TestToolsWithoutPlace checks that tools reach a model whose template does not show tools, and that calls of the
+// model itself, valid or not, are no reason to refuse a conversation.
 func TestToolsWithoutPlace(t *testing.T) {
 	c := startWith(t, serve.Config{}, 0, "")
 	for with, want := range map[string]string{

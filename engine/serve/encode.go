@@ -32,7 +32,7 @@ func (s *Server) tooLong(param string, tokens int, format string, args ...any) e
 	return &engine.RequestError{Param: param, TooLong: true, Tokens: tokens, Context: s.engine.Context(), Message: fmt.Sprintf(format, args...)}
 }
 
-// counted is the most tokens that a too long text is counted to, so that its error has its length.
+// counted returns the most tokens that a too long text is counted to, so that its error has its length.
 func (s *Server) counted() int { return max(2*s.engine.Context(), 64<<10) }
 
 // whole returns the tokens of a complete text, with the closing token if the model wants one. If the text will be cut,

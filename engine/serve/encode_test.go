@@ -35,7 +35,7 @@ func post(t *testing.T, ctx context.Context, path string, fields map[string]any)
 	return w
 }
 
-// TestLongPrompts: what is far too long is refused by its size, before it is tokens.
+// TestLongPrompts checks that a text that is far too long is refused by its size, before it is encoded.
 func TestLongPrompts(t *testing.T) {
 	text, huge := strings.Repeat("a b ", 1<<18), strings.Repeat("a", 17<<20)
 	for _, test := range []struct {
@@ -65,7 +65,7 @@ func TestLongPrompts(t *testing.T) {
 	}
 }
 
-// TestTokenizeCounts: a conversation that is longer than the context is counted.
+// TestTokenizeCounts checks that a conversation that is longer than the context is counted.
 func TestTokenizeCounts(t *testing.T) {
 	text := strings.Repeat("a b ", 6<<10)
 	w := post(t, t.Context(), "/tokenize", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}})
@@ -75,7 +75,7 @@ func TestTokenizeCounts(t *testing.T) {
 	}
 }
 
-// TestTokenizeClientLeft: nothing is made tokens for who is gone.
+// TestTokenizeClientLeft checks that the text of a client that left is not encoded.
 func TestTokenizeClientLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

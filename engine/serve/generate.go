@@ -166,7 +166,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 // broken ends a stream after a failure: with an error event, or by closing the connection if the stream can be
 // resumed.
 func (g *generation) broken(out *events, err error) {
-	g.server.log.Warn("a stream breaks off", "id", g.envelope.id, "error", err)
+	g.server.log.Warn("stream cut", "id", g.envelope.id, "error", err)
 	if g.state != nil && (errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrInterrupted)) {
 		panic(http.ErrAbortHandler)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// parrot is a model that says what the user said: the last message of a
+// parrot is a model that repeats the user: the last message of a
 // conversation, or the first line of a plain prompt.
 type parrot struct {
 	*infertest.Fake
@@ -74,7 +74,7 @@ func (p *parrot) failNext(err error) {
 	p.fail = err
 }
 
-// next says how a sequence goes on.
+// next returns the next token of a sequence.
 func (p *parrot) next(sequence []int32) int32 {
 	end := p.tok.Encode("<|im_end|>", true)[0]
 	said, made := "", len(sequence)
@@ -95,7 +95,7 @@ func (p *parrot) next(sequence []int32) int32 {
 	return end
 }
 
-// raw is the text of tokens with the names of control tokens in it.
+// raw returns the text of tokens with the names of control tokens in it.
 func (p *parrot) raw(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {

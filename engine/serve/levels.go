@@ -26,7 +26,7 @@ type engineCollector struct {
 	prefix    bool // the prefix cache is on
 }
 
-// flag is a condition as a number.
+// flag returns a condition as a number.
 func flag(is bool) float64 {
 	if is {
 		return 1

@@ -36,7 +36,7 @@ func (r *reader) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// face is a server whose model has a context of 256 tokens.
+// face returns a server whose model has a context of 256 tokens.
 func face(t *testing.T) (*serve.Server, *parrot) {
 	t.Helper()
 	p := newParrot(t)
@@ -51,7 +51,7 @@ func face(t *testing.T) (*serve.Server, *parrot) {
 	return serve.NewServer(e, template, serve.Config{Model: "parrot.gguf"}), p
 }
 
-// measure sends a body, and says how much memory the answer took in all.
+// measure sends a body, and returns the memory that the answer allocated.
 func measure(t *testing.T, s http.Handler, path string, body io.Reader) (r *reader, allocated int) {
 	t.Helper()
 	r = &reader{header: http.Header{}, status: http.StatusOK}
@@ -62,7 +62,8 @@ func measure(t *testing.T, s http.Handler, path string, body io.Reader) (r *read
 	return r, int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestLongAnswers: an answer that is much longer than its request is written in pieces, and its memory does not grow with it.
+// TestLongAnswers checks that an answer that is much longer than its request is written in pieces, and its memory
+// does not grow with it.
 func TestLongAnswers(t *testing.T) {
 	s, p := face(t)
 	longest := 0
@@ -91,7 +92,7 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// TestDetokenizePieces: a text that is written in pieces is the text, whatever character is at their ends.
+// TestDetokenizePieces checks that a text written in pieces is complete, with any characters at their ends.
 func TestDetokenizePieces(t *testing.T) {
 	s, p := face(t)
 	text := strings.Repeat("x漢\U0001f600é\"<\n ", 9000)
@@ -114,7 +115,7 @@ func TestDetokenizePieces(t *testing.T) {
 	}
 }
 
-// TestManyValues: a body of many small values is refused before they are made.
+// TestManyValues checks that a body of many small values is refused before they are decoded.
 func TestManyValues(t *testing.T) {
 	s, _ := face(t)
 	many := func(value string) string { return strings.Repeat(value+",", 16<<20/(len(value)+1)) + value }
@@ -130,7 +131,8 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// TestPromptOfTokens: many token ids take a few times what they take in the end, and what is refused is not made a text before.
+// TestPromptOfTokens checks that many token ids take only a few times their final memory, and that refused ones are
+// not decoded to a text first.
 func TestPromptOfTokens(t *testing.T) {
 	s, _ := face(t)
 	ids := strings.TrimSuffix(strings.Repeat("65,", 4<<20), ",")
@@ -142,7 +144,7 @@ func TestPromptOfTokens(t *testing.T) {
 	}
 }
 
-// TestManyBiases: the list of biases is as short as the other lists.
+// TestManyBiases checks that the list of biases is limited like the other lists.
 func TestManyBiases(t *testing.T) {
 	s, _ := face(t)
 	var b strings.Builder

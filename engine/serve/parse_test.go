@@ -144,13 +144,13 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// tool is a tool without parameters.
+// tool returns a tool without parameters.
 func tool(name string) string {
 	return `{"type":"function","function":{"name":"` + name + `"}}`
 }
 
 // FuzzParse checks that no body makes the parser panic or fail with anything but a
-// 400 in valid JSON, and that what it accepts can be looked at.
+// 400 in valid JSON, and that accepted requests can be used.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"stop":["a"],"logit_bias":{"5":1},"n":2,"stream":true,"stream_options":{"include_usage":true}}`,
@@ -220,7 +220,7 @@ func FuzzString(f *testing.F) {
 	})
 }
 
-// What a server before this one may read differently is refused, as that one does.
+// TestAmbiguousBodies checks that a body that a server in front may read differently is refused.
 func TestAmbiguousBodies(t *testing.T) {
 	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"a"}`, `{"model":"a","mod\u0065l":"b"}`, `{"\u017ftream":true}`, `{"Priority":-5}`, `{"cache_salt":"a","cache_salt":"b"}`} {
 		var c chatRequest

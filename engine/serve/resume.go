@@ -126,7 +126,7 @@ func (s *state) of(requests []engine.Request) bool {
 }
 
 func anotherModel() *Error {
-	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
+	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and this server has another model: ask again")
 }
 
 // markFor returns the mark of the model and the adapter's contents, and pins the requests to that adapter digest. ok
@@ -279,8 +279,8 @@ func seedOf(first int64, i int) *int64 {
 	return &seed
 }
 
-// cached returns the number of cached prompt tokens when the prompt's first text began; now is what its first event
-// reports.
+// cached returns the number of cached prompt tokens when the prompt's first text began; now is the number that its first
+// event reports.
 func (s *state) cached(text, now int) int {
 	k := &s.texts[text]
 	if !s.resumed || !k.begun && !k.replayed {

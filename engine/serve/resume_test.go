@@ -51,8 +51,8 @@ func (c *client) stated(path, body, state string) (data, pieces []string) {
 
 const weatherTool = `"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"at":{"type":"string","maxLength":8}},"required":["at"],"additionalProperties":false}}}]`
 
-// TestStreamsGoOn cuts streams behind each of their events and has another server go on: what both send together is
-// what one would have sent, to the byte, whatever the form of the text.
+// TestStreamsGoOn cuts streams behind each of their events and has another server continue. Both parts together must
+// equal an uncut stream, to the byte, for every form of the text.
 func TestStreamsGoOn(t *testing.T) {
 	for name, test := range map[string]struct{ path, body string }{
 		"greedy":      {"/v1/chat/completions", chatBody("one two three", `,"stream":true,"stream_options":{"include_usage":true}`)},
@@ -76,7 +76,7 @@ func TestStreamsGoOn(t *testing.T) {
 	}
 }
 
-// goesOn cuts a stream behind each of its events and has another server go on.
+// goesOn cuts a stream behind each of its events and has another server continue it.
 func goesOn(t *testing.T, path, body string, server func() *client) {
 	t.Helper()
 	one, two := server(), server()
@@ -101,7 +101,7 @@ func goesOn(t *testing.T, path, body string, server func() *client) {
 		}
 	}
 	if scores != "" && strings.Contains(body, `"echo"`) {
-		return // nobody asks for the prompt's scores again
+		return // the prompt's scores are not requested again
 	}
 	want, pieces = one.stated(path, body, scores+"new")
 	for _, n := range []int{1, len(want) / 2, len(want) - 1} {
@@ -132,7 +132,7 @@ func byText(list []string) []string {
 		return n
 	}
 	list = slices.Clone(list)
-	for i, s := range list { // what the stream as a whole has stands before its first text, whichever that is
+	for i, s := range list { // fields of the whole stream precede its first text
 		if at := strings.LastIndexByte(s, ':'); at >= 0 && !strings.HasPrefix(s, "{") {
 			list[i] = s[at+1:]
 			list = append(list, s[:at])
@@ -143,7 +143,7 @@ func byText(list []string) []string {
 	return list
 }
 
-// TestStreamStateIsChecked: what is no state of this stream is refused.
+// TestStreamStateIsChecked checks that anything but a state of this stream is refused.
 func TestStreamStateIsChecked(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	body := chatBody("one two", `,"stream":true,"max_tokens":6`)

@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// TestStreamsGoOnInEveryForm is TestStreamsGoOn for the forms that have a state of their own between two tokens: thoughts, calls, forms beside tools,
-// scores of the prompt, stop strings and characters across the cut, and what counts the tokens before.
+// TestStreamsGoOnInEveryForm is TestStreamsGoOn for the forms that keep state between two tokens: thoughts, calls, forms
+// beside tools, scores of the prompt, stop strings and characters across the cut, and counters of the tokens before.
 func TestStreamsGoOnInEveryForm(t *testing.T) {
 	const chat, text, stream = "/v1/chat/completions", "/v1/completions", `,"stream":true,"stream_options":{"include_usage":true}`
 	calls := `<tool_call>{"name":"look","arguments":{"at":"a"}}</tool_call><tool_call>{"name":"look","arguments":{"at":"ä€"}}</tool_call>`

@@ -31,7 +31,7 @@ func (c *client) goOn(t *testing.T, path, body, state string) (status int, answe
 	return resp.StatusCode, string(raw)
 }
 
-// judged says what is wrong with an answer to a state that was not told so: it is a refusal with a reason, or a stream that reads as one.
+// judged returns an error unless an answer to a wrong state is a refusal with a reason, or a well-formed stream.
 func judged(status int, answer string) error {
 	if status != http.StatusOK {
 		var e struct {
@@ -56,8 +56,8 @@ func judged(status int, answer string) error {
 	return nil
 }
 
-// TestSpoiltStates: a state that is cut at each of its bytes, and one each of whose bits is another, is refused with a reason, or gives a stream that
-// reads as one; and the engine goes on.
+// TestSpoiltStates truncates a state at each byte and flips each of its bits. The server either refuses it with a
+// reason or gives a stream that is well formed, and the engine goes on.
 func TestSpoiltStates(t *testing.T) {
 	const chat = "/v1/chat/completions"
 	for name, test := range map[string]struct{ path, body, asked string }{
@@ -110,7 +110,7 @@ func TestSpoiltStates(t *testing.T) {
 	}
 }
 
-// TestForgedStates: numbers that nothing can be, more than there is, and what is of another request.
+// TestForgedStates checks impossible numbers, numbers beyond the limits, and states of another request.
 func TestForgedStates(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	const path = "/v1/chat/completions"
@@ -159,7 +159,7 @@ func TestForgedStates(t *testing.T) {
 	}
 }
 
-// TestMoreTextsThanThereAre: nothing is made for as many texts as a request claims.
+// TestMoreTextsThanThereAre checks that no memory is allocated for the number of texts that a state claims.
 func TestMoreTextsThanThereAre(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	for path, body := range map[string]string{"/v1/chat/completions": chatBody("x", `,"stream":true,"n":%d`), "/v1/completions": `{"model":"parrot","prompt":["a","b"],"stream":true,"n":%d}`} {

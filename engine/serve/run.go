@@ -120,7 +120,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	s.log.Info("draining", "open", s.engine.Stats().Open, "timeout", s.cfg.DrainTimeout)
 	err := shut(server, s.cfg.DrainTimeout)
 	if err != nil {
-		s.log.Warn("the drain takes too long: the rest ends with an error", "open", s.engine.Stats().Open)
+		s.log.Warn("drain timed out: the remaining requests end with an error", "open", s.engine.Stats().Open)
 		stop()
 		err = shut(server, lastGasp)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// user is a conversation of one message.
+// user returns a conversation of one message.
 func user(text string) []openai.ChatCompletionMessageParamUnion {
 	return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}
 }
@@ -104,7 +104,7 @@ func TestEmbeddingsWithSDK(t *testing.T) {
 	}
 }
 
-// TestAdaptersHaveRoom: with room for one, a second is refused until the first has gone.
+// TestAdaptersHaveRoom checks that with room for one adapter a second is refused until the first is unloaded.
 func TestAdaptersHaveRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shout")
 	copyAdapter(t, pico.AdapterPaths["shout"], path)

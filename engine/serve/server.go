@@ -118,7 +118,7 @@ func (s *Server) wrap(h handler) http.Handler {
 		case errors.Is(err, sample.ErrDamaged):
 			s.logDamaged()
 		case known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep):
-			s.log.Warn("a request fails", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
+			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
 		if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 			return // the client has left

@@ -15,13 +15,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// chatBody is a request to say something, with more fields.
+// chatBody returns a request to say something, with more fields.
 func chatBody(say, more string) string {
 	text, _ := json.Marshal(say)
 	return fmt.Sprintf(`{"messages":[{"role":"user","content":%s}],"temperature":0%s}`, text, more)
 }
 
-// completion is what the tests look at in answers and chunks of both endpoints.
+// completion has the fields of answers and chunks of both endpoints that the tests check.
 type completion struct {
 	ID      string
 	Object  string
@@ -345,7 +345,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestGuard: what a user writes never becomes a control token.
+// TestGuard checks that a user's text never becomes a control token.
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, serve.Config{}, 0)
@@ -401,7 +401,7 @@ func TestTokenize(t *testing.T) {
 	})
 }
 
-// TestDamagedModel: logits that are not numbers are an error of each request, and the log names the model once.
+// TestDamagedModel checks that logits that are NaN are an error of each request, and that the log names the model once.
 func TestDamagedModel(t *testing.T) {
 	var log strings.Builder
 	c := start(t, serve.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, 0)

@@ -163,7 +163,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case q.Verbose:
-		return badRequest("verbose", "verbose is true, which is not supported: lists of the file, such as the vocabulary, are not told; leave it out")
+		return badRequest("verbose", "verbose is not supported: lists of the file, such as the vocabulary, are never returned; leave it out")
 	case s.about == nil:
 		return errorf(http.StatusNotImplemented, "", "the model %s is of no file, so that nothing is known of it", quote(name))
 	}

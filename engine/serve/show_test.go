@@ -37,7 +37,7 @@ func (s *running) shown(t *testing.T, body string) (status int, got map[string]a
 	return resp.StatusCode, got
 }
 
-// TestShow: what a file says of itself is told, also when the file is gone.
+// TestShow checks the description of a model's file, also after the file was removed.
 func TestShow(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{})
 	written := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -79,7 +79,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestShowPico is of a model that has a chat template of its own, and is no file.
+// TestShowPico checks a model with its own chat template that is not a file.
 func TestShowPico(t *testing.T) {
 	s := run(t, serve.Config{Model: pico.Name, Threads: 1})
 	status, got := s.shown(t, `{"model":"pico"}`)
@@ -99,7 +99,7 @@ func TestShowPico(t *testing.T) {
 	}
 }
 
-// TestSides of a text from which what is too much is cut.
+// TestSides checks a text whose middle is cut because it is too long.
 func TestSides(t *testing.T) {
 	s := run(t, serve.Config{Model: pico.Name, Threads: 1})
 	vector := func(fields string) string {

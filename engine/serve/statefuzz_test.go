@@ -14,10 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// ownID is what an id may be: it is put into JSON as it is.
+// ownID matches valid ids: they are put into JSON without escapes.
 var ownID = regexp.MustCompile(`^[0-9A-Za-z-]+$`)
 
-// FuzzState: a state that is read gives the same when it is written and read again; everything else is refused.
+// FuzzState checks that a valid state is the same after it was written and read again, and that everything else is
+// refused.
 func FuzzState(f *testing.F) {
 	for _, s := range []string{"id:1::0::1", "cmpl-A:17::3:m1:1,2;3;u", "a:1:-5:0:m:0", "a:1:x:0:m:1", "a:1::0:m:", "a:1::0:m:1;u;2", ":::::", "a:1::0:m:99999999999"} {
 		f.Add(s, byte(1), false)
@@ -73,7 +74,7 @@ func sameChoices(a, b []sample.Choice) bool {
 	})
 }
 
-// TestStreamOfAnotherModel: a stream goes on with the model that began it, and is refused by another.
+// TestStreamOfAnotherModel checks that a stream continues with the model that began it, and is refused by another.
 func TestStreamOfAnotherModel(t *testing.T) {
 	one := []engine.Request{{N: 1}}
 	o := &options{Stream: true}

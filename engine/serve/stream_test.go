@@ -58,7 +58,7 @@ func TestStreamIsLive(t *testing.T) {
 	})
 }
 
-// TestContinuousUsage: each chunk has what its choice has used so far, and the last one the whole.
+// TestContinuousUsage checks that each chunk has the usage of its choice so far, and the last one the total.
 func TestContinuousUsage(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	got := c.post("/v1/completions", `{"model":"parrot","prompt":["say this\n","and that too\n"],"stream":true,"temperature":0,"n":2,"max_tokens":5,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)

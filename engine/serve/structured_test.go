@@ -16,13 +16,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// say is a user's message as JSON, with the text of a call or whatever else the parrot is to repeat.
+// say returns a user's message as JSON, with a text for the parrot to repeat.
 func say(text, more string) string {
 	said, _ := json.Marshal(text) // a string always can be
 	return fmt.Sprintf(`{"model":"parrot","messages":[{"role":"user","content":%s}],"temperature":0%s}`, said, more)
 }
 
-// TestStructured asks for forms of all kinds. The parrot wants to repeat what it heard, and says what is allowed of it.
+// TestStructured requests all kinds of forms. The parrot repeats as much of its text as the form allows.
 func TestStructured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, serve.Config{}, 0)
@@ -51,7 +51,8 @@ func TestStructured(t *testing.T) {
 	})
 }
 
-// TestStructuredBudget: a form that multiplies is a client's mistake, or costs what others cost. The server says which limit.
+// TestStructuredBudget checks that a form that multiplies is a client's mistake, or costs no more than others. The
+// error names the limit.
 func TestStructuredBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, serve.Config{}, 0)
@@ -101,7 +102,7 @@ type toolAnswer struct {
 
 const weather = `,"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}},{"type":"function","function":{"name":"time"}}]`
 
-// TestToolWithoutParameters: a tool that declares no parameters is called with none.
+// TestToolWithoutParameters checks that a tool that declares no parameters is called with none.
 func TestToolWithoutParameters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, serve.Config{ToolParser: "hermes"}, 0)
@@ -193,7 +194,7 @@ func TestTools(t *testing.T) {
 	})
 }
 
-// TestForcedCall: a model that wants to say something else calls all the same.
+// TestForcedCall checks that a model that would answer something else makes a call.
 func TestForcedCall(t *testing.T) {
 	for _, format := range []string{"hermes", "mistral", "llama3_json", "json"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -365,7 +366,7 @@ func TestCachedTokens(t *testing.T) {
 	})
 }
 
-// TestToolOfAFault: what can't be kept of one tool among many is told with the tool and the place.
+// TestToolOfAFault checks that an unsupported schema of one tool among many is reported with the tool and the place.
 func TestToolOfAFault(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	tools := []string{}

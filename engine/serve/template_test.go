@@ -31,8 +31,8 @@ func ask(t *testing.T, ctx context.Context, path, source string) *httptest.Respo
 	return w
 }
 
-// TestTemplateFaults: what a template does wrong is an answer that says so, in little time: none, as the bubble counts it, so
-// that no slow machine meets the limit of time first.
+// TestTemplateFaults checks that a fault of a template is a clear answer, in little time: none by the bubble's clock, so
+// that no slow machine reaches the time limit first.
 func TestTemplateFaults(t *testing.T) {
 	for _, test := range []struct {
 		source, want string
@@ -54,7 +54,7 @@ func TestTemplateFaults(t *testing.T) {
 	}
 }
 
-// TestTemplateClientLeft: a template stops when its client is gone, who then gets no answer.
+// TestTemplateClientLeft checks that a template stops when its client leaves, and that no answer is written.
 func TestTemplateClientLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -42,7 +42,8 @@ func TestThoughtParser(t *testing.T) {
 	}
 }
 
-// FuzzThoughtParser: how an answer is cut into pieces makes no difference, and nothing but marks and white space is lost.
+// FuzzThoughtParser checks that the result does not depend on how an answer is cut into pieces, and that only marks
+// and white space are lost.
 func FuzzThoughtParser(f *testing.F) {
 	f.Add("<think>", " a <think> b </think> c ", 3)
 	f.Add("", "<think>\n\n</think>\n", 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// thinker is a template of a model that thinks: it knows the marks, and begins thoughts itself where it is told to.
+// thinker is a template of a reasoning model: it has the marks, and begins the thoughts itself if told to.
 const thinker = `{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor -%}
 {{ '<|im_start|>assistant\n' }}{%- if open %}{{ '<think>\n' }}{% endif %}{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}`
 
@@ -34,7 +34,7 @@ type thinking struct {
 	}
 }
 
-// think asks a server of parrots for what it is to say; more are further fields of the request.
+// think has a server of parrots say a text; more are further fields of the request.
 func (c *client) think(say, more string) (t thinking, status int, raw string) {
 	c.t.Helper()
 	text, _ := json.Marshal(say)
@@ -90,7 +90,7 @@ func TestThoughts(t *testing.T) {
 	}
 }
 
-// TestThoughtsAndCalls: a call behind thoughts is found, and one that is thought of is none.
+// TestThoughtsAndCalls checks that a call after the thoughts is found, and that one within the thoughts is not a call.
 func TestThoughtsAndCalls(t *testing.T) {
 	c := startWith(t, serve.Config{ToolParser: "hermes"}, 0, toolNames+thinker)
 	got, status, raw := c.think(`<think>maybe <tool_call>{"name":"dye","arguments":{}}</tool_call></think>`+"\n"+`<tool_call>{"name":"dye","arguments":{"a":1}}</tool_call>`,
@@ -104,7 +104,7 @@ func TestThoughtsAndCalls(t *testing.T) {
 	}
 }
 
-// TestThoughtsStream: the deltas are the whole, thoughts first.
+// TestThoughtsStream checks that the deltas add up to the whole answer, thoughts first.
 func TestThoughtsStream(t *testing.T) {
 	c := startWith(t, serve.Config{}, 0, thinker)
 	_, raw := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"<think>\nhm < hm\n</think>\n\nyes and no"}],"stream":true,"stream_options":{"include_usage":true},"temperature":0}`)
@@ -137,7 +137,7 @@ func TestThoughtsStream(t *testing.T) {
 	}
 }
 
-// TestThoughtBudget: thoughts end where they may be no longer, and the answer goes on.
+// TestThoughtBudget checks that thoughts end at their limit, and that the answer goes on.
 func TestThoughtBudget(t *testing.T) {
 	c := startWith(t, serve.Config{}, 0, thinker)
 	long := "<think>\n" + strings.Repeat("hm ", 20) + "</think>\nyes"
@@ -159,7 +159,7 @@ func TestThoughtBudget(t *testing.T) {
 	}
 }
 
-// TestThoughtsRefused: what the model can't do is refused with the field's name.
+// TestThoughtsRefused checks that an unsupported field is refused by its name.
 func TestThoughtsRefused(t *testing.T) {
 	c := start(t, serve.Config{}, 0)
 	for more, param := range map[string]string{

@@ -7,13 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// spoken is what a client sees of an answer: its text, and each call as name(arguments).
+// spoken is a client's view of an answer: its text, and each call as name(arguments).
 type spoken struct {
 	Text  string
 	Calls []string
 }
 
-// speakTo has a parser read an answer in pieces of size bytes. "\x00" stands for the format's control token.
+// speakTo parses an answer in pieces of size bytes. "\x00" is the format's control token.
 func speakTo(f *toolFormat, u *toolUse, answer string, size int) spoken {
 	p := newToolParser(f, u)
 	var s spoken
@@ -101,7 +101,7 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
-// FuzzToolCalls: whatever a model says, the pieces in which it comes make no difference, and nothing panics.
+// FuzzToolCalls checks for any answer that the result does not depend on its pieces, and that nothing panics.
 func FuzzToolCalls(f *testing.F) {
 	f.Add("a <tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call> b", 3)
 	f.Add("[TOOL_CALLS]get{\"a\":1}", 2)

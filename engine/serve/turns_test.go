@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// slow is a client that does not read until it is told to.
+// slow is a client that does not read until told to.
 type slow struct {
 	reader
 	begun atomic.Bool
@@ -24,8 +24,8 @@ func (s *slow) Write(data []byte) (int, error) {
 	return s.reader.Write(data)
 }
 
-// TestOneLongTextOfAClient: who sends many long texts gets their tokens one after the other, and nobody else waits for them; one
-// who does not read its answers waits for itself no longer than some seconds.
+// TestOneLongTextOfAClient checks that many long texts of one client are encoded one after the other, and delay no
+// other client. A client that does not read its answers delays itself for at most some seconds.
 func TestOneLongTextOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := face(t)

@@ -15,8 +15,8 @@ func splitTekken(text string, emit func(string)) {
 	}
 }
 
-// splitGPT4o is the same but for runs of up to three digits, and English contractions, which go with the word in front
-// of them.
+// splitGPT4o is splitTekken with runs of up to three digits, and with English contractions, which belong to the word
+// in front of them.
 func splitGPT4o(text string, emit func(string)) {
 	for text != "" {
 		n := wordCased(text, 3, true)

@@ -5,7 +5,7 @@ package tokenizer
 var endNames = []string{
 	"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
 	"<EOT>", "_<EOT>", "<|end_of_text|>", "<end_of_utterance>",
-	// fill-in-the-middle padding and file marks: code models run on into the next file without them
+	// fill-in-the-middle padding and file marks: without them code models continue into the next file
 	"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>",
 	"<|file_sep|>",
 }

@@ -5,12 +5,12 @@ import "context"
 // TextBytes bounds the memory of a text for each of its bytes.
 const TextBytes = textBytes
 
-// Enter takes the place of a text of so many bytes that is being made tokens.
+// Enter takes a text's place among the texts that are encoded.
 func (t *Tokenizer) Enter(ctx context.Context, bytes int) (leave func(), err error) {
 	return t.limit.enter(ctx, bytes)
 }
 
-// MostMemory is what all texts together take at most, after what each is said to take.
+// MostMemory returns the most memory of all texts together, computed from the lanes.
 func MostMemory() (bytes int) {
 	for _, l := range lanes {
 		bytes += l.bytes * l.texts * textBytes
@@ -27,7 +27,7 @@ func Split(pre, text string) (words []string, err error) {
 	return words, err
 }
 
-// PreTokenizers are the names that files may have.
+// PreTokenizers returns the names that files may have.
 func PreTokenizers() map[string]bool {
 	names := map[string]bool{}
 	for name, p := range preTokenizers {

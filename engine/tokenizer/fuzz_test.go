@@ -11,7 +11,7 @@ import (
 )
 
 // slowBPE is the definition of byte-level BPE: look at all neighbours, merge the leftmost pair of the best rank, begin
-// again. It knows only vocabularies in which every merge makes a token.
+// again. It supports only vocabularies in which every merge makes a token.
 type slowBPE struct {
 	ids  map[string]int32
 	rank map[[2]string]int
@@ -79,8 +79,8 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// FuzzEncodeDecode: nothing panics, every id is in the vocabulary, valid UTF-8 comes back, untrusted text makes no
-// control tokens, and a stream says the same as Decode.
+// FuzzEncodeDecode checks that nothing panics, every id is in the vocabulary, valid UTF-8 survives, untrusted text
+// makes no control tokens, and a stream gives the same text as Decode.
 func FuzzEncodeDecode(f *testing.F) {
 	var toks []*tokenizer.Tokenizer
 	names := []string{"gpt-2", "llama-bpe", "qwen2", "smollm", "none", "tekken", "gpt-4o", "spm", "gemma", "phi3"}
@@ -120,7 +120,7 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// checkGuard: no control token comes out of a guarded text.
+// checkGuard checks that a guarded text gives no control token.
 func checkGuard(t *testing.T, tok *tokenizer.Tokenizer, text string) {
 	t.Helper()
 	for _, id := range tok.Encode(tok.Guard(text), true) {
@@ -130,7 +130,7 @@ func checkGuard(t *testing.T, tok *tokenizer.Tokenizer, text string) {
 	}
 }
 
-// checkStream compares a StreamDecoder with the pieces put together at once.
+// checkStream compares a StreamDecoder with the joined pieces.
 func checkStream(t *testing.T, tok *tokenizer.Tokenizer, ids []int32) {
 	t.Helper()
 	var all []byte
@@ -154,7 +154,7 @@ func isLetter(r rune) bool {
 	return strings.ContainsRune("abcdefghijklmnopqrstuvwxyzéß世のア한กعДǅªſ", r)
 }
 
-// TestLongWord: one word of 256 KiB takes time n log n, not n².
+// TestLongWord checks that one word of 256 KiB takes time n log n, not n².
 func TestLongWord(t *testing.T) {
 	for _, name := range []string{"golden-gpt-2.json", "golden-spm.json"} {
 		var g golden

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// file makes a GGUF file without tensors; set may take back what it says (nil takes a key out).
+// file makes a GGUF file without tensors; set overrides its keys (nil removes a key).
 func file(t testing.TB, model string, set map[string]any) *gguf.File {
 	t.Helper()
 	keys := map[string]any{
@@ -95,7 +95,7 @@ func TestFromGGUFErrors(t *testing.T) {
 	}
 }
 
-// TestShipped: the shipped model's vocabulary keeps any text.
+// TestShipped checks that the shipped model's vocabulary preserves any text.
 func TestShipped(t *testing.T) {
 	f, err := gguf.Parse(pico.GGUF())
 	if err != nil {
@@ -114,7 +114,7 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-// FuzzNew: no vocabulary makes New, Encode or Decode panic.
+// FuzzNew checks that no vocabulary makes New, Encode or Decode panic.
 func FuzzNew(f *testing.F) {
 	f.Add(true, "gpt-2", "a b ab <x>", "\x01\x01\x01\x03", "a b,ab a", int32(3), "ab<x>")
 	f.Add(false, "", "<unk> <s> <0x41> ▁ a ▁a", "\x02\x03\x06\x01\x01\x01", "", int32(1), " aA")

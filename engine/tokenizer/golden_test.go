@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// golden is what llama.cpp answers; engine/golden writes these files.
+// golden has llama.cpp's results; engine/golden writes these files.
 type golden struct {
 	Vocab          string
 	Pre            string
@@ -41,14 +41,14 @@ func readJSON(t testing.TB, name string, into any) {
 	}
 }
 
-// open builds the tokenizer that a golden file speaks of.
+// open builds the tokenizer of a golden file.
 func (g golden) open(t testing.TB) *tokenizer.Tokenizer {
 	t.Helper()
 	var file struct{ Vocab tokenizer.Vocab }
 	readJSON(t, g.Vocab, &file)
 	v := file.Vocab
 	v.Pre, v.BOS, v.AddSpacePrefix = g.Pre, g.BOS, g.AddSpacePrefix
-	v.NFC = new(bool) // llama.cpp does not know it
+	v.NFC = new(bool) // llama.cpp does not support it
 	return build(t, v)
 }
 
@@ -74,7 +74,7 @@ func TestGolden(t *testing.T) {
 				if !slices.Equal(got, c.IDs) && !same {
 					t.Errorf("%q special %v:\n got %q\nwant %q", text, c.Special, texts(tok, got), texts(tok, c.IDs))
 				}
-				// an SPM vocabulary puts a space behind a special token, which is not taken off again
+				// an SPM vocabulary adds a space after a special token, which Decode does not remove
 				lossless := !c.Special && utf8.ValidString(text) && !(spm && strings.Contains(text, "<tool>"))
 				if back := tok.Decode(got); lossless && back != text {
 					t.Errorf("%q: round trip gives %q", text, back)

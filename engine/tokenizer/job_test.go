@@ -39,7 +39,7 @@ func kinds(t *testing.T) map[string]*tokenizer.Tokenizer {
 	return all
 }
 
-// TestEncodeWithin: as many tokens as are asked for are those of Encode; one less is ErrTooMany.
+// TestEncodeWithin checks that a limit of the text's number of tokens gives Encode's ids, and one less gives ErrTooMany.
 func TestEncodeWithin(t *testing.T) {
 	text := "Hello, world! 12345 aaaaaaaaaa é e\u0301 漢字 \U0001f600\n\n  it's  " + strings.Repeat("word ", 99) + "\xff."
 	for name, tok := range kinds(t) {
@@ -56,7 +56,7 @@ func TestEncodeWithin(t *testing.T) {
 // long are texts that are easy to make slow.
 var long = []string{"a", " ", "\n", "1", "'", ".", "é", "漢", "\u0301", "a ", " \n", "'s", "Aa", "a1", "  漢", "\r\n", "\U0001f389", "\xff"}
 
-// TestLongTexts: any long text is made tokens in time that grows with it (in the square of it this test takes minutes).
+// TestLongTexts checks that any long text is encoded in linear time (in quadratic time this test takes minutes).
 func TestLongTexts(t *testing.T) {
 	for name, tok := range kinds(t) {
 		for _, part := range long {
@@ -67,7 +67,7 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// TestTooMany: what is far too long is refused without the memory that its tokens would take.
+// TestTooMany checks that a text that is far too long is refused without the memory that its tokens would take.
 func TestTooMany(t *testing.T) {
 	for name, tok := range kinds(t) {
 		if name == "WordPiece" { // a word is one token, however long
@@ -86,7 +86,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestLeft: nobody's text is made tokens for nobody.
+// TestLeft checks that the text of a client that left is not encoded.
 func TestLeft(t *testing.T) {
 	gone := errors.New("the client left")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -100,7 +100,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestWordPiecePortions: a long text, which is read in portions, has the tokens of its words.
+// TestWordPiecePortions checks that a long text, which is read in portions, has the tokens of its words.
 func TestWordPiecePortions(t *testing.T) {
 	tok := kinds(t)["WordPiece"]
 	r := rand.New(rand.NewPCG(3, 4))

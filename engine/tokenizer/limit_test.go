@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// TestTurns: texts as large as all memory for them wait for one another, in order; smaller ones wait for none of them; who
-// leaves waits no longer.
+// TestTurns checks that texts of the largest size wait for one another, in order, that smaller ones wait for none of
+// them, and that a client that leaves stops waiting.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tok := build(t, byteVocab("gpt-2", "a|a"))
@@ -48,7 +48,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestFewest: no text has fewer tokens than are known without making them, and of what is far too long that many are known.
+// TestFewest checks that Fewest is a lower bound, and is large for a text that is far too long.
 func TestFewest(t *testing.T) {
 	parts := append([]string{"ab ", "<|im_start|>", "<|im_\uFDD0start|>", "<tool>", "<s> \n", "\u1100\u1161\u11a8", "\u212a", "▁"}, long...)
 	for name, tok := range kinds(t) {

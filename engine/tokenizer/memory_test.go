@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -20,8 +20,8 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestMemoryOfText: what a text takes, freed meanwhile or not, is what all texts together are bounded by, whatever the text.
-// Under the race detector a sync.Pool forgets at random what it was given, and more is allocated.
+// TestMemoryOfText checks that encoding allocates no more than the bound of all texts together, even for memory that
+// is freed meanwhile. It is not built with the race detector, under which a sync.Pool drops items at random.
 func TestMemoryOfText(t *testing.T) {
 	parts := append([]string{"ab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab ", "\U0001d160", "\u1100\u1161\u11a8", "▁"}, long...)
 	all := kinds(t)
@@ -29,7 +29,7 @@ func TestMemoryOfText(t *testing.T) {
 		tok := all[name]
 		for _, part := range parts {
 			text := strings.Repeat(part, 1<<18/len(part))
-			if part == "\xff" { // no JSON has it
+			if part == "\xff" { // no JSON contains it
 				continue
 			}
 			runtime.GC()

@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// TestNFC: where the file or the pre-tokenizer says so, a text has the tokens of its composed form, and control
-// tokens are found as they stand.
+// TestNFC checks that a text has the tokens of its composed form if the file or the pre-tokenizer says so. Control
+// tokens are found before normalization.
 func TestNFC(t *testing.T) {
 	var file struct{ Vocab tokenizer.Vocab }
 	readJSON(t, "vocab-bpe.json", &file)
@@ -38,7 +38,7 @@ func TestNFC(t *testing.T) {
 	}
 }
 
-// TestNormalizerOfTheFile: what a whole tokenizer.json in the file says counts, and not the pre-tokenizer's name.
+// TestNormalizerOfTheFile checks that a whole tokenizer.json in the file takes precedence over the pre-tokenizer's name.
 func TestNormalizerOfTheFile(t *testing.T) {
 	for said, nfc := range map[string]bool{
 		`{"normalizer":{"type":"NFC"}}`: true, `{"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"}]}}`: true,
@@ -91,7 +91,7 @@ func TestWordPiece(t *testing.T) {
 	}
 }
 
-// wordPieces is a tokenizer of the golden file's vocabulary.
+// wordPieces returns a tokenizer of the golden file's vocabulary.
 func wordPieces(t testing.TB) *tokenizer.Tokenizer {
 	var golden map[string]struct{ Tokens []string }
 	readJSON(t, "wordpiece.json", &golden)
@@ -105,7 +105,7 @@ func wordPieces(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
-// types are those that converters give: what stands in brackets is no text.
+// types returns types as converters write them: tokens in brackets are not text.
 func types(tokens []string) []int32 {
 	out := make([]int32, len(tokens))
 	for i, text := range tokens {
@@ -117,7 +117,7 @@ func types(tokens []string) []int32 {
 	return out
 }
 
-// TestClosingToken: a whole text ends with what the file says.
+// TestClosingToken checks that a whole text ends with the file's closing token.
 func TestClosingToken(t *testing.T) {
 	for _, tc := range []struct {
 		says any
@@ -133,7 +133,7 @@ func TestClosingToken(t *testing.T) {
 	}
 }
 
-// FuzzWordPiece: text makes no control token but the unknown one, and what comes back is valid.
+// FuzzWordPiece checks that text makes no control token but the unknown one, and that Decode returns valid text.
 func FuzzWordPiece(f *testing.F) {
 	tok := wordPieces(f)
 	for _, text := range []string{"", "[CLS] a [SEP]", "\xff\u0301e\u0301\u200d", "İ 世x", strings.Repeat("a", 101)} {

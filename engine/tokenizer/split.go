@@ -133,8 +133,8 @@ func contraction(s string, anyCase bool) int {
 	return 0
 }
 
-// spaces returns the length of the white space at the beginning of s that makes one word: all of it at the end of the
-// text, else all but the last character, which goes with what follows (\s+(?!\S)|\s+).
+// spaces returns the length of the white space at the beginning of s that makes one word (\s+(?!\S)|\s+). It is all
+// of it at the end of the text, else all but the last character, which belongs to the next word.
 func spaces(s string) int {
 	end, last := 0, 0
 	for end < len(s) {

@@ -45,7 +45,7 @@ func TestSplits(t *testing.T) {
 	}
 }
 
-// FuzzSplits: no pre-tokenizer loses a byte, makes an empty word or cuts a character.
+// FuzzSplits checks that no pre-tokenizer loses a byte, makes an empty word or cuts a character.
 func FuzzSplits(f *testing.F) {
 	for _, text := range []string{"", "a\r\n b", "\u3000\u00a012\u0301x", "!a ?\n", "'S's 世界ア1234\t \t"} {
 		f.Add(text)

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// StreamDecoder turns ids into text as they come. What it gives out is always whole characters: bytes that may be the
-// beginning of one are held back until the rest comes; bytes that cannot be part of one become U+FFFD. It belongs to
-// one goroutine.
+// StreamDecoder turns ids into text as they come. Its output is always whole characters: bytes that may be the
+// beginning of a character are held back until the rest comes; bytes that cannot be part of one become U+FFFD. It
+// belongs to one goroutine.
 type StreamDecoder struct {
 	t    *Tokenizer
 	held []byte // the beginning of a character, at most 3 bytes between calls
@@ -35,7 +35,7 @@ func (d *StreamDecoder) Write(id int32) string {
 	return out.String()
 }
 
-// Flush returns U+FFFD if the text ended within a character. The decoder is then as new.
+// Flush returns U+FFFD if the text ended within a character. It resets the decoder.
 func (d *StreamDecoder) Flush() string {
 	if len(d.held) == 0 {
 		return ""

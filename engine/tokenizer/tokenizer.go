@@ -2,10 +2,10 @@
 //
 // A Tokenizer is built from the vocabulary of a GGUF file. There are three kinds of vocabulary:
 //
-//   - byte-level BPE (tokenizer.ggml.model = "gpt2"): the text is cut into words by a pre-tokenizer (tokenizer.ggml.pre
-//     names it), each word starts as its single bytes, and neighbours are merged in the order of the file's merge list;
-//   - SPM (tokenizer.ggml.model = "llama"): spaces become "▁", the text starts as its characters, and the pair that
-//     makes the token with the highest score is merged first; a character without a token is written as byte tokens;
+//   - byte-level BPE (tokenizer.ggml.model = "gpt2"): a pre-tokenizer (tokenizer.ggml.pre names it) cuts the text into
+//     words. Each word starts as its single bytes, and neighbours are merged in the order of the file's merge list.
+//   - SPM (tokenizer.ggml.model = "llama"): spaces become "▁", and the text starts as its characters. The pair that
+//     makes the token with the highest score is merged first. A character without a token is written as byte tokens.
 //   - WordPiece (tokenizer.ggml.model = "bert"): words, usually lower-cased, are split into the longest pieces from the
 //     left. Decode returns the words, not the original text.
 //

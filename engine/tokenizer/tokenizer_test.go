@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// byteVocab is a byte-level vocabulary of the 256 bytes, the given merges in raw text ("left|right"), and specials.
+// byteVocab returns a byte-level vocabulary of the 256 bytes, the given merges in raw text ("left|right"), and specials.
 func byteVocab(pre string, merges ...string) tokenizer.Vocab {
 	v := tokenizer.Vocab{
 		Model: "gpt2", Pre: pre, Merges: []string{},
@@ -43,7 +43,7 @@ func build(t testing.TB, v tokenizer.Vocab) *tokenizer.Tokenizer {
 	return tok
 }
 
-// texts are the tokens of ids as the vocabulary writes them.
+// texts returns the tokens of ids as in the vocabulary.
 func texts(tok *tokenizer.Tokenizer, ids []int32) []string {
 	var out []string
 	for _, id := range ids {
@@ -67,7 +67,7 @@ func TestMergeOrder(t *testing.T) {
 	}
 }
 
-// TestMergeOfUnknown: a byte without a token is merged as the unknown token is, on both sides.
+// TestMergeOfUnknown checks that a byte without a token is merged like the unknown token, on both sides.
 func TestMergeOfUnknown(t *testing.T) {
 	v := byteVocab("gpt-2", "a|b", "b|a")
 	v.Tokens['x'], v.Unknown = "no byte", 'a'
@@ -79,8 +79,8 @@ func TestMergeOfUnknown(t *testing.T) {
 	}
 }
 
-// TestMergeThroughNoToken: a merge may pass through a string that is no token; what is left of such strings at the end
-// is taken apart again.
+// TestMergeThroughNoToken checks that a merge may pass through a string that is no token. Such strings that remain at the
+// end are split again.
 func TestMergeThroughNoToken(t *testing.T) {
 	v := byteVocab("gpt-2", "a|b", "ab|c")
 	for i, text := range v.Tokens {
@@ -117,7 +117,7 @@ func TestSpecialTokens(t *testing.T) {
 	}
 }
 
-// TestGuard: guarded text between real control tokens stays text.
+// TestGuard checks that guarded text between real control tokens stays text.
 func TestGuard(t *testing.T) {
 	v := byteVocab("gpt-2")
 	v.Tokens = append(v.Tokens, "|im_end|>")
@@ -157,7 +157,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestErrors: what is wrong with a vocabulary is an error that names it.
+// TestErrors checks that an error names the invalid part of a vocabulary.
 func TestErrors(t *testing.T) {
 	set := func(change func(*tokenizer.Vocab)) tokenizer.Vocab {
 		v := byteVocab("gpt-2")

@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// plainBPE merges by the definition: look at all neighbours, merge the leftmost pair of the best rank, begin again. What
-// is no token in the end is taken apart into the halves of the first merge that makes it.
+// plainBPE merges by the definition: look at all neighbours, merge the leftmost pair of the best rank, begin again. A
+// remaining string that is no token is split into the halves of the first merge that makes it.
 func plainBPE(v tokenizer.Vocab, word string) []int32 {
 	ids, rank, halves := map[string]int32{}, map[[2]string]int{}, map[string][2]string{}
 	for id, text := range v.Tokens {
@@ -67,7 +67,7 @@ func plainBPE(v tokenizer.Vocab, word string) []int32 {
 	return out
 }
 
-// plainSPM merges by the definition: of all neighbours that together are a token those with the highest score, the
+// plainSPM merges by the definition: of all neighbours that together are a token, the pair with the highest score, the
 // leftmost of equals.
 func plainSPM(v tokenizer.Vocab, text string) []int32 {
 	ids := map[string]int32{}
@@ -117,8 +117,8 @@ func randomText(r *rand.Rand, parts []string, most int) string {
 	return b.String()
 }
 
-// randomBPE is a vocabulary whose merges come in any order, twice, out of halves that may never be, and make tokens or
-// strings that are none. Some bytes have no token.
+// randomBPE returns a vocabulary whose merges come in any order, twice, may have impossible halves, and make tokens or
+// other strings. Some bytes have no token.
 func randomBPE(r *rand.Rand) tokenizer.Vocab {
 	v := byteVocab("gpt-2")
 	if r.IntN(2) == 0 {
@@ -140,7 +140,7 @@ func randomBPE(r *rand.Rand) tokenizer.Vocab {
 	return v
 }
 
-// randomSPM is a vocabulary of byte tokens and random strings, many with the same score.
+// randomSPM returns a vocabulary of byte tokens and random strings, many with the same score.
 func randomSPM(r *rand.Rand) tokenizer.Vocab {
 	v := tokenizer.Vocab{Model: "llama", BOS: tokenizer.None, EOS: tokenizer.None, EOT: tokenizer.None, EOM: tokenizer.None, Unknown: tokenizer.None, AddBOS: new(bool)}
 	add := func(text string, kind tokenizer.Type, score float32) {
@@ -167,7 +167,8 @@ func randomSPM(r *rand.Rand) tokenizer.Vocab {
 	return v
 }
 
-// TestMergesAreThoseOfTheDefinition: words of all lengths, of random vocabularies, have the tokens of the plain way to find them.
+// TestMergesAreThoseOfTheDefinition compares words of all lengths, of random vocabularies, with the plain
+// implementations.
 func TestMergesAreThoseOfTheDefinition(t *testing.T) {
 	spaces := append([]string{" ", " ", "▁"}, nasty...)
 	for seed := range uint64(300) {

@@ -23,7 +23,7 @@ type Batch struct {
 	Copies []Copy   `json:"copies,omitempty"`
 	Items  []Item   `json:"items,omitempty"`
 
-	// What a decoded batch's slices point into.
+	// The memory of a decoded batch's slices.
 	ints  []int32
 	words []uint64
 	bytes []byte
@@ -44,9 +44,9 @@ type Item struct {
 	Sample bool    `json:"sample,omitempty"`
 	Score  bool    `json:"score,omitempty"`
 	Pool   bool    `json:"pool,omitempty"`
-	// Begin makes the sequence known, or known anew; the next three are its tokens and [Spec].
+	// Begin starts the sequence, or replaces the one with this ID. The next three fields are its tokens and [Spec].
 	Begin  bool            `json:"begin,omitempty"`
-	Prompt int             `json:"prompt,omitempty"` // how many of Tokens are the prompt
+	Prompt int             `json:"prompt,omitempty"` // the number of Tokens in the prompt
 	Tokens []int32         `json:"tokens,omitempty"`
 	Spec   json.RawMessage `json:"spec,omitempty"`
 	// Draft holds guesses: the last len(Draft) of the Count tokens.
@@ -168,7 +168,7 @@ func appendText[T ~string | ~[]byte](dst []byte, s T) []byte {
 	return append(dst, s...)
 }
 
-// appendMask writes all words, or those that are not zero where that is shorter.
+// appendMask writes all words, or only those that are not zero if that is shorter.
 func appendMask(dst []byte, mask []uint64) []byte {
 	filled := 0
 	for _, w := range mask {

@@ -15,7 +15,7 @@ type Hello struct {
 	Depth int `json:"depth,omitempty"`
 	// Heartbeat is the time between two heartbeats, in milliseconds; 0: none.
 	Heartbeat int `json:"heartbeat_ms,omitempty"`
-	// PID is the worker's process.
+	// PID is the worker's process ID.
 	PID int `json:"pid,omitempty"`
 }
 
@@ -26,7 +26,7 @@ type Verb string
 const (
 	OpLoad          Verb = "load"           // Load → Info
 	OpSleep         Verb = "sleep"          // Level: 1 gives memory back, 2 more of it; sequences are forgotten. Keep
-	OpWake          Verb = "wake"           // Computes again, with an empty cache but for what was kept
+	OpWake          Verb = "wake"           // Computes again, with an empty cache except for the blocks that were kept
 	OpLoadAdapter   Verb = "load_adapter"   // Adapter
 	OpUnloadAdapter Verb = "unload_adapter" // Adapter.ID
 	OpStats         Verb = "stats"          // → Memory
@@ -46,12 +46,12 @@ type Op struct {
 	File *File   `json:"file,omitempty"`
 }
 
-// File says where cache blocks lie in a file: Blocks[i] from Offset + i × Info.BlockBytes on, one after the other.
+// File says where cache blocks are in a file: Blocks[i] at Offset + i × Info.BlockBytes, with no gaps.
 type File struct {
 	Path   string  `json:"path"`
 	Offset int64   `json:"offset"`
 	Blocks []int32 `json:"blocks"`
-	// Sums are the blocks' sums, 64-bit hashes that the kind of worker chooses. A block that has another is not loaded.
+	// Sums are the blocks' sums, 64-bit hashes that the kind of worker chooses. A block with another sum is not loaded.
 	Sums []uint64 `json:"sums,omitempty"`
 }
 
@@ -59,13 +59,13 @@ type File struct {
 type Load struct {
 	// Model is the path of a GGUF file, or a name that the worker knows.
 	Model string `json:"model"`
-	// Device is what kind of worker this is for: "cpu" (the default), "sim", "cuda".
+	// Device is the kind of worker: "cpu" (the default), "sim", "cuda".
 	Device string `json:"device,omitempty"`
 	// Threads is the number of threads that compute; 0: the worker's default.
 	Threads int `json:"threads,omitempty"`
 	// Context bounds a sequence, in tokens; 0: as the model says.
 	Context int `json:"context,omitempty"`
-	// Sequences is how many sequences of full length the cache is made for; 0: the worker's default.
+	// Sequences is the number of sequences of full length that the cache has room for; 0: the worker's default.
 	Sequences int `json:"sequences,omitempty"`
 	// CacheBytes limits the key-value cache; 0: the worker's default.
 	CacheBytes int64 `json:"cache_bytes,omitempty"`
@@ -89,19 +89,19 @@ type Adapter struct {
 	Path string `json:"path,omitempty"`
 }
 
-// Info describes a loaded model.
+// Info describes a loaded model and its cache.
 type Info struct {
 	Model model.Config `json:"model"`
 	// Blocks and BlockSize are the cache's geometry: how many blocks, of how many positions.
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
-	// Keeps says that a sleep of level 1 can keep blocks, Saves that they can be saved, and BlockBytes is the size
-	// of one.
+	// Keeps says that a sleep of level 1 can keep blocks, Saves that they can be saved. BlockBytes is the size of one
+	// block.
 	Keeps      bool  `json:"keeps,omitempty"`
 	Saves      bool  `json:"saves,omitempty"`
 	BlockBytes int64 `json:"block_bytes,omitempty"`
-	// Layout says how a block's bytes and its sum are made, where that is not as the worker in Go does it: files of one
-	// layout are of no use to another.
+	// Layout names the form of a block's bytes and its sum; empty: the form of the worker in Go. Files of one layout
+	// are of no use to a worker with another.
 	Layout string `json:"layout,omitempty"`
 }
 
@@ -110,9 +110,9 @@ type Reply struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
 	Info  *Info  `json:"info,omitempty"`
-	// Memory is how many bytes the model takes.
+	// Memory is the model's memory in bytes.
 	Memory int64 `json:"memory,omitempty"`
-	// Sums are those of the blocks that were saved.
+	// Sums are the sums of the saved blocks.
 	Sums []uint64 `json:"sums,omitempty"`
 }
 
@@ -125,7 +125,7 @@ type Spec struct {
 	// Index tells the continuations of one request apart: it is mixed into the seed.
 	Index int `json:"index,omitempty"`
 
-	// The rest is package sample's Params.
+	// The other fields are package sample's Params.
 
 	Temperature       float64           `json:"temperature,omitempty"`
 	TopK              int               `json:"top_k,omitempty"`
@@ -138,7 +138,7 @@ type Spec struct {
 	Seed              *int64            `json:"seed,omitempty"`
 	Logprobs          bool              `json:"logprobs,omitempty"`
 	Top               int               `json:"top,omitempty"`
-	// Ends may not be chosen before there are MinTokens tokens.
+	// MinTokens is the number of tokens before which no end token may be chosen.
 	MinTokens int     `json:"min_tokens,omitempty"`
 	Ends      []int32 `json:"ends,omitempty"`
 }
@@ -175,7 +175,7 @@ func (s *Spec) JSON() ([]byte, error) {
 	return b, nil
 }
 
-// ParseSpec is the inverse of [Spec.JSON].
+// ParseSpec returns the inverse of [Spec.JSON].
 func ParseSpec(b []byte) (Spec, error) {
 	var s Spec
 	if len(b) == 0 {

@@ -1,43 +1,41 @@
-// Package wire is the language between the engine and its workers: what the bytes
-// mean, and nothing of what is done about them. It is written down here in full, so
-// that a worker can be written in any language; the files of testdata/ hold frames with
-// their meaning, which the tests of every implementation read.
+// Package wire is the protocol between the engine and its workers: the meaning of the bytes, and nothing of what the two
+// sides do with them. This comment is the whole protocol, so that a worker can be written in any language. The files in
+// testdata/ hold frames with their meaning; the tests of every implementation read them.
 //
 // # Frames
 //
 // Both directions of a byte stream (a Unix socket pair: the worker's end is file
 // descriptor 3) carry frames:
 //
-//	u32 little endian   length n of what follows, 1 to 2²⁸
+//	u32 little endian   length n of the rest, 1 to 2²⁸
 //	u8                  kind
 //	n-1 bytes           payload
 //
 //	kind  name       from    payload
 //	1     hello      both    JSON Hello, the first frame of each side
 //	2     batch      engine  binary: one step
-//	3     output     worker  binary: what a step gave
+//	3     output     worker  binary: the result of a step
 //	4     op         engine  JSON Op: load, sleep, wake, load_adapter, unload_adapter, stats, save_blocks, load_blocks
 //	5     reply      worker  JSON Reply to an op
 //	6     heartbeat  worker  empty; the process lives
 //
 // # The life of a worker
 //
-//  1. Both sides send hello. A protocol number that is not the own one ends the connection.
+//  1. Both sides send hello. A side closes the connection if the other's protocol number differs from its own.
 //  2. The engine sends the op load; the reply holds the model's shape and the cache's geometry.
 //  3. The engine sends batches, at most as many ahead as it says in hello (depth). The worker
 //     computes them in order and answers each with one output with the same step number,
 //     in order. Ops are done in their place between the batches; the model is idle then.
 //  4. Every heartbeat_ms of hello the worker sends a heartbeat, also while it computes. 0: none.
-//  5. End of file is the end: the worker exits.
+//  5. At end of file the worker exits.
 //
-// # What a worker remembers
+// # State of a worker
 //
-// For every sequence, by its id: the tokens (the prompt's, and those that were made, by
-// itself too), how many of them are the prompt, the list of cache blocks, and the Spec. A batch only says what
-// is new. A sequence's first item (begin) carries everything; a begin for an id that
-// is known replaces it. An item computes the tokens at positions pos to pos+count-1 of
-// the sequence; where the last of them was not known to the engine, it is the one that the
-// worker chose in an earlier step. The token that the worker chooses is appended.
+// The worker keeps for every sequence, by its id: the tokens (of the prompt and generated), the number of tokens in the
+// prompt, the list of cache blocks, and the Spec. A batch only says what is new. A sequence's first item (begin) carries
+// everything; a begin for a known id replaces that sequence. An item computes the tokens at positions pos to pos+count-1
+// of the sequence. If the engine did not know the last of them, it is the one that the worker chose in an earlier step.
+// The worker appends the token that it chooses.
 //
 // # Numbers
 //
@@ -76,9 +74,9 @@
 //
 // Guesses are the last of the count tokens; they are not part of the sequence yet. The worker
 // chooses a token after each position from the one before the first guess on, as if
-// one by one, and stops after the first that is not the guess at its place.
-// All chosen tokens are appended and reported: one more than the guesses that were right.
-// A mask holds for the first token chosen; the engine sends no guesses with one.
+// one by one, and stops after the first token that differs from the guess at its place.
+// All chosen tokens are appended and reported: one more than the number of correct guesses.
+// A mask holds for the first token chosen; the engine sends no guesses with a mask.
 //
 // # Output
 //
@@ -101,8 +99,8 @@
 //	    uvarint  token
 //	    if logprobs: float, uvarint number of alternatives, each: uvarint token, float
 //
-// # Refused
+// # Errors
 //
-// A decoder refuses what does not fit these rules, and never takes more memory than a small
-// multiple of the frame. Either side that gets such a frame ends the connection.
+// A decoder refuses frames that do not fit these rules, and never takes more memory than a small
+// multiple of the frame. Either side closes the connection when it receives such a frame.
 package wire

@@ -75,7 +75,7 @@ func (s *stream) Send(kind Kind, payload []byte) error {
 
 func (s *stream) Receive() (Kind, []byte, error) {
 	if _, err := io.ReadFull(s.in, s.head[:]); err != nil {
-		if err == io.EOF || errors.Is(err, syscall.ECONNRESET) { // it closed without reading everything
+		if err == io.EOF || errors.Is(err, syscall.ECONNRESET) { // the other side closed without reading everything
 			return 0, nil, io.EOF
 		}
 		return 0, nil, fmt.Errorf("receive a frame: %w", err)
@@ -116,23 +116,23 @@ func (s *stream) read(n int) error {
 	return nil
 }
 
-func (s *stream) Close() { _ = s.rw.Close() } // what was sent is sent, and no more is expected
+func (s *stream) Close() { _ = s.rw.Close() } // sent bytes stay sent, and no more are expected
 
-// Pipe makes two connected Conns within this process.
+// Pipe returns two connected Conns within this process.
 func Pipe() (engine, worker Conn) {
 	there, back := make(chan *[]byte, pipeRoom), make(chan *[]byte, pipeRoom)
 	done := &ending{ch: make(chan struct{})}
 	return &pipe{out: there, in: back, done: done}, &pipe{out: back, in: there, done: done}
 }
 
-// pipeRoom is how many frames may lie in one direction of a pipe: more than an engine sends ahead.
+// pipeRoom is the number of frames that fit in one direction of a pipe: more than an engine sends ahead.
 const pipeRoom = 8
 
-// errClosedConn is what a closed pipe's sender gets.
+// errClosedConn is returned to a closed pipe's sender.
 var errClosedConn = errors.New("the connection is closed")
 
-// pipe is one end of a connection in memory. A channel's sender is the one end, its
-// receiver the other; it is never closed.
+// pipe is one end of a connection in memory. A channel has one end as sender and the other as receiver; it is never
+// closed.
 type pipe struct {
 	out  chan<- *[]byte
 	in   <-chan *[]byte

@@ -14,13 +14,13 @@ import (
 // Output is the result of a step.
 type Output struct {
 	Step uint64 `json:"step"`
-	// Busy is how long the worker took. On the wire it has whole microseconds.
+	// Busy is the worker's time for the step. On the wire it has whole microseconds.
 	Busy time.Duration `json:"busy,omitempty"`
 	// Error, if not empty, says why the whole step failed; there are no items then.
 	Error string `json:"error,omitempty"`
 	Items []Out  `json:"items,omitempty"`
 
-	// What a decoded output's slices point into.
+	// The memory of a decoded output's slices.
 	choices []sample.Choice
 	tops    []sample.Alternative
 	floats  []float32
@@ -29,7 +29,7 @@ type Output struct {
 // Out is the result of a step for one sequence.
 type Out struct {
 	ID uint64 `json:"id"`
-	// Tokens are the chosen ones in order, with log probabilities if Logprobs.
+	// Tokens are the chosen tokens in order, with log probabilities if Logprobs.
 	Tokens   []sample.Choice `json:"tokens,omitempty"`
 	Logprobs bool            `json:"logprobs,omitempty"`
 	// Scores are prompt tokens with their log probabilities, from prompt position ScoresFrom on.

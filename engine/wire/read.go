@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// reader takes a payload apart. After the first failure everything it returns is zero.
+// reader decodes a payload. After the first failure every method returns zero.
 type reader struct {
 	b   []byte
 	err error
@@ -22,7 +22,7 @@ func (r *reader) fail(format string, args ...any) {
 	r.b = nil
 }
 
-// end reports the first failure, or bytes that are left.
+// end returns the first failure, or an error if bytes are left.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
 		return fmt.Errorf("%d bytes are left over", len(r.b))
@@ -78,7 +78,7 @@ func (r *reader) size(most int) int {
 
 func (r *reader) int32() int32 { return int32(r.size(math.MaxInt32)) }
 
-// count reads how many things follow, of at least least bytes each.
+// count reads the number of things that follow, of at least least bytes each.
 func (r *reader) count(least int) int {
 	v := r.uvarint()
 	if v > uint64(len(r.b)/least) {

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/ again")
 
-// vector is a file of testdata: a frame's payload and what it means.
+// vector is a file of testdata: a frame's payload and its meaning.
 type vector struct {
 	Frame  string       `json:"frame"` // batch or output
 	What   string       `json:"what"`
@@ -32,7 +32,7 @@ type vector struct {
 	Output *wire.Output `json:"output,omitempty"`
 }
 
-// vectors are the meanings; the files have the bytes too.
+// vectors has the meanings; the files have the bytes too.
 var vectors = map[string]vector{
 	"batch-begin": {Frame: "batch", What: "A sequence begins: a prompt of five tokens, all of it in one step.", Batch: &wire.Batch{
 		Step: 1, Items: []wire.Item{{ID: 7, Count: 5, Blocks: []int32{3, 2}, Begin: true, Prompt: 5, Tokens: []int32{1, 300, 70000, 0, 12}, Sample: true}},
@@ -160,8 +160,8 @@ func decode(t *testing.T, frame string, payload []byte) (v vector) {
 	return v
 }
 
-// FuzzDecode feeds a decoder anything: it does not panic, and what it accepts comes
-// through an encoding and another decoding unchanged.
+// FuzzDecode checks for any input that the decoder does not panic, and that an accepted batch or output is the same after
+// an encoding and another decoding.
 func FuzzDecode(f *testing.F) {
 	for _, v := range vectors {
 		f.Add(v.Frame == "batch", encode(v))
@@ -195,7 +195,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestRefused: frames that lie.
+// TestRefused checks that wrong frames are refused.
 func TestRefused(t *testing.T) {
 	for name, payload := range map[string]string{
 		"nothing":                  "",
@@ -261,7 +261,7 @@ func TestConns(t *testing.T) {
 	}
 }
 
-// TestLyingLength: a length beyond the limit, and one that does not come.
+// TestLyingLength sends a length beyond the limit, and a length without that many bytes.
 func TestLyingLength(t *testing.T) {
 	for name, bytes := range map[string]string{"too long": "\xff\xff\xff\xff\x02", "zero": "\x00\x00\x00\x00\x02", "cut off": "\x00\x00\x00\x08\x02abc", "cut head": "\x01\x00"} {
 		a, b := net.Pipe()
@@ -275,7 +275,7 @@ func TestLyingLength(t *testing.T) {
 	}
 }
 
-// TestSpec takes all parameters through JSON.
+// TestSpec encodes all parameters to JSON and decodes them.
 func TestSpec(t *testing.T) {
 	seed := int64(-1 << 62)
 	want := sample.Params{

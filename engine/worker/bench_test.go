@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// BenchmarkRoundTrip256 is a step of 256 sequences that decode, on a device that takes no
-// time: from the batch to its output, encoding, decoding and sampling included.
+// BenchmarkRoundTrip256 measures a step of 256 sequences that decode, on a device that takes no
+// time: from the batch to its output, including encoding, decoding and sampling.
 func BenchmarkRoundTrip256(b *testing.B) {
 	for name, launch := range map[string]worker.Launch{"inside": worker.InProcess(builder()), "process": worker.Process{}.Launch} {
 		b.Run(name, func(b *testing.B) {

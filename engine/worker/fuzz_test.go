@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// FuzzServe sends a worker three batches of anything: it answers each with an output that can be
+// FuzzServe sends a worker three batches of arbitrary bytes. It answers each with an output that can be
 // decoded, or it ends with an error. It does not panic.
 func FuzzServe(f *testing.F) {
 	batch := func(items ...wire.Item) []byte { return wire.AppendBatch(nil, &wire.Batch{Step: 1, Items: items}) }

@@ -43,7 +43,7 @@ func (l *local) Wait() error {
 
 func (l *local) PIDs() []int { return nil }
 
-// Borrowed is a Builder's Model function that returns inf. The worker does not close it: the caller keeps inf.
+// Borrowed returns a Builder's Model function that returns inf. The worker does not close it: the caller keeps inf.
 func Borrowed(inf infer.Inferencer) func(context.Context, wire.Load) (infer.Inferencer, error) {
 	return func(ctx context.Context, _ wire.Load) (infer.Inferencer, error) {
 		return &borrowed{Inferencer: inf}, inf.Wake(ctx)

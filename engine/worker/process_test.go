@@ -23,7 +23,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// TestKilled: a process that is killed, in a step or idle, is replaced; asleep it is when it is woken.
+// TestKilled checks that a process that is killed, in a step or idle, is replaced; one that is asleep is replaced by
+// the wake.
 func TestKilled(t *testing.T) {
 	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{Step: 5 * time.Millisecond})})
 	prompt := []int32{1, 2, 3}
@@ -58,7 +59,7 @@ func TestKilled(t *testing.T) {
 	}
 	kill()
 	for len(s.PIDs()) > 0 {
-		time.Sleep(time.Millisecond) // the kernel's doing, not ours: there is nothing to wait for
+		time.Sleep(time.Millisecond) // the kernel delivers the signal: there is no event to wait for
 	}
 	if _, err := s.Wake(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestStopped: a process that is stopped says nothing, and is replaced.
+// TestStopped checks that a process that is stopped sends nothing, and is replaced.
 func TestStopped(t *testing.T) {
 	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{}), Heartbeat: 200 * time.Millisecond})
 	if err := syscall.Kill(s.PIDs()[0], syscall.SIGSTOP); err != nil {
@@ -85,7 +86,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestDiesWithEngine: a worker whose engine closes the connection ends by itself.
+// TestDiesWithEngine checks that a worker whose engine closes the connection exits.
 func TestDiesWithEngine(t *testing.T) {
 	r, err := worker.Process{}.Launch(t.Context())
 	if err != nil {
@@ -103,7 +104,7 @@ func TestDiesWithEngine(t *testing.T) {
 	}
 }
 
-// TestDiesWithParent: a worker whose engine's process is killed does not stay behind.
+// TestDiesWithParent checks that a worker whose engine's process is killed exits.
 func TestDiesWithParent(t *testing.T) {
 	parent := exec.Command(os.Args[0], "parent")
 	out, err := parent.StdoutPipe()
@@ -124,7 +125,7 @@ func TestDiesWithParent(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return // gone, or as good as gone until its new parent looks after it
+			return // gone, or a zombie until its new parent reaps it
 		}
 		if time.Now().After(end) {
 			t.Fatalf("process %d outlives its parent", pid)
@@ -132,7 +133,7 @@ func TestDiesWithParent(t *testing.T) {
 	}
 }
 
-// TestBadStart: what can't be started or loaded is an error that says why, and leaves nothing.
+// TestBadStart checks that a worker that can't start or load returns the reason, and leaves nothing behind.
 func TestBadStart(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg  worker.Config
@@ -158,7 +159,7 @@ func TestBadStart(t *testing.T) {
 	}
 }
 
-// TestGroup: two ranks are one worker; the death of one is that of both.
+// TestGroup: two ranks are one worker; if one dies, both do.
 func TestGroup(t *testing.T) {
 	s := begin(t, worker.Config{Launch: worker.Group(2, worker.Process{}), Load: simulated(t, sim.Config{}), Heartbeat: time.Second})
 	prompt := []int32{5, 6, 7}
@@ -194,7 +195,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestGroupScores: a prompt has more log probabilities than the memory that ranks share holds logits.
+// TestGroupScores checks a prompt that has more log probabilities than fit in the memory that ranks share.
 func TestGroupScores(t *testing.T) {
 	load := wire.Load{Model: infertest.File(t, infertest.Spec{Context: 2 * cpu.SharedLogits}), Threads: 1, Sequences: 1}
 	prompt := make([]int32, cpu.SharedLogits+100)

@@ -96,7 +96,7 @@ func (p Process) listen(pid int, words *os.File) {
 	}
 	lines := bufio.NewScanner(words)
 	for lines.Scan() {
-		p.Log.Info("worker says", "pid", pid, "line", lines.Text())
+		p.Log.Info("worker output", "pid", pid, "line", lines.Text())
 	}
 	_, _ = io.Copy(io.Discard, words) // after a line that is too long
 }

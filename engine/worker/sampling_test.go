@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// BenchmarkSample is choosing the tokens of 32 sequences from vocabularies of usual sizes.
+// BenchmarkSample measures the choice of tokens of 32 sequences from vocabularies of usual sizes.
 func BenchmarkSample(b *testing.B) {
 	for _, vocab := range []int{32_000, 152_000} {
 		for name, spec := range map[string]wire.Spec{

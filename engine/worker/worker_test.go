@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// simulated is how to load a simulated device.
+// simulated returns the load of a simulated device.
 func simulated(t testing.TB, c sim.Config) wire.Load {
 	t.Helper()
 	options, err := json.Marshal(c)
@@ -53,7 +53,7 @@ func simulated(t testing.TB, c sim.Config) wire.Load {
 	return wire.Load{Device: "sim", Options: options}
 }
 
-// builder makes simulated devices, and adapters out of nothing but a name.
+// builder makes simulated devices, and adapters from their names only.
 func builder() worker.Builder {
 	b := worker.Build(nil)
 	b.Adapter = func(path string, _ model.Config) (*lora.Adapter, error) {
@@ -121,7 +121,7 @@ func run(t testing.TB, s *worker.Supervisor, id uint64, from uint64, prompt []in
 	return made
 }
 
-// twin computes what run should give, on the device itself.
+// twin computes the expected result of run on the device itself.
 func twin(t testing.TB, prompt []int32, n int) []int32 {
 	t.Helper()
 	d, err := sim.New(sim.Config{})
@@ -143,13 +143,13 @@ func twin(t testing.TB, prompt []int32, n int) []int32 {
 	return seq[len(prompt):]
 }
 
-// kinds are the ways to run a worker.
+// kinds runs f with each way to run a worker.
 func kinds(t *testing.T, f func(t *testing.T, launch worker.Launch)) {
 	t.Run("in process", func(t *testing.T) { f(t, worker.InProcess(builder())) })
 	t.Run("process", func(t *testing.T) { f(t, worker.Process{}.Launch) })
 }
 
-// TestSteps: tokens, placeholders, scores, guesses, masks, vectors and errors.
+// TestSteps checks tokens, placeholders, scores, guesses, masks, vectors and errors.
 func TestSteps(t *testing.T) {
 	kinds(t, func(t *testing.T, launch worker.Launch) {
 		s := begin(t, worker.Config{Launch: launch, Load: simulated(t, sim.Config{})})
@@ -222,7 +222,7 @@ func tokens(choices []sample.Choice) (t []int32) {
 	return t
 }
 
-// TestSleep: both levels, adapters that are kept, and the memory.
+// TestSleep checks both levels, adapters that are kept, and the memory.
 func TestSleep(t *testing.T) {
 	for _, discard := range []bool{false, true} {
 		t.Run(fmt.Sprint("discard ", discard), func(t *testing.T) {

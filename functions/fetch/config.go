@@ -99,7 +99,7 @@ func Environment(getenv func(string) string) Config {
 			c.Share.Peers = append(c.Share.Peers, peer)
 		}
 	}
-	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment precedes that of a login
+	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment precedes the one of a login
 		c.Hub.Token = token
 		if getenv("HF_TOKEN_PATH") == "" {
 			c.Hub.TokenFile = ""

@@ -115,7 +115,7 @@ func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 	f.meter.finish()
 	f.c.cfg.Logger.Info("fetched model", "ref", f.ref.String(), "size", e.size().String(), "took", time.Since(began).Round(time.Millisecond))
 	if err := f.c.tidy(ctx, f.key); err != nil {
-		f.c.cfg.Logger.Warn("tidying the model cache", "reason", err)
+		f.c.cfg.Logger.Warn("cleaning up the model cache failed", "reason", err)
 	}
 	return m, nil
 }
@@ -172,7 +172,7 @@ func (f *fetching) fallback(ctx context.Context, reason error) (Model, error) {
 	if m == nil {
 		return Model{}, reason
 	}
-	f.c.cfg.Logger.Warn("the model's source does not answer: using what the cache has", "ref", f.ref.String(), "reason", reason)
+	f.c.cfg.Logger.Warn("the model's source does not answer: using the cached model", "ref", f.ref.String(), "reason", reason)
 	return *m, nil
 }
 
@@ -184,7 +184,7 @@ func (f *fetching) same(ctx context.Context) (*Model, error) {
 	}
 	e.Checked = time.Now()
 	if err := f.c.rewrite(ctx, f.key, e); err != nil {
-		f.c.cfg.Logger.Warn("the model cache forgets that it asked", "ref", e.Ref, "reason", err)
+		f.c.cfg.Logger.Warn("recording the check of a cached model failed", "ref", e.Ref, "reason", err)
 	}
 	return m, nil
 }

@@ -129,7 +129,7 @@ func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
 			}
 		}
 		if next != "" && !strings.HasPrefix(next, h.c.cfg.Hub.Endpoint+"/") {
-			return nil, permanentf("the hub's listing goes on at another server: refused")
+			return nil, permanentf("the next page of the hub's listing is on another server: refused")
 		}
 		if address = next; len(all) > maxFiles {
 			return nil, permanentf("the repository has more than %d files", maxFiles)
@@ -142,7 +142,7 @@ func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
 func wellFormed(files []file) error {
 	for _, f := range files {
 		if f.size < 0 || (f.sums.sha256 != "" && !isHex(f.sums.sha256, 64)) || (f.sums.git != "" && !isHex(f.sums.git, 40)) || !f.sums.any() {
-			return permanentf("the hub says of %.100q a digest or a size that is none", f.name)
+			return permanentf("the hub's listing has a digest or a size for %.100q that is invalid", f.name)
 		}
 		if err := safeName(f.name); err != nil {
 			return err

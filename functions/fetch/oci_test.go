@@ -123,7 +123,7 @@ func (s *registryServer) push(t *testing.T, repo, tag string, layers ...ociLayer
 	s.put(t, "/v2/"+repo+"/manifests/"+tag, m.MediaType, text)
 }
 
-// tarball is an archive: files by name, or headers.
+// tarball returns an archive: files by name, or headers.
 func tarball(t *testing.T, items ...any) []byte {
 	t.Helper()
 	var b bytes.Buffer

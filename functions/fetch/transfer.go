@@ -65,7 +65,7 @@ func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) e
 		return statusOf(resp, file.hint)
 	}
 	if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &to, &total); err != nil || first != at || to != last || api.Bytes(total) != file.size {
-		return permanentf("%s answers with another part than asked for, or has another size than its listing says", file.from)
+		return permanentf("%s sent another part than the requested one, or the file's size differs from its listing", file.from)
 	}
 	if n, err := io.ReadFull(resp.Body, b); err != nil {
 		return fmt.Errorf("%s broke off after %d of %d bytes: %w", file.from, n, len(b), err)
@@ -175,7 +175,7 @@ func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 	case http.StatusPartialContent:
 		var first, last, total int64
 		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total); err != nil {
-			return f.unusable(p, file, fmt.Errorf("%s answers with a part and says not which", file.from))
+			return f.unusable(p, file, fmt.Errorf("%s sent a part without its range", file.from))
 		}
 		changed := !file.sums.any() && heard(resp, total).validator() != p.said.validator()
 		if p.size == 0 && first == 0 {

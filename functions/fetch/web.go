@@ -26,7 +26,7 @@ func (w *web) plan(ctx context.Context) (*plan, error) {
 		*f.credential = w.ref.url.String()
 	}
 	if w.ref.url.Scheme == "http" && w.ref.sha256 == "" {
-		w.c.cfg.Logger.Warn("a model over http is what the network makes of it: use https, or #sha256=…", "ref", w.ref.String())
+		w.c.cfg.Logger.Warn("the network can change a model fetched over http: use https, or #sha256=…", "ref", w.ref.String())
 	}
 	for failures := 1; ; failures++ {
 		s, err := w.head(ctx)
@@ -34,7 +34,7 @@ func (w *web) plan(ctx context.Context) (*plan, error) {
 			f.size = s.Size
 			revision := cmp.Or(s.ETag, s.Weak, s.Modified)
 			if revision == "" && w.ref.sha256 == "" {
-				w.c.cfg.Logger.Warn("the server says neither ETag nor Last-Modified: the model is fetched anew each time, unless the reference ends in #sha256=…", "ref", w.ref.String())
+				w.c.cfg.Logger.Warn("the server sends neither ETag nor Last-Modified: the model is fetched again at each start, unless the reference ends in #sha256=…", "ref", w.ref.String())
 			}
 			return &plan{revision: revision, files: []file{f}}, nil
 		}

@@ -1,6 +1,5 @@
-// Package functionstest is a model server without a model, for tests: it speaks
-// the OpenAI API, answers deterministic tokens and fails in every way that a
-// real server does, as told by a flag or by a request.
+// Package functionstest is a model server without a model, for tests. It speaks the OpenAI API, answers deterministic
+// tokens and fails in every way in which a real server does, as a flag or a request asks.
 //
 // It acts as a command runtime (--port, vLLM's sleep calls) or, if its
 // arguments begin with "engine serve", as Rouse's own engine (--listen, the
@@ -20,8 +19,8 @@
 //	status=500      answer this status
 //	exit=3          the process exits with this status
 //	exit-after=3    the process exits after 3 tokens
-//	digest          answer what the body was: its type, length and SHA-256 sum, as /v1/audio/… always does
+//	digest          answer the body's type, length and SHA-256 sum, as /v1/audio/… always does
 //
-// Several are separated by commas. GET /stats says how many requests it saw,
-// how many run and how many clients left.
+// Several are separated by commas. GET /stats returns the number of requests so far,
+// of running requests and of clients that left.
 package functionstest

@@ -50,7 +50,7 @@ func (f *Follower) Run(ctx context.Context) {
 		connected, err := f.follow(ctx)
 		f.change((*Cache).lose)
 		if connected {
-			f.log.Debug("the KV cache events have ended", "endpoint", f.endpoint, "error", err)
+			f.log.Debug("KV cache events disconnected", "endpoint", f.endpoint, "error", err)
 		}
 		select {
 		case <-time.After(retry):
@@ -106,7 +106,7 @@ func (f *Follower) take(frames [][]byte, first bool) {
 	defer f.mu.Unlock()
 	if err := decode(frames[2], f.cache.see); err != nil {
 		f.cache.lose()
-		f.log.Debug("a batch of KV cache events could not be read", "endpoint", f.endpoint, "error", err)
+		f.log.Debug("invalid batch of KV cache events discarded", "endpoint", f.endpoint, "error", err)
 	}
 }
 

@@ -125,7 +125,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: for any input, the number of tokens is that of the blocks.
+// FuzzDecode checks for any input that the number of tokens matches the blocks.
 func FuzzDecode(f *testing.F) {
 	f.Add(batch(f, list{"BlockStored", list{1, 2}, nil, list{5, 6, 7, 8}, 2, nil, "GPU"}, named{"type": "BlockRemoved", "block_hashes": list{1}}))
 	f.Add(batch(f, named{"type": "BlockStored", "block_hashes": list{[]byte("one")}, "block_size": 16}, list{"AllBlocksCleared"}))

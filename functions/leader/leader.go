@@ -183,7 +183,7 @@ func (w *worker) run(ctx context.Context) error {
 		<-attended
 		return err
 	}
-	w.cfg.Logger.Info("this worker leads", "folder", w.cfg.Dir)
+	w.cfg.Logger.Info("this worker is now the leader", "folder", w.cfg.Dir)
 	client, err := shim.Open(ctx, w.cfg.Shim)
 	leave(nil) // only now, so that the shim always has a connection of ours
 	<-attended

@@ -57,7 +57,7 @@ func TestHold(t *testing.T) {
 	if !held.Kill() || !held.Ended() {
 		t.Error("it lives after Kill")
 	}
-	_ = cmd.Wait() // "signal: killed" is what we did
+	_ = cmd.Wait() // the error is "signal: killed"
 	if held.Kill() {
 		t.Error("killed what had gone")
 	}

@@ -15,10 +15,11 @@ import (
 // leastShared is the least size of a mapped file that counts as shared: weights, not programs.
 const leastShared = 16 * api.MiB
 
-// Memory returns the memory that the child and its descendants occupy: their proportional set size, in which a page that n processes
-// share counts 1/n. The exception is the largest file that they map shared and read-only, such as packed weights. All of its pages in
-// memory count, whoever else maps it, and shared is their size. Memory reads /proc and takes longer the more memory there is; don't call
-// it where a request waits. A process that ends meanwhile counts nothing.
+// Memory returns the memory that the child and its descendants occupy: their proportional set size, in which a page
+// that n processes share counts 1/n. The exception is the largest file that they map shared and read-only, such as
+// packed weights. All of its pages in memory count, even if other processes map it, and shared is their size. Memory
+// reads /proc and takes longer the more memory there is; don't call it where a request waits. A process that ends
+// meanwhile counts nothing.
 func (p *Process) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	found := false
 	files := map[string]mapped{}

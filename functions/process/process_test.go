@@ -258,7 +258,7 @@ func TestKilledShim(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // "signal: killed" is what we did
+	_ = cmd.Wait() // the error is "signal: killed"
 	eventually(t, "the runtime dies with its shim", func() bool { return !alive(pids[0]) })
 }
 

@@ -89,7 +89,7 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	}
 	if m, is := x.proxy.cfg.Dialect.(Mortal); is && m.Dying(resp.StatusCode, raw) {
 		x.proxy.cfg.Gate.Unreachable()
-		x.brokenBeforeFirstByte(ctx, fmt.Errorf("it says that it ends: %.500q", raw))
+		x.brokenBeforeFirstByte(ctx, fmt.Errorf("it announced its end: %.500q", raw))
 		return
 	}
 	x.proxy.cfg.Gate.Moved()

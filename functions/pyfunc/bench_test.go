@@ -16,10 +16,10 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// prose is text as people write it, with a few characters that must be escaped.
+// prose is ordinary text with a few characters that must be escaped.
 const prose = "The model says \"wake me\" when a request comes in; until then it sleeps.\n"
 
-// chatBody is a chat of about n bytes.
+// chatBody returns a chat of about n bytes.
 func chatBody(n int) []byte {
 	escaped := strings.NewReplacer(`"`, `\"`, "\n", `\n`).Replace(prose)
 	return []byte(`{"model": "tiny", "max_tokens": 16, "messages": [{"role": "user", "content": "` + strings.Repeat(escaped, n/len(escaped)) + `"}]}`)
@@ -28,8 +28,8 @@ func chatBody(n int) []byte {
 const chatAnswer = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"tiny","choices":[{"index":0,"message":{"role":"assistant",` +
 	`"content":"It wakes, answers and sleeps again."},"finish_reason":"stop"}],"usage":{"prompt_tokens":900,"completion_tokens":9,"total_tokens":909}}`
 
-// door is a function's door on a Unix socket: the client paths, and in front of
-// them the scoring server.
+// door returns a client for a function's door on a Unix socket: the client paths, and the scoring
+// server in front of them.
 func door(tb testing.TB) *http.Client {
 	next := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -74,7 +74,7 @@ func median(all []time.Duration) float64 {
 }
 
 // BenchmarkAdded sends a chat of 4 KiB plainly, in an envelope and as unified
-// input, by turns: the differences of the medians are what /invocations adds.
+// input, in turn. The differences of the medians are the overhead of /invocations.
 func BenchmarkAdded(b *testing.B) {
 	c := door(b)
 	body := chatBody(4 << 10)
@@ -91,7 +91,7 @@ func BenchmarkAdded(b *testing.B) {
 	b.ReportMetric(median(unified)-p, "unified-added-p50-µs")
 }
 
-// BenchmarkPlain and BenchmarkEnvelope are the two by themselves.
+// BenchmarkPlain and BenchmarkEnvelope measure the two separately.
 func BenchmarkPlain(b *testing.B) { one(b, "/v1/chat/completions", chatBody(4<<10)) }
 
 func BenchmarkEnvelope(b *testing.B) {
@@ -109,7 +109,7 @@ func one(b *testing.B, path string, body []byte) {
 	b.ReportMetric(median(all), "p50-µs")
 }
 
-// BenchmarkHandler is the handler's own work, without HTTP.
+// BenchmarkHandler measures the handler's own work, without HTTP.
 func BenchmarkHandler(b *testing.B) {
 	h := newHandler(b, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

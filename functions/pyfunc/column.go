@@ -12,19 +12,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// column collects the strings of a call, in whichever form they come. The models of mlflow-extensions are logged with the signature of
-// one column of strings that has no name. By it MLflow takes the first column of a table and leaves out the others. So
-// do the methods, but for a column that is named "prompt". They take values that are known to be JSON. They return failures for what a
-// scoring server refuses, and other errors for what the model behind it refuses.
+// column collects the strings of a call, in any form. The models of mlflow-extensions are logged with the signature of
+// one column of strings without a name. So MLflow uses the first column of a table and ignores the others. The
+// methods do the same, except for a column named "prompt". Their arguments are valid JSON. They return failures for the
+// refusals of a scoring server, and other errors for the refusals of the model behind it.
 type column struct {
 	items [][]byte
-	at    int // its place in rows that are lists
+	at    int // its index in rows that are lists
 }
 
-// namedColumn is taken wherever it stands.
+// namedColumn is used at any place.
 const namedColumn = "prompt"
 
-// noColumn is MLflow's refusal of data in which there is nothing for a signature's column.
+// noColumn is MLflow's refusal of data without a value for the signature's column.
 var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enforce the schema of the data: it has no column, and the model wants one of strings"}
 
 // members returns the members of an object of valid JSON.
@@ -39,7 +39,7 @@ func elements(array []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { _ = jsonfield.Items(array, yield) }
 }
 
-// nth returns an item of a list; nil: it has fewer.
+// nth returns an item of a list; nil: the list is shorter.
 func nth(list []byte, n int) []byte {
 	for item := range elements(list) {
 		if n == 0 {
@@ -64,7 +64,7 @@ func begins(value []byte, with byte) bool { return len(value) > 0 && value[0] ==
 // isListOf reports whether a value is a list whose first item begins with a byte.
 func isListOf(value []byte, with byte) bool { return begins(value, '[') && begins(nth(value, 0), with) }
 
-// cell takes the value of one cell.
+// cell adds the value of one cell.
 func (c *column) cell(value []byte) error {
 	if value[0] != '"' {
 		return fmt.Errorf("input %d is of type %s: want a string", len(c.items), pythonType(value))
@@ -73,7 +73,8 @@ func (c *column) cell(value []byte) error {
 	return nil
 }
 
-// rows takes a list of cells, or of rows that are lists of cells; only in a frame may one be shorter than others. It returns the number of columns.
+// rows adds a list of cells, or of rows that are lists of cells; only in a frame may one be shorter than others. It
+// returns the number of columns.
 func (c *column) rows(list []byte, frame bool) (wide int, err error) {
 	nested, narrow := isListOf(list, '['), -1
 	for row := range elements(list) {
@@ -102,7 +103,7 @@ func (c *column) rows(list []byte, frame bool) (wide int, err error) {
 	return wide, nil
 }
 
-// inputs takes a string, a list of strings or a list of rows.
+// inputs adds a string, a list of strings or a list of rows.
 func (c *column) inputs(value []byte) error {
 	switch {
 	case value[0] == '"':
@@ -116,13 +117,14 @@ func (c *column) inputs(value []byte) error {
 	return err
 }
 
-// maxNames bounds how many names of columns are counted.
+// maxNames bounds the number of counted column names.
 const maxNames = 1000
 
-// objects takes the column that is named first in a list of objects. It returns how many values each column has, and how many objects there are.
+// objects adds one column of a list of objects: "prompt" if the first object has it, else its first key. It returns
+// the number of values of each column, and of objects.
 func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
 	lengths = map[string]int{}
-	last := map[string]int{} // the number of the object that a name was last in
+	last := map[string]int{} // the number of the last object with the name
 	name := ""
 	for object := range elements(list) {
 		if n++; object[0] != '{' {
@@ -134,7 +136,7 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 				name, cell = k, nil
 			}
 			if k == name {
-				cell = value // of a key that is repeated the last counts
+				cell = value // of a repeated key the last one counts
 			}
 			if last[k] != n {
 				last[k] = n
@@ -156,7 +158,7 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 	return lengths, n, nil
 }
 
-// instances takes what inputs does, and a list of objects with as many values for each key.
+// instances adds the same as inputs, or a list of objects with as many values for each key.
 func (c *column) instances(value []byte) error {
 	if !isListOf(value, '{') {
 		return c.inputs(value)
@@ -170,7 +172,7 @@ func (c *column) instances(value []byte) error {
 	return err
 }
 
-// records takes a list of objects, which all have the first one's first key, or of rows.
+// records adds a list of objects, which all have the first one's first key, or of rows.
 func (c *column) records(value []byte) error {
 	if value[0] != '[' {
 		return invalid("Dataframe records format must be a list of records. Got " + typeBut(value, '{', "dictionary") + ".")
@@ -194,7 +196,7 @@ func typeBut(value []byte, with byte, word string) string {
 	return "type " + pythonType(value)
 }
 
-// split takes {"columns": […], "index": […], "data": […]}.
+// split adds {"columns": […], "index": […], "data": […]}.
 func (c *column) split(value []byte) error {
 	if value[0] != '{' {
 		return invalid("Dataframe split format must be a dictionary. Got " + typeBut(value, '[', "list") + ".")
@@ -219,12 +221,12 @@ func (c *column) split(value []byte) error {
 	return c.frame(parts)
 }
 
-// frame takes the rows of a frame, whose names and index must fit them. As in pandas the index of a single row repeats it.
+// frame adds the rows of a frame, whose names and index must fit them. As in pandas the index of a single row repeats it.
 func (c *column) frame(parts map[string][]byte) error {
 	broken := func(format string, args ...any) error {
 		return invalid("Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'")
 	}
-	lengths := map[string]int{} // of the parts that are not null
+	lengths := map[string]int{} // of the fields that are not null
 	for name, value := range parts {
 		switch value[0] {
 		case 'n':
@@ -263,8 +265,8 @@ func (c *column) frame(parts map[string][]byte) error {
 	return nil
 }
 
-// csv takes the column "prompt", or else the first, of a table below a line with the columns' names. Where the rows have more cells than there are
-// names the first ones are the index, as pandas reads them.
+// csv adds the column "prompt", or else the first, of a table below a line with the columns' names. If the rows have
+// more cells than there are names, the first cells are the index, as in pandas.
 func (c *column) csv(body []byte) error {
 	broken := func(why string) error {
 		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +
@@ -280,7 +282,7 @@ func (c *column) csv(body []byte) error {
 	if err == io.EOF || err == nil && strings.TrimSpace(strings.Join(head, ",")) == "" {
 		return broken("No columns to parse from file")
 	}
-	width, place := 0, max(0, slices.Index(head, namedColumn)) // width is that of the first row
+	width, place := 0, max(0, slices.Index(head, namedColumn)) // width is the first row's
 	for err == nil {
 		var row []string
 		if row, err = in.Read(); err != nil {

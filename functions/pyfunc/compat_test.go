@@ -32,11 +32,11 @@ type line struct {
 	Diagnostics string
 }
 
-// compat runs the Python client against an endpoint, or skips where its httpx is not there.
+// compat runs the Python client against an endpoint, or skips without its httpx.
 func compat(t *testing.T, url string) map[string]line {
 	t.Helper()
 	python := ""
-	for _, p := range []string{"/usr/bin/python3", "python3"} { // Debian's packages are those of the first
+	for _, p := range []string{"/usr/bin/python3", "python3"} { // the first one has Debian's packages
 		if exec.Command(p, "-c", "import httpx").Run() == nil {
 			python = p
 			break
@@ -65,7 +65,7 @@ func compat(t *testing.T, url string) map[string]line {
 	return lines
 }
 
-// echo is a model that is busy for its first request, and then echoes.
+// echo returns a model that refuses its first request as busy, and then echoes.
 func echo() http.HandlerFunc {
 	var asked atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -16,39 +16,39 @@ import (
 
 // Config of a [Handler].
 type Config struct {
-	// Next answers the client paths. It is called in process, from goroutines of the
+	// Next serves the client paths. It is called in process, from goroutines of the
 	// call, with requests whose context ends with the call.
 	Next http.Handler
 	// Status returns the instance's state. It must not block.
 	Status func() api.InstanceStatus
-	// Refusal returns the error that a request would get now; nil: it would be taken. It must not block.
+	// Refusal returns the error that a request would get now; nil: it would be accepted. It must not block.
 	Refusal func() *api.Error
-	// Model is put into requests that name none.
+	// Model is added to requests without a model.
 	Model api.ModelName
-	// Version is what /version says; empty: "unknown".
+	// Version is the answer of /version; empty: "unknown".
 	Version string
 	// Engine is the engine_name of a health check, see [EngineName].
 	Engine string
-	// Credentials says that the inner request of an envelope may carry some.
+	// Credentials allows an envelope's inner request to carry credentials.
 	Credentials bool
-	// Door reads bodies; nil: one of its own.
+	// Door reads bodies; nil: a new one.
 	Door *bodies.Door
-	// MaxAnswer bounds one answer of the runtime that is put into an envelope, after
-	// it is unpacked; 0: 256 MiB. A longer one is a 502 in its envelope.
+	// MaxAnswer bounds one answer of the runtime in an envelope, after it is unpacked; 0: 256 MiB. A longer one is a
+	// 502 in its envelope.
 	MaxAnswer api.Bytes
 	// MaxInputs bounds the strings of one call; 0: 1024.
 	MaxInputs int
-	// Timeout bounds a call, a stream of events up to its first event: 504. 0: no
-	// bound but that of Next. MLflow's own 60 s is too short for a long generation,
-	// and what a client waits for a sleeping model it waits in front of the function.
+	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next
+	// bounds it. MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping
+	// model does not count: it passes in front of the function.
 	Timeout time.Duration
-	// Parallel is how many strings of one call are in Next at once; 0: 8. The
+	// Parallel is the number of strings of one call in Next at once; 0: 8. The
 	// function's concurrency is a good value.
 	Parallel int
-	// Diagnostics lets COMPUTE_DIAGNOSTICS answer.
+	// Diagnostics enables COMPUTE_DIAGNOSTICS.
 	Diagnostics bool
-	// Env is the runtime's environment as "KEY=VALUE": diagnostics show a few harmless
-	// names of it, and no value of any other in anything they show.
+	// Env is the runtime's environment as "KEY=VALUE". Diagnostics show the values of a few harmless
+	// names, and never the value of another one.
 	Env []string
 	// Logger; nil: none.
 	Logger *slog.Logger
@@ -69,8 +69,8 @@ func TimeoutFrom(env []string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// EngineName returns the engine_name of a kind of runtime: what mlflow-extensions
-// calls it, or the kind with "-engine" behind it.
+// EngineName returns the engine_name of a kind of runtime: mlflow-extensions'
+// name, or the kind followed by "-engine".
 func EngineName(kind string) string {
 	if kind == api.RuntimeEngine {
 		return "rouse-engine"

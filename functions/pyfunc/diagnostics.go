@@ -29,15 +29,15 @@ const (
 	diagnosticBytes = 64 << 10
 )
 
-// diagnostic is one thing that can be asked for. A caller can't ask for a command of its own: they are fixed, and no shell reads them.
+// diagnostic is one item of the diagnostics. A caller can't supply a command: they are fixed, and no shell reads them.
 type diagnostic struct {
 	key, desc string
-	command   string // its words; empty: read is called
+	command   string // its words; empty: read is called instead
 	read      func(h *Handler) (string, error)
 }
 
-// diagnostics lists mlflow-extensions' diagnostics in its order. Where its command
-// would show more than its name says, ours is another.
+// diagnostics lists mlflow-extensions' diagnostics in its order. If its command
+// would show more than its name says, ours is different.
 var diagnostics = []diagnostic{
 	{key: "nvidia-smi", desc: "NVIDIA System Management Interface", command: "nvidia-smi"},
 	{key: "nvidia-topology", desc: "NVIDIA GPU Topology", command: "nvidia-smi topo -m"},
@@ -88,7 +88,7 @@ func (h *Handler) diagnose(key string) string {
 	raw, _ := json.Marshal(struct { // strings and numbers always marshal
 		Details any      `json:"compute_details"`
 		Command []string `json:"command"`
-	}{details, []string{}}) // the runtime's command line is not told
+	}{details, []string{}}) // the runtime's command line is not disclosed
 	return string(raw)
 }
 
@@ -118,7 +118,7 @@ func (h *Handler) result(d diagnostic) result {
 func execute(argv []string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), diagnosticTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // argv is of the table above
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // argv is in the table above
 	cmd.WaitDelay = time.Second
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LC_ALL=C"}
 	var out, bad capped
@@ -130,7 +130,7 @@ func execute(argv []string) (stdout, stderr string, err error) {
 	return string(bytes.ToValidUTF8(out, nil)), string(bytes.ToValidUTF8(bad, nil)), err
 }
 
-// capped keeps the beginning of what is written to it.
+// capped keeps the beginning of the written bytes.
 type capped []byte
 
 // Write never fails.
@@ -142,7 +142,7 @@ func (c *capped) Write(p []byte) (int, error) {
 func userName(*Handler) (string, error) {
 	u, err := user.Current()
 	if err != nil {
-		return strconv.Itoa(os.Getuid()), nil // a container need not know the user's name
+		return strconv.Itoa(os.Getuid()), nil // a container may have no name for the user
 	}
 	return u.Username, nil
 }
@@ -154,14 +154,14 @@ func file(path string) func(*Handler) (string, error) {
 	}
 }
 
-// harmless are names of the environment whose values are shown.
+// harmless are the environment variables whose values are shown.
 var harmless = strings.Fields(`HOST PORT PATH HOME USER LANG TZ HOSTNAME PWD SHELL CUDA_VERSION CUDA_HOME CUDA_VISIBLE_DEVICES
 	NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV NCCL_SHM_DISABLE NCCL_DEBUG
 	OMP_NUM_THREADS TOKENIZERS_PARALLELISM HF_HOME HF_HUB_OFFLINE OLLAMA_HOST OLLAMA_MODELS ENABLE_DIAGNOSTICS`)
 
 const hidden = "***"
 
-// environment shows the harmless names with their values, and of the others the name.
+// environment returns the harmless variables with their values, and the names of the others.
 func (h *Handler) environment() (string, error) {
 	lines := make([]string, 0, len(h.cfg.Env))
 	for _, e := range h.cfg.Env {

@@ -9,18 +9,18 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// events makes of a stream of events one in AgentServer's shape: data lines only, as a
-// comment fails Databricks' clients, an error as its text, [DONE] as the last event.
+// events converts a stream of events to AgentServer's shape. It has data lines only, since
+// comments fail Databricks' clients; an error is its text, and [DONE] is the last event.
 type events struct {
-	line  []byte // the beginning of a line whose end has not come
+	line  []byte // the beginning of an incomplete line
 	out   []byte
 	open  bool // an event was begun and not ended
-	ended bool // [DONE] was written: what follows is dropped
+	ended bool // [DONE] was written: the rest is dropped
 }
 
 const done = "data: [DONE]\n\n"
 
-// next takes a part of the stream and returns what is to be sent for it, which is valid until the next call.
+// next returns the output for a part of the stream, valid until the next call.
 func (e *events) next(p []byte) []byte {
 	e.out = e.out[:0]
 	for line := range bytes.Lines(p) {
@@ -34,7 +34,7 @@ func (e *events) next(p []byte) []byte {
 	return e.out
 }
 
-// readLine translates the line that has come.
+// readLine translates the complete line.
 func (e *events) readLine() {
 	line := bytes.TrimSuffix(bytes.TrimSuffix(e.line, []byte("\n")), []byte("\r"))
 	e.line = e.line[:0]
@@ -42,7 +42,7 @@ func (e *events) readLine() {
 	switch {
 	case len(line) == 0:
 		e.closeEvent()
-	case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator, which takes it out
+	case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator, which removes it
 		e.out = append(append(e.out, line...), '\n')
 	case !isData:
 	case bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")):
@@ -57,7 +57,7 @@ func (e *events) readLine() {
 	}
 }
 
-// errorIn finds the text of an error event: of OpenAI's, {"error": {"message": …}}, and of
+// errorIn returns the text of an error event: OpenAI's, {"error": {"message": …}}, or
 // its responses' and Anthropic's, {"type": "error", …}.
 func errorIn(data []byte) (message string, found bool) {
 	head := strings.ReplaceAll(string(data[:min(len(data), 32)]), " ", "")
@@ -104,8 +104,8 @@ func (e *events) fail(message string) {
 	e.end(string(api.StreamAgent.Error(&api.Error{Message: message}, 0)))
 }
 
-// finish returns what is to be sent last. why is the failure with which the stream
-// broke off; empty: it came to its own end.
+// finish returns the last output. why is the failure that broke the stream; empty: the stream
+// ended normally.
 func (e *events) finish(why string) []byte {
 	e.out = e.out[:0]
 	switch {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever shape an error event has, a client of AgentServer reads its own.
+// TestErrorsInStreams checks that an error event of any shape becomes one of AgentServer's.
 func TestErrorsInStreams(t *testing.T) {
 	for name, event := range map[string]string{
 		"completions":     `data: {"error":{"message":"no","type":"api_error","param":null,"code":"stream_cut"}}`,

@@ -38,9 +38,9 @@ func seed(f *testing.F, add func(contentType, body string)) {
 	}
 }
 
-// FuzzInvocations: whatever is sent, there is an answer of the scoring server's
-// shape; as many predictions as inputs; and what reaches the runtime is a
-// request to a path that leads nowhere else.
+// FuzzInvocations checks for any body that the answer has the scoring server's
+// shape, and as many predictions as inputs. A request to the runtime has a
+// path that leads nowhere else.
 func FuzzInvocations(f *testing.F) {
 	seed(f, func(contentType, body string) { f.Add(contentType, []byte(body)) })
 	f.Add("application/json", []byte(`{"messages": [], "model": "", "stream": true}`))
@@ -68,7 +68,7 @@ func checkInner(t *testing.T, r *http.Request) {
 	if !strings.HasPrefix(path, "/") || strings.Contains(path, "//") || strings.Contains(path+"/", "/../") || strings.ContainsAny(path, "\\\r\n\x00") || r.URL.Host != "" {
 		t.Errorf("the path %q", path)
 	}
-	out, err := http.NewRequest(r.Method, "http://runtime"+r.URL.RequestURI(), nil) // as a transport would
+	out, err := http.NewRequest(r.Method, "http://runtime"+r.URL.RequestURI(), nil) // as a transport does
 	if err != nil || out.URL.Path != path && out.URL.Opaque == "" {
 		t.Errorf("%s %q can't be sent, or is read as another: %v", r.Method, r.URL.RequestURI(), err)
 	}
@@ -107,7 +107,7 @@ func checkAnswer(t *testing.T, w *httptest.ResponseRecorder, body []byte) {
 	}
 }
 
-// FuzzStream: however a stream is cut into parts, what is sent is the same, ends
+// FuzzStream checks that the output does not depend on how a stream is cut into parts, ends
 // with [DONE], and has only data lines and comments.
 func FuzzStream(f *testing.F) {
 	f.Add("data: {}\n\ndata: [DONE]\n\n", uint8(3), false)

@@ -21,12 +21,12 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
-// status is an instance in a state.
+// status returns an instance in a state.
 func status(s api.State) func() api.InstanceStatus {
 	return func() api.InstanceStatus { return api.InstanceStatus{State: s} }
 }
 
-// refusal is a gate's in a state.
+// refusal returns the gate's refusal in a state.
 func refusal(s api.State) func() *api.Error {
 	return func() *api.Error {
 		code := map[api.State]string{
@@ -52,7 +52,7 @@ func newHandler(t testing.TB, next http.HandlerFunc, change ...func(*pyfunc.Conf
 	return h
 }
 
-// TestGolden runs the corpus; testdata/README.md says how it is written.
+// TestGolden runs the corpus; testdata/README.md describes its format.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -87,7 +87,7 @@ func runFile(t *testing.T, name string) {
 	}
 }
 
-// content is a part without its prose, and without the blank lines at its end.
+// content returns a part without its prose, and without the blank lines at its end.
 func content(data []byte) string {
 	var lines []string
 	for line := range strings.SplitSeq(string(data), "\n") {
@@ -119,7 +119,7 @@ func runCase(t *testing.T, parts map[string]string) {
 	}
 }
 
-// readRequest reads "METHOD PATH", headers and after a blank line the body.
+// readRequest reads "METHOD PATH", headers and, after a blank line, the body.
 func readRequest(t *testing.T, text string) *http.Request {
 	t.Helper()
 	head, body, _ := strings.Cut(text, "\n\n")
@@ -134,7 +134,7 @@ func readRequest(t *testing.T, text string) *http.Request {
 	return r
 }
 
-// visible shows what an editor would not.
+// visible replaces invisible characters.
 var visible = strings.NewReplacer("\r", "␍", "\x00", "␀")
 
 func showRequest(t *testing.T, r *http.Request) string {
@@ -155,7 +155,7 @@ func showHeader(h http.Header) string {
 	return b.String()
 }
 
-// varying are parts of answers that differ from run to run.
+// varying matches parts of answers that differ from run to run.
 var varying = regexp.MustCompile(`(worker_pid\\":)\d+|(heartbeat\\":\\")[-\d :.]+`)
 
 func showAnswer(w *httptest.ResponseRecorder) string {

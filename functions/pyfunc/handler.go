@@ -30,8 +30,8 @@ func New(cfg Config) (*Handler, error) {
 	return &Handler{cfg: cfg}, nil
 }
 
-// Serves reports whether a path is the handler's. Beside its own paths these are
-// /serving-endpoints/NAME/invocations, by which Databricks' clients call.
+// Serves reports whether the handler serves a path. Besides its own paths these are
+// /serving-endpoints/NAME/invocations, which Databricks' clients call.
 func Serves(path string) bool {
 	return slices.Contains([]string{"/invocations", "/ping", "/health", "/version"}, path) || isEndpoint(path)
 }
@@ -42,8 +42,8 @@ func isEndpoint(path string) bool {
 	return prefixed && suffixed && name != "" && !strings.Contains(name, "/")
 }
 
-// ServeHTTP answers one call. It panics with [http.ErrAbortHandler] where the
-// connection must not end well.
+// ServeHTTP answers one call. It panics with [http.ErrAbortHandler] if the
+// connection must be aborted.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	want := []string{http.MethodGet, http.MethodHead}
 	switch path := r.URL.Path; {
@@ -68,8 +68,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ping: 1. requests are taken; 2. there is no model, and none on its way; 3. it
-// is on its way, or asleep: which of them, and when to come back.
+// ping reports one of three states: 1. requests are accepted; 2. there is no model, and none is
+// starting; 3. the model is starting or asleep, with the time to retry.
 func (h *Handler) ping(w http.ResponseWriter) {
 	switch refused := h.cfg.Refusal(); {
 	case refused == nil: // 1.
@@ -113,7 +113,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	h.predict(w, r, tasks)
 }
 
-// answer writes a whole answer.
+// answer writes a complete answer.
 func answer(w http.ResponseWriter, status int, contentType, body string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

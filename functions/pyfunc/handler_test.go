@@ -25,7 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// call makes the body of a call with requests in envelopes.
+// call returns the body of a call with requests in envelopes.
 func call(requests ...envelope.Request) string {
 	body := []byte(`{"inputs": [`)
 	for i, r := range requests {
@@ -50,7 +50,7 @@ func post(ctx context.Context, h http.Handler, body string) *httptest.ResponseRe
 	return w
 }
 
-// predictions are the answers in the envelopes of an answer.
+// predictions returns the answers in the envelopes of an answer.
 func predictions(t testing.TB, w *httptest.ResponseRecorder) []envelope.Response {
 	t.Helper()
 	var body struct {
@@ -72,7 +72,7 @@ func predictions(t testing.TB, w *httptest.ResponseRecorder) []envelope.Response
 	return all
 }
 
-// Inputs are sent at once, no more than are allowed, and answered in order.
+// TestInputsAreConcurrentAndInOrder checks that inputs are sent at once, up to the limit, and answered in order.
 func TestInputsAreConcurrentAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside, most atomic.Int32
@@ -83,7 +83,7 @@ func TestInputsAreConcurrentAndInOrder(t *testing.T) {
 			defer inside.Add(-1)
 			var n int
 			_, _ = fmt.Sscanf(r.URL.Path, "/v1/%d", &n)
-			time.Sleep(time.Duration(10-n) * 100 * time.Millisecond) // the later, the sooner
+			time.Sleep(time.Duration(10-n) * 100 * time.Millisecond) // later inputs take less time
 			fmt.Fprint(w, n)
 		}, func(c *pyfunc.Config) { c.Parallel = 3 })
 		var requests []envelope.Request
@@ -102,8 +102,8 @@ func TestInputsAreConcurrentAndInOrder(t *testing.T) {
 	})
 }
 
-// Siblings that were refused because the others had all places are sent again;
-// places that others have are an answer.
+// TestBusySiblings checks that inputs refused because their siblings had all slots are sent again. If other
+// calls have the slots, the refusal is the answer.
 func TestBusySiblings(t *testing.T) {
 	for _, places := range []int32{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestBusySiblings(t *testing.T) {
 	}
 }
 
-// Where the runtime may have seen one input, the call is not marked as refused.
+// TestPartlyRefused checks that the call is not marked as refused if the runtime may have seen one input.
 func TestPartlyRefused(t *testing.T) {
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/no" {
@@ -156,7 +156,7 @@ func TestPartlyRefused(t *testing.T) {
 	}
 }
 
-// What the parts of Rouse say to each other about one input is not for clients.
+// TestFailedInput checks that internal headers of an inner answer do not reach the client.
 func TestFailedInput(t *testing.T) {
 	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(control.HeaderFailed, api.CodeRuntimeFailed)
@@ -168,7 +168,8 @@ func TestFailedInput(t *testing.T) {
 	}
 }
 
-// What an envelope's inner request says in Rouse's name is dropped, and credentials too unless they were declared.
+// TestReservedHeadersOfAnEnvelope checks that Rouse's own headers in an inner request are dropped, and undeclared
+// credentials too.
 func TestReservedHeadersOfAnEnvelope(t *testing.T) {
 	for _, credentials := range []bool{false, true} {
 		var got http.Header
@@ -193,8 +194,8 @@ func TestReservedHeadersOfAnEnvelope(t *testing.T) {
 	}
 }
 
-// Compressed answers are unpacked, with headers that fit; what can't be unpacked
-// is passed on as it is.
+// TestGzip checks that compressed answers are unpacked, with correct headers. An answer that can't be unpacked
+// is passed on unchanged.
 func TestGzip(t *testing.T) {
 	const text = `{"a": "ä"}`
 	var packed bytes.Buffer
@@ -230,7 +231,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// A handler that panics, or goes on reading after it returned, harms its request only.
+// TestBadNext checks that a handler that panics, or reads on after it returned, harms its request only.
 func TestBadNext(t *testing.T) {
 	var log strings.Builder
 	var late io.Reader
@@ -252,7 +253,7 @@ func TestBadNext(t *testing.T) {
 	}
 }
 
-// The client leaves: what runs for it is cancelled, and the connection aborted.
+// TestClientLeaves checks that the inner requests of a client that left are cancelled, and the connection aborted.
 func TestClientLeaves(t *testing.T) {
 	for _, body := range []string{call(get("/a"), get("/b")), `{"messages": []}`} {
 		synctest.Test(t, func(t *testing.T) {
@@ -274,7 +275,7 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// Events reach the client as they come.
+// TestStreamIsPassedAtOnce checks that events reach the client at once.
 func TestStreamIsPassedAtOnce(t *testing.T) {
 	next := make(chan struct{})
 	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -304,7 +305,7 @@ func TestStreamIsPassedAtOnce(t *testing.T) {
 	}
 }
 
-// Through the function's own proxy only client paths are reached.
+// TestBehindProxy checks that only client paths can be reached through the function's own proxy.
 func TestBehindProxy(t *testing.T) {
 	var seen []string
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,10 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// keptStatuses is how many statuses a health check has.
+// keptStatuses is the number of statuses in a health check.
 const keptStatuses = 50
 
-// timeLayout is how Python writes a time.
+// timeLayout is Python's format of a time.
 const timeLayout = "2006-01-02 15:04:05.000000"
 
 // entry is one status of a health check.
@@ -23,16 +23,16 @@ type entry struct {
 	Status string `json:"status"`
 }
 
-// history has what the instance reported.
+// history holds the instance's reports.
 type history struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	entries   []entry    // the last keptStatuses, the newest last
 	last      api.InstanceStatus
-	lastAwake time.Time // when it was last seen awake
+	lastAwake time.Time // the time of the last report of awake
 }
 
-// Observe takes a report of the instance for the health checks. It does not
-// block; reports that come out of order, and those that change nothing, are left out.
+// Observe adds a report of the instance to the health checks. It does not
+// block. It ignores reports that come out of order or change nothing.
 func (h *Handler) Observe(s api.InstanceStatus) {
 	now := time.Now().UTC()
 	past := &h.history
@@ -55,8 +55,8 @@ func (h *Handler) Observe(s api.InstanceStatus) {
 	}
 }
 
-// statusText returns a change of state in the words of mlflow-extensions, or in the
-// same manner where it has none.
+// statusText returns a change of state in the words of mlflow-extensions, or in a
+// similar form if they have none.
 func statusText(last, s api.InstanceStatus) string {
 	first, again := "", ""
 	switch s.State {
@@ -100,7 +100,7 @@ func (h *Handler) health(now time.Time) string {
 	if s.State != "" {
 		answer.Status = "UNAVAILABLE"
 	}
-	if s.Ready() { // the supervisor vouches for it now
+	if s.Ready() { // the supervisor says that it is healthy now
 		answer.Status, beat = "AVAILABLE", now
 	}
 	if !beat.IsZero() {

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
-// health is the answer to HEALTH_CHECK as clients read it.
+// health is the answer to HEALTH_CHECK, decoded.
 type health struct {
 	Status    string `json:"status"`
 	PID       int    `json:"worker_pid"`
@@ -30,7 +30,7 @@ type health struct {
 	Note string `json:"note"`
 }
 
-// text asks for one string and returns what it is answered with.
+// text sends one string and returns its prediction.
 func text(t *testing.T, h http.Handler, input string) string {
 	t.Helper()
 	w := post(t.Context(), h, fmt.Sprintf(`{"inputs": [%q]}`, input))
@@ -102,7 +102,7 @@ func TestHealthCheck(t *testing.T) {
 	})
 }
 
-// untouched is a runtime that must not be asked.
+// untouched is a runtime that must get no request.
 func untouched(http.ResponseWriter, *http.Request) { panic("the runtime was asked") }
 
 func TestPing(t *testing.T) {
@@ -163,7 +163,7 @@ func TestDiagnostics(t *testing.T) {
 	if d := one.Details; d.Command != "rm -rf /" || d.Stdout != nil || d.Stderr != "Command rm -rf / not found" || d.Code != -1 {
 		t.Errorf("an unknown key: %+v", d)
 	}
-	ask("COMPUTE_DIAGNOSTICS:nvidia-smi") // which need not be here
+	ask("COMPUTE_DIAGNOSTICS:nvidia-smi") // it need not be installed
 	if d := one.Details; (d.Code == 0) != (d.Stdout != nil && *d.Stdout != "") || d.Desc == "" {
 		t.Errorf("nvidia-smi: %+v", d)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// In an envelope a request means what it means outside.
+// TestRequestsInEnvelopesAreOrdinary checks that a request means the same in an envelope as outside.
 func TestRequestsInEnvelopesAreOrdinary(t *testing.T) {
 	var refused *api.Error
 	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {

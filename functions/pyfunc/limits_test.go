@@ -17,7 +17,7 @@ import (
 	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Bounds on what one call can make of the function's memory.
+// TestBounds checks the limits of the memory that one call can use.
 func TestBounds(t *testing.T) {
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/bomb" {
@@ -41,7 +41,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	long := call(envelope.Request{Method: "POST", Path: "/x", Body: make([]byte, 1000)})
-	for _, body := range []io.Reader{strings.NewReader(long), io.MultiReader(strings.NewReader(long))} { // of known length, and not
+	for _, body := range []io.Reader{strings.NewReader(long), io.MultiReader(strings.NewReader(long))} { // with a known length, and without
 		r := httptest.NewRequest(http.MethodPost, "/invocations", body)
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
@@ -55,7 +55,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The time limit of a call: inside envelopes their own 504, else MLflow's.
+// TestTimeout checks the time limit of a call: a 504 of its own inside envelopes, else MLflow's.
 func TestTimeout(t *testing.T) {
 	limit := func(c *pyfunc.Config) { c.Timeout = time.Second }
 	slow := func(w http.ResponseWriter, r *http.Request) {

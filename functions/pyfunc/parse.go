@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// contentType reports whether a body is CSV, else it is JSON; bad is the text of a 415.
+// contentType reports whether a body is CSV; otherwise it is JSON. bad is the text of a 415.
 func contentType(header string) (csv bool, bad string) {
 	parts := strings.Split(header, ";")
 	var unknown []string
@@ -40,8 +40,8 @@ func contentType(header string) (csv bool, bad string) {
 	return false, fmt.Sprintf("This predictor only supports the following content types: Types: ['text/csv', 'application/json']. Got '%s'.", header)
 }
 
-// Keys of a call. One of ownKeys makes it a request of the model's own API, which is for embeddings, or generates, where there is
-// one of the keys for it; one of dataKeys holds a table.
+// Keys of a call. One of ownKeys makes it a request of the model's own API. It is a request for embeddings or a
+// generation if it has one of the keys for it. One of dataKeys holds a table.
 var (
 	ownKeys      = []string{"messages", "prompt", "input"}
 	embedKeys    = []string{"encoding_format", "dimensions"}
@@ -53,17 +53,17 @@ var (
 const exactlyOne = "The input must be a JSON dictionary with exactly one of the input fields" +
 	" {'dataframe_split', 'dataframe_records', 'instances', 'inputs'}."
 
-// maxDepth is how deep values may be nested.
+// maxDepth is the maximum nesting of values.
 const maxDepth = 512
 
-// query is a body taken apart, but not decoded.
+// query is a body split into its values, which are not decoded.
 type query struct {
 	body   []byte
 	csv    bool
-	values map[string][]byte // of known keys, as parts of the body. Of a repeated key the last one counts
+	values map[string][]byte // known keys and their values, as parts of the body; of a repeated key the last one counts
 }
 
-// parse takes a body apart. The error is a failure.
+// parse splits a body. The error is a failure.
 func parse(body []byte, csv bool) (query, error) {
 	if !csv {
 		body = decoded(body)
@@ -133,7 +133,7 @@ func decoded(body []byte) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// strings decodes the column of strings that the data is. They may be parts of the body.
+// strings decodes the data's column of strings. They may be parts of the body.
 func (q *query) strings() ([][]byte, error) {
 	c := column{}
 	var err error
@@ -155,7 +155,7 @@ func (q *query) strings() ([][]byte, error) {
 	return c.items, err
 }
 
-// pythonType returns the type that Python gives to a JSON value.
+// pythonType returns Python's type of a JSON value.
 func pythonType(raw []byte) string {
 	name := map[byte]string{'"': "str", '{': "dict", '[': "list", 't': "bool", 'f': "bool", 'n': "NoneType"}[raw[0]]
 	switch {

@@ -16,9 +16,9 @@ import (
 // maxPath bounds a path with its query.
 const maxPath = 8 << 10
 
-// target makes the URL of an inner request out of url_path. The stock server
-// joins the two as a browser does, by which a caller leaves /v1/ or the machine;
-// here a path that could be read as leading elsewhere is refused.
+// target returns the URL of an inner request from url_path. The stock server
+// joins the two as a browser does, so a caller can leave /v1/ or the machine.
+// Here a path that may lead elsewhere is refused.
 func target(path string, compat bool) (*url.URL, *api.Error) {
 	raw, query, _ := strings.Cut(path, "?")
 	slashed := strings.HasPrefix(raw, "//")
@@ -26,7 +26,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 	first, _, _ := strings.Cut(raw, "/")
 	decoded, err := url.PathUnescape(raw)
 	if err != nil {
-		decoded = raw // stock clients send paths decoded: it may be a percent sign
+		decoded = raw // stock clients send decoded paths: a percent sign may be literal
 	}
 	var why string
 	switch {
@@ -49,7 +49,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 		u.Path = "/v1/" + decoded
 	}
 	if err == nil {
-		u.RawPath = strings.TrimSuffix(u.Path, decoded) + raw // taken only where it encodes Path
+		u.RawPath = strings.TrimSuffix(u.Path, decoded) + raw // used only if it encodes Path
 	}
 	return u, nil
 }
@@ -81,7 +81,7 @@ func leads(path string) string {
 	return ""
 }
 
-// printable escapes the bytes of a query that can't stand in a request line.
+// printable escapes the bytes of a query that are not allowed in a request line.
 func printable(query string) string {
 	var b strings.Builder
 	for i := range len(query) {
@@ -94,21 +94,21 @@ func printable(query string) string {
 	return b.String()
 }
 
-// ours reports whether a header of an inner request is not the caller's to set: it is one
-// of a connection, follows from the body or from what is done with
-// the answer, says which way the call came, or is one of Rouse's own.
+// ours reports whether the caller may not set a header of an inner request. These are headers of a connection,
+// headers that follow from the body or from the handling of the answer, headers that say which way the call came, and
+// Rouse's own.
 func ours(name string) bool {
 	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
 }
 
-// Inner requests get the headers in shared of their call, which join logs and traces together, if they have none of their own, and always
-// those in caller, which identify the caller and what is counted.
+// Inner requests that lack the headers in shared get them from their call, to join logs and traces. They always get those
+// in caller, which identify the caller and the account.
 var (
 	shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 	caller = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
 )
 
-// header makes the header of an inner request.
+// header returns the header of an inner request.
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {

@@ -27,7 +27,7 @@ import (
 
 // task is one string of a call. It belongs to the goroutine that runs it.
 type task struct {
-	request *envelope.Request // nil: the prediction is there
+	request *envelope.Request // nil: the prediction is done
 	prompt  bool              // request is for a completion of it
 
 	prediction []byte // a JSON string, quotes included
@@ -38,12 +38,12 @@ type task struct {
 
 // quoted returns a text as a JSON string.
 func quoted[T []byte | string](text T) []byte {
-	q, _ := jsontext.AppendQuote(nil, text) // the error is about what became U+FFFD
+	q, _ := jsontext.AppendQuote(nil, text) // the only error is invalid UTF-8, which becomes U+FFFD
 	return q
 }
 
-// tasks reads the strings of a call, which are overwritten. A health check or diagnostic that is
-// asked for twice is made once.
+// tasks decodes the strings of a call in place. A health check or diagnostic that is
+// asked for twice is done once.
 func (h *Handler) tasks(q *query) ([]task, error) {
 	inputs, err := q.strings()
 	if err != nil {
@@ -85,7 +85,7 @@ func (h *Handler) tasks(q *query) ([]task, error) {
 	return tasks, nil
 }
 
-// completion asks for what goes on from a prompt, with the call's params.
+// completion returns a request for the completion of a prompt, with the call's params.
 func (h *Handler) completion(prompt []byte, q *query) *envelope.Request {
 	body := []byte("{}")
 	if params := q.values["params"]; begins(params, '{') {
@@ -115,7 +115,7 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 		}
 	}
 	requests := len(pending)
-	for last := len(pending) + 1; len(pending) > 0 && len(pending) < last; { // else no sibling took a place: others have them
+	for last := len(pending) + 1; len(pending) > 0 && len(pending) < last; { // otherwise no sibling had a slot: other calls have them
 		last = len(pending)
 		h.run(ctx, r, pending)
 		pending = slices.DeleteFunc(pending, func(t *task) bool { return t.refused != api.CodeBusy })
@@ -144,7 +144,7 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 	respond(w, tasks, requests)
 }
 
-// usedBy returns what the tasks of a call used, as [control.HeaderUsage] has it.
+// usedBy returns the usage of a call's tasks in the form of [control.HeaderUsage].
 func usedBy(tasks []task) string {
 	var all relay.Usage
 	for i := range tasks {
@@ -184,7 +184,7 @@ func respond(w http.ResponseWriter, tasks []task, requests int) {
 	}
 }
 
-// run runs tasks, at most Parallel at a time. They have all ended when it returns.
+// run runs tasks, at most Parallel at a time, and returns when all have ended.
 func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -200,7 +200,7 @@ func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
 	all.Wait()
 }
 
-// runTask runs one task and keeps its answer.
+// runTask runs one task and stores its answer.
 func (h *Handler) runTask(ctx context.Context, outer *http.Request, t *task) {
 	rec := &recorder{header: make(http.Header, 8), limit: int64(h.cfg.MaxAnswer)}
 	inner, bad := innerRequest(ctx, outer, t.request, h.cfg.Credentials)
@@ -230,7 +230,7 @@ func (h *Handler) runTask(ctx context.Context, outer *http.Request, t *task) {
 	t.prediction = envelope.AppendResponse(nil, envelope.Response{Status: rec.status, Header: rec.header, Body: rec.body})
 }
 
-// complete makes the text of a completion the prediction.
+// complete sets the prediction to the text of a completion.
 func (t *task) complete(rec *recorder) {
 	var c struct{ Choices []struct{ Text string } }
 	if rec.status == http.StatusOK && json.Unmarshal(rec.body, &c) == nil && len(c.Choices) > 0 {
@@ -243,7 +243,7 @@ func (t *task) complete(rec *recorder) {
 	t.failed = &reply{w: rec, status: rec.status, failed: rec.body}
 }
 
-// permit returns why the body of a request inside a call may not be sent: it is for a model that the call's client may not use.
+// permit returns an error if a request inside a call is for a model that the call's client may not use.
 func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 	allowed, limited := outer[control.HeaderModels]
 	if !limited {
@@ -270,8 +270,8 @@ func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 	return nil
 }
 
-// setRetryAfter says when to come back, where an answer should and does not: as the gate says, or
-// in a second.
+// setRetryAfter sets the time to retry if the status needs one and the answer has none: the gate's, or
+// one second.
 func (h *Handler) setRetryAfter(header http.Header, status int) {
 	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || header.Get("Retry-After") != "" {
 		return
@@ -283,7 +283,7 @@ func (h *Handler) setRetryAfter(header http.Header, status int) {
 	header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }
 
-// innerRequest makes the request that an envelope holds.
+// innerRequest returns the request in an envelope.
 func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request, credentials bool) (*http.Request, *api.Error) {
 	url, bad := target(e.Path, e.Compat)
 	if bad == nil && (!localhttp.ValidName(e.Method) || len(e.Method) > 32) {

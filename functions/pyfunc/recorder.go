@@ -20,14 +20,14 @@ import (
 // innerBody is the body of an inner request. Its bytes may be a part of the call's body, so
 // a read after the handler has returned gets an error, as in a server.
 type innerBody struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	rest   *bytes.Reader
 	closed bool
 }
 
 func newInnerBody(body []byte) *innerBody { return &innerBody{rest: bytes.NewReader(body)} }
 
-// Read reads what is left.
+// Read reads the rest of the body.
 func (b *innerBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +49,7 @@ func (b *innerBody) Close() error {
 // goroutine that calls Next.
 type recorder struct {
 	header http.Header
-	status int // 0: none was written
+	status int // 0: nothing was written
 	body   []byte
 	limit  int64
 	bare   bool // the answer to a HEAD, which has no body
@@ -83,8 +83,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Flush does nothing: an envelope is whole.
 func (r *recorder) Flush() {}
 
-// call sends a request to Next and returns how its answer ended: nil, or why it is
-// not whole. A panic of Next fails only its request.
+// call sends a request to Next. It returns nil if the answer is complete, else the reason why it is
+// not. A panic of Next fails only its request.
 func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		switch p := recover(); p {
@@ -98,7 +98,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	}()
 	defer r.Body.Close()
 	switch r.URL.Path {
-	case "/ping", "/health": // of a scoring server, and of the model servers that clients know
+	case "/ping", "/health": // paths of a scoring server, and of the model servers that clients know
 		h.ServeHTTP(w, r)
 	default:
 		h.cfg.Next.ServeHTTP(w, r)
@@ -106,7 +106,8 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// takeUsage returns what the answer of a path used, and removes it where it is not the answer's own.
+// takeUsage returns the usage in the answer of a path, and removes from the answer what was added to it for the
+// activator.
 func (r *recorder) takeUsage(path string) relay.Usage {
 	u := relay.Usage{Style: api.EventsOf(path)}
 	kind := r.header.Get("Content-Type")
@@ -127,8 +128,8 @@ func (r *recorder) takeUsage(path string) relay.Usage {
 	return u
 }
 
-// ending returns what the client is told of how a recorded answer ended: 1. it is
-// whole; 2. its time was up; 3. it was too long; 4. it broke off.
+// ending returns the client's error for the end of a recorded answer: 1. none, it is
+// complete; 2. its time was up; 3. it was too long; 4. it broke off.
 func (r *recorder) ending(ctx context.Context, err error) *api.Error {
 	switch {
 	case err == nil && !r.full && ctx.Err() == nil: // 1.
@@ -150,8 +151,8 @@ func (r *recorder) fail(e *api.Error) {
 	api.WriteError(r, e)
 }
 
-// unpack decodes a compressed body; one that it can't decode stays as it is,
-// with the header that says how it is encoded.
+// unpack decodes a compressed body. It leaves a body that it can't decode,
+// and the header with the encoding, unchanged.
 func (r *recorder) unpack() {
 	switch strings.ToLower(r.header.Get("Content-Encoding")) {
 	case "", "identity":

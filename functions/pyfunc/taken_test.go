@@ -19,7 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// What `mlflow models serve` takes with mlflow-extensions' model is taken; e2e/real compares more of it with the real one.
+// TestTakenAsMLflowDoes checks inputs that `mlflow models serve` accepts with mlflow-extensions' model; e2e/real
+// compares more of them with the real server.
 func TestTakenAsMLflowDoes(t *testing.T) {
 	const health = `{"inputs":["HEALTH_CHECK"]}`
 	encoded := func(order binary.AppendByteOrder, mark string) string {
@@ -75,8 +76,8 @@ func TestTakenAsMLflowDoes(t *testing.T) {
 	}
 }
 
-// TestColumns pins what `mlflow models serve` 3.17 answers with mlflow-extensions' model, whose signature is one column of strings without a
-// name: how many predictions, or which code. e2e/real asks the real one.
+// TestColumns checks the answers of `mlflow models serve` 3.17 with mlflow-extensions' model, whose signature is one
+// column of strings without a name: the number of predictions, or the code. e2e/real compares with the real server.
 func TestColumns(t *testing.T) {
 	const noColumn, bad = "INVALID_PARAMETER_VALUE", "BAD_REQUEST"
 	for body, want := range map[string]string{
@@ -124,8 +125,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestPrompts: a text that is no request is a prompt, of the column with that name or of the first one, and its prediction is the
-// text that goes on from it. One that fails fails the call.
+// TestPrompts checks that a text that is not a request is a prompt, from the column "prompt" or the first one. Its
+// prediction is the completion. If one fails, the call fails.
 func TestPrompts(t *testing.T) {
 	var asked []string
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +167,7 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// sameJSON says whether two requests have the same path, and bodies with the same members.
+// sameJSON reports whether two requests have the same path, and bodies with the same members.
 func sameJSON(a, b string) bool {
 	aPath, a, _ := strings.Cut(a, " ")
 	bPath, b, _ := strings.Cut(b, " ")
@@ -174,7 +175,7 @@ func sameJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && aPath == bPath && cmp.Equal(x, y)
 }
 
-// TestModelsOfAKey: a request inside of a call names no model that the front door has not allowed.
+// TestModelsOfAKey checks that a request inside of a call can name only models that the front door has allowed.
 func TestModelsOfAKey(t *testing.T) {
 	served := 0
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +196,7 @@ func TestModelsOfAKey(t *testing.T) {
 		{chat(`{"Model":"lora-2"}`), []string{"tiny"}, false},
 		{chat(`{"model":"tiny","model":"lora-2"}`), []string{"tiny"}, false},
 		{chat(`{"messages":[]}`), []string{"tiny"}, true},
-		{chat(`{"messages":[]}`), []string{"lora-1"}, false}, // it is for the function's own
+		{chat(`{"messages":[]}`), []string{"lora-1"}, false}, // the request is for the function's own model
 		{chat(`--form`), []string{"tiny"}, false},
 		{call(get("/models")), []string{"tiny"}, true},
 		{`{"inputs":["hi"]}`, []string{"tiny"}, true},

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// errTimeout is the cause with which a call ends whose time is up.
+// errTimeout is the cause of the end of a call at its time limit.
 var errTimeout = errors.New("the call's time limit")
 
 // serveUnified sends a request of the model's own API to its path and passes the
@@ -38,8 +38,8 @@ func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query)
 	inner.URL = &url.URL{Path: pathFor(q), RawQuery: r.URL.RawQuery}
 	inner.RequestURI = inner.URL.RequestURI()
 	inner.Header = r.Header.Clone()
-	delete(inner.Header, "Accept-Encoding") // the answer is read on its way
-	delete(inner.Header, "Content-Length")  // it is another
+	delete(inner.Header, "Accept-Encoding") // the answer is read here
+	delete(inner.Header, "Content-Length")  // the body's length differs
 	inner.Body, inner.ContentLength, inner.TransferEncoding = newInnerBody(body), int64(len(body)), nil
 	err := h.call(out, inner)
 	switch {
@@ -53,8 +53,8 @@ func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query)
 	}
 }
 
-// pathFor finds the path that a request is for: 1. a chat; 2. a completion; 3.
-// "input" is for embeddings, as in MLflow, or where a field beside it says so; 4. a
+// pathFor returns the path for a request: 1. a chat; 2. a completion; 3.
+// "input" is for embeddings, as in MLflow, or if another field is theirs; 4. a
 // field of a generation, or a list of objects, makes it a response.
 func pathFor(q *query) string {
 	switch {
@@ -69,7 +69,7 @@ func pathFor(q *query) string {
 	return "/v1/embeddings"
 }
 
-// withModel returns a body with the model's name, in front if it has no field for it.
+// withModel returns a body with the model's name, which it adds in front if the body has no field for it.
 func (h *Handler) withModel(body, given []byte) []byte {
 	if h.cfg.Model == "" || !slices.Contains([]string{"", "null", `""`}, string(given)) {
 		return body
@@ -84,29 +84,29 @@ func (h *Handler) withModel(body, given []byte) []byte {
 
 const cutShort = "the runtime cut its answer short"
 
-// maxError bounds what is read of an error of the runtime's.
+// maxError bounds the part of the runtime's error that is read.
 const maxError = 64 << 10
 
-// reply passes an answer of Next on: an error in MLflow's shape, a stream that
-// was asked for in AgentServer's, all else as it comes.
+// reply passes an answer of Next on. An error gets MLflow's shape, a stream that
+// was asked for gets AgentServer's, and everything else is unchanged.
 type reply struct {
 	w      http.ResponseWriter
 	stream bool
 	timer  *time.Timer // ends the call unless a stream begins; nil: no limit
 
-	status int     // 0: none was written
+	status int     // 0: nothing was written
 	sent   bool    // the client has seen it
 	failed []byte  // the body of an error
 	events *events // not nil: a stream of events
 }
 
-// Header is the answer's header.
+// Header returns the answer's header.
 func (a *reply) Header() http.Header { return a.w.Header() }
 
 // Unwrap is for [http.ResponseController].
 func (a *reply) Unwrap() http.ResponseWriter { return a.w }
 
-// WriteHeader takes the status.
+// WriteHeader sets the status.
 func (a *reply) WriteHeader(status int) {
 	if a.status != 0 || status < 200 {
 		return
@@ -126,7 +126,7 @@ func (a *reply) WriteHeader(status int) {
 	a.w.WriteHeader(status)
 }
 
-// Write takes a part of the body.
+// Write writes a part of the body.
 func (a *reply) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	switch {
@@ -144,16 +144,16 @@ func (a *reply) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// Flush sends what was written.
+// Flush sends the written bytes.
 func (a *reply) Flush() {
 	if !a.sent {
 		return
 	}
-	_ = http.NewResponseController(a.w).Flush() // a client that left is found when it is written to
+	_ = http.NewResponseController(a.w).Flush() // the next write notices a client that left
 }
 
-// endReply ends an answer, given how Next ended: 1. a stream, with or without an
-// error; 2. an error is translated; 3. all else is as Next left it.
+// endReply ends an answer after Next has ended: 1. a stream, with or without an
+// error; 2. an error is translated; 3. anything else stays as Next wrote it.
 func (h *Handler) endReply(a *reply, err error) {
 	if err == nil {
 		a.WriteHeader(http.StatusOK) // as a server does for a handler that wrote nothing
@@ -179,7 +179,7 @@ func (h *Handler) endReply(a *reply, err error) {
 	}
 }
 
-// translate answers with the runtime's error in MLflow's shape, and the OpenAI
+// translate writes the runtime's error in MLflow's shape, with the OpenAI
 // error object beside it.
 func (h *Handler) translate(a *reply) {
 	head := a.w.Header()
@@ -193,7 +193,7 @@ func (h *Handler) translate(a *reply) {
 		f.Message = object.Message
 	} else {
 		raw, _ := api.Errorf(a.status, "", "%s", f.Message).MarshalJSON() // strings always marshal
-		_ = json.Unmarshal(raw, &body)                                    // it is JSON of ours
+		_ = json.Unmarshal(raw, &body)                                    // we have just written it
 	}
 	f.OpenAI = body.Error
 	fail(a.w, f)

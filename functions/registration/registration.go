@@ -124,7 +124,7 @@ func (a *Agent) Run(ctx context.Context) {
 		if err != nil {
 			if ctx.Err() == nil {
 				close(a.alone)
-				a.cfg.Logger.Info("this revision is not Rouse's to scale: the instance goes on alone", "reason", err)
+				a.cfg.Logger.Info("another autoscaler manages this revision: running without a control plane", "reason", err)
 			}
 			return
 		}
@@ -166,7 +166,7 @@ func (a *Agent) stay(ctx context.Context) bool {
 	for {
 		select {
 		case <-a.again:
-			a.cfg.Logger.Info("the control plane does not know this instance any more: joining again")
+			a.cfg.Logger.Info("control plane no longer knows this instance: joining again")
 			return true
 		case <-a.asked:
 			in(0)
@@ -212,7 +212,7 @@ func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 			return answer, err
 		}
 		if advice := a.advice(err); time.Since(began) >= quiet && (advice != last || time.Since(said) >= wordsApart) {
-			a.cfg.Logger.Warn("can't join; trying on", "control", a.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
+			a.cfg.Logger.Warn("joining the control plane failed: retrying", "control", a.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
 			said, last = time.Now(), advice
 		}
 		wait = min(wait, longestPause)
@@ -252,7 +252,7 @@ func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err err
 		return answer, api.ParseError(resp, raw)
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return answer, fmt.Errorf("join: the answer is not what is wanted: %w", err)
+		return answer, fmt.Errorf("join: unexpected answer: %w", err)
 	}
 	return answer, nil
 }

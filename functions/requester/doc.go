@@ -1,14 +1,13 @@
-// Package requester runs in a pod that claims GPUs for another pod: it reports its
-// GPUs, answers readiness probes on behalf of the pod that runs the model, and holds
-// the claim until it is released.
+// Package requester runs in a pod that claims GPUs for another pod. It reports its GPUs, answers readiness probes on
+// behalf of the pod that runs the model, and holds the claim until it is released.
 //
-// The interface is that of llm-d's dual-pods requester, on the function's own port:
+// The interface is the one of llm-d's dual-pods requester, on the function's own port:
 //
 //	GET  /v1/dual-pods/accelerators             the UUIDs, as a JSON list
 //	GET  /v1/dual-pods/accelerator-memory-usage bytes in use by UUID, by any process
-//	POST /v1/become-ready, /v1/become-unready   what /ready answers from now on
+//	POST /v1/become-ready, /v1/become-unready   sets the answer of /ready
 //	GET  /ready                                 200 or 503; for probes, without a token
-//	POST /v1/set-log?startPos=N                 what the provider has logged from byte N on
+//	POST /v1/set-log?startPos=N                 the provider's log from byte N on
 //	GET  /v1/proxy/config, PUT                  where other requests go: {"address","port"}
 //	POST /v1/release                            the claim may go (not in llm-d's)
 //

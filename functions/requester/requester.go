@@ -102,11 +102,11 @@ func (r *Requester) Run(ctx context.Context, kill <-chan struct{}) {
 		return
 	}
 	if r.Ready() {
-		r.cfg.Logger.Info("the claim is wanted back: waiting until the provider sleeps")
+		r.cfg.Logger.Info("pod is being deleted: waiting until the provider sleeps")
 		select {
 		case <-r.released:
 		case <-kill:
-			r.cfg.Logger.Warn("the claim goes though nobody has said that the provider sleeps")
+			r.cfg.Logger.Warn("releasing the claim before the provider was reported asleep")
 		}
 	}
 }

@@ -33,7 +33,7 @@ func Usage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
 	}
 	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=uuid,memory.used", "--format=csv,noheader,nounits").Output()
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil, fmt.Errorf("nvidia-smi is not there: %w; set $%s to a file that says it", err, EnvUsage)
+		return nil, fmt.Errorf("nvidia-smi is not installed: %w; set $%s to a file with its output", err, EnvUsage)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nvidia-smi: %w", err)

@@ -19,10 +19,10 @@
 //  6. It asks /v1/completions for the rest with these IDs as the prompt, and converts the chunks to the client's format. The
 //     usage covers the whole answer. If only the last events of an answer are missing, they are sent without vLLM.
 //
-// It refuses everything that vLLM would not handle identically with a prompt of IDs (parsers, several texts, log probabilities,
-// penalties that count only the answer, seeds of sampled tokens, structured outputs, stop strings, images), and unknown fields.
-// vLLM's numbers depend on the rest of a batch. So two instances may differ from some token on, as one may without a cut. The
-// text that the client already has stays.
+// It refuses unknown fields, and everything that vLLM would not handle identically with a prompt of IDs. These are
+// parsers, several texts, log probabilities, penalties that count only the answer, seeds of sampled tokens,
+// structured outputs, stop strings and images. vLLM's numbers depend on the rest of a batch. So two instances may
+// differ from some token on, as one may without a cut. The text that the client already has stays.
 //
 // A [Transport] is safe for many goroutines and starts none.
 package resume

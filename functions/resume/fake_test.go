@@ -227,7 +227,7 @@ func (a *fakeAnswer) events(usage, continuous bool) (out []string) {
 		tokens = tokens[n:]
 		delta := ""
 		for _, t := range chunk {
-			if held += text([]int64{t}); utf8.ValidString(held) { // else its text, and that of the token's other bytes, is not known yet
+			if held += text([]int64{t}); utf8.ValidString(held) { // else its text needs the bytes of the next token
 				delta, held = delta+held, ""
 			}
 		}

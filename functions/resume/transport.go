@@ -63,12 +63,12 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	if path := in.URL.Path; path != pathChat && path != pathText {
 		if control.KnownState(said[0]) { // another runtime's
 			x := exchange{Transport: t, in: in}
-			return x.refuse("streams of " + path + " can't go on at another instance of this runtime"), nil
+			return x.refuse("streams of " + path + " can't be continued at another instance of this runtime"), nil
 		}
 		r := in.Clone(in.Context())
 		delete(r.Header, control.HeaderState)
 		resp, err := t.cfg.Next.RoundTrip(r)
-		return untold(resp, "streams of "+path+" can't go on at another instance of this runtime"), err
+		return untold(resp, "streams of "+path+" can't be continued at another instance of this runtime"), err
 	}
 	body, err := readBody(in)
 	if err != nil {
@@ -153,7 +153,7 @@ func (x *exchange) begin() (*http.Response, error) {
 		untold(resp, e.why)
 	}
 	if e.why == notTold && !x.deaf.Swap(true) {
-		x.cfg.Logger.Info("streams do not go on at another instance: " + notTold)
+		x.cfg.Logger.Info("streams can't continue at another instance: " + notTold)
 	}
 	resp.Body = e
 	return resp, nil
@@ -166,11 +166,11 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	case why != "":
 		return x.refuse(why), nil
 	case !ok:
-		return x.refuse("what is known of it is not a state of this runtime's streams"), nil
+		return x.refuse("it is not a state of this runtime's streams"), nil
 	case s.mark != x.model.mark:
-		return x.refuse("another model, or one with other options, does not go on with it"), nil
+		return x.refuse("it has another model or other options"), nil
 	case s.lost:
-		return x.refuse("what vLLM told of it was more than text"), nil
+		return x.refuse("its events had more than text"), nil
 	case s.finished:
 		return x.ended(s), nil
 	}

@@ -48,7 +48,7 @@ var longPrompt = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + canaryPrompt
 // Known reports whether there is an answer.
 func (a Answer) Known() bool { return a.By != "" }
 
-// inText returns the answer of a text, inNumbers that of numbers, both cut to the compared length.
+// inText returns an answer from a text, inNumbers from numbers, both cut to the compared length.
 func inText(by, text string) Answer {
 	if len(text) > canaryText {
 		text = strings.ToValidUTF8(text[:canaryText], "") // JSON would change half a character

@@ -125,7 +125,7 @@ func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path st
 		return err
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("%s %s: the answer is not what was expected: %w", method, path, err)
+		return fmt.Errorf("%s %s: unexpected answer: %w", method, path, err)
 	}
 	return nil
 }

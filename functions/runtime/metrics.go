@@ -88,7 +88,7 @@ func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames
 			return n.read(found), nil
 		}
 	}
-	return Signals{}, fmt.Errorf("read the runtime's metrics: none of them is known, such as %s: %w", known[0].running[0], errors.ErrUnsupported)
+	return Signals{}, fmt.Errorf("read the runtime's metrics: they have no known name, such as %s: %w", known[0].running[0], errors.ErrUnsupported)
 }
 
 func first(found promtext.Families, names []string) *dto.MetricFamily {

@@ -97,7 +97,7 @@ func TestOllamaLaunch(t *testing.T) {
 	}
 }
 
-// aForm is a form like those for audio; a file may hold anything.
+// aForm returns a form like those for audio; a file may hold anything.
 func aForm(model string) string {
 	return strings.ReplaceAll(`--b
 Content-Disposition: form-data; name="file"; filename="model"

@@ -20,7 +20,7 @@ func (Plain) Failure(_ string, _ int, body []byte) []byte { return body }
 
 // Reload is not supported.
 func (Plain) Reload(context.Context, api.Endpoint) error {
-	return fmt.Errorf("read the weights anew: the runtime does so at its start only: %w", errors.ErrUnsupported)
+	return fmt.Errorf("reload the weights: the runtime loads them only at its start: %w", errors.ErrUnsupported)
 }
 
 // LoadAdapter is not supported.

@@ -1,5 +1,5 @@
-// Package runtime knows the model servers: how to start each, where it then
-// listens, how it proves that it computes, how it sleeps and wakes, loads adapters
+// Package runtime knows the model servers. It knows how to start each, where it
+// listens, how to check that it computes, how it sleeps and wakes, loads adapters
 // and reports its load, and how its HTTP differs from the OpenAI API. It starts no
 // process and keeps no state of an instance; package supervise does.
 //

@@ -14,7 +14,7 @@ type Signals struct {
 	Capacity float64
 	// Cached is the number of tokens in the prefix cache.
 	Cached float64
-	// Tokens is the number of tokens of running requests in the KV cache, QueuedTokens that of waiting requests.
+	// Tokens is the number of running requests' tokens in the KV cache, QueuedTokens of waiting requests' tokens.
 	Tokens, QueuedTokens float64
 	// PromptTokens and GeneratedTokens are the numbers processed since the server's start.
 	PromptTokens, GeneratedTokens float64

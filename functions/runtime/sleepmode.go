@@ -33,7 +33,7 @@ func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
 		Success *bool `json:"success"`
 	}
 	if err == nil && json.Unmarshal(raw, &said) == nil && said.Success != nil && !*said.Success {
-		err = errors.New("the server did not forget what its prefix cache has of the weights before: blocks of it are in use")
+		err = errors.New("the server did not reset its prefix cache after the weights changed: some blocks are in use")
 	}
 	return err
 }
@@ -52,7 +52,7 @@ func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) e
 	}
 	asleep, err := m.asleep(ctx, e, true)
 	if err == nil && !asleep {
-		err = errors.New("the server took the call to sleep and says that it is awake")
+		err = errors.New("the server accepted the call to sleep and still says that it is awake")
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, sh
 // sleepsOnAfter is how long an answer may take before the server is asked whether it sleeps.
 const sleepsOnAfter = 200 * time.Millisecond
 
-var errSleepsOn = errors.New("the server took the calls to wake and says that it sleeps")
+var errSleepsOn = errors.New("the server accepted the calls to wake and still says that it sleeps")
 
 // rouse follows the documented order for level 2: the memory of the weights, the weights, the memory of the KV cache, and then a reset
 // of everything cached from the lost weights. A server without sleep mode never slept.

@@ -64,8 +64,8 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// vllmEnv removes variables from an inherited environment that would break vLLM: a key that the probes do not have, and the VLLM_PORT of
-// a Kubernetes Service named vllm, which vLLM would take for its own port.
+// vllmEnv removes variables from an inherited environment that would break vLLM. These are a key that the probes do
+// not have, and the VLLM_PORT of a Kubernetes Service named vllm, which vLLM would take for its own port.
 func vllmEnv(env []string) []string {
 	return slices.DeleteFunc(vllmReserved.without(env), func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 }

@@ -16,7 +16,7 @@ var (
 	errOver    = errors.New("the shim ends")
 	errRuns    = errors.New("a runtime runs already")
 	errNone    = errors.New("that process has ended")
-	errUnknown = errors.New("the shim knows no such call: both sides must be of one version")
+	errUnknown = errors.New("unknown call of the shim: both sides must have the same version")
 )
 
 func (s *server) take(p *peer, m message) {

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// estate is what one supervisor leaves to the next, through JSON as in production.
+// estate is the state that one supervisor leaves to the next, through JSON as in production.
 type estate struct{ note []byte }
 
 func (e *estate) save(n supervise.Note) { e.note, _ = json.Marshal(n) }

@@ -63,12 +63,12 @@ func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch, adapter a
 		var again runtime.Answer
 		again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
 		if err == nil && !answer.Agrees(again) {
-			s.cfg.Logger.Info("the model answers the canary differently from one time to the next: nothing is compared after its sleeps", "adapter", adapter, "first", answer, "then", again)
+			s.cfg.Logger.Info("canary answers differ without a sleep: canary is off", "adapter", adapter, "first", answer, "then", again)
 			answer = runtime.Answer{}
 		}
 	}
 	if err != nil {
-		s.cfg.Logger.Info("the canary has no answer before the sleep: nothing is compared after it", "adapter", adapter, "error", err)
+		s.cfg.Logger.Info("canary failed before the sleep: no comparison after it", "adapter", adapter, "error", err)
 		return nil
 	}
 	return &answer
@@ -106,14 +106,14 @@ func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.
 	case err != nil:
 		return err
 	case want.Agrees(again):
-		s.cfg.Logger.Warn("the model answered the canary wrongly once", "adapter", adapter, "before the sleep", *want, "after", got)
+		s.cfg.Logger.Warn("canary mismatch after the wake: asking again", "adapter", adapter, "before the sleep", *want, "after", got)
 		return nil
 	}
 	op.mismatch = true
 	changed := fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *want, again)
-	s.cfg.Logger.Warn("the weights are read anew", "reason", changed)
+	s.cfg.Logger.Warn("reloading the weights", "reason", changed)
 	if err := s.cfg.Runtime.Reload(ctx, launch.Endpoint); err != nil {
-		s.cfg.Logger.Debug("the weights can't be read anew in place", "error", err)
+		s.cfg.Logger.Debug("reloading the weights in place failed", "error", err)
 		return changed
 	}
 	if again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter); err == nil && want.Agrees(again) {

@@ -162,7 +162,7 @@ func (s *Supervisor) moveOut(ctx context.Context, launch runtime.Launch) {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
 	if err := s.mover().Move(ctx, launch.Endpoint, api.Level2); err != nil {
-		s.cfg.Logger.Warn("the runtime did not give way before its end", "error", err)
+		s.cfg.Logger.Warn("runtime did not hand over its requests before its end", "error", err)
 	}
 }
 

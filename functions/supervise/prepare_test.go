@@ -255,7 +255,7 @@ func TestAdaptersAreReported(t *testing.T) {
 	})
 }
 
-// Clients' Retry-After is what was measured.
+// TestRetryAfter checks that clients' Retry-After follows from measured starts.
 func TestRetryAfter(t *testing.T) {
 	w := &world{traits: inPlace, load: 30 * second, rise: 8 * second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

@@ -225,7 +225,7 @@ func (s *Supervisor) mover() runtime.Mover {
 // move ends a drain early if all running requests can move: the runtime ends them.
 func (s *Supervisor) move() {
 	if running, moved := s.gate.move(); moved {
-		s.cfg.Logger.Info("gives way: what runs goes on elsewhere", "running", running)
+		s.cfg.Logger.Info("handing over running requests to other instances", "running", running)
 		s.drained()
 	}
 }
@@ -319,7 +319,7 @@ func (s *Supervisor) yields() bool {
 // doesWithout records the missing option: in the log, and in the status while nothing else is wrong.
 func (s *Supervisor) doesWithout(what string) {
 	s.without = what
-	s.cfg.Logger.Warn("runtime goes on without", "reason", what)
+	s.cfg.Logger.Warn("runtime refused an option: starting without it", "reason", what)
 }
 
 // failedToCome handles a failed start or wake: 1. nobody wants it any more; 2. it is given up, after the last attempt or a permanent

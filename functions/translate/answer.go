@@ -74,10 +74,10 @@ func (o *writer) Write(p []byte) (int, error) {
 	return o.whole.Write(p)
 }
 
-// answerNames say what the runtime should have answered with, by its path.
+// answerNames describes the expected answers of the runtime, by path.
 var answerNames = map[string]string{pathVectors: "list of embeddings for the input", pathShow: "description of a model", pathText: "completion of a text"}
 
-// finish writes what is translated as a whole. The handler has returned: the answer is complete.
+// finish writes an answer that is translated as a whole. The handler has returned, so the answer is complete.
 func (o *writer) finish() {
 	switch {
 	case o.status == 0:
@@ -93,7 +93,7 @@ func (o *writer) finish() {
 		return
 	}
 	var used relay.Usage
-	if used.Read(o.whole.Bytes()); o.r.Header[control.HeaderUsage] != nil && used.Prompt > 0 { // not every API tells it
+	if used.Read(o.whole.Bytes()); o.r.Header[control.HeaderUsage] != nil && used.Prompt > 0 { // not every API reports it
 		h.Set(control.HeaderUsage, used.Told())
 	}
 	answer, is := o.to.answer(o.whole.Bytes())
@@ -101,20 +101,20 @@ func (o *writer) finish() {
 		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no %s", cmp.Or(answerNames[o.to.path], "chat completion")))
 		return
 	}
-	raw, _ := json.Marshal(answer) // of our own types and of JSON that was read
+	raw, _ := json.Marshal(answer) // types of ours and JSON that was read
 	h.Set("Content-Length", strconv.Itoa(len(raw)))
 	o.write(raw)
 }
 
-// write writes the body of an answer. A client that left needs none.
+// write writes the body of an answer. It ignores errors, which mean that the client left.
 func (o *writer) write(body []byte) {
 	o.w.Header().Set("Content-Type", "application/json")
 	o.w.WriteHeader(o.status)
 	_, _ = o.w.Write(body)
 }
 
-// countRefused makes an answer of the refusal of a prompt that is too long, where only the number of its tokens is asked for and
-// the refusal has it, and not just a bound of it.
+// countRefused turns the refusal of a prompt that is too long into an answer. It does so if the request asks only for the
+// number of tokens, and the refusal has that number and not just a bound.
 func (o *writer) countRefused() bool {
 	f := parseFailure(o.whole.Bytes())
 	if o.r.URL.Path != pathCount || f.Tokens == 0 || !strings.Contains(f.Message, fmt.Sprintf("has %d tokens", f.Tokens)) {
@@ -142,7 +142,8 @@ func (o *writer) writeFailure() {
 	o.write(append(bytes.TrimSpace(body), '\n'))
 }
 
-// renameFields replaces a chat completion's fields in an error by the client's: the one at fault, and those whose names can't be other words.
+// renameFields replaces a chat completion's field names in an error by the client's: in the field at fault, and in
+// the text for names that are no common words.
 func (o *writer) renameFields(body []byte) []byte {
 	var b struct {
 		Error map[string]any `json:"error"`
@@ -171,7 +172,7 @@ func (o *writer) renameFields(body []byte) []byte {
 	return changed
 }
 
-// failure is an error in OpenAI's shape. That of a prompt that is too long has numbers.
+// failure is an error in OpenAI's shape. For a prompt that is too long it has numbers.
 type failure struct {
 	Message string
 	Code    json.RawMessage
@@ -191,18 +192,18 @@ func parseFailure(body []byte) failure {
 func (f failure) error(status int) *api.Error {
 	e := &api.Error{Status: status, Message: cmp.Or(f.Message, "the runtime failed")}
 	if f.Message != "" {
-		_ = json.Unmarshal(f.Code, &e.Code) // a number is a status, and no code
+		_ = json.Unmarshal(f.Code, &e.Code) // a number is a status, not a code
 	}
 	return e
 }
 
-// anthropic returns what Anthropic's API says of a prompt that is too long, where the numbers are known, else the message.
-// Agents read the numbers there: they ask for a shorter answer, or make their conversation shorter, and go on.
+// anthropic returns Anthropic's message for a prompt that is too long, if the numbers are known, else the message itself.
+// Agents read the numbers in it: they ask for a shorter answer, or shorten their conversation, and go on.
 func (f failure) anthropic() string {
 	switch {
 	case f.Context <= 0:
 	case f.Tokens >= f.Context:
-		return fmt.Sprintf("prompt is too long: %d tokens > %d maximum", f.Tokens, f.Context-1) // one is the answer's
+		return fmt.Sprintf("prompt is too long: %d tokens > %d maximum", f.Tokens, f.Context-1) // one token is for the answer
 	case f.Tokens+f.Most > f.Context:
 		return fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", f.Tokens, f.Most, f.Context)
 	}

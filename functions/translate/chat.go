@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// completion has the fields that are read of a completion, or of a chunk of one.
+// completion has the fields that are read from a completion, or from a chunk of one.
 type completion struct {
 	ID      string
 	Model   string
@@ -15,9 +15,9 @@ type completion struct {
 	Choices []struct {
 		Message said
 		Delta   said
-		Text    string          // of a completion of a text, whole or a part
+		Text    string          // the text of a text completion, all or a part
 		Finish  string          `json:"finish_reason"`
-		Stop    json.RawMessage `json:"stop_reason"` // vLLM's: the text that ended it, or a token
+		Stop    json.RawMessage `json:"stop_reason"` // vLLM's: the stop string or token
 		Scores  scores          `json:"logprobs"`
 	}
 	Usage usage
@@ -35,7 +35,7 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// said has what a model said, or a part of it.
+// said is a model's output, or a part of it.
 type said struct {
 	Content   string
 	Reasoning string `json:"reasoning_content"`
@@ -56,7 +56,7 @@ func (s *said) reasoning() string {
 	return s.Thoughts
 }
 
-// scores are the log probabilities of tokens, one value for each token. Values of other shapes are none.
+// scores are the log probabilities of tokens, one value for each token. Values of other shapes are dropped.
 type scores []json.RawMessage
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -101,7 +101,7 @@ func toolCall(id, name, arguments string) any {
 	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": name, "arguments": arguments}}
 }
 
-// parseArguments returns the arguments of a call as an object. A model may have been cut off in them: then they are kept as a text.
+// parseArguments returns the arguments of a call as an object, or as a text if the model was cut off in them.
 func parseArguments(arguments string) any {
 	var o object
 	switch {
@@ -113,7 +113,7 @@ func parseArguments(arguments string) any {
 	return json.RawMessage(arguments)
 }
 
-// compact returns JSON that was read without white space.
+// compact returns valid JSON without white space.
 func compact(raw json.RawMessage) string {
 	var b bytes.Buffer
 	_ = json.Compact(&b, raw)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// block is a block of content of Anthropic's.
+// block is one of Anthropic's content blocks.
 type block struct {
 	Type      string
 	Text      string
@@ -45,7 +45,7 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// spoken is a message of Anthropic's.
+// spoken is one of Anthropic's messages.
 type spoken struct {
 	Role    string
 	Content content
@@ -68,7 +68,7 @@ func (r *request) conversation() {
 	for i, m := range messages {
 		where := fmt.Sprintf("messages[%d]", i)
 		switch m.Role {
-		case "system": // an instruction in mid-conversation
+		case "system": // an instruction within the conversation
 			out = append(out, chatTurn{Role: "system", Content: r.blockText(m.Content, where)})
 		case "user":
 			out = append(out, r.userTurns(m.Content, where)...)
@@ -97,7 +97,7 @@ func (r *request) blockText(c content, where string) string {
 	return strings.Join(parts, "\n")
 }
 
-// userTurns translates a user's message: the results of tools, each a message of its own, then what the user says.
+// userTurns translates a user's message: the results of tools, each as a message of its own, and then the user's text.
 func (r *request) userTurns(c content, where string) (out []chatTurn) {
 	var parts []any
 	var text string
@@ -173,7 +173,7 @@ func (r *request) assistantTurn(c content, where string) chatTurn {
 		case "thinking":
 			thoughts.WriteString(b.Thinking)
 			said.Reasoning = new(thoughts.String())
-		case "redacted_thinking": // nobody here can read it
+		case "redacted_thinking": // it is encrypted
 		case "tool_use":
 			said.Calls = append(said.Calls, toolCall(b.ID, b.Name, compact(b.Input)))
 		default:

@@ -101,7 +101,7 @@ func (r *request) input() {
 	r.put("messages", t.out)
 }
 
-// turns collects messages. What an assistant has done in a row, thoughts, a text and calls, is one message.
+// turns collects messages. Consecutive thoughts, text and calls of an assistant are one message.
 type turns struct {
 	*request
 	out []*chatTurn
@@ -112,7 +112,7 @@ func (t *turns) add(m chatTurn) {
 	t.out, t.own = append(t.out, &m), nil
 }
 
-// assistant returns the assistant's message that goes on, or begins one.
+// assistant returns the assistant's current message, or begins one.
 func (t *turns) assistant() *chatTurn {
 	if t.own == nil {
 		t.add(chatTurn{Role: "assistant"})

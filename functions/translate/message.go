@@ -40,7 +40,7 @@ func emptyMessage(c *completion) message {
 	return message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}, Usage: c.Usage.anthropic()}
 }
 
-// newBlock returns a block of a kind with its text; c is the call of one.
+// newBlock returns a block of a kind with its text; c is the call of a call block.
 func newBlock(kind, text string, c *call) any {
 	switch kind {
 	case kindThoughts:
@@ -51,7 +51,7 @@ func newBlock(kind, text string, c *call) any {
 	return toolBlock{"tool_use", c.ID, c.Function.Name, parseArguments(text)}
 }
 
-// newMessage translates a whole completion. silent leaves the text of thoughts out.
+// newMessage translates a complete completion. silent leaves out the text of thoughts.
 func newMessage(c *completion, silent bool) message {
 	m, choice := emptyMessage(c), &c.Choices[0]
 	if thoughts := choice.Message.reasoning(); thoughts != "" {
@@ -70,9 +70,9 @@ func newMessage(c *completion, silent bool) message {
 	return m
 }
 
-// anthropic returns a usage in Anthropic's shape, in which input_tokens leaves out those read from the cache.
+// anthropic returns a usage in Anthropic's shape, in which input_tokens does not include cached ones.
 func (u usage) anthropic() json.RawMessage {
-	details := "" // where no thoughts were counted
+	details := "" // without counted thoughts
 	if u.Output.Reasoning > 0 {
 		details = fmt.Sprintf(`,"output_tokens_details":{"thinking_tokens":%d}`, u.Output.Reasoning)
 	}
@@ -80,7 +80,7 @@ func (u usage) anthropic() json.RawMessage {
 		max(0, u.Prompt-u.Details.Cached), u.Details.Cached, u.Completion, details)
 }
 
-// stopReason returns why an answer ended, and the text that ended it.
+// stopReason returns the reason why an answer ended, and the stop string that ended it.
 func stopReason(finish string, stop json.RawMessage) (reason, sequence *string) {
 	var text string
 	if finish == "stop" && json.Unmarshal(stop, &text) == nil && text != "" {
@@ -97,7 +97,7 @@ func stopReason(finish string, stop json.RawMessage) (reason, sequence *string) 
 	return new("end_turn"), nil
 }
 
-// messageEvents are the events of Anthropic's stream.
+// messageEvents writes the events of Anthropic's stream.
 type messageEvents struct {
 	blocks
 	silent bool

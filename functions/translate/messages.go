@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Fields of Anthropic's that nothing here can do.
+// refusedOfMessages are Anthropic's fields that are not supported.
 var refusedOfMessages = map[string]string{
 	"container":     "containers are a service of Anthropic's",
 	"mcp_servers":   "MCP servers are called by a service of Anthropic's",
@@ -18,10 +18,10 @@ var refusedOfMessages = map[string]string{
 
 var messagesNames = map[string]string{"stop": "stop_sequences", "response_format": "output_config", "thinking_token_budget": "thinking", "reasoning_effort": "output_config"}
 
-// pingMessage is the event that keeps a stream of Anthropic's open.
+// pingMessage is the event that keeps Anthropic's stream open.
 const pingMessage = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
-// askMessages makes a chat completion of a request for a message.
+// askMessages converts a request for a message to a chat completion.
 func askMessages(_ *Handler, in *request) shape {
 	silent := in.messages()
 	if !in.has("max_tokens") { // Anthropic's API requires it
@@ -32,7 +32,7 @@ func askMessages(_ *Handler, in *request) shape {
 		events: func(out *output) events { return newMessageEvents(out, silent) }}
 }
 
-// askCount makes a chat completion of one token of a request for the number of tokens.
+// askCount converts a request for the number of tokens to a chat completion of one token.
 func askCount(_ *Handler, in *request) shape {
 	in.messages()
 	in.put("max_tokens", 1)
@@ -40,7 +40,7 @@ func askCount(_ *Handler, in *request) shape {
 	return shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}
 }
 
-// messages translates the fields of a request of Anthropic's. silent says that the answer leaves out what the model thinks.
+// messages translates the fields of Anthropic's request. silent reports that the answer leaves out the thoughts.
 func (r *request) messages() (silent bool) {
 	r.refuseFields(refusedOfMessages)
 	r.conversation()
@@ -60,12 +60,12 @@ func (r *request) messages() (silent bool) {
 	}
 	r.drop("service_tier", "auto", "standard_only")
 	r.drop("speed", "standard")
-	r.remove("cache_control", "user_profile_id", "workspace_id") // a prompt's beginning is always reused; the others are for Anthropic's bills
+	r.remove("cache_control", "user_profile_id", "workspace_id") // prompts are always cached by prefix; the others are for Anthropic's bills
 	r.setStreamOptions()
 	return silent
 }
 
-// thinking switches a model's thoughts on, with a limit, or off, or leaves that to its template.
+// thinking switches a model's thoughts on, with a limit, or off, or leaves them to its template.
 func (r *request) thinking() (silent bool) {
 	var t struct {
 		Type    string
@@ -97,7 +97,7 @@ func (r *request) thinking() (silent bool) {
 	return t.Display == "omitted"
 }
 
-// messageTools translates functions, and refuses tools of Anthropic's own.
+// messageTools translates functions, and refuses Anthropic's own tools.
 func (r *request) messageTools() {
 	var list []struct {
 		Type        string
@@ -145,7 +145,7 @@ func (r *request) messageTools() {
 	}
 }
 
-// outputConfig translates output_config, and output_format as its format was called before.
+// outputConfig translates output_config, and output_format, the older name of its format.
 func (r *request) outputConfig() {
 	var config struct {
 		Effort string
@@ -171,11 +171,11 @@ func (r *request) outputConfig() {
 	}
 }
 
-// clearThinking is the edit of a context that leaves out thoughts of earlier answers.
+// clearThinking is the context edit that removes thoughts of earlier answers.
 const clearThinking = "clear_thinking_20251015"
 
-// editContext does to messages what context_management asks for. Edits that begin at a number of tokens are refused:
-// nothing is counted before a model reads it.
+// editContext applies context_management to messages. It refuses edits that begin at a number of tokens, because
+// tokens are not counted before a model reads them.
 func (r *request) editContext(messages []spoken) {
 	var management struct {
 		Edits []struct {
@@ -196,7 +196,7 @@ func (r *request) editContext(messages []spoken) {
 	}
 }
 
-// thinkingTurns returns how many answers keep their thoughts; by default it is the last one.
+// thinkingTurns returns the number of answers that keep their thoughts; the default is the last one.
 func thinkingTurns(raw json.RawMessage) (n int, valid bool) {
 	var keep any
 	_ = json.Unmarshal(raw, &keep) // it is JSON, or missing

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Fields of a request in Ollama's own API that nothing here can do.
+// refusedOfOllama are fields of a request in Ollama's own API that are not supported.
 var refusedOfOllama = map[string]string{
 	"raw":                "a conversation goes through the model's template: send it to /api/generate as a prompt",
 	"template":           "the template is the model's own",
@@ -28,7 +28,7 @@ var refusedOfOllama = map[string]string{
 	"steps":              "no images are made here",
 }
 
-// ollamaRequest is a request in Ollama's own API, with what its answer says about it.
+// ollamaRequest is a request in Ollama's own API, and the values that its answer repeats.
 type ollamaRequest struct {
 	*request
 	model    string // as the client wrote it
@@ -36,25 +36,25 @@ type ollamaRequest struct {
 	began    time.Time
 }
 
-// readOllama translates the fields that all requests in Ollama's own API have in common.
+// readOllama translates the common fields of all requests in Ollama's own API.
 func (h *Handler) readOllama(in *request) *ollamaRequest {
 	in.refuseFields(refusedOfOllama, "false", `""`, "[]", "0")
 	var model, name string
 	in.take("model", &model)
-	in.take("name", &name) // its command line sends the old name, with an empty model
+	in.take("name", &name) // Ollama's command line sends the old name, with an empty model
 	r := &ollamaRequest{request: in, model: cmp.Or(model, name), began: time.Now()}
 	if model = r.model; model != "" {
 		if !slices.Contains(h.Names, api.ModelName(model)) {
-			model = strings.TrimSuffix(model, names.Latest) // the tag that Ollama's clients add
+			model = strings.TrimSuffix(model, names.Latest) // Ollama's clients add the tag
 		}
 		in.put("model", model)
 	}
-	in.remove("keep_alive") // how long the model stays is its function's to say
+	in.remove("keep_alive") // the function declares how long the model stays loaded
 	in.ollamaOptions()
 	return r
 }
 
-// askChat makes a chat completion of a request of /api/chat.
+// askChat converts a request of /api/chat to a chat completion.
 func askChat(h *Handler, in *request) shape {
 	r := h.readOllama(in)
 	var messages []ollamaTurn
@@ -62,7 +62,7 @@ func askChat(h *Handler, in *request) shape {
 		return r.loaded()
 	}
 	for i := range messages {
-		messages[i].Role = strings.ToLower(messages[i].Role) // as Ollama reads it
+		messages[i].Role = strings.ToLower(messages[i].Role) // as Ollama does
 	}
 	if last := &messages[len(messages)-1]; last.Role == "assistant" {
 		r.continueLast(strings.TrimSpace(last.Content) != "" && len(last.Calls) == 0)
@@ -70,8 +70,8 @@ func askChat(h *Handler, in *request) shape {
 	return r.askTurns(messages)
 }
 
-// askGenerate makes a chat completion of a request of /api/generate: the prompt is a user's message. A raw prompt is
-// completed as a text.
+// askGenerate converts a request of /api/generate to a chat completion with the prompt as a user's message. A raw
+// prompt is completed as a text.
 func askGenerate(h *Handler, in *request) shape {
 	user, system, raw := ollamaTurn{Role: "user"}, ollamaTurn{Role: "system"}, false
 	in.take("raw", &raw)
@@ -96,7 +96,7 @@ func askGenerate(h *Handler, in *request) shape {
 	return r.askTurns(turns)
 }
 
-// askText makes a completion of a text.
+// askText converts a request to a text completion.
 func (r *ollamaRequest) askText(prompt string) shape {
 	for _, field := range []string{"think", "logprobs"} {
 		if r.has(field) && string(r.object[field]) != "false" {
@@ -108,7 +108,7 @@ func (r *ollamaRequest) askText(prompt string) shape {
 	return r.ask(pathText)
 }
 
-// askTurns makes a chat completion of messages.
+// askTurns converts messages to a chat completion.
 func (r *ollamaRequest) askTurns(messages []ollamaTurn) shape {
 	t := ollamaTurns{request: r.request}
 	for i := range messages {
@@ -120,12 +120,12 @@ func (r *ollamaRequest) askTurns(messages []ollamaTurn) shape {
 	}
 	r.think()
 	if string(r.object["logprobs"]) != "true" {
-		r.remove("top_logprobs") // it only says how many
+		r.remove("top_logprobs") // it is only a number
 	}
 	return r.ask("")
 }
 
-// ask translates the fields that both kinds of completions have.
+// ask translates the common fields of both kinds of completions.
 func (r *ollamaRequest) ask(path string) shape {
 	if !r.has("stream") {
 		r.put("stream", true) // Ollama's default
@@ -135,7 +135,7 @@ func (r *ollamaRequest) ask(path string) shape {
 	return shape{path: path, names: ollamaNames, style: api.StreamLines, answer: whole(r.whole), events: func(out *output) events { return &ollamaLines{out: out, request: r} }}
 }
 
-// think switches thoughts off, or on and says how much. A model that does not think refuses that.
+// think switches thoughts off, or on with their amount. A model that does not think refuses that.
 func (r *request) think() {
 	effort := strings.Trim(string(r.object["think"]), `"`)
 	r.remove("think")
@@ -190,11 +190,12 @@ type ollamaCall struct {
 	} `json:"function"`
 }
 
-// ollamaTurns collects messages. Ollama's calls need no identifiers: results are matched by their tool's name, and their order.
+// ollamaTurns collects messages. Ollama's calls need no identifiers: results are matched by their tool's name and
+// their order.
 type ollamaTurns struct {
 	*request
 	out  []chatTurn
-	open []ollamaCall // that have no result yet
+	open []ollamaCall // calls without a result yet
 }
 
 // add translates the message with the index at.
@@ -239,7 +240,8 @@ func (t *ollamaTurns) imageParts(m *ollamaTurn) (parts []any) {
 	return parts
 }
 
-// takeCall returns the identifier of the call that a result belongs to: the one that it names, or else the first of its tool, or of any.
+// takeCall returns the identifier of the call that a result belongs to: the named one, or else the first of its tool,
+// or the first of any.
 func (t *ollamaTurns) takeCall(m *ollamaTurn) string {
 	at := slices.IndexFunc(t.open, func(c ollamaCall) bool { return c.ID == m.CallID || m.CallID == "" && c.Function.Name == m.Tool })
 	if at < 0 && m.CallID == "" && m.Tool == "" && len(t.open) > 0 {

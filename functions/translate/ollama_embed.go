@@ -16,7 +16,8 @@ type ollamaVectors struct {
 	Prompt  int           `json:"prompt_eval_count"`
 }
 
-// askEmbed makes a request for embeddings of one of /api/embed. A text that is too long is cut at its end by default, as with Ollama.
+// askEmbed converts a request of /api/embed to one for embeddings. A text that is too long is cut at its end by
+// default, as in Ollama.
 func askEmbed(h *Handler, in *request) shape {
 	cut, dimensions := true, 0
 	in.take("truncate", &cut)
@@ -24,7 +25,7 @@ func askEmbed(h *Handler, in *request) shape {
 	var texts []string
 	var one string
 	if in.has("input") && json.Unmarshal(in.object["input"], &one) == nil {
-		texts = []string{one}[:min(len(one), 1)] // an empty one is none
+		texts = []string{one}[:min(len(one), 1)] // an empty text counts as no text
 	} else {
 		in.take("input", &texts)
 	}
@@ -46,7 +47,7 @@ func askEmbed(h *Handler, in *request) shape {
 	})
 }
 
-// askEmbeddings makes one of a request of the older /api/embeddings, for the vector of one text as the model makes it.
+// askEmbeddings converts a request of the older /api/embeddings, for the unnormalised vector of one text.
 func askEmbeddings(h *Handler, in *request) shape {
 	h.readOllama(in)
 	var prompt string
@@ -57,23 +58,24 @@ func askEmbeddings(h *Handler, in *request) shape {
 	return in.askVectors([]string{prompt}, func(vectors [][]float32, _ int) any { return map[string][]float32{"embedding": vectors[0]} })
 }
 
-// askShow passes a request on to the engine, which has this path too, by the model's own name.
+// askShow passes a request on to the engine, which has this path too, with the model's own name.
 func askShow(h *Handler, in *request) shape {
 	if h.readOllama(in).model == "" {
 		in.refuse("model", "model is required")
 	}
 	if in.has("system") && string(in.object["system"]) != `""` {
-		in.refuse("system", "system can't be kept: what is told of a model is its file's")
+		in.refuse("system", "system can't be kept: the description of a model comes from its file")
 	}
 	return shape{path: pathShow, answer: func(body []byte) (any, bool) { return json.RawMessage(body), json.Valid(body) }}
 }
 
-// loads answers a request that only wants the model to be loaded: a runtime that lists its models has done so.
+// loads answers a request that only loads the model: a runtime that lists its models has loaded it.
 func loads(answer any) shape {
 	return shape{path: pathModels, answer: func([]byte) (any, bool) { return answer, true }}
 }
 
-// askVectors asks for the embeddings of texts. They are asked for in base64: until it is whole the answer takes half the memory.
+// askVectors requests the embeddings of texts. It requests base64, so that the answer takes half the memory while it
+// is read.
 func (r *request) askVectors(texts []string, answer func(vectors [][]float32, tokens int) any) shape {
 	r.put("input", texts)
 	r.put("encoding_format", "base64")
@@ -86,7 +88,8 @@ func (r *request) askVectors(texts []string, answer func(vectors [][]float32, to
 	}}
 }
 
-// readVectors reads the answer to n texts, in their order; nil: it is none. A runtime may send numbers, base64 or not.
+// readVectors reads the answer to n texts, in their order; nil: it is invalid. A runtime may send numbers even if
+// base64 was requested.
 func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	var in struct {
 		Data []struct {
@@ -114,7 +117,7 @@ func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 		*v = make([]float32, len(encoded)/4)
 		for i := range *v {
 			x := math.Float32frombits(binary.LittleEndian.Uint32(encoded[4*i:]))
-			if x-x != 0 { // infinite, or none: JSON has no such numbers
+			if x-x != 0 { // infinite or NaN: JSON has no such numbers
 				return nil, 0
 			}
 			(*v)[i] = x

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestOllamaVectors: what the runtime is asked, and what becomes of its answer.
+// TestOllamaVectors checks the runtime's requests, and the translation of its answers.
 func TestOllamaVectors(t *testing.T) {
 	const two = `{"data":[{"index":1,"embedding":[3,0.5]},{"index":0,"embedding":"AACAPwAAAEA="}],"usage":{"prompt_tokens":5}}`
 	const one = `{"data":[{"index":0,"embedding":"AACAPwAAAEA="}],"usage":{"prompt_tokens":2}}`
@@ -54,7 +54,8 @@ func TestOllamaVectors(t *testing.T) {
 	}
 }
 
-// TestRefusedOllamaVectors: what can't be kept is refused, and the runtime's refusals have Ollama's shape.
+// TestRefusedOllamaVectors checks that unsupported fields are refused, and that the runtime's refusals get Ollama's
+// shape.
 func TestRefusedOllamaVectors(t *testing.T) {
 	for _, tc := range []struct{ path, body, says string }{
 		{"/api/embed", `{"model":"m","input":7}`, "input: it has the wrong type"},

@@ -23,7 +23,8 @@ type ollamaLine struct {
 	*ollamaCounts
 }
 
-// ollamaCounts ends an answer. The runtime does not say how long it took for what: a stream shows it, else all of it is the answer's time.
+// ollamaCounts ends an answer. The runtime does not report its times: they are measured in a stream; else all of the
+// time is the answer's.
 type ollamaCounts struct {
 	Total      time.Duration `json:"total_duration"`
 	Load       time.Duration `json:"load_duration"` // 0: the model was loaded when the request came here
@@ -46,19 +47,19 @@ func (r *ollamaRequest) whole(c *completion) any {
 	return r.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion, OutputTime: time.Since(r.began)})
 }
 
-// loaded answers a request that only wants the model to be loaded.
+// loaded answers a request that only loads the model.
 func (r *ollamaRequest) loaded() shape {
 	return loads(r.done(r.line("", "", "", nil, nil), "load", nil))
 }
 
-// line returns a line with what a model said.
+// line returns a line with a model's output.
 func (r *ollamaRequest) line(model, text, thoughts string, calls []call, s scores) ollamaLine {
 	l := ollamaLine{Model: cmp.Or(r.model, model), Created: time.Now().UTC(), Scores: s}
 	said := ollamaTurn{Role: "assistant", Content: text, Thinking: thoughts}
 	for i, c := range calls {
 		o := ollamaCall{ID: c.ID}
 		o.Function.Index, o.Function.Name = i, c.Function.Name
-		o.Function.Arguments, _ = json.Marshal(parseArguments(c.Function.Arguments)) // of JSON that was read
+		o.Function.Arguments, _ = json.Marshal(parseArguments(c.Function.Arguments)) // JSON that was read
 		said.Calls = append(said.Calls, o)
 	}
 	if r.generate {
@@ -69,7 +70,7 @@ func (r *ollamaRequest) line(model, text, thoughts string, calls []call, s score
 	return l
 }
 
-// done makes a line the last one.
+// done converts a line to the last one.
 func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) ollamaLine {
 	l.Done, l.Reason, l.ollamaCounts = true, finish, counts
 	if slices.Contains([]string{"tool_calls", "function_call", ""}, finish) {
@@ -81,13 +82,13 @@ func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) 
 	return l
 }
 
-// ollamaLines are the lines of Ollama's stream.
+// ollamaLines writes the lines of Ollama's stream.
 type ollamaLines struct {
 	out         *output
 	request     *ollamaRequest
 	model       string
-	first, last time.Time // when parts of the answer came
-	calls       []call    // each is sent whole, in one line
+	first, last time.Time // the times of parts of the answer
+	calls       []call    // each is sent complete, in one line
 	arguments   [][]byte  // of the calls
 	size        int       // of all arguments
 }
@@ -138,6 +139,6 @@ func (s *ollamaLines) end(e ending) {
 }
 
 func (s *ollamaLines) write(l ollamaLine) {
-	raw, _ := json.Marshal(l) // of our own types and of text that was read
+	raw, _ := json.Marshal(l) // types of ours and text that was read
 	s.out.Write(append(raw, '\n'))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// tagging is a handler of a model with a name that has the tag itself, and a context of 100 tokens.
+// tagging is a handler of a model whose name has the tag itself, with a context of 100 tokens.
 var tagging = &Handler{Names: []api.ModelName{"m", "x:latest"}}
 
 func TestFromOllama(t *testing.T) {
@@ -116,7 +116,7 @@ func (h Handler) ask(path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// plainError says whether a text is an error as Ollama writes it, and nothing else, with want in it.
+// plainError reports whether a text is an error in Ollama's shape, and nothing else, with want in it.
 func plainError(text, want string) bool {
 	var e map[string]string
 	return json.Unmarshal([]byte(text), &e) == nil && len(e) == 1 && e["error"] != "" && strings.Contains(e["error"], want) && strings.HasSuffix(text, "}\n")
@@ -151,7 +151,7 @@ func TestOllamaAnswer(t *testing.T) {
 	}
 }
 
-// TestOllamaLoads: a request without a prompt wants the model to be loaded, and generates nothing.
+// TestOllamaLoads checks that a request without a prompt loads the model, and generates nothing.
 func TestOllamaLoads(t *testing.T) {
 	for path, body := range map[string]string{"/api/chat": `{"model":"m"}`, "/api/generate": `{"model":"m","prompt":"","keep_alive":0}`} {
 		w := asks(path, body, func(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +172,7 @@ func TestOllamaLoads(t *testing.T) {
 	}
 }
 
-// TestOllamaRaw: a raw prompt is completed as a text, whole and in a stream.
+// TestOllamaRaw checks that a raw prompt is completed as a text, both complete and as a stream.
 func TestOllamaRaw(t *testing.T) {
 	for _, stream := range []string{"false", "true"} {
 		w := asks("/api/generate", `{"model":"m","prompt":"x","raw":true,"stream":`+stream+`}`, func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +226,7 @@ func TestOllamaFailures(t *testing.T) {
 	}
 }
 
-// chatLines are chunks, as /api/chat tells them; generateLines as /api/generate does.
+// chatLines are the chunks in /api/chat's form; generateLines in /api/generate's.
 const (
 	chatLines = `{"model":"m:latest","created_at":"AT","message":{"role":"assistant","content":"","thinking":"hm"},"done":false}
 {"model":"m:latest","created_at":"AT","message":{"role":"assistant","content":"a"},"done":false}
@@ -247,12 +247,12 @@ var (
 	lasted = regexp.MustCompile(`_duration":[0-9]+`)
 )
 
-// timeless is a text without its times.
+// timeless returns a text without its times.
 func timeless(text string) string {
 	return lasted.ReplaceAllString(stamp.ReplaceAllString(text, `"created_at":"AT"`), `_duration":N`)
 }
 
-// lines sends parts of a stream, and returns what comes of it.
+// lines sends parts of a stream, and returns the client's bytes.
 func lines(t *testing.T, path string, parts ...string) string {
 	w := asks(path, `{"prompt":"hi",`+turn[1:], func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -267,7 +267,7 @@ func lines(t *testing.T, path string, parts ...string) string {
 	return timeless(w.Body.String())
 }
 
-// TestOllamaStream: whole, and in two parts that are cut anywhere.
+// TestOllamaStream checks a stream as a whole, and in two parts, cut at each byte.
 func TestOllamaStream(t *testing.T) {
 	for path, want := range map[string]string{"/api/chat": chatLines, "/api/generate": generateLines} {
 		if diff := cmp.Diff(want, lines(t, path, chunks)); diff != "" {
@@ -281,7 +281,8 @@ func TestOllamaStream(t *testing.T) {
 	}
 }
 
-// TestCutOllamaStream: a stream that ends anywhere before its end ends with an error, each line is JSON, and none is the last.
+// TestCutOllamaStream checks that a truncated stream ends with an error, that each line is JSON, and that none ends
+// the answer.
 func TestCutOllamaStream(t *testing.T) {
 	end := strings.Index(chunks, "[DONE]") + len("[DONE]")
 	for at := range end {
@@ -305,7 +306,7 @@ func TestCutOllamaStream(t *testing.T) {
 	}
 }
 
-// TestOllamaTimes: a stream shows how long the prompt took, and how long the answer.
+// TestOllamaTimes checks that a stream has the times of the prompt and of the answer.
 func TestOllamaTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := asks("/api/chat", turn, func(w http.ResponseWriter, _ *http.Request) {
@@ -322,7 +323,8 @@ func TestOllamaTimes(t *testing.T) {
 	})
 }
 
-// FuzzFromOllama: what is taken is a JSON object with messages, or is a wish to load; what is refused is the client's fault.
+// FuzzFromOllama checks that an accepted request becomes a JSON object with messages or only loads the model, and
+// that a refusal names the client's mistake.
 func FuzzFromOllama(f *testing.F) {
 	f.Add([]byte(turn), true)
 	f.Add([]byte(`{"prompt":"x","images":["AA=="],"options":{"num_ctx":1e99,"seed":-0},"format":{},"think":false,"chat_template_kwargs":null}`), false)
@@ -351,8 +353,8 @@ func FuzzFromOllama(f *testing.F) {
 	})
 }
 
-// FuzzOllamaStream: what comes of a stream does not depend on where it is cut into parts, each line is JSON, and the last one, and
-// no other, ends the answer or is an error.
+// FuzzOllamaStream checks that the output does not depend on how a stream is cut into parts, that each line is JSON,
+// and that only the last line ends the answer or is an error.
 func FuzzOllamaStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Add([]byte("data: {\"error\":{}}\n\ndata: [DONE]\n\n"), 1)

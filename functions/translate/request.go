@@ -19,7 +19,7 @@ func (o object) has(name string) bool { return !slices.Contains([]string{"", "nu
 
 // put sets a field.
 func (o object) put(name string, v any) {
-	o[name], _ = json.Marshal(v) // of our own types and of JSON that was read
+	o[name], _ = json.Marshal(v) // types of ours and JSON that was read
 }
 
 // remove removes fields.
@@ -29,21 +29,21 @@ func (o object) remove(names ...string) {
 	}
 }
 
-// request is a client's request, which becomes the runtime's field by field. Its first error is kept, and those behind it are dropped:
-// a translation goes on to its end, and err is looked at once.
+// request is a client's request, which becomes the runtime's field by field. It keeps the first error and drops later
+// ones, so a translation runs to its end and checks err once.
 type request struct {
 	object
 	err error
 }
 
-// refuse makes a 400 that names a field the request's error.
+// refuse sets the request's error to a 400 that names a field.
 func (r *request) refuse(param, format string, args ...any) {
 	if r.err == nil {
 		r.err = api.BadRequest(param, format, args...)
 	}
 }
 
-// refuseFields refuses fields that nothing here can do, each for a reason, unless their value is null or one of none.
+// refuseFields refuses unsupported fields, each with its reason, unless their value is null or in none.
 func (r *request) refuseFields(reasons map[string]string, none ...string) {
 	for name, why := range reasons {
 		if r.has(name) && !slices.Contains(none, string(r.object[name])) {
@@ -53,7 +53,7 @@ func (r *request) refuseFields(reasons map[string]string, none ...string) {
 	}
 }
 
-// take removes a field and decodes it into v. A field that is missing leaves v alone.
+// take removes a field and decodes it into v. It leaves v unchanged if the field is missing.
 func (r *request) take(name string, v any) {
 	if r.has(name) {
 		if err := json.Unmarshal(r.object[name], v); err != nil {
@@ -63,13 +63,13 @@ func (r *request) take(name string, v any) {
 	r.remove(name)
 }
 
-// wanted are JSON's words for the types that fields are decoded into.
+// wanted maps the kinds that fields are decoded into to JSON's names of types.
 var wanted = map[reflect.Kind]string{
 	reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "an array", reflect.Struct: "an object", reflect.Map: "an object",
 	reflect.Int: "a number", reflect.Int64: "a number", reflect.Float64: "a number", reflect.Float32: "a number",
 }
 
-// refuseType refuses a field for the error of decoding it.
+// refuseType refuses a field with the error of decoding it.
 func (r *request) refuseType(name string, err error) {
 	wrong, is := errors.AsType[*json.UnmarshalTypeError](err)
 	if !is {
@@ -80,18 +80,18 @@ func (r *request) refuseType(name string, err error) {
 	if inside := strings.Trim(wrong.Field, "."); inside != "" {
 		where += "." + strings.ToLower(inside)
 	}
-	got, _, _ := strings.Cut(wrong.Value, " ") // the value of a number follows
+	got, _, _ := strings.Cut(wrong.Value, " ") // a number is followed by its value
 	r.refuse(name, "%s: it has the wrong type: got %s, want %s", where, got, cmp.Or(wanted[wrong.Type.Kind()], "another type"))
 }
 
-// allow refuses a word, of the field param, that is neither empty nor wanted.
+// allow refuses a word of the field param unless it is empty or in want.
 func (r *request) allow(param, name, word string, want ...string) {
 	if word != "" && !slices.Contains(want, word) {
 		r.refuse(param, "%s is %.40q, which can't be kept here: want %s", name, word, strings.Join(want, " or "))
 	}
 }
 
-// drop removes a field whose value must be one of a few words that ask for nothing here.
+// drop removes a field whose value must be one of a few words without an effect here.
 func (r *request) drop(name string, words ...string) {
 	var word string
 	r.take(name, &word)
@@ -108,7 +108,8 @@ func (r *request) setTemplate(name string, v any) {
 	r.put("chat_template_kwargs", args)
 }
 
-// continueLast makes the answer go on where the last message, which is the assistant's, ends. Without a text at its end (said) it is refused.
+// continueLast has the answer continue the last message, which is the assistant's. Without a text at its end (said)
+// it is refused.
 func (r *request) continueLast(said bool) {
 	if !said {
 		r.refuse("messages", "the last message is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
@@ -117,7 +118,7 @@ func (r *request) continueLast(said bool) {
 	r.put("continue_final_message", true)
 }
 
-// setStreamOptions makes a stream end with its usage.
+// setStreamOptions requests the usage at the end of a stream.
 func (r *request) setStreamOptions() {
 	var stream bool
 	if r.has("stream") && json.Unmarshal(r.object["stream"], &stream) != nil {
@@ -129,7 +130,7 @@ func (r *request) setStreamOptions() {
 	}
 }
 
-// checkMaxTokens checks the value of max_tokens, which is called name in the client's API.
+// checkMaxTokens checks the value of max_tokens; name is its name in the client's API.
 func (r *request) checkMaxTokens(name string) {
 	var n float64
 	if raw := r.object["max_tokens"]; r.has("max_tokens") && (json.Unmarshal(raw, &n) != nil || n < 1) {

@@ -9,7 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// emptyResponse has the fields of a response in their order, each with its value where a request and its answer say nothing.
+// emptyResponse has the fields of a response in their order, with the values that they have if neither request nor
+// answer set them.
 const emptyResponse = `{"id":"","object":"response","created_at":0,"completed_at":null,"status":"in_progress","background":false,"error":null,"incomplete_details":null,` +
 	`"instructions":null,"max_output_tokens":null,"model":"","output":[],"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},` +
 	`"store":false,"temperature":1,"text":{},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled","usage":null,"user":null,"metadata":{},"top_logprobs":0,` +
@@ -18,12 +19,12 @@ const emptyResponse = `{"id":"","object":"response","created_at":0,"completed_at
 // response is OpenAI's response to one request.
 type response struct {
 	fields *jsonfield.Object
-	spaces map[string]called // the request's functions, by the names that a chat completion has for them
+	spaces map[string]called // the request's functions by their names in a chat completion
 	id     string            // without its prefix
 	output []outputItem
 }
 
-// newResponse returns a response with the fields that repeat the request's.
+// newResponse returns a response with the fields repeated from the request.
 func newResponse(in *request) *response {
 	r := &response{fields: jsonfield.Open([]byte(emptyResponse)), spaces: map[string]called{}, output: []outputItem{}}
 	for _, name := range []string{"instructions", "max_output_tokens", "parallel_tool_calls", "reasoning", "temperature", "tool_choice", "top_p", "user", "metadata",
@@ -33,7 +34,7 @@ func newResponse(in *request) *response {
 		}
 	}
 	text := object{}
-	_ = json.Unmarshal(in.object["text"], &text) // what is no object is refused later
+	_ = json.Unmarshal(in.object["text"], &text) // anything but an object is refused later
 	if text == nil {
 		text = object{}
 	}
@@ -60,14 +61,15 @@ func newResponse(in *request) *response {
 }
 
 func (r *response) set(name string, v any) {
-	raw, _ := json.Marshal(v) // of our own types and of JSON that was read
+	raw, _ := json.Marshal(v) // a type of ours with valid JSON
 	r.fields.Set(name, raw)
 }
 
-// body returns the response as it is now.
+// body returns the response so far.
 func (r *response) body() json.RawMessage { return r.fields.Bytes() }
 
-// begin sets what the first chunk of an answer says. The time is the runtime's, so that it stays the same where another instance continues the stream.
+// begin sets the values from the first chunk of an answer. The time is the runtime's, so that it stays the same if
+// another instance continues the stream.
 func (r *response) begin(c *completion) {
 	r.id = strings.TrimPrefix(c.ID, "chatcmpl-")
 	if c.Created == 0 {
@@ -138,12 +140,12 @@ type outputPart struct {
 	Logprobs    scores     `json:"logprobs,omitzero"`
 }
 
-// itemKinds has for each kind of block how the identifiers of its items begin, and the type of its parts.
+// itemKinds has for each kind of block the prefix of its items' identifiers, and the type of its parts.
 var itemKinds = map[string]struct{ prefix, part string }{
 	kindThoughts: {"rs_", "reasoning_text"}, kindText: {"msg_", "output_text"}, kindCall: {"fc_", "function_call_arguments"},
 }
 
-// newItem returns an item; id is without its prefix, call is of a call, and content of other kinds.
+// newItem returns an item. id has no prefix; a call item has call, other kinds have content.
 func newItem(kind, id, status string, call *outputCall, content ...outputPart) outputItem {
 	i := outputItem{ID: itemKinds[kind].prefix + id, Type: kind, Status: status, outputCall: call}
 	if call == nil {
@@ -176,14 +178,14 @@ func (r *response) newCall(c *call, arguments string) *outputCall {
 	return &outputCall{CallID: c.ID, Name: f.Name, Namespace: f.Namespace, Arguments: arguments}
 }
 
-// responseEvents are the events of OpenAI's stream of a response. Each has a number.
+// responseEvents writes the events of OpenAI's stream of a response. Each has a number.
 type responseEvents struct {
 	blocks
 	response *response
-	id       string // of the open block's item, without its prefix
+	id       string // the ID of the open block's item, without its prefix
 	call     *outputCall
 	said     strings.Builder
-	told     scores // those of the open message's tokens that events have had
+	told     scores // scores of the open message that events have had
 }
 
 func newResponseEvents(out *output, r *response) *responseEvents {
@@ -219,7 +221,7 @@ func (s *responseEvents) addPart(part string) {
 	s.partEvent(itemKinds[s.kind].part+".delta", data)
 }
 
-// takeScores returns the scores that no event has had, and counts them as told.
+// takeScores returns the scores that no event has had yet, and marks them as sent.
 func (s *responseEvents) takeScores() scores {
 	taken := append(scores{}, s.scores...)
 	s.told, s.scores = append(s.told, taken...), nil
@@ -253,7 +255,7 @@ func (s *responseEvents) closeBlock(status string) {
 func (s *responseEvents) end(e ending) {
 	status := s.response.end(e.finish, e.usage)
 	if s.kind == "" && len(s.response.output) == 0 {
-		s.open(kindText, nil) // an answer of nothing has an item too
+		s.open(kindText, nil) // an empty answer has an item too
 	}
 	s.closeOpen(status)
 	s.response.set("output", s.response.output)

@@ -83,7 +83,7 @@ func TestRefusedResponses(t *testing.T) {
 	}
 }
 
-// created is when: it is different each time.
+// created matches times, which differ in each run.
 var created = regexp.MustCompile(`"(created|completed)_at":\d+`)
 
 func TestResponse(t *testing.T) {
@@ -127,7 +127,7 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// responseStream sends parts of a stream, and returns what the client reads, at no time.
+// responseStream sends parts of a stream, and returns the client's bytes without times.
 func responseStream(parts ...string) string {
 	w := asks("/v1/responses", `{"model":"m","input":"hi","stream":true}`, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -138,8 +138,8 @@ func responseStream(parts ...string) string {
 	return created.ReplaceAllString(w.Body.String(), "TIME")
 }
 
-// TestResponseStream: the events, their numbers, and the same wherever the stream is cut into parts; cut off anywhere, it
-// has not ended.
+// TestResponseStream checks the events and their numbers, which do not depend on how the stream is cut into parts. A
+// truncated stream has not ended.
 func TestResponseStream(t *testing.T) {
 	whole := responseStream(chunks)
 	var names []string
@@ -180,7 +180,8 @@ func TestResponseStream(t *testing.T) {
 	}
 }
 
-// FuzzFromResponses: what is taken is a JSON object with messages, and what is refused is the client's fault.
+// FuzzFromResponses checks that an accepted request becomes a JSON object with messages, and that a refusal names the
+// client's mistake.
 func FuzzFromResponses(f *testing.F) {
 	f.Add([]byte(`{"input":"x","tools":[{"type":"function"}],"text":{"format":{"type":"text"}}}`))
 	f.Add([]byte(`{"input":[{"role":"user","content":"x"},{"type":"reasoning"},{"type":"function_call"},{"type":"function_call_output","output":"x"}]}`))
@@ -204,8 +205,8 @@ func FuzzFromResponses(f *testing.F) {
 	})
 }
 
-// FuzzResponseStream: what comes of a stream does not depend on where it is cut into parts, and an answer that has ended has said so
-// once, or an error has.
+// FuzzResponseStream checks that the output does not depend on how a stream is cut into parts, and that exactly one
+// event ends it: the end of the answer or an error.
 func FuzzResponseStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Fuzz(func(t *testing.T, in []byte, size int) {
@@ -230,7 +231,8 @@ func FuzzResponseStream(f *testing.F) {
 	})
 }
 
-// TestResponseScores: each token's are those of the text that it is in, also where the text comes later, or has come.
+// TestResponseScores checks that each token's scores are in the event of its text, even if the text comes later or
+// came before.
 func TestResponseScores(t *testing.T) {
 	const a, b, c = `{"token":"a","logprob":-1,"bytes":[97],"top_logprobs":[]}`, `{"token":"b","logprob":-2,"bytes":[98],"top_logprobs":[]}`, `{"token":"<end>","logprob":-3,"bytes":[],"top_logprobs":[]}`
 	got := responseStream(

@@ -9,23 +9,24 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// stateWriter writes the state of a stream between its events, so that another instance can continue it ([control.HeaderState]). nil writes none.
+// stateWriter writes the state of a stream between its events, so that another instance can continue it
+// ([control.HeaderState]). A nil one writes nothing.
 //
-// The runtime sends a piece of the state in front of each chunk. A chunk becomes any number of events, which depend on it and on the chunks before
-// it only. So:
+// The runtime sends a piece of the state in front of each chunk. A chunk becomes any number of events, which depend
+// on it and on earlier chunks only.
 //
-//  1. The first event of a chunk has the chunk's piece in front of it, behind the pieces of chunks that became no events. Each further event has
-//     the piece more, and each event that ends the answer the piece last.
+//  1. The first event of a chunk is preceded by the chunk's piece, after the pieces of chunks without events. Each further event is
+//     preceded by the piece more, and each event that ends the answer by the piece last.
 //  2. An instance that continues a stream has the runtime send all known chunks again, and translates them again. It drops the
-//     events that were sent before: the pieces say how many were.
+//     events that were sent before; the pieces give their number.
 type stateWriter struct {
 	lines  bool
-	piece  []byte   // of the next chunk
-	untold [][]byte // pieces of chunks that became no events
+	piece  []byte   // the next chunk's
+	untold [][]byte // pieces of chunks without events
 
-	chunks int // that were sent before
-	events int // of the last of them, events that were sent
-	ends   int // of the answer's end, events that were sent
+	chunks int // the number of chunks sent before
+	events int // the number of events sent of the last of them
+	ends   int // the number of events sent of the answer's end
 }
 
 // Pieces of events, see [stateWriter].
@@ -34,7 +35,7 @@ const (
 	last = "e"
 )
 
-// newStateWriter reads the header of a request for a state, and replaces it by the one for the runtime.
+// newStateWriter reads the header of a request for a state, and replaces it by the header for the runtime.
 func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
 	state := h.Get(control.HeaderState)
 	if state == "" || to.events == nil {
@@ -65,7 +66,8 @@ func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
 	return t
 }
 
-// takeComment reports whether a comment is about the state: a chunk's piece, which is kept, or that the instance gives way, which is passed on.
+// takeComment reports whether a comment is about the state. It keeps a chunk's piece, and passes on that the instance
+// hands over.
 func (t *stateWriter) takeComment(line []byte, out *output) bool {
 	if t == nil {
 		return false
@@ -89,7 +91,8 @@ func (t *stateWriter) separator() string {
 	return "\n\n"
 }
 
-// addChunk puts the state in front of a chunk's events, which are in out behind the byte from, and drops those that were sent before.
+// addChunk puts the state in front of a chunk's events, which begin at from in out, and drops events that were sent
+// before.
 func (t *stateWriter) addChunk(out *output, from int) {
 	if t == nil {
 		return
@@ -119,14 +122,14 @@ func (t *stateWriter) addEnd(out *output, from int) {
 	t.write(out, events[min(t.ends, len(events)):], []byte(last), last)
 }
 
-// cutEvents takes the events behind the byte from out of out.
+// cutEvents removes and returns the events from byte from on.
 func (t *stateWriter) cutEvents(out *output, from int) [][]byte {
 	events := bytes.SplitAfter(bytes.Clone(out.Bytes()[from:]), []byte(t.separator()))
 	out.Truncate(from)
 	return slices.DeleteFunc(events, func(e []byte) bool { return len(e) == 0 })
 }
 
-// write writes events, with a piece in front of the first and another in front of each further one.
+// write writes events, with the piece first before the first event and further before each other one.
 func (t *stateWriter) write(out *output, events [][]byte, first []byte, further string) {
 	for i, e := range events {
 		piece := further

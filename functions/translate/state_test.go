@@ -16,18 +16,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// spoken are the chunks of an answer that thinks, says something and calls twice; one says nothing.
+// spoken are the chunks of an answer with thoughts, text and two calls; one chunk is empty.
 var spoken = []string{
 	`"delta":{"role":"assistant","content":""}`, `"delta":{"reasoning_content":"hm"}`, `"delta":{"reasoning_content":" so"}`, `"delta":{"content":"well"}`, `"delta":{"content":" now"}`,
 	`"delta":{"tool_calls":[{"index":0,"id":"call_A","type":"function","function":{"name":"look","arguments":""}}]}`, `"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}`,
 	`"delta":{"tool_calls":[{"index":1,"id":"call_B","type":"function","function":{"name":"look","arguments":"{\"at\":1}"}}]}`, `"delta":{},"finish_reason":"tool_calls"`,
 }
 
-// speaker is a runtime that tells the state of its streams, sends again what it is asked to, and ends its connection in a place; -1: nowhere.
+// speaker is a runtime that sends the state of its streams, repeats the chunks of a given state, and cuts its
+// connection at a place; -1: nowhere.
 type speaker struct {
 	t      *testing.T
-	cut    int  // behind so many chunks
-	scores bool // chunks have log probabilities, and the state is asked for with them
+	cut    int  // after so many chunks
+	scores bool // chunks have log probabilities, and the state is requested with them
 }
 
 func (s *speaker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -69,11 +70,11 @@ func (s *speaker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
 
-// times are what answers tell of their time.
+// times matches the fields of answers that hold times.
 var times = regexp.MustCompile(`"(created_at":"|completed_at":|[a-z_]+_duration":)[^",}]+`)
 
-// TestTranslatedStreamsGoOn cuts translated streams at their bytes, has the rest translated from what the state says, and
-// compares what the client gets with a stream that was not cut.
+// TestTranslatedStreamsGoOn cuts translated streams at their bytes, has the rest translated from the state, and
+// compares the client's bytes with an uncut stream.
 func TestTranslatedStreamsGoOn(t *testing.T) {
 	ask := func(t *testing.T, path, body, state string, cut int) string {
 		t.Helper()
@@ -107,7 +108,7 @@ func TestTranslatedStreamsGoOn(t *testing.T) {
 			if got := string(all.Take([]byte(told))); got != want {
 				t.Fatalf("without its state the stream is\n%s\nwant\n%s", got, want)
 			}
-			for at := 1; at < len(told); at += 1 + len(told)/2000 { // of the longer ones not each
+			for at := 1; at < len(told); at += 1 + len(told)/2000 { // for longer ones not every byte
 				var s relay.State
 				part := told[:at]
 				got := string(s.Take([]byte(part[:strings.LastIndexByte(part, '\n')+1])))
@@ -115,7 +116,7 @@ func TestTranslatedStreamsGoOn(t *testing.T) {
 					got += "\n" // as the relay ends an event that is open
 				}
 				if len(got) >= len(want) {
-					break // it is whole
+					break // it is complete
 				}
 				if s.Header() == control.StateNew && got != "" {
 					t.Fatalf("cut at %d: %q was sent, and nothing is known of it", at, got)
@@ -125,7 +126,7 @@ func TestTranslatedStreamsGoOn(t *testing.T) {
 					t.Fatalf("cut behind %q with the state %s: the rest is\n%s", got[max(0, len(got)-200):], s.Header(), more)
 				}
 			}
-			// Cut again and again, behind each chunk.
+			// Cut again and again, after each chunk.
 			var s relay.State
 			got := ""
 			for cut := 1; cut <= len(spoken)+1; cut++ {

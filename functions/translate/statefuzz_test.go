@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// FuzzStateWriter: whatever a state says, the rest of a stream is events of the whole one, each once and in their order, and the runtime is asked for something
-// that it can be asked for.
+// FuzzStateWriter checks for any state that the rest of a stream has the events of the whole one, each once and in
+// order, and that the request to the runtime is valid.
 func FuzzStateWriter(f *testing.F) {
 	for _, s := range []string{"new", "id:0", "id:0;1;+;+", "id:0;1;2;3;e;e", "+;+", "e", ";;;", "replay:id:0;1", "scores:new", strings.Repeat("+;", 999), strings.Repeat("e;", 999) + "1", "1;e;2;e;+"} {
 		f.Add(s)

@@ -10,7 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxLine bounds one line of a stream, and maxAnswer an answer that is none: they are kept until they are whole.
+// maxLine bounds one line of a stream, and maxAnswer an answer that is not a stream: they are buffered until they are
+// complete.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
@@ -24,15 +25,15 @@ func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
-// events translate a stream of chat completions. They write to the output that they were made with.
+// events translates a stream of chat completions, and writes to the output that it was made with.
 type events interface {
-	// add translates a chunk. The error says why it can't be.
+	// add translates a chunk. It returns an error if it can't.
 	add(c *completion) *api.Error
 	// end completes the answer.
 	end(e ending)
 }
 
-// ending has what the chunks of a stream say about its end.
+// ending has the values from a stream's chunks that belong to its end.
 type ending struct {
 	finish string
 	stop   json.RawMessage
@@ -49,23 +50,23 @@ type output struct {
 func (o *output) event(kind string, data map[string]any) {
 	data["type"] = kind
 	o.number++
-	raw, _ := json.Marshal(data) // of our own types and of text that was read
+	raw, _ := json.Marshal(data) // types of ours and text that was read
 	o.WriteString("event: " + kind + "\ndata: ")
 	o.Write(raw)
 	o.WriteString("\n\n")
 }
 
-// stream translates a stream of chat completions, which may come in any parts.
+// stream translates a stream of chat completions, which may be cut into any parts.
 type stream struct {
 	w     io.Writer
 	shape shape
-	state *stateWriter // nil: the state is not told
+	state *stateWriter // nil: the state is not sent
 
 	events  events
 	written output
-	line    []byte // the beginning of a line whose end has not come
+	line    []byte // the beginning of an incomplete line
 	ending  ending
-	over    bool // the answer has ended, or an error has
+	over    bool // the end of the answer, or an error, was sent
 }
 
 func newStream(w io.Writer, to shape, state *stateWriter) *stream {
@@ -94,15 +95,15 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close ends a stream whose handler has returned: without an end of its own it was cut.
+// close ends a stream whose handler has returned. A stream without an end of its own was cut.
 func (s *stream) close() {
 	s.written.Reset()
-	s.readLine() // the last line needs no end
+	s.readLine() // the last line needs no line end
 	s.fail(errCut())
-	_, _ = s.w.Write(s.written.Bytes()) // a client that left needs no answer
+	_, _ = s.w.Write(s.written.Bytes()) // it fails only if the client left
 }
 
-// readLine translates the line that has come.
+// readLine translates a complete line.
 func (s *stream) readLine() {
 	line := bytes.TrimRight(s.line, "\r\n")
 	s.line = s.line[:0]
@@ -138,7 +139,7 @@ func (s *stream) readLine() {
 	}
 }
 
-// add translates a chunk, and remembers what it says about the end.
+// add translates a chunk, and keeps its values for the end.
 func (s *stream) add(c *completion) {
 	if c.Usage.Prompt > 0 {
 		s.ending.usage = c.Usage
@@ -167,7 +168,7 @@ func (s *stream) passComment(line []byte) {
 	}
 }
 
-// fail ends the stream with an error, unless it is over.
+// fail ends the stream with an error, unless it has ended.
 func (s *stream) fail(e *api.Error) {
 	if !s.over {
 		s.over = true
@@ -175,7 +176,7 @@ func (s *stream) fail(e *api.Error) {
 	}
 }
 
-// Kinds of blocks, by the names that their items have in responses.
+// Kinds of blocks, named as the items of responses.
 const (
 	kindThoughts = "reasoning"
 	kindText     = "message"
@@ -188,16 +189,16 @@ type blocks struct {
 	out    *output
 	to     blockWriter
 	begun  bool
-	kind   string // of the open block; empty: none is open
+	kind   string // the open block; empty: none is open
 	call   int    // the index of the open call
-	calls  int    // how many have begun
-	scores scores // of tokens that no event has had
+	calls  int    // the number of calls so far
+	scores scores // scores of tokens that no event has had yet
 }
 
 // blockWriter writes the events of one API.
 type blockWriter interface {
 	beginAnswer(c *completion)
-	openBlock(c *call) // c is of a call's block
+	openBlock(c *call) // c is the call of a call block
 	addPart(part string)
 	closeBlock(status string)
 }
@@ -231,7 +232,7 @@ func (b *blocks) add(c *completion) *api.Error {
 	return nil
 }
 
-// addTo adds a part to the block of a kind, which it opens if another is open.
+// addTo adds a part to the block of a kind. If another block is open it closes that and opens one.
 func (b *blocks) addTo(kind, part string) {
 	if part == "" {
 		return

@@ -1,6 +1,6 @@
-// Package translate serves Anthropic's messages, OpenAI's responses and Ollama's own API where a runtime has chat
-// completions only: /v1/messages, /v1/messages/count_tokens, /v1/responses, and the paths below /api/. A field that can't be
-// kept is refused by its name; docs/functions.md has the table.
+// Package translate serves Anthropic's messages, OpenAI's responses and Ollama's own API for a runtime that has chat
+// completions only: /v1/messages, /v1/messages/count_tokens, /v1/responses, and the paths below /api/. A field that
+// can't be translated is refused by its name; docs/functions.md has the table.
 //
 // The life of one request:
 //
@@ -10,7 +10,7 @@
 //  3. An answer in JSON is translated as a whole, and a stream event by event.
 //     A failure keeps its status, and gets the shape and the field names of the client's API.
 //  4. A stream that breaks off, or ends with an error, ends with the event "error", or a line with an error, and never
-//     with the event that completes an answer. An answer of another kind than was asked for is a 502.
+//     with the event that completes an answer. An answer of an unexpected kind is a 502.
 //
 // A [Handler] is safe for concurrent use.
 package translate
@@ -33,16 +33,16 @@ type Handler struct {
 	Next http.Handler
 	// Door reads bodies.
 	Door *inbound.Door
-	// Client returns who is charged for the memory of a body.
+	// Client returns the client whose account is charged for the memory of a body.
 	Client func(*http.Request) string
 	// Names are the names of the model. Ollama's clients add the tag ":latest" to a name without one; it is removed unless
 	// the name is listed here with it.
 	Names []api.ModelName
-	// Reports says that Next can send the usage of a stream with each chunk.
+	// Reports: Next can send the usage of a stream with each chunk.
 	Reports bool
 }
 
-// The paths that runtimes are asked at; pathShow is the engine's.
+// The paths of the runtimes' requests; pathShow is the engine's.
 const (
 	pathChat    = "/v1/chat/completions"
 	pathText    = "/v1/completions"
@@ -51,10 +51,10 @@ const (
 	pathShow    = "/api/show"
 )
 
-// pathCount is where clients ask how many tokens a prompt has.
+// pathCount is the path for the number of tokens of a prompt.
 const pathCount = "/v1/messages/count_tokens"
 
-// paths are the translated paths, each with the function that makes the runtime's request of the client's.
+// paths are the translated paths, each with the function that converts the client's request to the runtime's.
 var paths = map[string]func(h *Handler, in *request) shape{
 	"/v1/messages":    askMessages,
 	pathCount:         askCount,
@@ -66,19 +66,19 @@ var paths = map[string]func(h *Handler, in *request) shape{
 	pathShow:          askShow,
 }
 
-// shape says where the runtime is asked, and how its answer is translated.
+// shape has the path of the runtime's request, and the translation of its answer.
 type shape struct {
 	path string // empty: pathChat; of pathModels a GET
-	// answer translates a whole body; false: it is of another kind than was asked for.
+	// answer translates a complete body; false: it is of an unexpected kind.
 	answer func(body []byte) (any, bool)
 	// names maps a chat completion's fields to the client's names for them, for errors.
 	names map[string]string
-	// events begins a stream, whose protocol is style; nil: the answer never is a stream.
+	// events begins a stream in the protocol style; nil: the answer is never a stream.
 	events func(*output) events
 	style  api.Stream
 	// ping replaces comments that keep the connection open; empty: the comment itself is sent.
 	ping string
-	// scored says that the end of a stream repeats the scores of all its tokens, if they are asked for.
+	// scored: the end of a stream repeats the scores of all its tokens, if they are requested.
 	scored bool
 }
 
@@ -118,7 +118,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.finish()
 }
 
-// translate returns the body of the runtime's request, and what its answer becomes.
+// translate returns the body of the runtime's request, and the translation of its answer.
 func (h *Handler) translate(path string, body []byte) ([]byte, shape, error) {
 	in := &request{}
 	if err := json.Unmarshal(body, &in.object); err != nil || in.object == nil {
@@ -135,7 +135,7 @@ func (h *Handler) translate(path string, body []byte) ([]byte, shape, error) {
 	return asked, to, err
 }
 
-// request returns the runtime's request, with the body given, in place of the client's.
+// request returns the runtime's request with the given body, from the client's.
 func (s shape) request(r *http.Request, body []byte) *http.Request {
 	c := r.Clone(r.Context())
 	c.URL.Path, c.URL.RawPath = cmp.Or(s.path, pathChat), ""

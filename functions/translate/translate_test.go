@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// asks sends a request to a handler before a runtime.
+// asks sends a request to a handler in front of a runtime.
 func asks(path, body string, runtime http.HandlerFunc) *httptest.ResponseRecorder {
 	h := &Handler{Next: runtime, Door: inbound.New(inbound.Config{}), Client: func(*http.Request) string { return "c" }}
 	w := httptest.NewRecorder()
@@ -162,7 +162,8 @@ func TestAnswer(t *testing.T) {
 	if w.Body.String() != `{"input_tokens":10}` {
 		t.Errorf("the number of tokens: %s", w.Body)
 	}
-	// A prompt beyond the context has a number too, unless the runtime has counted a part only; what is no count is refused.
+	// A prompt beyond the context has a number too, unless the runtime has counted only a part. Other refusals are
+	// passed on.
 	for _, tt := range []struct{ path, says, want string }{
 		{"/v1/messages/count_tokens", "the prompt has 900 tokens. This model's maximum context length is 256 tokens", `{"input_tokens":900}`},
 		{"/v1/messages/count_tokens", "the text has at least 900 tokens", `"message":"prompt is too long: 900 tokens`},
@@ -217,7 +218,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// chunks is a whole stream of chat completions with everything in it.
+// chunks is a complete stream of chat completions with every kind of content.
 const chunks = ": waiting\n\n" +
 	`data: {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}` + "\n\n" +
 	`data: {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"reasoning_content":"hm"}}]}` + "\n\n" +
@@ -294,7 +295,7 @@ func streams(parts ...string) *httptest.ResponseRecorder {
 	})
 }
 
-// TestStream: whole, and in two parts that are cut anywhere.
+// TestStream checks a stream as a whole, and in two parts, cut at each byte.
 func TestStream(t *testing.T) {
 	if diff := cmp.Diff(asMessage, streams(chunks).Body.String()); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
@@ -306,7 +307,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestCutStream: a stream that ends anywhere before its end is no message that has ended, and says so.
+// TestCutStream checks that a truncated stream ends with an error and not as a complete message.
 func TestCutStream(t *testing.T) {
 	end := strings.Index(chunks, "[DONE]") + len("[DONE]")
 	for at := range end {
@@ -334,7 +335,7 @@ func TestCutStream(t *testing.T) {
 	}
 }
 
-// TestAborted: where the handler aborts an answer, the client's connection is aborted too.
+// TestAborted checks that the client's connection is aborted if the handler aborts an answer.
 func TestAborted(t *testing.T) {
 	defer func() {
 		if r := recover(); r != http.ErrAbortHandler {
@@ -347,7 +348,8 @@ func TestAborted(t *testing.T) {
 	})
 }
 
-// FuzzRequest: what is taken is a JSON object with messages, and what is refused is the client's fault.
+// FuzzRequest checks that an accepted request becomes a JSON object with messages, and that a refusal names the
+// client's mistake.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(hello), false)
 	f.Add([]byte(`{"system":[],"messages":[{"role":"user","content":[{"type":"tool_result","content":"x"}]}],"tools":[{}],"stream":null}`), true)
@@ -371,11 +373,11 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// messageShape is of a stream of Anthropic's.
+// messageShape is the shape of Anthropic's stream.
 var messageShape = shape{style: api.StreamMessages, events: func(out *output) events { return newMessageEvents(out, false) }}
 
-// FuzzStream: what comes of a stream does not depend on where it is cut into parts, and a message that has ended has said so once,
-// with no error.
+// FuzzStream checks that the output does not depend on how a stream is cut into parts, and that a complete message
+// has one end and no error.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Add([]byte("data: {\"error\":{}}\n\ndata: [DONE]\n\n"), 1)

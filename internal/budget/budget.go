@@ -8,9 +8,9 @@
 //
 //  1. [Budget.Open] makes one for a client. The account is open: it may have to give way.
 //  2. [Account.Take] charges bytes, before they are allocated. If there are not enough, an open
-//     account gives way: the largest account of the client whose open accounts hold the most,
-//     both in powers of two, and of equals the one that reached its size first. So a client that
-//     sends slowly gives way to one that finishes soon. If the account that asks would become
+//     account gives way: the largest account of the client whose open accounts hold the most.
+//     Sizes are compared in powers of two; of equals, the account that reached its size first
+//     gives way. So a client that sends slowly gives way to one that finishes soon. If the account that asks would become
 //     larger than that, it is refused. A client never gets more than its share: at that limit
 //     its own accounts give way.
 //  3. The account that gives way is told so and closes. Take waits for that.

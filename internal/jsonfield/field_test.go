@@ -193,7 +193,7 @@ func Fuzz(f *testing.F) {
 	})
 }
 
-// expected is the slow twin of an edit.
+// expected returns the slow twin of an edit.
 func expected(edit string, fields map[string]json.RawMessage, from, to string) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for name, value := range fields {

@@ -2,9 +2,9 @@
 // image from elsewhere.
 //
 // An image has two layers, unless its programs are added to an existing image ([Image.Onto]).
-// The base layer is the same for all images and has what a static program expects: accounts for
-// root and nonroot (65532), the machine's certificate authorities, a name service switch of
-// files and DNS, a /tmp for everybody and a home. The second layer has the programs, owned by
+// The base layer is the same for all images. It has the files that a static program expects:
+// accounts for root and nonroot (65532), the machine's certificate authorities, a name service
+// switch of files and DNS, a /tmp for everybody and a home. The second layer has the programs, owned by
 // root and not writable by the account that runs them. That account is 65532 by number, so that
 // runAsNonRoot needs no lookup, and nothing needs a writable root.
 //

@@ -2,7 +2,6 @@ package pack
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -45,7 +46,7 @@ func Write(path string, images []Image) error {
 
 // archive is a tar in which docker save's manifest and OCI's index refer to the same blobs.
 type archive struct {
-	blobs  map[string]func() (io.ReadCloser, int64, error) // by path in the tar
+	blobs  map[string]v1.Layer // by path in the tar
 	index  v1.IndexManifest
 	legacy []legacy
 }
@@ -58,7 +59,7 @@ type legacy struct {
 
 func newArchive(images []Image) (*archive, error) {
 	a := &archive{
-		blobs: map[string]func() (io.ReadCloser, int64, error){},
+		blobs: map[string]v1.Layer{},
 		index: v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex},
 	}
 	images = slices.SortedFunc(slices.Values(images), func(x, y Image) int { return strings.Compare(x.Name, y.Name) })
@@ -70,7 +71,7 @@ func newArchive(images []Image) (*archive, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := a.add(image.Name, img); err != nil {
+		if err := a.add(image, img); err != nil {
 			return nil, fmt.Errorf("image %s: %w", image.Name, err)
 		}
 	}
@@ -78,32 +79,8 @@ func newArchive(images []Image) (*archive, error) {
 }
 
 // add adds an image's blobs and its entries in both lists.
-func (a *archive) add(ref string, img v1.Image) error {
-	manifest, err := img.Manifest()
-	if err != nil {
-		return err
-	}
-	layers, err := img.Layers()
-	if err != nil {
-		return err
-	}
-	entry := legacy{Config: blob(manifest.Config.Digest), RepoTags: []string{ref}}
-	for _, l := range layers {
-		digest, err := l.Digest()
-		if err != nil {
-			return err
-		}
-		entry.Layers = append(entry.Layers, blob(digest))
-		a.blobs[blob(digest)] = func() (io.ReadCloser, int64, error) {
-			size, err := l.Size()
-			if err != nil {
-				return nil, 0, err
-			}
-			r, err := l.Compressed()
-			return r, size, err
-		}
-	}
-	config, err := img.RawConfigFile()
+func (a *archive) add(i Image, img v1.Image) error {
+	manifest, err := partial.Descriptor(img)
 	if err != nil {
 		return err
 	}
@@ -111,29 +88,31 @@ func (a *archive) add(ref string, img v1.Image) error {
 	if err != nil {
 		return err
 	}
-	digest, err := img.Digest()
+	config, err := partial.ConfigLayer(img)
 	if err != nil {
 		return err
 	}
-	file, err := img.ConfigFile()
+	layers, err := img.Layers()
 	if err != nil {
 		return err
 	}
-	a.bytes(blob(manifest.Config.Digest), config)
-	a.bytes(blob(digest), raw)
-	a.legacy = append(a.legacy, entry)
+	var paths []string
+	for _, l := range append([]v1.Layer{config}, layers...) {
+		digest, err := l.Digest()
+		if err != nil {
+			return err
+		}
+		paths = append(paths, blob(digest))
+		a.blobs[blob(digest)] = l
+	}
+	a.blobs[blob(manifest.Digest)] = static.NewLayer(raw, manifest.MediaType)
+	a.legacy = append(a.legacy, legacy{Config: paths[0], RepoTags: []string{i.Name}, Layers: paths[1:]})
 	a.index.Manifests = append(a.index.Manifests, v1.Descriptor{
-		MediaType: manifest.MediaType, Digest: digest, Size: int64(len(raw)),
-		Platform:    &v1.Platform{OS: file.OS, Architecture: file.Architecture},
-		Annotations: map[string]string{"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": ref},
+		MediaType: manifest.MediaType, Digest: manifest.Digest, Size: manifest.Size,
+		Platform:    &v1.Platform{OS: "linux", Architecture: i.Arch},
+		Annotations: map[string]string{"io.containerd.image.name": i.Name, "org.opencontainers.image.ref.name": i.Name},
 	})
 	return nil
-}
-
-func (a *archive) bytes(at string, content []byte) {
-	a.blobs[at] = func() (io.ReadCloser, int64, error) {
-		return io.NopCloser(bytes.NewReader(content)), int64(len(content)), nil
-	}
 }
 
 func blob(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
@@ -147,9 +126,9 @@ func (a *archive) write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	a.bytes("index.json", index)
-	a.bytes("manifest.json", manifest)
-	a.bytes("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	for at, content := range map[string][]byte{"index.json": index, "manifest.json": manifest, "oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)} {
+		a.blobs[at] = static.NewLayer(content, types.OCIUncompressedLayer)
+	}
 	tw := tar.NewWriter(w)
 	for _, at := range slices.Sorted(maps.Keys(a.blobs)) {
 		if err := copyBlob(tw, at, a.blobs[at]); err != nil {
@@ -159,8 +138,12 @@ func (a *archive) write(w io.Writer) error {
 	return tw.Close()
 }
 
-func copyBlob(tw *tar.Writer, at string, open func() (io.ReadCloser, int64, error)) error {
-	r, size, err := open()
+func copyBlob(tw *tar.Writer, at string, l v1.Layer) error {
+	size, err := l.Size()
+	if err != nil {
+		return err
+	}
+	r, err := l.Compressed()
 	if err != nil {
 		return err
 	}

@@ -1,118 +1,101 @@
-package main
+// Package vuln_test tests check, which looks for known vulnerabilities.
+package vuln_test
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestMain acts as govulncheck if a test asks for it: it prints its arguments and the database's entries.
-func TestMain(m *testing.M) {
-	if os.Getenv("VULN_TEST_TOOL") == "" {
-		os.Exit(m.Run())
-	}
-	folder := strings.TrimPrefix(os.Args[2], "file://")
-	var modules []module
-	if err := readJSON(filepath.Join(folder, "index", "modules.json"), &modules); err != nil {
-		fmt.Println(err)
-		os.Exit(4)
-	}
-	for _, m := range modules {
-		for _, v := range m.Vulns {
-			if _, err := os.Stat(filepath.Join(folder, "ID", v.ID+".json")); err != nil {
-				fmt.Println(err)
-				os.Exit(4)
-			}
-			fmt.Println("knows", v.ID, "of", m.Path)
-		}
-	}
-	fmt.Println("looks at", os.Args[3:])
-	os.Exit(3) // govulncheck's status for findings
-}
-
-// osv writes an entry of a module.
-func osv(t *testing.T, folder, id, of string) {
+// check runs the check with a tool that prints what it is called with, and the number of entries of its database.
+func check(t *testing.T, environment ...string) (string, error) {
 	t.Helper()
-	raw := fmt.Sprintf(`{"id": %q, "modified": "0001-01-01T00:00:00Z", "details": "long", "affected": [
-		{"package": {"name": %q, "ecosystem": "Go"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}]}]}`, id, of)
-	if err := os.WriteFile(filepath.Join(folder, id+".json"), []byte(raw), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestACheckWithoutANetwork checks with a packed database that its age is printed and that findings set the exit
-// status.
-func TestACheckWithoutANetwork(t *testing.T) {
-	t.Chdir("../..")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("VULN_TEST_TOOL", "1")
-	from, to := t.TempDir(), filepath.Join(t.TempDir(), "db.zip")
-	osv(t, from, "GO-2026-0001", "github.com/gorilla/mux")
-	osv(t, from, "GO-2026-0002", "example.com/nobody/has/it")
-	osv(t, from, "GO-2026-0003", "stdlib")
-	for _, test := range []struct {
-		age  time.Duration
-		warn bool
-	}{{10 * 24 * time.Hour, false}, {100 * 24 * time.Hour, true}} {
-		date := time.Now().Add(-test.age).UTC().Format(time.DateOnly)
-		if err := run(t.Context(), []string{"pack", "-from", from, "-date", date, "-to", to}, nil, os.Stderr); err != nil {
+	bin := t.TempDir()
+	for name, script := range map[string]string{
+		"tool": "echo called with \"$@\"; ls ${2#file://}/ID | wc -l; exit 3", // govulncheck's status for findings
+		"curl": "exit 6",                                                      // there is no network
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		var out bytes.Buffer
-		err := run(t.Context(), []string{"check", "-db", to, "-govulncheck", self, "./api"}, &out, &out)
-		if err == nil || !strings.Contains(err.Error(), "exit status 3") {
-			t.Errorf("got %v, want govulncheck's status", err)
-		}
-		for _, want := range []string{"is of " + date, fmt.Sprintf("%d days old", int(test.age.Hours()/24)), "knows GO-2026-0001 of github.com/gorilla/mux", "knows GO-2026-0003 of stdlib", "looks at [./api]"} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("it does not say %q:\n%s", want, &out)
+	}
+	cmd := exec.CommandContext(t.Context(), "./check", filepath.Join(bin, "tool"), "./api")
+	cmd.Env = append(append(os.Environ(), "VULNDB=", "PATH="+bin+":"+os.Getenv("PATH")), environment...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func found(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == 3
+}
+
+// TestWithoutANetwork checks that the database of the repository is used, that what it does not cover is said, and that
+// the exit status is the tool's.
+func TestWithoutANetwork(t *testing.T) {
+	out, err := check(t)
+	if !found(err) || !strings.Contains(out, "called with -db file://") || !strings.Contains(out, " ./api\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out, "vuln.go.dev can't be reached") || !strings.Contains(out, "the database is of 20") {
+		t.Errorf("its source and age are not printed:\n%s", out)
+	}
+}
+
+// TestAge: an old database is a warning, as is a module that it was not made for.
+func TestAge(t *testing.T) {
+	for days, warns := range map[int]bool{10: false, 100: true} {
+		db := t.TempDir()
+		at := time.Now().AddDate(0, 0, -days).UTC()
+		for name, content := range map[string]string{"index/db.json": fmt.Sprintf(`{"modified":%q}`, at.Format(time.RFC3339)), "ID/GO-2026-0001.json": "{}", "covered.json": `["stdlib","github.com/gorilla/mux"]`} {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(db, name)), 0o700), os.WriteFile(filepath.Join(db, name), []byte(content), 0o600)); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if strings.Contains(out.String(), "GO-2026-0002") {
-			t.Errorf("it has an entry of a module that nobody uses:\n%s", &out)
+		out, err := check(t, "VULNDB="+db)
+		if !found(err) || !strings.Contains(out, "called with -db file://"+db) {
+			t.Errorf("%v\n%s", err, out)
 		}
-		if got := strings.Contains(out.String(), "more than 90 days"); got != test.warn {
-			t.Errorf("%v old: warns %t", test.age, got)
+		if !strings.Contains(out, "is of "+at.Format(time.DateOnly)) || strings.Contains(out, "are not known here") != warns {
+			t.Errorf("%d days: %s", days, out)
+		}
+		if !strings.Contains(out, "was not made for the module github.com/spf13/cobra\n") || strings.Contains(out, "for the module github.com/gorilla/mux\n") {
+			t.Errorf("what it covers: %s", out)
 		}
 	}
 }
 
-// TestTheDatabaseInTheRepository checks that the packed database is valid and covers the current modules.
+// TestTheDatabaseInTheRepository has each entry that its index names.
 func TestTheDatabaseInTheRepository(t *testing.T) {
-	t.Chdir("../..")
-	c := &check{stdout: &bytes.Buffer{}}
-	folder, done, err := c.local(brought)
+	db := t.TempDir()
+	if out, err := exec.Command("tar", "-xzf", "db.tar.gz", "-C", db).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	index, err := os.ReadFile(filepath.Join(db, "index", "modules.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer done()
-	var modules []module
-	if err := readJSON(filepath.Join(folder, "index", "modules.json"), &modules); err != nil || len(modules) < 10 {
-		t.Fatalf("%d modules, %v", len(modules), err)
+	ids := strings.Split(string(index), `"id":"`)[1:]
+	if len(ids) < 10 {
+		t.Fatalf("%d entries", len(ids))
 	}
-	for _, m := range modules {
-		for _, v := range m.Vulns {
-			raw, err := os.ReadFile(filepath.Join(folder, "ID", v.ID+".json"))
-			if err != nil || !json.Valid(raw) {
-				t.Errorf("%s: %v", v.ID, err)
-			}
+	for _, text := range ids {
+		id, _, _ := strings.Cut(text, `"`)
+		if _, err := os.Stat(filepath.Join(db, "ID", id+".json")); err != nil {
+			t.Error(err)
 		}
 	}
 }
 
 func TestNothingPassesUnseen(t *testing.T) {
-	for _, args := range [][]string{{}, {"look"}, {"check", "-db", "no-such.zip"}, {"check", "-db", t.TempDir()}, {"pack", "-from", t.TempDir(), "-date", "2026-01-01"}, {"pack", "-date", "today"}} {
-		var out bytes.Buffer
-		if err := run(t.Context(), args, &out, &out); err == nil {
-			t.Errorf("%q passes: %s", args, &out)
+	for _, db := range []string{"no-such-folder", t.TempDir()} {
+		if out, err := check(t, "VULNDB="+db); err == nil || strings.Contains(out, "called with") {
+			t.Errorf("%s passes: %v\n%s", db, err, out)
 		}
 	}
 }

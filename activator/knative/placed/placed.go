@@ -19,8 +19,8 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned/typed/serving/v1"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/config"
 )
 
@@ -73,7 +73,7 @@ func (c Config) Validate() error {
 	return config.Accept{Models: c.Models}.Validate()
 }
 
-// Applier creates and removes Services. It implements clusteragent.Applier. Its methods are safe for concurrent use,
+// Applier creates and removes Services. It implements agent.Applier. Its methods are safe for concurrent use,
 // and those that the cluster's watch calls do nothing on nil.
 type Applier struct {
 	cfg      Config
@@ -126,7 +126,7 @@ func (a *Applier) Owners(name api.FunctionName) []string {
 }
 
 // Apply creates or updates a function for a front door.
-func (a *Applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
+func (a *Applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
 	want, err := a.service(m, front)
 	if err != nil {
 		return api.Errorf(http.StatusForbidden, api.CodeStartFailed, "%v", err)

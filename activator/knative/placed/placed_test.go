@@ -15,18 +15,18 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
 
-	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-var _ clusteragent.Applier = (*placed.Applier)(nil)
+var _ agent.Applier = (*placed.Applier)(nil)
 
 // manifest returns a manifest of default/chat; more are further annotations of its template, container further fields
 // of its container.
-func manifest(more, container string) exchange.Manifest {
-	return exchange.Manifest{Name: "default/chat", Number: 1, YAML: `apiVersion: serving.knative.dev/v1
+func manifest(more, container string) protocol.Manifest {
+	return protocol.Manifest{Name: "default/chat", Number: 1, YAML: `apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: chat}
 spec:
@@ -136,7 +136,7 @@ func TestRefuses(t *testing.T) {
 	other.Name = "default/other"
 	far := manifest("", "")
 	far.Name, far.YAML = "system/chat", strings.Replace(far.YAML, "name: chat", "name: chat, namespace: system", 1)
-	for want, m := range map[string]exchange.Manifest{
+	for want, m := range map[string]protocol.Manifest{
 		"no image for the runtime vllm": manifest(", rouse.dev/runtime: vllm", ""),
 		"with a command, a handler":     manifest("", ", command: [sh]"),
 		"an environment of its own":     manifest("", ", env: [{name: LD_PRELOAD, value: x}]"),

@@ -14,8 +14,8 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/config"
 )
 
@@ -23,8 +23,8 @@ import (
 var dropped = []string{api.AnnotationClusters, api.AnnotationRemoveAfter, api.AnnotationRegions}
 
 // service returns the Service for a front door's manifest, or an error for a part that is not accepted.
-func (a *Applier) service(m exchange.Manifest, front string) (*v1.Service, error) {
-	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m, front)
+func (a *Applier) service(m protocol.Manifest, front string) (*v1.Service, error) {
+	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m.Name, m.YAML, front)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,7 @@ What is changed holds until the server ends: rouse.dev/adapters in a manifest is
 }
 
 func addAdapterCommand() *cobra.Command {
-	return &cobra.Command{
+	return shared.Command(&cobra.Command{
 		Use:         "add NAME ADAPTER=REFERENCE …",
 		Annotations: map[string]string{verb.Changes: ""},
 		Short:       "Add adapters to a function, or change where they come from",
@@ -39,96 +40,70 @@ func addAdapterCommand() *cobra.Command {
 (hf://, https://, oci://, s3://, file://); a path that begins with ./ or ../ counts from here,
 any other relative one from rouse.dev/adapter-root, and where there is such a folder each must
 lie in it.`,
-		Example:           `  rouse adapters add pico loud=pico/shout`,
-		Args:              cobra.MinimumNArgs(2),
-		ValidArgsFunction: functionNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var list []api.Adapter
-			for _, pair := range args[1:] {
-				name, path, found := strings.Cut(pair, "=")
-				if !found || name == "" || path == "" {
-					return fmt.Errorf("%q: want ADAPTER=REFERENCE", pair)
-				}
-				if strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../") {
-					var err error
-					if path, err = filepath.Abs(path); err != nil {
-						return err
-					}
-				}
-				list = append(list, api.Adapter{Name: api.ModelName(name), Path: path})
+		Example: `  rouse adapters add pico loud=pico/shout`,
+		Args:    cobra.MinimumNArgs(2),
+	}, ofFunction, func(cmd *cobra.Command, c *verb.Server, args []string) error {
+		var list []api.Adapter
+		for _, pair := range args[1:] {
+			name, path, found := strings.Cut(pair, "=")
+			if !found || name == "" || path == "" {
+				return fmt.Errorf("%q: want ADAPTER=REFERENCE", pair)
 			}
-			c, err := dial(cmd)
-			if err != nil {
-				return err
-			}
-			for _, a := range list {
-				var done admin.Adapter
-				if err := c.Call(cmd.Context(), http.MethodPost, functionPath(args[0], "/adapters"), a, &done); err != nil {
+			if strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../") {
+				var err error
+				if path, err = filepath.Abs(path); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", done.Name, done.Result, adapterState(done))
 			}
-			return nil
-		},
-	}
+			list = append(list, api.Adapter{Name: api.ModelName(name), Path: path})
+		}
+		for _, a := range list {
+			var done admin.Adapter
+			if err := c.Call(cmd.Context(), http.MethodPost, functionPath(args[0], "/adapters"), a, &done); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", done.Name, done.Result, adapterState(done))
+		}
+		return nil
+	})
 }
 
 func removeAdapterCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "rm NAME ADAPTER …",
-		Annotations:       map[string]string{verb.Changes: ""},
-		Short:             "Remove adapters: requests that use them finish",
-		Args:              cobra.MinimumNArgs(2),
-		ValidArgsFunction: functionNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := dial(cmd)
-			if err != nil {
+	return shared.Command(&cobra.Command{
+		Use:         "rm NAME ADAPTER …",
+		Annotations: map[string]string{verb.Changes: ""},
+		Short:       "Remove adapters: requests that use them finish",
+		Args:        cobra.MinimumNArgs(2),
+	}, ofFunction, func(cmd *cobra.Command, c *verb.Server, args []string) error {
+		for _, name := range args[1:] {
+			if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(args[0], "/adapters/"+url.PathEscape(name)), nil, nil); err != nil {
 				return err
 			}
-			for _, name := range args[1:] {
-				if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(args[0], "/adapters/"+url.PathEscape(name)), nil, nil); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
-			}
-			return nil
-		},
-	}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
+		}
+		return nil
+	})
 }
 
 func listAdaptersCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls NAME",
-		Aliases:           []string{"list"},
-		Short:             "List a function's adapters with their state",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: functionNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := dial(cmd)
-			if err != nil {
-				return err
-			}
-			var list []admin.Adapter
-			if err := c.Call(cmd.Context(), http.MethodGet, functionPath(args[0], "/adapters"), nil, &list); err != nil {
-				return err
-			}
-			return render.Print(cmd, list, func(w io.Writer) error {
-				rows := [][]string{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
-				for _, a := range list {
-					from := a.Path
-					if from == "" {
-						from = "the runtime"
-					}
-					var on []string
-					for _, i := range append(a.Loaded, a.Standby...) {
-						on = append(on, string(i))
-					}
-					rows = append(rows, []string{string(a.Name), adapterState(a), strings.Join(on, ", "), from})
+	cmd := shared.Command(&cobra.Command{
+		Use:     "ls NAME",
+		Aliases: []string{"list"},
+		Short:   "List a function's adapters with their state",
+		Args:    cobra.ExactArgs(1),
+	}, ofFunction, func(cmd *cobra.Command, s *verb.Server, args []string) error {
+		return verb.Show(cmd, s, functionPath(args[0], "/adapters"), func(w io.Writer, list []admin.Adapter) error {
+			rows := [][]string{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
+			for _, a := range list {
+				var on []string
+				for _, i := range append(a.Loaded, a.Standby...) {
+					on = append(on, string(i))
 				}
-				return render.Table(w, rows)
-			})
-		},
-	}
+				rows = append(rows, []string{string(a.Name), adapterState(a), strings.Join(on, ", "), cmp.Or(a.Path, "the runtime")})
+			}
+			return render.Table(w, rows)
+		})
+	})
 	render.Flag(cmd)
 	return cmd
 }

@@ -38,7 +38,6 @@ type benchResult struct {
 func benchCommand() *cobra.Command {
 	var o chatOptions
 	var requests, concurrency int
-	var prompt string
 	cmd := &cobra.Command{
 		Use:               "bench NAME",
 		Short:             "Measure a function under load",
@@ -56,14 +55,14 @@ func benchCommand() *cobra.Command {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
 			ask := func() (measured, error) {
-				return c.chat(ctx, door, o, []message{{"user", prompt}}, chatEvents{})
+				return c.chat(ctx, door, o, []message{{"user", "echo hello world"}}, chatEvents{})
 			}
 			r := bench(ctx, ask, requests, concurrency, progress(cmd.ErrOrStderr(), requests))
 			r.Function = args[0]
 			if r.Failed > 0 && r.Failed == r.Requests { // there is nothing to show
 				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
 			}
-			if err := render.Print(cmd, r, r.text); err != nil {
+			if err := render.Print(cmd, r, printResult); err != nil {
 				return err
 			}
 			if r.Failed > 0 {
@@ -75,7 +74,6 @@ func benchCommand() *cobra.Command {
 	s := cmd.Flags()
 	s.IntVarP(&requests, "requests", "n", 100, "requests in all")
 	s.IntVarP(&concurrency, "concurrency", "c", 4, "requests at a time")
-	s.StringVar(&prompt, "prompt", "echo hello world", "what to ask")
 	s.IntVar(&o.maxTokens, "max-tokens", 32, "most tokens of an answer")
 	render.Flag(cmd)
 	return cmd
@@ -83,10 +81,10 @@ func benchCommand() *cobra.Command {
 
 // progress shows the progress of a measurement, on a terminal only.
 func progress(w io.Writer, n int) func() {
-	if !isTerminal(w) {
+	if !render.IsTerminal(w) {
 		return func() {}
 	}
-	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(barEvery), progressbar.OptionClearOnFinish())
+	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 	return func() { _ = bar.Add(1) }
 }
 
@@ -156,7 +154,7 @@ func quantiles(ds []time.Duration) map[string]float64 {
 	return map[string]float64{"p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "max": at(1)}
 }
 
-func (r *benchResult) text(w io.Writer) error {
+func printResult(w io.Writer, r *benchResult) error {
 	rows := [][]string{{"", "P50", "P95", "P99", "MAX"}}
 	for _, q := range []struct {
 		name string

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
@@ -26,7 +25,7 @@ import (
 
 // client talks to a server.
 type client struct {
-	*adminclient.Client
+	*verb.Client
 	endpoint api.Endpoint
 }
 
@@ -44,7 +43,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 	}
 	if text == "" {
 		endpoint, err := api.Endpoint(""), error(nil)
-		if changes(cmd) {
+		if _, changes := cmd.Annotations[verb.Changes]; changes {
 			endpoint, err = findServerToChange(cmd, local.BaseDir())
 		} else {
 			endpoint, err = findServer(cmd.Context(), local.BaseDir())
@@ -69,7 +68,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 // newClient returns a client of the server at an endpoint; without a token it has no credential.
 func newClient(endpoint api.Endpoint, token string) *client {
 	c := &client{endpoint: endpoint}
-	c.Client = &adminclient.Client{
+	c.Client = &verb.Client{
 		HTTP: &http.Client{Transport: guarded(api.NewTransport(256))}, URL: endpoint.URL, Peer: "the server at " + string(endpoint), Header: http.Header{},
 		Refused: closedDoor(endpoint), //nolint:bodyclose // the client closes it
 	}
@@ -80,7 +79,7 @@ func newClient(endpoint api.Endpoint, token string) *client {
 }
 
 // at returns c for the endpoint of the same server that takes clients' requests, with the key of $ROUSE_API_KEY.
-func (c *client) at(e api.Endpoint) *adminclient.Client {
+func (c *client) at(e api.Endpoint) *verb.Client {
 	other := *c.Client
 	other.URL, other.Peer = e.URL, "the server at "+string(e)
 	if key := os.Getenv("ROUSE_API_KEY"); key != "" {
@@ -131,15 +130,21 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	if _, unix := c.endpoint.Socket(); !unix {
 		return c.endpoint, nil
 	}
-	var info local.Info
-	if err := c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info); err != nil {
-		return "", err
-	}
-	return api.Endpoint(info.URL), nil
+	info, err := c.info(ctx)
+	return api.Endpoint(info.URL), err
+}
+
+// info returns what the server says of itself.
+func (c *client) info(ctx context.Context) (info local.Info, err error) {
+	err = c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info)
+	return info, err
 }
 
 // shared is rouse for the commands that it shares with kn rouse.
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
+
+// ofFunction is what their names mean: not a Service with revisions, as for kn rouse.
+const ofFunction = "the function"
 
 // connect is dial for those.
 func connect(cmd *cobra.Command) (*verb.Server, error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 )
 
 // clustersCommand has the commands for a front door's operator.
@@ -36,7 +36,7 @@ a token, declare both hashes, change the file at the cluster, and take the old h
 			if err := file.Close(); err != nil {
 				return fmt.Errorf("make a token: %w", err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "tokenHashes: [%s]\n", clusters.HashToken(token))
+			fmt.Fprintf(cmd.OutOrStdout(), "tokenHashes: [%s]\n", door.HashToken(token))
 			return nil
 		},
 	})

@@ -7,8 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/engine/pico"
@@ -38,21 +37,6 @@ type console struct {
 	bars   map[api.InstanceID]*bar
 	loads  map[api.FunctionName]time.Duration // the duration of the last start
 }
-
-// bar shows the progress of an instance's start.
-type bar struct {
-	status api.InstanceStatus // the last report; guarded by the console's mu, like shown
-	shown  *render.Bar
-	most   time.Duration // the expected duration; 0: unknown
-	stop   chan struct{} // closed when the start has ended
-	done   chan struct{} // closed by the goroutine that redraws
-}
-
-// A start gets a bar after barAfter: quick ones need none. Then it is redrawn every barEvery.
-const (
-	barAfter = 300 * time.Millisecond
-	barEvery = 100 * time.Millisecond
-)
 
 func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
 	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}, loads: map[api.FunctionName]time.Duration{}}
@@ -102,7 +86,7 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	for _, left := range set.Left {
 		c.log.Warn("something is left out", "what", left.What, "because", left.Why)
 	}
-	if !loopback(info.URL) && !info.Keys {
+	if !page.IsLocal(strings.TrimPrefix(info.URL, "http://")) && !info.Keys {
 		c.log.Warn(openWarning, "url", info.URL)
 	}
 	if info.Clusters != "" {
@@ -121,7 +105,7 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 	if first.Runtime.Kind == api.RuntimeEngine && first.Runtime.Model == pico.Name {
 		prompt = "echo hello world" // it knows few words
 	}
-	open := !loopback(info.URL) && !info.Keys
+	open := !page.IsLocal(strings.TrimPrefix(info.URL, "http://")) && !info.Keys
 	key := ""
 	if info.Keys {
 		key = ` -H "Authorization: Bearer $ROUSE_API_KEY"`
@@ -152,12 +136,12 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
 	}
 	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n", try, program(), first.Name.Name(), prompt)
-	page := info.Page
+	at := info.Page
 	if !c.terminal { // output elsewhere is kept, so it must not contain the token
-		page, _, _ = strings.Cut(info.Page, "#")
-		page += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
+		at, _, _ = strings.Cut(info.Page, "#")
+		at += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
 	}
-	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", page)
+	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", at)
 }
 
 // mostListed bounds the functions, and skipped items, listed at the start of a server.
@@ -221,16 +205,6 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 
 // openWarning is printed if others can reach the front door without authentication.
 const openWarning = "whoever can reach this address can use the models; let clients need keys (--keys), put a proxy that authenticates in front, or listen on 127.0.0.1"
-
-// loopback reports whether only this machine reaches a URL.
-func loopback(address string) bool {
-	u, err := url.Parse(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return ip != nil && ip.IsLoopback()
-}
 
 // program returns how to type this program's name: its base name if the shell finds it so, else the path it was started
 // by.
@@ -324,16 +298,11 @@ func (c *console) stopping(drain time.Duration) {
 	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
 }
 
-// close waits for goroutines that still draw.
+// close removes the bars: nothing is drawn any more.
 func (c *console) close() {
 	c.mu.Lock()
-	var left []*bar
-	for id, b := range c.bars {
-		left = append(left, b)
+	defer c.mu.Unlock()
+	for id := range c.bars {
 		c.endBar(id)
-	}
-	c.mu.Unlock()
-	for _, b := range left {
-		<-b.done
 	}
 }

@@ -181,7 +181,7 @@ func TestArgumentsAreExplained(t *testing.T) {
 	for args, want := range map[string]string{
 		"describe":            "want rouse describe NAME [flags]",
 		"ls x":                "want rouse ls [flags]",
-		"trace pico":          "see rouse trace --help",
+		"trace":               "want rouse trace NAME [flags]",
 		"engine pico":         "see rouse engine --help",
 		"models rm":           "want rouse models rm MODEL [flags]",
 		"up --modelx x":       "unknown flag: --modelx: did you mean --model?",
@@ -219,17 +219,18 @@ func TestHelp(t *testing.T) {
 // TestConsoleDrawsOneBar follows a start of which nothing is known, then a part, then
 // nothing: one line is redrawn, and nothing draws once the start is over.
 func TestConsoleDrawsOneBar(t *testing.T) {
+	const every = 100 * time.Millisecond // a bar is redrawn
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		c := newConsole(&out, &out, true, true, slog.LevelInfo)
 		for _, share := range []float64{0, 0.5, 0} {
 			c.observe(report(api.InstanceStatus{State: api.Starting, Stage: "fetching", Progress: share, Since: time.Now()}))
-			time.Sleep(barAfter + 10*barEvery)
+			time.Sleep(barAfter + 10*every)
 		}
 		c.log.Warn("something else")
 		c.observe(report(api.InstanceStatus{State: api.Awake, LoadTime: time.Second}))
 		drawn := out.String()
-		if n, most := strings.Count(drawn, "fetching"), int(3*(barAfter+10*barEvery)/barEvery); n < 10 || n > most {
+		if n, most := strings.Count(drawn, "fetching"), int(3*(barAfter+10*every)/every); n < 10 || n > most {
 			t.Errorf("drawn %d times, want 10 to %d:\n%q", n, most, drawn)
 		}
 		if !strings.Contains(drawn, "50%") {

@@ -8,6 +8,16 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
+// barAfter is the time after which a start gets a bar: quick ones need none.
+const barAfter = 300 * time.Millisecond
+
+// bar shows the progress of an instance's start.
+type bar struct {
+	*render.Bar
+	status api.InstanceStatus // the last report; guarded by the console's mu
+	most   time.Duration      // the expected duration; 0: unknown
+}
+
 // startBar shows progress once a start takes long. The caller holds c.mu.
 func (c *console) startBar(s api.InstanceStatus) {
 	if !c.terminal {
@@ -15,33 +25,13 @@ func (c *console) startBar(s api.InstanceStatus) {
 	}
 	b := c.bars[s.Instance]
 	if b == nil {
-		b = &bar{shown: render.NewBar(c.out), stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
+		b = &bar{Bar: render.NewBar(c.out, &c.mu), most: c.loads[s.Function]}
 		c.bars[s.Instance] = b
-		go c.redraw(b)
+		b.Show(barAfter, func() (string, float64) {
+			return fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage), b.share(time.Now())
+		})
 	}
 	b.status = s
-}
-
-// redraw shows a bar until its start ends.
-func (c *console) redraw(b *bar) {
-	defer close(b.done)
-	wait := time.NewTimer(barAfter)
-	defer wait.Stop()
-	for {
-		select {
-		case <-b.stop:
-			return
-		case <-wait.C:
-		}
-		c.mu.Lock()
-		select {
-		case <-b.stop:
-		default:
-			c.draw(b)
-		}
-		c.mu.Unlock()
-		wait.Reset(barEvery)
-	}
 }
 
 // share returns the completed share of a start: as reported by the instance, else estimated from the last start; 0 if
@@ -54,15 +44,10 @@ func (b *bar) share(now time.Time) float64 {
 	return max(0, min(share, 0.99))
 }
 
-// draw draws a bar. The caller holds c.mu.
-func (c *console) draw(b *bar) {
-	b.shown.Draw(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage), b.share(time.Now()))
-}
-
 // clearBars makes room for a line. The caller holds c.mu.
 func (c *console) clearBars() {
 	for _, b := range c.bars {
-		b.shown.Clear()
+		b.Clear()
 	}
 }
 
@@ -70,7 +55,6 @@ func (c *console) clearBars() {
 func (c *console) endBar(id api.InstanceID) {
 	if b := c.bars[id]; b != nil {
 		delete(c.bars, id)
-		close(b.stop)
-		b.shown.Clear()
+		b.Hide()
 	}
 }

@@ -31,7 +31,7 @@ func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) err
 	if prompt != "" {
 		return c.turn(ctx, prompt)
 	}
-	if !isTerminal(in) {
+	if !render.IsTerminal(in) {
 		all, err := io.ReadAll(in)
 		if err != nil {
 			return fmt.Errorf("read the prompt: %w", err)

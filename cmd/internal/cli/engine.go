@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
@@ -56,7 +56,7 @@ Logs go to standard error. Where the model's file can't be used the status is 65
 			if cfg.Log, err = newLogger(c, logFormat); err != nil {
 				return err
 			}
-			cfg.Version = buildVersion()
+			cfg.Version = verb.Version()
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -86,12 +86,4 @@ func newLogger(c *cobra.Command, format string) (*slog.Logger, error) {
 		return jsonlog.New(c.ErrOrStderr(), slog.LevelInfo), nil
 	}
 	return nil, fmt.Errorf("log format %q: want text or json", format)
-}
-
-// buildVersion returns the module version that was built, "dev" from a working tree.
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "dev"
 }

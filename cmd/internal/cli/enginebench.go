@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	measure "github.com/rouse-dev/rouse/engine/bench"
 )
 
 // engineBenchCommand is `rouse engine bench`.
 func engineBenchCommand() *cobra.Command {
 	var cfg measure.Config
-	var output string
 	c := &cobra.Command{
 		Use:   "bench FILE|pico",
 		Short: "Measure a GGUF model on this machine, beside llama.cpp where it is installed",
@@ -37,9 +36,6 @@ they measure the same file with as many threads, in turns with this program.`,
 		Example: "  rouse engine bench pico\n  rouse engine bench qwen2.5-0.5b-q8_0.gguf --threads 4 --output json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %q: want text or json", output)
-			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
 			cfg.Path = args[0]
@@ -47,25 +43,14 @@ they measure the same file with as many threads, in turns with this program.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				enc := json.NewEncoder(c.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(report)
-			}
-			return printBench(c.OutOrStdout(), report)
+			return render.Print(c, report, printBench)
 		},
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 as in engine serve")
-	f.IntVar(&cfg.Prompt, "prompt", 256, "tokens of the prompt")
-	f.IntVar(&cfg.Gen, "gen", 64, "tokens to generate")
-	f.IntVar(&cfg.Batch, "batch", 16, "sequences in one batch")
 	f.IntVar(&cfg.Reps, "reps", 5, "repetitions; figures are medians")
 	f.StringVar(&cfg.Peer, "peer", "", "`folder` of llama-bench and llama-batched-bench (default: the PATH)")
-	f.BoolVar(&cfg.NoPeer, "no-peer", false, "without llama.cpp")
-	f.BoolVar(&cfg.NoAsync, "forward-only", false, "forward passes only, without the engine")
-	f.StringVarP(&output, "output", "o", "text", "text or json")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	render.Flag(c)
 	return c
 }
 

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -17,12 +17,6 @@ var flagNames = map[string]string{
 	"tensor-parallel-size": "shards",
 }
 
-// Default bounds of kept conversations.
-const (
-	defaultConversationMemory = 256 << 20
-	defaultConversationLimit  = 1 << 30
-)
-
 // servingFlags adds the flags of `rouse engine serve` that say how the model is served. They have vLLM's names if they
 // mean the same.
 func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
@@ -36,17 +30,19 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 for one less than there are processors")
 	f.IntVar(&cfg.MaxSeqs, "max-num-seqs", 0, "sequences that run at once, the others wait; 0 for 32")
 	f.IntVar(&cfg.Budget, "max-num-batched-tokens", 0, "tokens of one step, prompts and answers together; 0 for 512")
-	f.Var((*byteSize)(&cfg.MaxBody), "max-body", "largest body of a request, as a number of bytes or like 64MiB; 0 for 64MiB")
+	addParsed(f, &cfg.MaxBody, "max-body", "", "largest body of a request, as a number of bytes or like 64MiB; 0 for 64MiB", byteSize)
 	f.IntVar(&cfg.Context, "max-model-len", 0, "tokens of prompt and answer together; 0 for the model's own limit")
-	f.Var((*byteSize)(&cfg.CacheBytes), "kv-cache-memory-bytes", "memory of the KV cache, as a number of bytes or like 512MiB; 0 for 1GiB")
+	addParsed(f, &cfg.CacheBytes, "kv-cache-memory-bytes", "", "memory of the KV cache, as a number of bytes or like 512MiB; 0 for 1GiB", byteSize)
 	f.StringVar(&cfg.TileDir, "tile-dir", "", "`folder` of repacked weights (default: rouse/tiles in the user's cache)")
-	f.Var((*byteSize)(&cfg.TileLimit), "tile-limit", "all files of repacked weights together, as a number of bytes or like 20GiB; those not used for longest go; 0 for 64GiB")
-	f.Var((*negated)(&cfg.NoPrefix), "enable-prefix-caching", "keep computed prompts for others that begin alike")
-	f.Lookup("enable-prefix-caching").NoOptDefVal = "true"
-	cfg.ConversationMemory, cfg.ConversationLimit = defaultConversationMemory, defaultConversationLimit
-	f.Var((*byteSize)(&cfg.ConversationMemory), "conversation-memory", "memory of the KV cache that a sleep of level 1 keeps for conversations that go on, such as 256MiB; 0 keeps nothing")
+	addParsed(f, &cfg.TileLimit, "tile-limit", "", "all files of repacked weights together, as a number of bytes or like 20GiB; those not used for longest go; 0 for 64GiB", byteSize)
+	f.BoolFunc("enable-prefix-caching", "keep computed prompts for others that begin alike (default true)", func(text string) error {
+		on, err := strconv.ParseBool(text)
+		cfg.NoPrefix = !on
+		return err
+	})
+	addParsed(f, &cfg.ConversationMemory, "conversation-memory", "256MiB", "memory of the KV cache that a sleep of level 1 keeps for conversations that go on, such as 256MiB; 0 keeps nothing", byteSize)
 	f.StringVar(&cfg.ConversationFolder, "conversation-folder", "", "`folder` in which conversations are kept when the model is unloaded (default: they are not); the files hold what clients wrote")
-	f.Var((*byteSize)(&cfg.ConversationLimit), "conversation-limit", "all files there together, such as 1GiB; those not used for longest go; 0 for no files")
+	addParsed(f, &cfg.ConversationLimit, "conversation-limit", "1GiB", "all files there together, such as 1GiB; those not used for longest go; 0 for no files", byteSize)
 	f.DurationVar(&cfg.ConversationAge, "conversation-age", 24*time.Hour, "how long a file there lives that is not used; 0 for ever")
 	f.IntVar(&cfg.Draft, "num-speculative-tokens", 0, "tokens guessed ahead where a text repeats itself; 0 for none")
 	f.StringToStringVar(&cfg.Adapters, "lora", nil, "LoRA adapter as name=path, a GGUF file or a PEFT folder; repeat for more")
@@ -55,27 +51,8 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.StringVar(&cfg.Pooling, "pooling", "", "vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last)")
 }
 
-// negated is a flag that is on unless a field turns it off.
-type negated bool
-
-func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
-
-func (n *negated) Set(text string) error {
-	on, err := strconv.ParseBool(text)
-	*n = negated(!on)
-	return err
-}
-
-func (n *negated) Type() string { return "bool" }
-
-// byteSize is a number of bytes with a unit.
-type byteSize int64
-
-// String prints no unit.
-func (b *byteSize) String() string { return strconv.FormatInt(int64(*b), 10) }
-
-// Set implements pflag.Value.
-func (b *byteSize) Set(text string) error {
+// byteSize parses a number of bytes with a unit.
+func byteSize(text string) (int64, error) {
 	number, shift := text, 0
 	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40} {
 		if short, ok := strings.CutSuffix(text, unit); ok {
@@ -84,11 +61,7 @@ func (b *byteSize) Set(text string) error {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || n > 1<<50>>shift {
-		return fmt.Errorf("want a number of bytes, or one with KiB, MiB or GiB")
+		return 0, errors.New("want a number of bytes, or one with KiB, MiB or GiB")
 	}
-	*b = byteSize(n << shift)
-	return nil
+	return n << shift, nil
 }
-
-// Type implements pflag.Value.
-func (b *byteSize) Type() string { return "bytes" }

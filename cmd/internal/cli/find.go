@@ -16,7 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
-	"github.com/rouse-dev/rouse/cmd/internal/verb"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
@@ -33,17 +33,16 @@ func usualPort() int {
 // findServer looks for servers of this user: the one on the usual port, else the only one.
 func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	ports, err := running(ctx, base)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case len(ports) == 0:
-		return "", errNoServer
-	case len(ports) == 1:
-		return local.AdminSocket(base, ports[0]), nil
-	case slices.Contains(ports, usualPort()):
-		return local.AdminSocket(base, usualPort()), nil
 	}
-	return "", several(ports)
+	port := usualPort()
+	if !slices.Contains(ports, port) {
+		if port = ports[0]; len(ports) > 1 {
+			return "", several(ports)
+		}
+	}
+	return local.AdminSocket(base, port), nil
 }
 
 func several(ports []int) error {
@@ -54,15 +53,12 @@ func several(ports []int) error {
 // a server that is not the only one, or not on the usual port, is printed.
 func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	ports, err := running(cmd.Context(), base)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case len(ports) == 0:
-		return "", errNoServer
 	}
 	port := ports[0]
 	if len(ports) > 1 {
-		if !isTerminal(cmd.InOrStdin()) {
+		if !render.IsTerminal(cmd.InOrStdin()) {
 			return "", several(ports)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "several servers run here, on the ports %v: which one is it? ", ports)
@@ -77,13 +73,7 @@ func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	return local.AdminSocket(base, port), nil
 }
 
-// changes reports whether a command changes something.
-func changes(cmd *cobra.Command) bool {
-	_, is := cmd.Annotations[verb.Changes]
-	return is
-}
-
-// running returns the ports of this user's servers.
+// running returns the ports of this user's servers, or errNoServer.
 func running(ctx context.Context, base string) (ports []int, err error) {
 	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
 	for _, path := range sockets {
@@ -99,7 +89,9 @@ func running(ctx context.Context, base string) (ports []int, err error) {
 			ports = append(ports, port)
 		}
 	}
-	slices.Sort(ports)
+	if slices.Sort(ports); len(ports) == 0 {
+		return nil, errNoServer
+	}
 	return ports, nil
 }
 

@@ -17,24 +17,16 @@ import (
 
 // modelsCommand manages the cache of fetched models. It needs no server.
 func modelsCommand() *cobra.Command {
-	var dir string
-	open := func() (*fetch.Cache, error) {
-		cfg := fetch.Environment(os.Getenv)
-		if dir != "" {
-			cfg.Dir = dir
-		}
-		return fetch.New(cfg)
-	}
 	cmd := &cobra.Command{
 		Use:   "models",
 		Short: "List models that lie on this machine; remove those that were fetched",
 		Long: `Models that are named by a URL (https, hf, oci, s3, ollama) are fetched once, into a
-cache that all functions of this machine share. What a running function uses is
+cache ($ROUSE_CACHE) that all functions of this machine share. What a running function uses is
 never removed. Those that Ollama has pulled are listed too, with what serves them; nothing
 of its store is ever changed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cache, err := open()
+			cache, err := fetch.New(fetch.Environment(os.Getenv))
 			if err != nil {
 				return err
 			}
@@ -42,7 +34,7 @@ of its store is ever changed.`,
 			if err != nil {
 				return err
 			}
-			return render.Print(cmd, list, func(w io.Writer) error {
+			return render.Print(cmd, list, func(w io.Writer, list []listedModel) error {
 				rows := [][]string{{"MODEL", "SIZE", "LAST USED", "IN USE", "FROM"}}
 				for _, m := range list {
 					rows = append(rows, m.row())
@@ -56,12 +48,11 @@ of its store is ever changed.`,
 			})
 		},
 	}
-	cmd.PersistentFlags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
 	render.Flag(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use: "rm MODEL", Short: "Remove a model, named as in the list", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cache, err := open()
+			cache, err := fetch.New(fetch.Environment(os.Getenv))
 			if err != nil {
 				return err
 			}
@@ -69,7 +60,7 @@ of its store is ever changed.`,
 			return freed(cmd, n, err)
 		},
 	})
-	cmd.AddCommand(pruneCommand(open))
+	cmd.AddCommand(pruneCommand())
 	return cmd
 }
 
@@ -133,16 +124,12 @@ func (m listedModel) row() []string {
 	return []string{m.Ref, m.Size.String(), "-", "-", from}
 }
 
-func pruneCommand(open func() (*fetch.Cache, error)) *cobra.Command {
-	var limit string
+func pruneCommand() *cobra.Command {
+	var most api.Bytes
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove what was not used for longest, until the rest fits into a limit", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			most, err := api.ParseBytes(limit)
-			if err != nil {
-				return fmt.Errorf("--limit: %w", err)
-			}
-			cache, err := open()
+			cache, err := fetch.New(fetch.Environment(os.Getenv))
 			if err != nil {
 				return err
 			}
@@ -150,7 +137,7 @@ func pruneCommand(open func() (*fetch.Cache, error)) *cobra.Command {
 			return freed(cmd, n, err)
 		},
 	}
-	cmd.Flags().StringVar(&limit, "limit", "0", "`size` of what may stay, such as 50Gi; 0: only what is in use")
+	addParsed(cmd.Flags(), &most, "limit", "0", "`size` of what may stay, such as 50Gi; 0: only what is in use", api.ParseBytes)
 	return cmd
 }
 

@@ -6,8 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,7 +22,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
-	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
@@ -95,12 +92,10 @@ func pageEnvironment(cmd *cobra.Command) error {
 	return nil
 }
 
-// Limits of the page's server for its clients, and of the time for answers at its end.
+// How long the provider may take, and requests at the end.
 const (
-	pageHeaderTime = 10 * time.Second
-	pageIdle       = 2 * time.Minute
-	pageHeader     = 64 << 10
-	pageDrain      = 25 * time.Second
+	providerTime = 10 * time.Second
+	pageDrain    = 25 * time.Second
 )
 
 func (f *pageFlags) run(cmd *cobra.Command) error {
@@ -118,29 +113,7 @@ func (f *pageFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	f.Log.Info("the page is served", "url", f.URL, "listen", l.Addr().String())
-	return servePage(cmd.Context(), l, handler, f.Log)
-}
-
-// servePage serves until ctx ends. Streams end then, and requests of the playground may finish.
-func servePage(ctx context.Context, l net.Listener, handler http.Handler, logger *slog.Logger) error {
-	s := &http.Server{Handler: handler, ReadHeaderTimeout: pageHeaderTime, IdleTimeout: pageIdle, MaxHeaderBytes: pageHeader, ErrorLog: log.New(io.Discard, "", 0)}
-	l = inbound.Bound(s, l, logger)
-	ended := make(chan error, 1) // sent to once
-	go func() { ended <- s.Serve(l) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serve the page: %w", err)
-	case <-ctx.Done():
-	}
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageDrain)
-	defer cancel()
-	if s.Shutdown(patience) != nil {
-		_ = s.Close()
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve the page: %w", err)
-	}
-	return nil
+	return page.Serve(cmd.Context(), l, handler, pageDrain, f.Log)
 }
 
 // handler returns the page behind its sign-in, and the health endpoint.
@@ -171,14 +144,13 @@ func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 
 // untilEnd ends streams of the administrative API with ctx.
 func untilEnd(ctx context.Context, next http.Handler) http.Handler {
+	ends := page.EndWith(ctx, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/rouse/") {
-			own, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			defer context.AfterFunc(ctx, cancel)()
-			r = r.WithContext(own)
+			ends.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -211,7 +183,7 @@ func (f *pageFlags) client() (*http.Client, error) {
 			t.TLSClientConfig.RootCAs = roots
 		}
 	}
-	return &http.Client{Transport: t, Timeout: pageHeaderTime}, nil
+	return &http.Client{Transport: t, Timeout: providerTime}, nil
 }
 
 // remote returns the page's server.

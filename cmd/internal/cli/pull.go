@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +21,10 @@ import (
 
 func pullCommand() *cobra.Command {
 	var quiet bool
-	var dir string
 	cmd := &cobra.Command{
 		Use:   "pull MODEL …",
 		Short: "Fetch models, so that their first start doesn't have to",
-		Long: `Fetch models into the cache that all functions of this machine share, and say where they lie. A MODEL is what
+		Long: `Fetch models into the cache ($ROUSE_CACHE) that all functions of this machine share, and say where they lie. A MODEL is what
 rouse run takes: hf.co/ORG/NAME[:QUANT], ollama://NAME, https://…, oci://…, s3://…. It needs no server.
 
 A fetch that was ended, by Ctrl-C or a lost connection, goes on where it was when the command is given again. Models
@@ -34,7 +34,7 @@ that Ollama has pulled already are used where they lie.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			for _, ref := range refs {
-				if err := pull(cmd, ref, dir, quiet); err != nil {
+				if err := pull(cmd, ref, quiet); err != nil {
 					return err
 				}
 			}
@@ -42,12 +42,11 @@ that Ollama has pulled already are used where they lie.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print where the model lies only")
-	cmd.Flags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
 	return cmd
 }
 
 // pull fetches one model.
-func pull(cmd *cobra.Command, ref, dir string, quiet bool) error {
+func pull(cmd *cobra.Command, ref string, quiet bool) error {
 	f, err := catalog.Resolve(ref, "rouse pull", catalog.StoreOf(os.Getenv), catalog.FindGPU)
 	if err != nil {
 		return err
@@ -66,7 +65,7 @@ func pull(cmd *cobra.Command, ref, dir string, quiet bool) error {
 		shown = io.Discard
 	}
 	start := time.Now()
-	m, came, err := fetchShown(cmd.Context(), shown, f.Runtime.Model, dir, 0)
+	m, came, err := fetchShown(cmd.Context(), shown, f.Runtime.Model, "", 0)
 	if err != nil {
 		return err
 	}
@@ -127,8 +126,8 @@ const (
 
 // showFetch shows the progress of a fetch: as a bar on a terminal, else in a few lines.
 func showFetch(errs io.Writer, what string) (show func(fetch.Progress), end func()) {
-	if isTerminal(errs) {
-		bar := render.NewBar(errs)
+	if render.IsTerminal(errs) {
+		bar := render.NewBar(errs, new(sync.Mutex))
 		bar.Draw("asking for "+what, 0)
 		return func(p fetch.Progress) {
 			what := base(p.File) + " " + render.Fetched(p.Done, p.Total, p.Rate)

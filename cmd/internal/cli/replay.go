@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/replay"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 )
 
@@ -94,7 +95,7 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("nothing was recorded in %s: rouse up records, or name a file", xdg.Short(file))
 		}
 	}
-	r, err := replay.Open(file, version())
+	r, err := replay.Open(file, verb.Version())
 	if err != nil {
 		return err
 	}
@@ -127,20 +128,16 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []strin
 	if err != nil {
 		return err
 	}
-	defer then.Close()
 	if then.Note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", then.Note)
 	}
 	switch words[0] {
 	case "why":
-		decisions := then.Why(then.Function)
-		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
+		return render.Print(cmd, then.Why(then.Function), render.Decisions)
 	case "devices":
-		devices := then.Ledger()
-		return render.Print(cmd, devices, func(w io.Writer) error { return render.Table(w, render.DeviceRows(devices)) })
+		return render.Print(cmd, then.Ledger(), render.Devices)
 	}
-	list := then.Functions()
-	return render.Print(cmd, list, func(w io.Writer) error { return listThen(w, list) })
+	return render.Print(cmd, then.Functions(), listThen)
 }
 
 // listThen prints a list without the columns that depend on the present time.
@@ -171,7 +168,7 @@ func check(cmd *cobra.Command, r *replay.Record) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", c.Gap)
 		}
 	}
-	err = render.Print(cmd, all, func(w io.Writer) error {
+	err = render.Print(cmd, all, func(w io.Writer, all []replay.Checked) error {
 		rows := [][]string{{"FROM", "TO", "FUNCTIONS", "ROUNDS", "DECISIONS", "ALIKE"}}
 		for _, c := range all {
 			rows = append(rows, []string{c.From.Local().Format(time.DateTime), c.To.Local().Format(time.DateTime), fmt.Sprint(c.Functions), fmt.Sprint(c.Rounds), fmt.Sprint(c.Decisions), alike(c)})
@@ -228,7 +225,7 @@ func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
 	if err != nil {
 		return err
 	}
-	return render.Print(cmd, list, func(out io.Writer) error {
+	return render.Print(cmd, list, func(out io.Writer, list []replay.WhatIf) error {
 		for k, w := range list {
 			if k > 0 {
 				fmt.Fprintln(out)

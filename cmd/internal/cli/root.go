@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
+	"github.com/rouse-dev/rouse/functions/cli"
 )
 
 // Execute runs the command line and returns its error, which the caller prints.
@@ -42,30 +43,19 @@ model is woken, and the request is answered.
   rouse up -f functions.yaml        serve the functions of a manifest
   rouse run pico "echo hello"       ask a function, or a model while nothing serves
   rouse pull hf.co/ORG/NAME         fetch a model`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Version:       version(),
+		Version: verb.Version(),
 	}
 	root.SetVersionTemplate("rouse {{.Version}}\n")
 	root.PersistentFlags().String("server", "", "the server to talk to: an `address`, host:port, http://host:port or unix:/path (default: $ROUSE_SERVER, else the one that runs here)")
 	root.PersistentFlags().String("token-file", "", "`file` with the administrative token, for a server at http://")
-	root.AddGroup(
-		&cobra.Group{ID: "serve", Title: "Serve:"},
-		&cobra.Group{ID: "use", Title: "Use:"},
-		&cobra.Group{ID: "watch", Title: "Watch:"})
-	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), functionCommand(), engineCommand()},
-		"use":   {runCommand(), pullCommand(), benchCommand(), modelsCommand(), simulateCommand()},
-		"watch": {listCommand(), uiCommand(), pageCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage(), shared.Record(), replayCommand()},
-		"":      {render.VersionCommand("rouse", version())},
-	} {
-		for _, c := range commands {
-			c.GroupID = group
-			root.AddCommand(c)
-		}
-	}
+	trace, former := shared.Trace(), shared.Trace()
+	former.Use, former.Hidden = "wake NAME", true // its former name
+	trace.AddCommand(former)
+	verb.Fill(root, "rouse",
+		verb.Group{Title: "Serve:", Commands: []*cobra.Command{upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), cli.Command(), engineCommand()}},
+		verb.Group{Title: "Use:", Commands: []*cobra.Command{runCommand(), pullCommand(), benchCommand(), modelsCommand(), simulateCommand()}},
+		verb.Group{Title: "Watch:", Commands: []*cobra.Command{listCommand(), uiCommand(), pageCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), trace, shared.Usage(), shared.Record(), replayCommand()}})
 	root.AddCommand(joinCommand())
-	render.Explain(root)
 	return root
 }
 
@@ -79,20 +69,3 @@ func joinCommand() *cobra.Command {
 		},
 	}
 }
-
-func traceCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "trace",
-		Short: "Show where the time of a wake went",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(shared.Trace("wake NAME"))
-	return cmd
-}
-
-// Version is set by the linker for releases.
-var Version = ""
-
-// version returns the displayed version.
-func version() string { return render.Version(Version) }

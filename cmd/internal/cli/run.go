@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
@@ -45,8 +44,8 @@ error.`,
 			defer t.end()
 			o.model = t.name
 			chat := &conversation{client: t.client, door: t.door, meant: t.meant, options: o, out: render.Harmless(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), quiet: quiet}
-			if isTerminal(cmd.ErrOrStderr()) {
-				chat.bar = &waitBar{shown: render.NewBar(cmd.ErrOrStderr())}
+			if render.IsTerminal(cmd.ErrOrStderr()) {
+				chat.bar = newWaitBar(cmd.ErrOrStderr())
 			}
 			if !noHistory && os.Getenv("ROUSE_NO_HISTORY") == "" {
 				chat.history = historyFile()
@@ -61,10 +60,4 @@ error.`,
 	s.BoolVarP(&quiet, "quiet", "q", false, "print the answer only")
 	s.BoolVar(&noHistory, "no-history", false, "keep no history of what is typed in a conversation")
 	return cmd
-}
-
-// isTerminal reports whether stream is a terminal.
-func isTerminal(stream any) bool {
-	file, isFile := stream.(*os.File)
-	return isFile && term.IsTerminal(int(file.Fd()))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/config"
@@ -103,10 +104,7 @@ func (c *client) declared(ctx context.Context) (there []admin.Function, known bo
 
 // cacheDir returns the folder of a server's models; empty: this user's own.
 func (c *client) cacheDir(ctx context.Context) string {
-	var info local.Info
-	if c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) != nil {
-		return ""
-	}
+	info, _ := c.info(ctx)
 	return info.Models
 }
 
@@ -187,7 +185,7 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 	if err := fetchFor(cmd, f, ""); err != nil {
 		return t, err
 	}
-	flags := &upFlags{listen: "127.0.0.1:0", maxEvent: "1Mi", noConfig: true, only: []api.Function{f}}
+	flags := &upFlags{Config: local.Config{Listen: "127.0.0.1:0"}, noConfig: true, from: declared.Sources{Functions: []api.Function{f}}}
 	cfg, err := flags.config()
 	if err != nil {
 		return t, err

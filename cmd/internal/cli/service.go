@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,19 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/service"
 )
 
-// serviceFlags are the flags of rouse service.
-type serviceFlags struct {
-	system, dryRun, force bool
-	manager               string
-}
-
 func serviceCommand() *cobra.Command {
-	var f serviceFlags
+	var m service.Manager
 	cmd := &cobra.Command{
 		Use:   "service",
 		Short: "Have rouse up run as a service of this machine",
@@ -38,10 +30,10 @@ serves what is kept (rouse apply --save), and applies what changes there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	s := cmd.PersistentFlags()
-	s.BoolVar(&f.system, "system", false, "a unit of the system, with a user of its own; its functions are in /etc/rouse")
-	s.BoolVar(&f.dryRun, "dry-run", false, "print what would be written and run, and do nothing")
-	s.BoolVar(&f.force, "force", false, "replace or remove a file that rouse has not written")
-	s.StringVar(&f.manager, "manager", "auto", "systemd, launchd, or auto: that of this system")
+	s.BoolVar(&m.System, "system", false, "a unit of the system, with a user of its own; its functions are in /etc/rouse")
+	s.BoolVar(&m.DryRun, "dry-run", false, "print what would be written and run, and do nothing")
+	s.BoolVar(&m.Force, "force", false, "replace or remove a file that rouse has not written")
+	s.StringVar(&m.Kind, "manager", "auto", "systemd, launchd, or auto: that of this system")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "install [-- UP-FLAG …]",
 		Short: "Write the service's file, and start it now and at each boot or login",
@@ -51,13 +43,13 @@ is restarted by it only where it says something else, and lets requests finish f
 		Example: `  rouse service install
   rouse service install -- --ollama --models-dir ~/models --memory 16Gi
   sudo rouse service install --system --dry-run`,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.install(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return install(cmd, m, args) },
 	}, &cobra.Command{
 		Use: "uninstall", Short: "Stop the service, which lets requests finish, and remove its file", Args: cobra.NoArgs,
 		Long: `Stop the service and remove its file. Requests that run may finish, within the service's --drain (30 s). What was kept,
 fetched and learned stays.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := f.of(cmd)
+			m, err := managerOf(cmd, m)
 			if err != nil {
 				return err
 			}
@@ -66,7 +58,7 @@ fetched and learned stays.`,
 	}, &cobra.Command{
 		Use: "status", Short: "Show how the service is", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := f.of(cmd)
+			m, err := managerOf(cmd, m)
 			if err != nil {
 				return err
 			}
@@ -76,29 +68,29 @@ fetched and learned stays.`,
 	return cmd
 }
 
-// of returns the service manager of this system.
-func (f serviceFlags) of(cmd *cobra.Command) (service.Manager, error) {
-	m := service.Manager{Kind: f.manager, System: f.system, Out: cmd.OutOrStdout(), DryRun: f.dryRun, Force: f.force}
+// managerOf returns the service manager of this system, or that of --manager.
+func managerOf(cmd *cobra.Command, m service.Manager) (service.Manager, error) {
 	program := map[string]string{service.Systemd: "systemctl", service.Launchd: "launchctl"}
 	switch {
-	case f.manager == "auto" && runtime.GOOS == "darwin":
+	case m.Kind == "auto" && runtime.GOOS == "darwin":
 		m.Kind = service.Launchd
-	case f.manager == "auto":
+	case m.Kind == "auto":
 		m.Kind = service.Systemd
-	case program[f.manager] == "":
-		return m, fmt.Errorf("--manager %q: want auto, systemd or launchd", f.manager)
+	case program[m.Kind] == "":
+		return m, fmt.Errorf("--manager %q: want auto, systemd or launchd", m.Kind)
 	}
-	if m.Kind == service.Launchd && f.system {
+	if m.Kind == service.Launchd && m.System {
 		return m, errors.New("--system is for systemd: a launchd agent is a user's own")
 	}
-	if _, err := exec.LookPath(program[m.Kind]); err != nil && !f.dryRun {
+	if _, err := exec.LookPath(program[m.Kind]); err != nil && !m.DryRun {
 		return m, fmt.Errorf("there is no %s here: start `rouse up` by what starts programs on this system; --dry-run prints what the service would be", m.Kind)
 	}
+	m.Out = cmd.OutOrStdout()
 	return m, nil
 }
 
-func (f serviceFlags) install(cmd *cobra.Command, args []string) error {
-	m, err := f.of(cmd)
+func install(cmd *cobra.Command, m service.Manager, args []string) error {
+	m, err := managerOf(cmd, m)
 	if err != nil {
 		return err
 	}
@@ -109,7 +101,7 @@ func (f serviceFlags) install(cmd *cobra.Command, args []string) error {
 	if rest := up.Flags().Args(); len(rest) > 0 {
 		return fmt.Errorf("after -- want flags of rouse up, and found %q", rest)
 	}
-	o := service.Options{Args: args, System: f.system}
+	o := service.Options{Args: args, System: m.System}
 	if o.Drain, err = up.Flags().GetDuration("drain"); err != nil {
 		return err
 	}
@@ -152,8 +144,7 @@ func listens(ctx context.Context, listen string) string {
 	}
 	_ = conn.Close()
 	if endpoint, err := findServer(ctx, local.BaseDir()); err == nil {
-		var info local.Info
-		if c := newClient(endpoint, ""); c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) == nil && strings.HasSuffix(info.URL, address) {
+		if info, err := newClient(endpoint, "").info(ctx); err == nil && strings.HasSuffix(info.URL, address) {
 			return fmt.Sprintf("a server runs at %s already, as process %d", info.URL, info.PID)
 		}
 	}

@@ -24,7 +24,6 @@ import (
 // shapeFlags are the flags of a generated trace.
 type shapeFlags struct {
 	shape simulate.Shape
-	load  string
 	hours float64
 }
 
@@ -33,11 +32,9 @@ func (s *shapeFlags) add(cmd *cobra.Command) {
 	f.IntVar(&s.shape.Functions, "functions", 12, "number of models")
 	f.Float64Var(&s.hours, "hours", 24, "length of the trace; of one that is read, the `hours` from its beginning")
 	f.Uint64Var(&s.shape.Seed, "seed", 1, "the same `seed` gives the same trace and the same result")
-	f.StringVar(&s.load, "load", string(simulate.Mix), "how requests come: mix, bursty, diurnal, steady, cron or office")
+	f.StringVar((*string)(&s.shape.Load), "load", string(simulate.Mix), "how requests come: mix, bursty, diurnal, steady, cron or office")
 	f.Float64Var(&s.shape.Rate, "rate", 0, "requests in an hour, of all models together (default: 50 for each)")
 	f.Float64Var(&s.shape.Zipf, "zipf", 1, "the kth model gets a share of 1/k^`s`; 0 spreads them evenly")
-	f.IntVar(&s.shape.Prompt, "prompt-tokens", 1000, "median of the prompts' lengths")
-	f.IntVar(&s.shape.Output, "output-tokens", 130, "median of the answers' lengths")
 	_ = cmd.RegisterFlagCompletionFunc("load", cobra.FixedCompletions([]string{"mix", "bursty", "diurnal", "steady", "cron", "office"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
@@ -56,14 +53,11 @@ func (s *shapeFlags) generate() (simulate.Trace, error) {
 		return nil, err
 	}
 	shape := s.shape
-	shape.Load = simulate.Load(s.load)
 	switch {
 	case shape.Functions < 1: // 0 is a default in a Shape
 		return nil, fmt.Errorf("--functions %d: want 1 or more", shape.Functions)
 	case shape.Rate < 0:
 		return nil, fmt.Errorf("--rate %g: want 0 or more", shape.Rate)
-	case shape.Prompt < 1 || shape.Output < 1:
-		return nil, errors.New("--prompt-tokens and --output-tokens: want 1 or more")
 	case shape.Zipf == 0:
 		shape.Zipf = -1
 	}
@@ -73,18 +67,12 @@ func (s *shapeFlags) generate() (simulate.Trace, error) {
 // simulateFlags are the flags of a simulation.
 type simulateFlags struct {
 	shapeFlags
-	cfg          simulate.Config
-	trace, svg   string
-	deviceMemory string
-	hostMemory   string
-	weights      []string
-	policies     []string
-	keep, target time.Duration
-	unload       time.Duration
-	churn        time.Duration
-	noPrewake    bool
-	rehearse     string
-	sleeperLimit int
+	cfg           simulate.Config
+	policy        simulate.Policy // what all policies have
+	trace, svg    string
+	weights       []string
+	policies      []string
+	target, churn time.Duration
 }
 
 func simulateCommand() *cobra.Command {
@@ -128,22 +116,21 @@ generated.`,
 	f.StringVar(&s.trace, "trace", "", "`file` with the trace; - is standard input")
 	f.IntVar(&s.cfg.Devices, "devices", 4, "number of GPUs")
 	f.IntVar(&s.cfg.Nodes, "nodes", 1, "number of machines that they are in")
-	f.StringVar(&s.deviceMemory, "device-memory", "80Gi", "memory of each GPU")
-	f.StringVar(&s.hostMemory, "host-memory", "1Ti", "memory of each machine that models may use")
+	addParsed(f, &s.cfg.DeviceMemory, "device-memory", "80Gi", "memory of each GPU", amount[api.Bytes])
 	f.StringArrayVar(&s.weights, "weights", nil, "`size` of a model's weights; repeat it, models take them in turn (default: 15Gi, 15Gi, 28Gi, 62Gi)")
 	f.IntVar(&s.cfg.MaxScale, "max-scale", 4, "most instances of a model")
 	f.DurationVar(&s.cfg.Hold, "hold", 5*time.Minute, "how long a request may wait before it is refused")
 	f.StringArrayVar(&s.policies, "policy", nil, "one of the policies above (repeatable; default: the first four)")
-	f.DurationVar(&s.keep, "keep", 0, "how long what is idle stays, for every policy (default: the policy's own)")
+	f.DurationVar(&s.policy.Keep, "keep", 0, "how long what is idle stays, for every policy (default: the policy's own)")
 	f.DurationVar(&s.target, "target-p95", 0, "set each policy's knob so that the p95 of the time to first token is at most this")
-	f.DurationVar(&s.unload, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
-	f.BoolVar(&s.noPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
+	f.DurationVar(&s.policy.UnloadAfter, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
+	f.BoolVar(&s.policy.NoPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
 	f.BoolVar(&s.cfg.Pinned, "pinned-sleep", false, "the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory")
 	f.BoolVar(&s.cfg.SlowSleep, "slow-sleep", false, "every second model takes 10 s and 0.5 s a GiB for each sleep")
 	f.BoolVar(&s.cfg.Shared, "share-gpus", false, "models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)")
 	f.DurationVar(&s.churn, "churn", 0, "about once in this time a machine leaves, and ten minutes later another one comes, without models' files")
-	f.StringVar(&s.rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
-	f.IntVar(&s.sleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
+	f.StringVar(&s.policy.Rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
+	f.IntVar(&s.policy.SleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
@@ -203,10 +190,8 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 			return fmt.Errorf("--svg: %w", err)
 		}
 	}
-	out := struct {
-		Policies []simulate.Result `json:"policies"`
-	}{results}
-	return render.Print(cmd, out, func(w io.Writer) error {
+	out := map[string][]simulate.Result{"policies": results}
+	return render.Print(cmd, out, func(w io.Writer, _ map[string][]simulate.Result) error {
 		fmt.Fprintf(w, "%s for %s in %s, on %s of %s\n\n", count(len(trace), "request"), count(len(trace.Models()), "model"),
 			render.Rounded(horizon), count(s.cfg.Devices, "GPU"), count(s.cfg.Nodes, "machine"))
 		if err := render.Table(w, simulate.Rows(results)); err != nil {
@@ -256,24 +241,21 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 
 // configure configures the world and returns the policies to run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
-	if err := s.sizes(trace); err != nil {
-		return nil, err
-	}
-	switch {
+	switch p := s.policy; {
 	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
-	case s.rehearse != api.RehearseMeasured && s.rehearse != api.RehearseAlways && s.rehearse != api.RehearseNever:
-		return nil, fmt.Errorf("--rehearse %s: want %s, %s or %s", s.rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
-	case s.keep < 0 || s.target < 0 || s.unload < 0:
+	case p.Rehearse != api.RehearseMeasured && p.Rehearse != api.RehearseAlways && p.Rehearse != api.RehearseNever:
+		return nil, fmt.Errorf("--rehearse %s: want %s, %s or %s", p.Rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
+	case p.Keep < 0 || s.target < 0 || p.UnloadAfter < 0:
 		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
 	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:
 		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.cfg.Hold, mostHold)
-	case s.keep > 0 && s.target > 0:
+	case p.Keep > 0 && s.target > 0:
 		return nil, errors.New("--keep and --target-p95: give one of them; the target is held by searching for what to keep")
 	case s.churn < 0 || s.churn > 0 && (s.churn < time.Minute || s.cfg.Nodes < 2):
 		return nil, fmt.Errorf("--churn %s: want a minute or more, and --nodes of 2 or more", s.churn)
-	case s.sleeperLimit < 1:
-		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", s.sleeperLimit)
+	case p.SleeperLimit < 1:
+		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", p.SleeperLimit)
 	}
 	if err := replay.KnownPolicies(s.policies); err != nil {
 		return nil, err
@@ -287,40 +269,19 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	if len(policies) == 0 {
 		policies = simulate.Names
 	}
-	s.cfg.Seed, s.cfg.Record = s.shape.Seed, s.svg != ""
-	return policies, s.cfg.WithDefaults(trace).Validate() // once, not for each policy
-}
-
-// sizes sets the memory of GPUs and hosts, and the models if their weights are given.
-func (s *simulateFlags) sizes(trace simulate.Trace) error {
-	for _, m := range []struct {
-		flag, value string
-		to          *api.Bytes
-	}{{"device-memory", s.deviceMemory, &s.cfg.DeviceMemory}, {"host-memory", s.hostMemory, &s.cfg.HostMemory}} {
-		v, err := api.ParseBytes(m.value)
-		if err == nil && v <= 0 {
-			err = errors.New("want more than 0")
-		}
-		if err != nil {
-			return fmt.Errorf("--%s %s: %w", m.flag, m.value, err)
-		}
-		*m.to = v
-	}
+	s.cfg.Seed, s.cfg.Record, s.cfg.HostMemory = s.shape.Seed, s.svg != "", api.TiB
 	for k, name := range trace.Models() {
 		if len(s.weights) == 0 {
 			break
 		}
 		value := s.weights[k%len(s.weights)]
-		v, err := api.ParseBytes(value)
-		if err == nil && v <= 0 {
-			err = errors.New("want more than 0")
-		}
+		v, err := amount[api.Bytes](value)
 		if err != nil {
-			return fmt.Errorf("--weights %s: %w", value, err)
+			return nil, fmt.Errorf("--weights %s: %w", value, err)
 		}
 		s.cfg.Models = append(s.cfg.Models, s.cfg.NewModel(k, name, v))
 	}
-	return nil
+	return policies, s.cfg.WithDefaults(trace).Validate() // once, not for each policy
 }
 
 // away is the time until a lost machine is replaced.
@@ -335,7 +296,8 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	var all sync.WaitGroup
 	for k, name := range policies {
 		all.Go(func() {
-			p := simulate.Policy{Name: name, Keep: s.keep, UnloadAfter: s.unload, NoPrewake: s.noPrewake, Rehearse: s.rehearse, SleeperLimit: s.sleeperLimit}
+			p := s.policy
+			p.Name = name
 			if s.target > 0 {
 				results[k], errs[k] = simulate.Search(ctx, s.cfg, trace, horizon, p, s.target)
 				return

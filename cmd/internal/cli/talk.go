@@ -7,9 +7,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
 // lineReader reads a user's lines; more says that the line continues the current turn. It returns [io.EOF] when the user has
@@ -115,49 +116,38 @@ func (c *conversation) obey(command, argument string) (ends bool) {
 	return false
 }
 
-// setting is a setting that /set changes.
-type setting struct {
-	name, help string
-	get        func(*conversation) string
-	set        func(*conversation, string) error
+// settings are what /set changes.
+func (c *conversation) settings() *pflag.FlagSet {
+	s, o := pflag.NewFlagSet("/set", pflag.ContinueOnError), &c.options
+	s.SortFlags = false
+	s.StringVar(&o.system, "system", o.system, "the system message; none: ''")
+	setting(s, &o.temperature, "temperature", "0 is greedy", number(2))
+	setting(s, &o.topP, "top-p", "sample among the likeliest tokens of this share; 0: the model's own", number(1))
+	setting(s, &o.seed, "seed", "the same answer each time for the same seed; 0: none", whole)
+	setting(s, &o.maxTokens, "max-tokens", "most tokens of an answer; 0: the model's own limit", whole)
+	stats := map[bool]string{true: "off", false: "on"}[c.quiet]
+	s.Var(&parsed[bool]{&c.quiet, stats, isOff}, "stats", "on or off: what each answer took")
+	return s
 }
 
-var settings = []setting{
-	{"system", "the system message; none: ''", func(c *conversation) string { return c.options.system },
-		func(c *conversation, v string) error { c.options.system = v; return nil }},
-	{"temperature", "0 is greedy", func(c *conversation) string { return fmt.Sprint(c.options.temperature) },
-		func(c *conversation, v string) (err error) { c.options.temperature, err = number(v, 0, 2); return err }},
-	{"top-p", "sample among the likeliest tokens of this share; 0: the model's own", func(c *conversation) string { return fmt.Sprint(c.options.topP) },
-		func(c *conversation, v string) (err error) { c.options.topP, err = number(v, 0, 1); return err }},
-	{"seed", "the same answer each time for the same seed; 0: none", func(c *conversation) string { return fmt.Sprint(c.options.seed) },
-		func(c *conversation, v string) (err error) { c.options.seed, err = whole(v); return err }},
-	{"max-tokens", "most tokens of an answer; 0: the model's own limit", func(c *conversation) string { return fmt.Sprint(c.options.maxTokens) },
-		func(c *conversation, v string) (err error) { c.options.maxTokens, err = whole(v); return err }},
-	{"stats", "on or off: what each answer took", func(c *conversation) string { return onOff(!c.quiet) },
-		func(c *conversation, v string) error {
-			on, err := isOn(v)
-			if err == nil {
-				c.quiet = !on
-			}
-			return err
-		}},
+func setting[T any](s *pflag.FlagSet, to *T, name, usage string, parse func(string) (T, error)) {
+	s.Var(&parsed[T]{to, fmt.Sprint(*to), parse}, name, usage)
 }
 
 // set changes a setting, or lists all.
 func (c *conversation) set(argument string) error {
 	name, value, _ := strings.Cut(argument, " ")
+	all := c.settings()
 	if name == "" {
-		for _, s := range settings {
-			fmt.Fprintf(c.errs, "  %-12s %-8s %s\n", s.name, s.get(c), s.help)
-		}
+		all.VisitAll(func(f *pflag.Flag) { fmt.Fprintf(c.errs, "  %-12s %-8s %s\n", f.Name, f.Value, f.Usage) })
 		return nil
 	}
-	i := slices.IndexFunc(settings, func(s setting) bool { return s.name == strings.ReplaceAll(name, "_", "-") })
-	if i < 0 {
+	f := all.Lookup(strings.ReplaceAll(name, "_", "-"))
+	if f == nil {
 		return fmt.Errorf("there is no setting %.40s: /set lists them", name)
 	}
-	if err := settings[i].set(c, unquoted(strings.TrimSpace(value))); err != nil {
-		return fmt.Errorf("/set %s: %w", settings[i].name, err)
+	if err := f.Value.Set(unquoted(strings.TrimSpace(value))); err != nil {
+		return fmt.Errorf("/set %s: %w", f.Name, err)
 	}
 	return nil
 }
@@ -170,12 +160,15 @@ func unquoted(v string) string {
 	return v
 }
 
-func number(v string, least, most float64) (float64, error) {
-	n, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(n >= least && n <= most) { // excludes NaN
-		return 0, fmt.Errorf("want a number from %v to %v", least, most)
+// number parses a number from 0 to most.
+func number(most float64) func(string) (float64, error) {
+	return func(v string) (float64, error) {
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(n >= 0 && n <= most) { // excludes NaN
+			return 0, fmt.Errorf("want a number from 0 to %v", most)
+		}
+		return n, nil
 	}
-	return n, nil
 }
 
 func whole(v string) (int, error) {
@@ -186,16 +179,9 @@ func whole(v string) (int, error) {
 	return n, nil
 }
 
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
-}
-
-func isOn(v string) (bool, error) {
+func isOff(v string) (bool, error) {
 	if v != "on" && v != "off" {
 		return false, errors.New("want on or off")
 	}
-	return v == "on", nil
+	return v == "off", nil
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/term"
-
-	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
 // TestTurnsOfSeveralLines: what stands between quotes is one turn.
@@ -101,7 +99,7 @@ func TestWait(t *testing.T) {
 // TestWaitBar: it goes on while the server says nothing, until it is cleared.
 func TestWaitBar(t *testing.T) {
 	var out bytes.Buffer // below b.mu
-	b := &waitBar{shown: render.NewBar(&out)}
+	b := newWaitBar(&out)
 	drawn := func() int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -114,7 +112,7 @@ func TestWaitBar(t *testing.T) {
 	}
 	b.clear()
 	n := drawn()
-	time.Sleep(2 * barEvery)
+	time.Sleep(200 * time.Millisecond)
 	if got := drawn(); got != n {
 		t.Errorf("it is drawn %d times after it was cleared", got-n)
 	}

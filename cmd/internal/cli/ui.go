@@ -1,14 +1,9 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/spf13/cobra"
-
-	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/local"
 )
 
 // uiCommand prints the page's address, with its token. A user that may open the administrative socket may have the
@@ -27,12 +22,9 @@ one tab; it opens the administration of this server to programs on this machine 
 			if err != nil {
 				return err
 			}
-			var info local.Info
-			if err := c.Call(cmd.Context(), http.MethodGet, admin.PathInfo, nil, &info); err != nil {
+			info, err := c.info(cmd.Context())
+			if err != nil {
 				return err
-			}
-			if info.Page == "" {
-				return errors.New("the server has no page: it is of an older version")
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), info.Page)
 			return err

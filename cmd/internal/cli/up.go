@@ -16,45 +16,36 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch/store"
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
-	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// upFlags are the flags of rouse up.
+// upFlags are the flags of rouse up; many are fields of the server's configuration.
 type upFlags struct {
-	files, models       []string
-	modelsDirs          []string
-	ollama              string
+	local.Config
+	from                declared.Sources
 	noConfig, watch     bool
-	only                []api.Function // served exclusively
-	origins             []string
-	listen, memory      string
+	ollama              string
 	adminToken          string
+	clusters            string
+	join                agent.Flags
+	accept              agent.Accept
 	logFormat, logLevel string
 	accessLog           string
-	drain               time.Duration
-	noGPU               bool
-	dcgm                []string
-	proxies, peers      string
-	maxEvent            string
-	keys, clusters      string
-	recordSize          string
-	store, storeSize    string
-	storeKeep           time.Duration
-	join                joining.Flags
-	accept              acceptFlags
 
 	reader *declared.Reader
 	set    declared.Set
@@ -88,31 +79,33 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 		},
 	}
 	s := cmd.Flags()
-	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions, or a `folder` of them; - is standard input (repeatable)")
-	s.StringArrayVar(&f.models, "model", nil, "`model` to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)")
-	s.StringArrayVar(&f.modelsDirs, "models-dir", nil, "`folder` of GGUF files: each below it is a function, named after its file (repeatable)")
+	s.StringArrayVarP(&f.from.Files, "file", "f", nil, "manifest of functions, or a `folder` of them; - is standard input (repeatable)")
+	s.StringArrayVar(&f.from.Models, "model", nil, "`model` to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)")
+	s.StringArrayVar(&f.from.ModelsDirs, "models-dir", nil, "`folder` of GGUF files: each below it is a function, named after its file (repeatable)")
 	s.StringVar(&f.ollama, "ollama", "", "serve the models in Ollama's store in place: the usual one ($OLLAMA_MODELS, ~/.ollama/models), or that in a `folder`")
 	s.Lookup("ollama").NoOptDefVal = usualStore
 	s.BoolVar(&f.noConfig, "no-config", false, "leave out what is kept in $XDG_CONFIG_HOME/rouse")
 	s.BoolVar(&f.watch, "watch", false, "apply what changes in files and folders of functions while the server runs")
-	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at, host:port or http://host:port; port 0 picks one")
-	s.StringSliceVar(&f.origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
-	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
-	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
-	s.StringArrayVar(&f.dcgm, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
-	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
+	s.StringVar(&f.Listen, "listen", local.DefaultListen, "`address` to take requests at, host:port or http://host:port; port 0 picks one")
+	s.StringSliceVar(&f.Origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
+	addParsed(s, &f.Memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)", amount[api.Bytes])
+	s.BoolVar(&f.NoGPU, "no-gpu", false, "leave GPUs alone")
+	s.StringArrayVar(&f.DCGM, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
+	s.DurationVar(&f.DrainTimeout, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
 	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
-	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
-	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
-	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
-	s.StringVar(&f.keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
-	s.StringVar(&f.store, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
-	s.StringVar(&f.storeSize, "store-size", "10Gi", "`space` that the files in it may take")
-	s.DurationVar(&f.storeKeep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
-	s.StringVar(&f.recordSize, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded")
+	addParsed(s, &f.Peers.Proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)", peer.ParseList)
+	addParsed(s, &f.Peers.Trusted, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)", peer.ParseList)
+	s.StringVar(&f.Keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
+	s.StringVar(&f.Store.At, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
+	addParsed(s, &f.Store.Limits.MaxBytes, "store-size", "10Gi", "`space` that the files in it may take", amount[int64])
+	s.DurationVar(&f.Store.Limits.Keep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
+	addParsed(s, &f.RecordBytes, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded", recordBytes)
 	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
 	f.join.Add(s)
-	f.accept.add(s)
+	s.StringSliceVar(&f.accept.Functions, "accept-functions", nil, "functions that the front doors may have created on this machine, as `patterns` such as default/*: a function is code that runs here (default: none)")
+	s.StringSliceVar(&f.AcceptKinds, "accept-runtimes", []string{api.RuntimeEngine}, "`runtimes` of such functions; command lets them run any program")
+	s.StringSliceVar(&f.accept.Models, "accept-models", config.AcceptedModels, "`models` and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ or /srv/models/")
+	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
 	s.StringVar(&f.accessLog, "access-log", "off", "json: a line for each request to a model, on standard output; off: none")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -145,7 +138,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if cfg.Access, err = activator.AccessLog(f.accessLog, stdout); err != nil {
 		return fmt.Errorf("--access-log: %w", err)
 	}
-	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
+	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, verb.Version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
 	}
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions, f.set) }
@@ -163,7 +156,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer signal.Stop(signals)
 	go func() { // ends with the process
 		<-signals
-		console.stopping(f.drain)
+		console.stopping(f.DrainTimeout)
 		stop()
 		again(signals)
 		// Children die with this process: see package functions/process.
@@ -186,57 +179,49 @@ func again(signals <-chan os.Signal) {
 	}
 }
 
-// config reads manifests and flags.
-func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
-	var err error
-	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
+// config completes the server's configuration, and reads the files that flags name.
+func (f *upFlags) config() (cfg local.Config, err error) {
+	cfg = f.Config
+	cfg.StateDir, cfg.Version = xdg.State(), verb.Version()
+	cfg.Sink, cfg.SinkOverrides = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES")
+	cfg.DrainTimeout = max(cfg.DrainTimeout, time.Nanosecond)
+	if cfg.Listen, err = api.ListenAddress(f.Listen); err != nil {
 		return cfg, fmt.Errorf("--listen: %w", err)
 	}
-	if cfg.MaxEvent, err = api.ParseBytes(f.maxEvent); err != nil {
-		return cfg, fmt.Errorf("--max-event: %w", err)
+	if cfg.Store.At != "" {
+		cfg.Store.Limits.Shared, cfg.Store.S3 = activator.Anonymous, s3.Environment(os.Getenv)
+		if err := cfg.Store.Validate(); err != nil {
+			return cfg, fmt.Errorf("--store %w", err)
+		}
 	}
-	if cfg.Peers.Proxies, err = peer.ParseList(f.proxies); err != nil {
-		return cfg, fmt.Errorf("--trusted-proxies: %w", err)
-	}
-	if cfg.Peers.Trusted, err = peer.ParseList(f.peers); err != nil {
-		return cfg, fmt.Errorf("--trusted-peers: %w", err)
-	}
-	cfg.Keys = f.keys
-	if cfg.Store, err = f.storeConfig(); err != nil {
-		return cfg, err
+	if cfg.Store.At != "" && cfg.Store.Limits.Keep < time.Minute {
+		return cfg, fmt.Errorf("--store-keep %s: want a minute or more", cfg.Store.Limits.Keep)
 	}
 	if f.clusters != "" {
-		if cfg.Clusters, err = joining.Read(f.clusters, version()); err != nil {
+		if cfg.Clusters, err = door.Read(f.clusters, cfg.Version); err != nil {
 			return cfg, err
 		}
 	}
-	if cfg.Join, err = f.join.Config(version()); err != nil {
+	if cfg.Join, err = f.join.Config(cfg.Version); err != nil {
 		return cfg, err
 	}
-	if err := f.accept.config(&cfg); err != nil {
-		return cfg, err
-	}
-	if cfg.Functions, err = f.functions(f.watch || cfg.Clusters != nil || len(f.accept.accept.Functions) > 0); err != nil {
-		return cfg, err
-	}
-	if f.memory != "" {
-		memory, err := api.ParseBytes(f.memory)
-		if err != nil || memory == 0 {
-			return cfg, fmt.Errorf("--memory %q: want an amount such as 512Mi or 2Gi", f.memory)
+	accepts := len(f.accept.Functions) > 0
+	if cfg.Join != nil {
+		cfg.Join.Accept = f.accept
+		if err := cfg.Join.Validate(); err != nil {
+			return cfg, err
 		}
-		cfg.Memory = memory
+	} else if accepts {
+		return cfg, errors.New("--accept-functions: say for which front door (--join)")
 	}
-	if cfg.RecordBytes, err = recordBytes(f.recordSize); err != nil {
+	if cfg.Functions, err = f.functions(f.watch || cfg.Clusters != nil || accepts); err != nil {
 		return cfg, err
 	}
 	if f.adminToken != "" {
-		if _, err := readToken(f.adminToken); err != nil {
-			return cfg, err
-		}
 		cfg.AdminToken = func() (string, error) { return readToken(f.adminToken) }
+		_, err = cfg.AdminToken()
 	}
-	return cfg, nil
+	return cfg, err
 }
 
 // usualStore stands for Ollama's store in its default place.
@@ -245,8 +230,9 @@ const usualStore = "auto"
 // functions returns the declared functions; if there are none, the model that ships with Rouse, unless none are
 // allowed.
 func (f *upFlags) functions(none bool) ([]api.Function, error) {
-	from := declared.Sources{Functions: f.only, Files: f.files, Models: f.models, ModelsDirs: f.modelsDirs, MayBeNone: none}
-	if !f.noGPU {
+	from := f.from
+	from.MayBeNone = none
+	if !f.NoGPU {
 		from.GPU = catalog.FindGPU
 	}
 	if !f.noConfig {
@@ -269,7 +255,7 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	if f.set, err = f.reader.Read(); err != nil {
 		return nil, err
 	}
-	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(f.only) == 0 {
+	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(from.Functions) == 0 {
 		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+xdg.Short(store.Dir)+": --ollama serves them in place")
 	}
 	if len(f.set.Bad) > 0 && !f.watch { // a watching server reports it, and serves the rest
@@ -297,7 +283,7 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
-	terminal := isTerminal(stdout)
+	terminal := render.IsTerminal(stdout)
 	switch f.logFormat {
 	case "auto":
 		return newConsole(stdout, stderr, terminal, terminal, level), nil
@@ -309,33 +295,11 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	return nil, errors.New("--log-format: want auto, text or json")
 }
 
-// recordBytes parses --record-size; an empty one records nothing.
+// recordBytes parses --record-size.
 func recordBytes(text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
 	size, err := api.ParseBytes(text)
 	if err != nil || size > 0 && size < flight.LeastBytes {
-		return 0, fmt.Errorf("--record-size %q: want an amount such as 50M, at least %s, or 0", text, api.Bytes(flight.LeastBytes))
+		return 0, fmt.Errorf("want an amount such as 50M, at least %s, or 0", api.Bytes(flight.LeastBytes))
 	}
 	return int64(size), nil
-}
-
-// storeConfig returns the configuration of --store, empty without one.
-func (f *upFlags) storeConfig() (place.Config, error) {
-	if f.store == "" {
-		return place.Config{}, nil
-	}
-	size, err := api.ParseBytes(f.storeSize)
-	if err != nil || size == 0 {
-		return place.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
-	}
-	if f.storeKeep < time.Minute {
-		return place.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
-	}
-	cfg := place.Config{At: f.store, Limits: store.Limits{MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, S3: s3.Environment(os.Getenv)}
-	if err := cfg.Validate(); err != nil {
-		return place.Config{}, fmt.Errorf("--store %w", err)
-	}
-	return cfg, nil
 }

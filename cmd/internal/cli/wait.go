@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,49 +32,32 @@ func (c *conversation) clear() {
 
 // waitBar shows a wait on a terminal: the server reports it at intervals, and the bar advances in between. Methods are safe for concurrent use.
 type waitBar struct {
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards shown
 	shown *render.Bar
-	what  string
-	said  wait // the last one
-	at    time.Time
-	timer *time.Timer // nil: nothing is shown
+}
+
+func newWaitBar(w io.Writer) *waitBar {
+	b := &waitBar{}
+	b.shown = render.NewBar(w, &b.mu)
+	return b
 }
 
 // says shows a comment of the server about a model, received at a time.
 func (b *waitBar) says(model string, w wait, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.what, b.said, b.at = model+": "+w.stage, w, at
+	what := model + ": " + w.stage
 	if w.why != "" {
-		b.what += ", " + w.why
+		what += ", " + w.why
 	}
-	b.draw()
-	if b.timer == nil {
-		b.timer = time.AfterFunc(barEvery, b.redraw)
-	}
+	b.shown.Show(0, func() (string, float64) { return what, w.share(time.Since(at)) })
 }
-
-func (b *waitBar) redraw() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.timer != nil {
-		b.draw()
-		b.timer.Reset(barEvery)
-	}
-}
-
-// draw requires b.mu.
-func (b *waitBar) draw() { b.shown.Draw(b.what, b.said.share(time.Since(b.at))) }
 
 // clear removes the bar until the next comment.
 func (b *waitBar) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.timer != nil {
-		b.timer.Stop()
-		b.timer = nil
-		b.shown.Clear()
-	}
+	b.shown.Hide()
 }
 
 // wait is a comment of the stream.

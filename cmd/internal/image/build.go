@@ -152,7 +152,7 @@ func compile(ctx context.Context, wanted []product, version, arch, into string) 
 		return fmt.Errorf("make a folder to build in: %w", err)
 	}
 	ldflags := "-s -w"
-	for _, variable := range []string{module + "/internal/cli.Version", module + "/functions/cli.Version", "main.version"} {
+	for _, variable := range []string{module + "/cmd/internal/verb.Linked", module + "/functions/cli.Version", "main.version"} {
 		ldflags += " -X " + variable + "=" + version
 	}
 	args := append([]string{"build", "-trimpath", "-ldflags", ldflags, "-o", into + string(filepath.Separator)},

@@ -137,7 +137,7 @@ func (c *checker) report(cmd *cobra.Command) error {
 			missing++
 		}
 	}
-	err := render.Print(cmd, c.findings, func(w io.Writer) error {
+	err := render.Print(cmd, c.findings, func(w io.Writer, _ []finding) error {
 		rows := [][]string{{"CHECK", "RESULT", "FOUND"}}
 		for _, f := range c.findings {
 			rows = append(rows, []string{f.Check, f.Result, render.OneLine(f.Found)})

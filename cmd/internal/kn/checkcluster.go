@@ -3,6 +3,7 @@ package kn
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -49,6 +51,13 @@ func (c *checker) kubernetes() error {
 	return nil
 }
 
+// object is an object of the manifests and its resource.
+type object struct {
+	*unstructured.Unstructured
+	resource  schema.GroupVersionResource
+	namespace string // empty: not namespaced
+}
+
 // kinds checks that the cluster has the kinds that would be applied, and keeps the objects of known kinds.
 func (c *checker) kinds() error {
 	stream, err := manifests.Render(c.plan.overlay, nil, c.plan.components...)
@@ -62,22 +71,33 @@ func (c *checker) kinds() error {
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		u := &unstructured.Unstructured{}
+		if err == nil {
+			err = yaml.Unmarshal(doc, &u.Object)
+		}
 		if err != nil {
 			return fmt.Errorf("read the manifests: %w", err)
 		}
-		objects, err := c.parse(doc)
-		if err == nil {
-			c.objects = append(c.objects, objects...)
+		if len(u.Object) == 0 {
 			continue
 		}
-		var head metav1.TypeMeta
-		if yaml.Unmarshal(doc, &head) != nil || !isNoKind(c, head) {
-			c.failed("kinds", err)
+		kind := u.GroupVersionKind()
+		m, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		switch {
+		case meta.IsNoMatchError(err):
+			if name := u.GetKind() + " (" + u.GetAPIVersion() + ")"; !slices.Contains(lacks, name) {
+				lacks = append(lacks, name)
+			}
+			continue
+		case err != nil:
+			c.failed("kinds", fmt.Errorf("ask the cluster for its kinds: %w", err))
 			return nil
 		}
-		if kind := head.Kind + " (" + head.APIVersion + ")"; !slices.Contains(lacks, kind) {
-			lacks = append(lacks, kind)
+		o := object{Unstructured: u, resource: m.Resource}
+		if m.Scope.Name() == meta.RESTScopeNameNamespace {
+			o.namespace = cmp.Or(u.GetNamespace(), control.SystemNamespace)
 		}
+		c.objects = append(c.objects, o)
 	}
 	if len(lacks) > 0 {
 		c.add("kinds", resultMissing, "install what defines them, or leave their component out", "none of %s", strings.Join(lacks, ", "))
@@ -85,11 +105,6 @@ func (c *checker) kinds() error {
 	}
 	c.add("kinds", resultOK, "", "all of those of %d objects", len(c.objects))
 	return nil
-}
-
-func isNoKind(c *checker, head metav1.TypeMeta) bool {
-	_, _, err := c.resource(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
-	return meta.IsNoMatchError(err)
 }
 
 // rights checks the user's permissions, and whether the cluster accepts each object.
@@ -116,8 +131,9 @@ func (c *checker) rights(ctx context.Context) {
 	c.add("rights", resultOK, "", "you may install")
 	var refused []string
 	for _, o := range c.objects {
-		if err := c.try(ctx, o); err != nil {
-			refused = append(refused, err.Error())
+		opts := metav1.ApplyOptions{FieldManager: "rouse", Force: true, DryRun: []string{metav1.DryRunAll}}
+		if _, err := c.dyn.Resource(o.resource).Namespace(o.namespace).Apply(ctx, o.GetName(), o.Unstructured, opts); err != nil {
+			refused = append(refused, fmt.Sprintf("apply %s %s: %v", o.GetKind(), strings.TrimPrefix(o.namespace+"/"+o.GetName(), "/"), err))
 		}
 	}
 	if len(refused) > 0 {

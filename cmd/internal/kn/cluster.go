@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // Resources that the commands read.
@@ -108,7 +108,7 @@ func connect(cmd *cobra.Command) (*cluster, error) {
 // newCluster creates the clients.
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
-	config.UserAgent = "kn-rouse/" + version()
+	config.UserAgent = "kn-rouse/" + verb.Version()
 	config.ContentType = "application/json"
 	config.QPS = -1 // one user, one command: the API server's own fairness is enough
 	config.WarningHandler = rest.NoWarnings{}
@@ -175,13 +175,4 @@ func read(u unstructured.Unstructured, into any) error {
 		return fmt.Errorf("read %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 	}
 	return nil
-}
-
-// resource returns the resource of a kind, and whether it is namespaced.
-func (c *cluster) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool, error) {
-	m, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil {
-		return schema.GroupVersionResource{}, false, err
-	}
-	return m.Resource, m.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -136,7 +138,7 @@ func (c *creator) create(ctx context.Context, w wanted) error {
 		return err
 	}
 	if !w.noCheck {
-		if err := c.checkImage(ctx, kind, n.image); err != nil {
+		if err := c.checkImage(ctx, kind, n.container().Image); err != nil {
 			return err
 		}
 		if err := c.checkCluster(ctx, f); err != nil {
@@ -175,45 +177,70 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 			return nil, "", err
 		}
 	}
-	n := &creation{namespace: c.namespace, name: w.name, image: w.image, minScale: w.minScale, maxScale: w.maxScale,
-		env: w.env, args: w.args, memory: w.memory, cpu: w.cpu, gpus: w.gpus, gpuResource: w.gpuResource}
-	if n.gpus < 0 {
-		n.gpus = 0
+	if w.gpus < 0 {
+		w.gpus = 0
 		if kind == api.RuntimeVLLM || kind == api.RuntimeSGLang {
-			n.gpus = 1
+			w.gpus = 1
 		}
 	}
-	for _, e := range w.env {
-		if name, _, found := strings.Cut(e, "="); !found || name == "" {
-			return nil, "", fmt.Errorf("--env %s: want NAME=VALUE", e)
-		}
-	}
-	if err := n.parts(w); err != nil {
+	n := newCreation(c.namespace, w.name)
+	if err := n.fill(w); err != nil {
 		return nil, "", err
 	}
 	n.describe(kind, model)
-	for _, a := range [][2]string{{api.AnnotationServedName, w.servedName}, {api.AnnotationDeviceMemory, w.gpuMemory}, {api.AnnotationSleepAfter, w.sleepAfter}, {api.AnnotationUnloadAfter, w.unloadAfter}} {
-		if a[1] != "" {
-			n.annotate(a[0] + "=" + a[1])
-		}
-	}
-	for _, a := range w.annotations {
-		if key, _, found := strings.Cut(a, "="); !found || key == "" {
-			return nil, "", fmt.Errorf("--annotation %s: want KEY=VALUE", a)
-		}
-		n.annotate(a)
-	}
-	if n.image != "" {
-		return n, kind, nil
-	}
-	ours := ""
-	if kind == api.RuntimeEngine {
-		if ours, err = c.ownImage(ctx); err != nil {
+	if w.gpus > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
+		if err := n.addSharedMemory(); err != nil {
 			return nil, "", err
 		}
 	}
-	n.image, err = imageOf(kind, ours)
-	return n, kind, err
+	for _, a := range [][2]string{{api.AnnotationServedName, w.servedName}, {api.AnnotationDeviceMemory, w.gpuMemory}, {api.AnnotationSleepAfter, w.sleepAfter}, {api.AnnotationUnloadAfter, w.unloadAfter}} {
+		if a[1] != "" {
+			n.annotate(a[0], a[1])
+		}
+	}
+	for _, a := range w.annotations {
+		key, value, found := strings.Cut(a, "=")
+		if !found || key == "" {
+			return nil, "", fmt.Errorf("--annotation %s: want KEY=VALUE", a)
+		}
+		n.annotate(key, value)
+	}
+	image, ours := w.image, ""
+	if image == "" {
+		if kind == api.RuntimeEngine {
+			if ours, err = c.ownImage(ctx); err != nil {
+				return nil, "", err
+			}
+		}
+		if image, err = imageOf(kind, ours); err != nil {
+			return nil, "", err
+		}
+	}
+	n.setImage(image)
+	return n, kind, nil
+}
+
+// fill adds what flags say of the container and its pods.
+func (n *creation) fill(w wanted) error {
+	n.setScale(w.minScale, w.maxScale)
+	for _, r := range []struct{ name, amount string }{{"cpu", w.cpu}, {"memory", w.memory}} {
+		if err := n.request(corev1.ResourceName(r.name), r.amount); err != nil {
+			return err
+		}
+	}
+	n.limit(w.gpuResource, w.gpus)
+	for _, part := range []struct {
+		values []string
+		add    func(string) error
+	}{{w.env, n.addEnv}, {w.envFrom, n.addEnvFrom}, {w.envValueFrom, n.addEnvValueFrom}, {w.volumes, n.addVolume}, {w.mounts, n.addMount}} {
+		for _, v := range part.values {
+			if err := part.add(v); err != nil {
+				return err
+			}
+		}
+	}
+	n.container().Args, n.flags["arg"] = w.args, w.args
+	return n.account(w.serviceAccount, w.pullSecret)
 }
 
 // ownImage returns the rouse-function image in the registry of the installed activator's image.
@@ -285,7 +312,11 @@ func (c *creator) make(ctx context.Context, n *creation, dry bool) error {
 	if dry {
 		opts.DryRun = []string{metav1.DryRunAll}
 	}
-	_, err := c.dyn.Resource(services).Namespace(n.namespace).Create(ctx, n.service(), opts)
+	s, err := n.service()
+	if err != nil {
+		return err
+	}
+	_, err = c.dyn.Resource(services).Namespace(n.namespace).Create(ctx, s, opts)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return c.occupied(ctx, n)
@@ -350,25 +381,20 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 // until polls twice a second until done, a permanent error, or the end of ctx; then where describes the state. Errors of a busy
 // cluster count as "not yet".
 func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, err := done(ctx)
-		switch {
-		case found:
-			return nil
-		case err != nil && ctx.Err() == nil && !passing(err):
-			return err
+		if err != nil && (ctx.Err() != nil || passing(err)) {
+			return false, nil //nolint:nilerr // it is tried again
 		}
-		select {
-		case <-ctx.Done():
-			if at := where(); at != "" {
-				return fmt.Errorf("%w: %s", context.Cause(ctx), at)
-			}
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
+		return found, err
+	})
+	switch {
+	case ctx.Err() == nil || err == nil:
+		return err
+	case where() != "":
+		return fmt.Errorf("%w: %s", context.Cause(ctx), where())
 	}
+	return context.Cause(ctx)
 }
 
 // passing reports whether an error of the API server may be temporary.

@@ -7,210 +7,172 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 )
 
-// creation is a function to create. [creation.service] and [creation.command] are two forms of it.
+// creation is a function to create in two forms, which are made together: the flags of kn service create, and the pods
+// and annotations of the Service.
 type creation struct {
 	namespace, name string
-	image           string
-	// annotations are the revision's, "KEY=VALUE", the class first.
-	annotations []string
-	// minScale and maxScale are 0 if not given.
-	minScale, maxScale int
-	env, args          []string
-	// memory and cpu are requests, gpus is a limit of gpuResource.
-	memory, cpu string
-	gpus        int
-	gpuResource string
-	// The cluster's objects that the container gets, and its account.
-	envFrom                    []source
-	envValueFrom               []variable
-	volumes                    []volume
-	mounts                     []mount
-	serviceAccount, pullSecret string
+	flags           map[string][]string // values by flag
+	pod             corev1.PodSpec      // with one container
+	parts           []part              // that the pods need
 }
 
-// shmSize is the size of /dev/shm, which tensor parallelism and sleeping weights use.
-const shmSize = "8Gi"
+// flagOrder is the order of the flags in the command.
+var flagOrder = []string{"namespace", "image", "scale-init", "scale-min", "scale-max", flagAnnotation, "request", "limit", "volume", "mount", "env", "env-value-from", "env-from", "service-account", "pull-secret", "arg"}
 
-// Knative's annotations that kn has flags for.
-const (
-	annotationInitialScale = "autoscaling.knative.dev/initial-scale"
-	annotationProgress     = "serving.knative.dev/progress-deadline"
-)
+const flagAnnotation = "annotation-revision"
+
+// scaleKeys are the annotations that kn writes for its flags.
+var scaleKeys = map[string]string{"scale-init": "autoscaling.knative.dev/initial-scale", "scale-min": api.AnnotationMinScale, "scale-max": api.AnnotationMaxScale}
+
+// annotationProgress is Knative's.
+const annotationProgress = "serving.knative.dev/progress-deadline"
+
+func newCreation(namespace, name string) *creation {
+	n := &creation{namespace: namespace, name: name, flags: map[string][]string{}, pod: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}
+	n.add("namespace", namespace)
+	n.add("scale-init", "0")
+	return n
+}
+
+// add adds a value of a flag.
+func (n *creation) add(flag, value string) { n.flags[flag] = append(n.flags[flag], value) }
+
+func (n *creation) container() *corev1.Container { return &n.pod.Containers[0] }
+
+// setImage sets the container's image.
+func (n *creation) setImage(image string) {
+	n.add("image", image)
+	n.container().Image = image
+}
+
+// setScale sets the least and the most instances; 0: Knative's default.
+func (n *creation) setScale(least, most int) {
+	for flag, value := range map[string]int{"scale-min": least, "scale-max": most} {
+		if value > 0 {
+			n.add(flag, fmt.Sprint(value))
+		}
+	}
+}
 
 // describe adds a runtime's annotations: the class, the model, and timeouts for slow loads.
 func (n *creation) describe(kind, model string) {
-	add := func(key, value string) { n.annotations = append(n.annotations, key+"="+value) }
-	add(api.AnnotationClass, api.Class)
+	n.annotate(api.AnnotationClass, api.Class)
 	if kind != api.RuntimeEngine {
-		add(api.AnnotationRuntime, kind)
+		n.annotate(api.AnnotationRuntime, kind)
 	}
 	if model != "" {
-		add(api.AnnotationModel, model)
+		n.annotate(api.AnnotationModel, model)
 	}
 	slow := ""
 	switch {
 	case kind == api.RuntimeVLLM, kind == api.RuntimeSGLang, kind == api.RuntimeRayServe:
-		add(annotationProgress, "30m")
+		n.annotate(annotationProgress, "30m")
 		slow = "30m"
 	case strings.Contains(model, "://"): // it is fetched first
 		slow = "15m"
 	}
 	if slow != "" {
-		add(api.AnnotationStartTimeout, slow)
-		add(api.AnnotationHoldTimeout, slow)
-	}
-	if n.gpus > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
-		n.sharedMemory()
+		n.annotate(api.AnnotationStartTimeout, slow)
+		n.annotate(api.AnnotationHoldTimeout, slow)
 	}
 }
 
-// annotate adds annotations, replacing existing values.
-func (n *creation) annotate(all ...string) {
-	for _, a := range all {
-		key, _, _ := strings.Cut(a, "=")
-		k := slices.IndexFunc(n.annotations, func(b string) bool { return strings.HasPrefix(b, key+"=") })
-		if k >= 0 {
-			n.annotations[k] = a
-		} else {
-			n.annotations = append(n.annotations, a)
-		}
+// annotate sets an annotation of the revision.
+func (n *creation) annotate(key, value string) {
+	all := n.flags[flagAnnotation]
+	if k := slices.IndexFunc(all, func(a string) bool { return strings.HasPrefix(a, key+"=") }); k >= 0 {
+		all[k] = key + "=" + value
+		return
 	}
+	n.add(flagAnnotation, key+"="+value)
+}
+
+// request sets how much of a resource a container asks for; an empty amount does nothing.
+func (n *creation) request(name corev1.ResourceName, amount string) error {
+	if amount == "" {
+		return nil
+	}
+	q, err := resource.ParseQuantity(amount)
+	if err != nil {
+		return fmt.Errorf("--%s %s: %w", name, amount, err)
+	}
+	n.add("request", string(name)+"="+amount)
+	n.container().Resources.Requests = with(n.container().Resources.Requests, name, q)
+	return nil
+}
+
+// limit gives the container GPUs.
+func (n *creation) limit(name string, gpus int) {
+	if gpus > 0 {
+		n.add("limit", fmt.Sprintf("%s=%d", name, gpus))
+		n.container().Resources.Limits = with(nil, corev1.ResourceName(name), *resource.NewQuantity(int64(gpus), resource.DecimalSI))
+	}
+}
+
+func with(list corev1.ResourceList, name corev1.ResourceName, amount resource.Quantity) corev1.ResourceList {
+	if list == nil {
+		list = corev1.ResourceList{}
+	}
+	list[name] = amount
+	return list
 }
 
 // command returns the kn command that creates the same Service, quoted for a shell.
 func (n *creation) command() string {
 	lines := []string{"kn service create " + quoted(n.name)}
-	add := func(flag string, values ...string) {
-		for _, v := range values {
-			lines = append(lines, flag+" "+quoted(v))
+	for _, flag := range flagOrder {
+		for _, v := range n.flags[flag] {
+			if flag == "arg" { // it may begin with a dash
+				lines = append(lines, quoted("--arg="+v))
+			} else {
+				lines = append(lines, "--"+flag+" "+quoted(v))
+			}
 		}
-	}
-	add("--namespace", n.namespace)
-	add("--image", n.image)
-	add("--scale-init", "0")
-	if n.minScale > 0 {
-		add("--scale-min", fmt.Sprint(n.minScale))
-	}
-	if n.maxScale > 0 {
-		add("--scale-max", fmt.Sprint(n.maxScale))
-	}
-	add("--annotation-revision", n.annotations...)
-	for _, r := range [][2]string{{"cpu", n.cpu}, {"memory", n.memory}} {
-		if r[1] != "" {
-			add("--request", r[0]+"="+r[1])
-		}
-	}
-	if n.gpus > 0 {
-		add("--limit", fmt.Sprintf("%s=%d", n.gpuResource, n.gpus))
-	}
-	for _, v := range n.volumes {
-		add("--volume", v.spell())
-	}
-	for _, m := range n.mounts {
-		add("--mount", m.spell())
-	}
-	add("--env", n.env...)
-	for _, v := range n.envValueFrom {
-		add("--env-value-from", v.name+"="+v.kind+":"+v.source.name+":"+v.key)
-	}
-	for _, s := range n.envFrom {
-		add("--env-from", s.kind+":"+s.name)
-	}
-	for _, f := range [][2]string{{"--service-account", n.serviceAccount}, {"--pull-secret", n.pullSecret}} {
-		if f[1] != "" {
-			add(f[0], f[1])
-		}
-	}
-	for _, a := range n.args {
-		lines = append(lines, quoted("--arg="+a))
 	}
 	return strings.Join(lines, " \\\n  ")
 }
 
 // service returns the Service.
-func (n *creation) service() *unstructured.Unstructured {
-	annotations := map[string]any{annotationInitialScale: "0"}
-	if n.minScale > 0 {
-		annotations[api.AnnotationMinScale] = fmt.Sprint(n.minScale)
+func (n *creation) service() (*unstructured.Unstructured, error) {
+	annotations := map[string]any{}
+	for flag, key := range scaleKeys {
+		if v := n.flags[flag]; v != nil {
+			annotations[key] = v[0]
+		}
 	}
-	if n.maxScale > 0 {
-		annotations[api.AnnotationMaxScale] = fmt.Sprint(n.maxScale)
-	}
-	for _, a := range n.annotations {
+	for _, a := range n.flags[flagAnnotation] {
 		key, value, _ := strings.Cut(a, "=")
 		annotations[key] = value
 	}
-	resources := map[string]any{}
-	for _, r := range [][2]string{{"cpu", n.cpu}, {"memory", n.memory}} {
-		if r[1] != "" {
-			resources["requests"] = with(resources["requests"], r[0], r[1])
-		}
+	pod, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&n.pod)
+	if err != nil {
+		return nil, fmt.Errorf("write the Service: %w", err)
 	}
-	if n.gpus > 0 {
-		resources["limits"] = with(nil, n.gpuResource, fmt.Sprint(n.gpus))
-	}
-	container := map[string]any{"image": n.image}
-	if len(resources) > 0 {
-		container["resources"] = resources
-	}
-	env, from := n.environment()
-	if env != nil {
-		container["env"] = env
-	}
-	if from != nil {
-		container["envFrom"] = from
-	}
-	for _, a := range n.args {
-		all, _ := container["args"].([]any)
-		container["args"] = append(all, a)
-	}
-	return n.around(container, annotations)
-}
-
-// around returns the Service of a container.
-func (n *creation) around(container, annotations map[string]any) *unstructured.Unstructured {
-	spec := map[string]any{}
-	for _, m := range n.mounts {
-		all, _ := container["volumeMounts"].([]any)
-		container["volumeMounts"] = append(all, n.mountObject(m))
-	}
-	for _, v := range n.volumes {
-		all, _ := spec["volumes"].([]any)
-		spec["volumes"] = append(all, v.object())
-	}
-	if n.serviceAccount != "" {
-		spec["serviceAccountName"] = n.serviceAccount
-	}
-	if n.pullSecret != "" {
-		spec["imagePullSecrets"] = []any{map[string]any{"name": n.pullSecret}}
-	}
-	spec["containers"] = []any{container}
+	container := pod["containers"].([]any)[0].(map[string]any)
+	delete(container, "name") // Knative chooses it
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": services.GroupVersion().String(), "kind": "Service",
 		"metadata": map[string]any{"name": n.name, "namespace": n.namespace},
-		"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": spec}},
-	}}
-}
-
-// with sets a key of an object, which may not exist yet.
-func with(object any, key, value string) map[string]any {
-	m, _ := object.(map[string]any)
-	if m == nil {
-		m = map[string]any{}
-	}
-	m[key] = value
-	return m
+		"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": pod}},
+	}}, nil
 }
 
 // function parses the Service like the autoscaler, with the same errors.
 func (n *creation) function() (api.Function, error) {
-	s := n.service()
+	s, err := n.service()
+	if err != nil {
+		return api.Function{}, err
+	}
 	template, _, _ := unstructured.NestedMap(s.Object, "spec", "template", "spec")
 	raw, err := json.Marshal(template)
 	if err != nil {
@@ -234,4 +196,25 @@ func quoted(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// account sets the account that pods run as, and the Secret with which their image is pulled.
+func (n *creation) account(service, pull string) error {
+	for flag, name := range map[string]string{"service-account": service, "pull-secret": pull} {
+		switch {
+		case name == "":
+			continue
+		case len(validation.IsDNS1123Subdomain(name)) > 0:
+			return fmt.Errorf("--%s %q: it is no name of an object", flag, name)
+		}
+		n.add(flag, name)
+	}
+	if n.pod.ServiceAccountName = service; service != "" {
+		n.parts = append(n.parts, part{"serviceAccount", service})
+	}
+	if pull != "" {
+		n.parts = append(n.parts, part{ofSecret, pull})
+		n.pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: pull}}
+	}
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // headerToken carries the cluster's token: the API server's proxy consumes Authorization.
@@ -32,7 +32,7 @@ var (
 )
 
 // door returns a client of the autoscaler's administrative API, through the API server.
-func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
+func (c *cluster) door(ctx context.Context) (*verb.Client, error) {
 	at, err := c.proxy(proxied)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
 		return nil, errNoLeader // a leader first creates the token
 	}
 	base := at.String()
-	return &adminclient.Client{
+	return &verb.Client{
 		HTTP: c.http, URL: func(path string) string { return base + path }, Peer: "the cluster",
 		Header: http.Header{headerToken: {token}}, Refused: fault,
 	}, nil

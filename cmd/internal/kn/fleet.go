@@ -15,7 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
@@ -85,7 +85,7 @@ type fleet struct {
 }
 
 // survey reads the services of a namespace ("": all) and the autoscaler's data on them.
-func (c *cluster) survey(ctx context.Context, d *adminclient.Client, namespace string) (*fleet, error) {
+func (c *cluster) survey(ctx context.Context, d *verb.Client, namespace string) (*fleet, error) {
 	f := &fleet{}
 	if err := d.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &f.functions); err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (s *Service) describe(o knObject) {
 
 // find reads what a name means: a service, one of its revisions, or a model's name. It returns the service with the
 // revisions that are meant.
-func (c *cluster) find(ctx context.Context, d *adminclient.Client, text string) (*Service, error) {
+func (c *cluster) find(ctx context.Context, d *verb.Client, text string) (*Service, error) {
 	name := c.name(text)
 	f, err := c.survey(ctx, d, name.Namespace())
 	if err != nil {

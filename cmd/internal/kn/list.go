@@ -41,7 +41,7 @@ func listCommand() *cobra.Command {
 			if f.services == nil {
 				f.services = []*Service{}
 			}
-			return render.Print(cmd, f.services, func(w io.Writer) error {
+			return render.Print(cmd, f.services, func(w io.Writer, _ []*Service) error {
 				if len(f.services) == 0 {
 					_, err := fmt.Fprintf(w, "No functions in %s: %s.\n", c.where(), others(f, c.scope()))
 					return err
@@ -148,16 +148,10 @@ func load(f *admin.Function) []string {
 	if f == nil {
 		return []string{"not served", "-", "-", "-", "-", "-"}
 	}
-	awake, asleep, memory := 0, 0, api.Memory{}
+	memory := api.Memory{}
 	for _, i := range f.Instances {
 		memory.Host += i.Memory.Host
 		memory.PerDevice += i.Memory.PerDevice * api.Bytes(max(1, i.Memory.Devices))
-		switch i.State {
-		case api.Awake, api.Draining:
-			awake++
-		case api.Asleep:
-			asleep++
-		}
 	}
 	used := "-"
 	switch {
@@ -167,7 +161,7 @@ func load(f *admin.Function) []string {
 		used = memory.Host.String()
 	}
 	return []string{
-		render.Summary(*f), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep),
+		render.Summary(*f), render.Awake(*f), fmt.Sprint(render.Count(*f, api.Asleep)),
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), used,
 	}
 }
@@ -229,7 +223,7 @@ revisions, or the name of a model.`,
 				}
 				r.Scaling = scaler.Status.Conditions
 			}
-			return render.Print(cmd, s, func(w io.Writer) error { return describe(w, s, time.Now()) })
+			return render.Print(cmd, s, describe)
 		},
 	}
 	namespaceFlags(cmd, false)
@@ -237,7 +231,7 @@ revisions, or the name of a model.`,
 	return cmd
 }
 
-func describe(w io.Writer, s *Service, now time.Time) error {
+func describe(w io.Writer, s *Service) error {
 	head := [][]string{{"Service:", string(s.Name)}, {"URL:", cmp.Or(s.URL, "none yet")}}
 	for _, c := range s.Conditions {
 		if c.Type == "Ready" {
@@ -255,7 +249,7 @@ func describe(w io.Writer, s *Service, now time.Time) error {
 		if len(r.Tags) > 0 {
 			part += ", tagged " + strings.Join(r.Tags, ", ")
 		}
-		fmt.Fprintf(w, "\nRevision %s, %s, %s old\n\n", r.Name.Name(), part, age(r.Created, now))
+		fmt.Fprintf(w, "\nRevision %s, %s, %s old\n\n", r.Name.Name(), part, age(r.Created, time.Now()))
 		if r.Function == nil {
 			fmt.Fprintln(w, "The autoscaler does not serve this revision; its conditions say why.")
 		} else if err := render.Describe(w, *r.Function); err != nil {

@@ -24,8 +24,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
-	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
@@ -65,7 +63,7 @@ func server(cmd *cobra.Command) (*verb.Server, error) {
 }
 
 // enter connects to the cluster that the flags name, and to its autoscaler.
-func enter(cmd *cobra.Command) (*cluster, *adminclient.Client, error) {
+func enter(cmd *cobra.Command) (*cluster, *verb.Client, error) {
 	c, err := connect(cmd)
 	if err != nil {
 		return nil, nil, err
@@ -89,31 +87,12 @@ the functions of a cluster, and check it.`,
   kn rouse create tiny --model pico
   kn rouse list
   kn rouse why tiny`,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kn rouse"},
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kn rouse"},
 	}
 	accessFlags(root)
-	root.AddGroup(
-		&cobra.Group{ID: "watch", Title: "Watch:"},
-		&cobra.Group{ID: "steer", Title: "Steer:"},
-		&cobra.Group{ID: "cluster", Title: "The cluster:"})
-	for group, commands := range map[string][]*cobra.Command{
-		"watch":   {listCommand(), describeCommand(), shared.Clusters(), shared.Why(), shared.Trace("trace NAME"), shared.Usage(), topCommand(), uiCommand(), shared.Events(), shared.Logs(), shared.Record()},
-		"steer":   {createCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), keysCommand()},
-		"cluster": {checkCommand(), render.VersionCommand("kn-rouse", version())},
-	} {
-		for _, c := range commands {
-			c.GroupID = group
-			root.AddCommand(c)
-		}
-	}
-	render.Explain(root)
+	verb.Fill(root, "kn-rouse",
+		verb.Group{Title: "Watch:", Commands: []*cobra.Command{listCommand(), describeCommand(), shared.Clusters(), shared.Why(), shared.Trace(), shared.Usage(), topCommand(), uiCommand(), shared.Events(), shared.Logs(), shared.Record()}},
+		verb.Group{Title: "Steer:", Commands: []*cobra.Command{createCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), keysCommand()}},
+		verb.Group{Title: "The cluster:", Commands: []*cobra.Command{checkCommand()}})
 	return root
 }
-
-// Version is set by the linker for releases.
-var Version = ""
-
-// version returns the displayed version.
-func version() string { return render.Version(Version) }

@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // Terminal control sequences.
@@ -28,12 +26,11 @@ const (
 
 func topCommand() *cobra.Command {
 	var once bool
-	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show devices and functions, again and again",
-		Long: `Show who has the memory of the cluster's devices, and what functions do. It is
-shown once where the output is no terminal.`,
+		Short: "Show devices and functions, and keep them current",
+		Long: `Show which functions use the memory of the cluster's devices, and their load. It is
+printed once if the output is not a terminal.`,
 		Example: `  kn rouse top -A
   kn rouse top --once`,
 		Args: cobra.NoArgs,
@@ -42,31 +39,27 @@ shown once where the output is no terminal.`,
 			if err != nil {
 				return err
 			}
-			if every < 100*time.Millisecond {
-				return fmt.Errorf("--interval %s: want at least 100ms", every)
-			}
 			w := cmd.OutOrStdout()
-			if file, ok := w.(*os.File); once || !ok || !term.IsTerminal(int(file.Fd())) {
+			if once || !render.IsTerminal(w) {
 				return c.top(cmd.Context(), d, w, time.Now())
 			}
-			return c.live(cmd.Context(), d, w, every)
+			return c.live(cmd.Context(), d, w)
 		},
 	}
 	namespaceFlags(cmd, true)
 	cmd.Flags().BoolVar(&once, "once", false, "show it once")
-	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "`time` between two pictures")
 	return cmd
 }
 
 // live redraws until the user leaves. Errors after the first picture are shown instead of it: the leader may change
 // meanwhile.
-func (c *cluster) live(ctx context.Context, d *adminclient.Client, w io.Writer, every time.Duration) error {
+func (c *cluster) live(ctx context.Context, d *verb.Client, w io.Writer) error {
 	var picture bytes.Buffer
 	if err := c.top(ctx, d, &picture, time.Now()); err != nil {
 		return err
 	}
 	fmt.Fprint(w, "\x1b[2J")
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
 		fmt.Fprint(w, home, strings.ReplaceAll(picture.String(), "\n", clearLine), clearRest)
@@ -87,7 +80,7 @@ func (c *cluster) live(ctx context.Context, d *adminclient.Client, w io.Writer, 
 }
 
 // top draws one picture.
-func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, now time.Time) error {
+func (c *cluster) top(ctx context.Context, d *verb.Client, w io.Writer, now time.Time) error {
 	var devices []admin.Device
 	if err := d.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices); err != nil {
 		return err
@@ -103,7 +96,7 @@ func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, n
 		running += fn.Activator.Running
 	}
 	fmt.Fprintf(w, "%s  functions in the cluster: %d, requests waiting: %d, running: %d\n\n", now.Format(time.TimeOnly), len(f.functions), waiting, running)
-	if err := render.Table(w, render.DeviceRows(devices)); err != nil {
+	if err := render.Devices(w, devices); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,13 +41,6 @@ of this machine, and other pages, have no way in.`,
 	return cmd
 }
 
-// Limits of the page's server for its clients.
-const (
-	uiHeaderTime = 10 * time.Second
-	uiIdle       = 2 * time.Minute
-	uiHeader     = 64 << 10
-)
-
 // serveUI serves the page until ctx ends.
 func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) error {
 	remote, err := c.remote(ctx)
@@ -59,21 +51,8 @@ func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) err
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: remote.Handler(), ReadHeaderTimeout: uiHeaderTime, IdleTimeout: uiIdle, MaxHeaderBytes: uiHeader, ErrorLog: log.New(io.Discard, "", 0),
-		BaseContext: func(net.Listener) context.Context { return ctx }}
-	ended := make(chan error, 1) // sent to once
-	go func() { ended <- s.Serve(l) }()
 	fmt.Fprintf(out, "%s\nCtrl-C ends it\n", page.Address("http://"+l.Addr().String(), remote.Token))
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		_ = s.Close() // streams never end by themselves
-		err = <-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve the page: %w", err)
+	return page.Serve(ctx, l, remote.Handler(), 0, slog.New(slog.DiscardHandler)) // streams never end by themselves
 }
 
 // remote returns this cluster's page. It checks that the cluster has Rouse.

@@ -54,9 +54,7 @@ func owned(f api.Function) []api.ModelName {
 // bring has the instances of a function load the adapters that a declaration adds. The error says which can't be loaded; then
 // they keep what they had. anew says that running instances can't take any: they are replaced.
 func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
-	s.declaring.Lock()
-	old, known := s.functions[f.Name]
-	s.declaring.Unlock()
+	old, known := s.declaration(f.Name)
 	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {
 		return false, nil
 	}
@@ -159,9 +157,7 @@ func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionNam
 // changeAdapters declares a function with another list of adapters, and answers with the changed one. An empty result means
 // that there is none of that name.
 func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
-	s.declaring.Lock()
-	f, known := s.functions[s.named(r)]
-	s.declaring.Unlock()
+	f, known := s.declaration(s.named(r))
 	if !known {
 		api.WriteError(w, s.admin.Unknown(r.Context(), s.named(r)))
 		return

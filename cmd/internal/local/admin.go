@@ -147,11 +147,8 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stats, _ := s.activator.Stats(f.Name)
-	s.declaring.Lock()
-	declared := s.functions[f.Name]
-	s.declaring.Unlock()
 	problem := ""
-	if declared.Clusters == "" {
+	if declared, _ := s.declaration(f.Name); declared.Clusters == "" {
 		problem = s.startProblem(declared)
 	}
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Problem: problem})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -16,7 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
@@ -38,7 +37,7 @@ type agent struct {
 	base      functions.Config // common to all instances
 	dir       string           // the server's folder of sockets
 	activator *activator.Activator
-	far       *clusters.Front // nil: none
+	far       *door.Front // nil: none
 	emit      api.Emitter
 	log       *slog.Logger
 
@@ -71,7 +70,7 @@ func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *
 	if goruntime.GOOS == "linux" {
 		base.Keep = append([]string{cfg.Program, "function"}, shim.Args()...)
 	}
-	return &agent{cfg: cfg, base: base, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: newOutputs(),
+	return &agent{cfg: cfg, base: base, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: map[api.FunctionName]*process.Log{},
 		prewarmedTaken: bell.New()}
 }
 
@@ -252,11 +251,7 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 	defer a.mu.Unlock()
 	l := a.output[name]
 	if l == nil {
-		var echo io.Writer
-		if a.cfg.InstanceOutput != nil {
-			echo = &prefixed{a.cfg.InstanceOutput, name.Name() + " | "}
-		}
-		l = process.NewLog(keptLines, echo)
+		l = process.NewLog(keptLines, nil)
 		a.output[name] = l
 	}
 	return l
@@ -284,17 +279,4 @@ func (a *agent) forget(name api.FunctionName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.output, name)
-}
-
-// prefixed writes each line after a prefix.
-type prefixed struct {
-	w      io.Writer
-	prefix string
-}
-
-func (p *prefixed) Write(line []byte) (int, error) {
-	if _, err := p.w.Write(append([]byte(p.prefix), line...)); err != nil {
-		return 0, err
-	}
-	return len(line), nil
 }

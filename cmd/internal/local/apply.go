@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/config"
 )
 
@@ -18,20 +18,18 @@ type applied struct {
 	fronts   []string
 }
 
-// applier creates functions on this machine for front doors: it implements clusteragent.Applier.
+// applier creates functions on this machine for front doors: it implements agent.Applier.
 type applier struct{ *server }
 
 // Apply declares a function for a front door, if the machine can have it and its name is free.
-func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
+func (s applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
 	f, err := readApplied(m, front, s.cfg.AcceptKinds, s.cfg.Join.Accept.Models)
 	if err != nil {
 		return api.Errorf(http.StatusForbidden, api.CodeStartFailed, "%v", err)
 	}
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	s.declaring.Lock()
-	_, there := s.functions[m.Name]
-	s.declaring.Unlock()
+	_, there := s.declaration(m.Name)
 	s.owning.Lock()
 	has := s.applied[m.Name]
 	s.owning.Unlock()
@@ -98,8 +96,8 @@ func (s *server) setApplied(name api.FunctionName, a *applied) {
 }
 
 // readApplied reads a front door's manifest, and says which part of it this machine does not allow.
-func readApplied(m exchange.Manifest, front string, kinds, models []string) (api.Function, error) {
-	f, _, err := config.Accept{Models: models, Programs: slices.Contains(kinds, api.RuntimeCommand)}.Read(m, front)
+func readApplied(m protocol.Manifest, front string, kinds, models []string) (api.Function, error) {
+	f, _, err := config.Accept{Models: models, Programs: slices.Contains(kinds, api.RuntimeCommand)}.Read(m.Name, m.YAML, front)
 	switch {
 	case err != nil:
 		return f, err

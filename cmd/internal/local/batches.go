@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -16,11 +16,11 @@ func (s *server) newBatches(registry *prometheus.Registry) (err error) {
 	if s.store == nil {
 		return nil
 	}
-	limits := batch.Config{Gather: s.cfg.Store.Gather()}
+	limits := jobs.Config{Gather: s.cfg.Store.Gather()}
 	if s.cfg.Clusters != nil {
 		limits.Gathering = time.Minute
 	}
-	s.batches, err = batch.New(limits, s.store, s.activator, s.cfg.Logger, registry)
+	s.batches, err = jobs.New(limits, s.store, s.activator, s.cfg.Logger, registry)
 	return err
 }
 
@@ -32,7 +32,7 @@ func (s *server) howStored() string {
 	if s.store == nil {
 		return howStore
 	}
-	return batch.NeedsKey
+	return jobs.NeedsKey
 }
 
 // runBatches runs batches until ctx ends, or the server begins to end: batches' requests don't delay that, and the next server sends them again.
@@ -40,7 +40,8 @@ func (s *server) runBatches(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
-	return s.batches.Run(ctx)
+	s.batches.Run(ctx)
+	return nil
 }
 
 // newSink creates the sender of events to K_SINK, if that is set.

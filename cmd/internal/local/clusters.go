@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/clusters"
+	federation "github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
@@ -24,8 +24,8 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 		return s.bus, near, nil
 	}
 	var err error
-	s.far, err = clusters.New(clusters.Config{Name: s.cfg.Clusters.Name, Fronts: s.cfg.Clusters.Fronts},
-		clusters.Deps{Activator: (*farActivator)(s), Near: s.bus, Transport: near, Changed: s.changed, Tell: s.cfg.Tell, Logger: s.cfg.Logger, Registry: registry})
+	s.far, err = door.New(door.Config{Name: s.cfg.Clusters.Name, Fronts: s.cfg.Clusters.Fronts},
+		door.Deps{Activator: (*farActivator)(s), Near: s.bus, Transport: near, Changed: s.changed, Tell: s.cfg.Tell, Logger: s.cfg.Logger, Registry: registry})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,21 +42,21 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 // farActivator is the server's activator, which is created after the front door of clusters.
 type farActivator server
 
-// PutFunction implements [clusters.Activator].
+// PutFunction implements [door.Activator].
 func (s *farActivator) PutFunction(f api.Function) { s.activator.PutFunction(f) }
 
-// RemoveFunction implements [clusters.Activator].
+// RemoveFunction implements [door.Activator].
 func (s *farActivator) RemoveFunction(name api.FunctionName) { s.activator.RemoveFunction(name) }
 
-// ObserveInstance implements [clusters.Activator].
+// ObserveInstance implements [door.Activator].
 func (s *farActivator) ObserveInstance(st api.InstanceStatus) { s.activator.ObserveInstance(st) }
 
-// Fail implements [clusters.Activator].
+// Fail implements [door.Activator].
 func (s *farActivator) Fail(name api.FunctionName, err *api.Error) { s.activator.Fail(name, err) }
 
 // serveAgents accepts agents until ctx ends.
 func (s *server) serveAgents(ctx context.Context) error {
-	return s.far.Serve(ctx, s.agents, clusters.TLS(s.cfg.Clusters.TLS))
+	return s.far.Serve(ctx, s.agents, door.TLS(s.cfg.Clusters.TLS))
 }
 
 // newAgents creates the agents that offer this machine's functions, and those of its own agents, to other front doors.
@@ -64,18 +64,18 @@ func (s *server) newAgents() error {
 	if s.cfg.Join != nil {
 		cfg := *s.cfg.Join
 		cfg.Accept.Memory = s.room()
-		if err := s.newAgent(cfg, clusteragent.Deps{Functions: s.ownFunctions, Stats: s.activator.Stats, Wakes: s.autoscaler.WakeTraces, Emitter: api.EmitterFunc(s.route), Applier: applier{s}}); err != nil {
+		if err := s.newAgent(cfg, federation.Deps{Functions: s.ownFunctions, Stats: s.activator.Stats, Wakes: s.autoscaler.WakeTraces, Emitter: api.EmitterFunc(s.route), Applier: applier{s}}); err != nil {
 			return err
 		}
 	}
 	if s.far == nil || s.cfg.Clusters.Peers == nil {
 		return nil
 	}
-	return s.newAgent(*s.cfg.Clusters.Peers, clusteragent.Deps{
+	return s.newAgent(*s.cfg.Clusters.Peers, federation.Deps{
 		Functions: func() []api.Function { return append(s.ownFunctions(), s.far.Offered()...) },
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
 			a, ok := s.activator.Stats(name)
-			return s.far.Of(a), ok
+			return s.far.Of(name, a), ok
 		},
 		Wakes: func(name api.FunctionName) []api.WakeTrace {
 			return append(s.far.Wakes(name), s.autoscaler.WakeTraces(name)...)
@@ -94,9 +94,9 @@ func (s *server) room() *api.Memory {
 }
 
 // newAgent creates an agent. It gets every event, and the reports of this front door's agents.
-func (s *server) newAgent(cfg clusteragent.Config, deps clusteragent.Deps) error {
+func (s *server) newAgent(cfg federation.Config, deps federation.Deps) error {
 	deps.Serve, deps.Logger, deps.Tell = s.activator.ServeAtOnce, s.cfg.Logger, s.cfg.Tell
-	a, err := clusteragent.New(cfg, deps)
+	a, err := federation.New(cfg, deps)
 	if err != nil {
 		return err
 	}
@@ -123,14 +123,15 @@ func (s *server) ownFunctions() []api.Function {
 
 // owns records whether the machine has a function.
 func (s *server) owns(f api.Function, has bool) {
+	local := api.FunctionName("")
 	s.owning.Lock()
 	if has {
-		s.own[f.Name] = f
+		s.own[f.Name], local = f, f.Name
 	} else {
 		delete(s.own, f.Name)
 	}
 	s.owning.Unlock()
 	if s.far != nil {
-		s.far.Near(f, has)
+		s.far.Near(f, local)
 	}
 }

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/joining"
+	federation "github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
@@ -51,8 +50,6 @@ type Config struct {
 	SinkOverrides string
 	// MemoryLimit is the memory that this process may use; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
-	// MaxEvent is as in [activator.Config].
-	MaxEvent api.Bytes
 	// Peers identifies the senders of requests, and whom to trust with what; the zero value trusts nobody.
 	Peers peer.Addresses
 	// AdminToken, if not nil, opens the administrative API on the front door to requests with the returned token.
@@ -60,10 +57,10 @@ type Config struct {
 	// Keys is the file of client keys; empty: clients need none.
 	Keys string
 	// Store is where files, batches, later answers and responses are kept; with an empty At they are not.
-	Store place.Config
+	Store store.Config
 	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
-	Clusters *joining.Front
-	Join     *clusteragent.Config
+	Clusters *door.File
+	Join     *federation.Config
 	// AcceptKinds are the runtimes of functions that front doors may create here, if Join accepts any. Default: the engine's, which runs no
 	// other program.
 	AcceptKinds []string
@@ -77,8 +74,6 @@ type Config struct {
 	Access *slog.Logger
 	// Logger is the logger. Nil: nothing is logged.
 	Logger *slog.Logger
-	// InstanceOutput gets every line that instances print, after the instance's name. Nil: lines are only kept for `rouse logs`.
-	InstanceOutput io.Writer
 	// Observe, if not nil, is called with each event, in order, by one goroutine; it must not block for long.
 	Observe func(api.Event)
 	// Tell, if not nil, is called with a line for display when clusters and front doors come and go; it must not block for long.

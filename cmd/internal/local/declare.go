@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
@@ -121,13 +120,18 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	s.declaring.Lock()
-	f, known := s.functions[name]
-	s.declaring.Unlock()
-	if !known || f.Origin != origin {
+	if f, known := s.declaration(name); !known || f.Origin != origin {
 		return nil
 	}
 	return s.remove(ctx, name)
+}
+
+// declaration returns what is declared of a function. The caller does not hold declaring.
+func (s *server) declaration(name api.FunctionName) (f api.Function, known bool) {
+	s.declaring.Lock()
+	defer s.declaring.Unlock()
+	f, known = s.functions[name]
+	return f, known
 }
 
 // unique fails if another function has a name of f's. The caller holds declaring.
@@ -250,8 +254,6 @@ func decode[T any](e api.Event) (T, error) {
 	}
 	return v, nil
 }
-
-func newOutputs() map[api.FunctionName]*process.Log { return map[api.FunctionName]*process.Log{} }
 
 func isAdminPath(path string) bool { return strings.HasPrefix(path, "/rouse/") }
 

@@ -115,7 +115,7 @@ func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 // waker wakes instances for the activator.
 type waker struct{ agent *agent }
 
-// Wake implements [wake.Waker].
+// Wake implements [queue.Waker].
 func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
 	i, err := w.agent.at(e)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -68,7 +67,7 @@ func checkOrigin(text string) error {
 // guard lets allowed requests through to next.
 func (o *origins) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if o.loopback && !o.known(hostname(r.Host)) { // 1
+		if o.loopback && !o.known(page.Hostname(r.Host)) { // 1
 			refuseOrigin(w, r, fmt.Sprintf("this server is not known as %.100q: ask http://localhost, or name the page that asks with --origins", r.Host))
 			return
 		}
@@ -82,7 +81,7 @@ func (o *origins) guard(next http.Handler) http.Handler {
 			return
 		}
 		asked := r.Host
-		if !isLocal(hostname(asked)) {
+		if !page.IsLocal(asked) {
 			r.Host = "localhost" // a runtime on loopback may not know our names
 		}
 		list := r.Header["Origin"]
@@ -111,7 +110,7 @@ func (o *origins) guard(next http.Handler) http.Handler {
 
 // known reports whether a listener on loopback accepts a host name.
 func (o *origins) known(host string) bool {
-	return host == "" || isLocal(host) || slices.Contains(o.hosts, host)
+	return host == "" || page.IsLocal(host) || slices.Contains(o.hosts, host)
 }
 
 // may reports whether a page may use the front door.
@@ -124,23 +123,7 @@ func (o *origins) may(origin, host string) bool {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
 		return false
 	}
-	return isLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
-}
-
-// isLocal reports whether a name can only mean this machine.
-func isLocal(host string) bool {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.Unmap().IsLoopback()
-	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
-}
-
-// hostname returns a Host header without port, brackets and final dot, in lower case.
-func hostname(host string) string {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	return page.IsLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
 }
 
 // allow tells a browser that a page may read the answer, replacing the runtime's headers for that.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/internal/eventlog"
@@ -29,7 +29,8 @@ func (s *server) isPage(r *http.Request) bool {
 // frontDoor serves the activator, the page's files, and the administrative API for authorized requests. For others
 // administrative paths don't exist, unless a token of --admin-token-file may open them.
 func (s *server) frontDoor() http.Handler {
-	clients, files, admin := s.clients(), page.Files(), s.guard(s.untilTheEnd(s.adminHandler()))
+	// An open page must not delay the end of the server.
+	clients, files, admin := s.clients(), page.Files(), s.guard(page.EndWith(s.ending, s.adminHandler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !isAdminPath(r.URL.Path):
@@ -47,19 +48,9 @@ func (s *server) frontDoor() http.Handler {
 // clients returns the activator, behind the handlers of files, batches and later answers.
 func (s *server) clients() http.Handler {
 	if s.batches == nil {
-		return batch.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
+		return jobs.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
 	}
 	return s.batches.Handler(s.activator.Handler())
-}
-
-// untilTheEnd ends streams when the server begins to end: an open page must not delay it.
-func (s *server) untilTheEnd(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(s.ending, cancel)()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
 }
 
 // access returns the access log: the configured one, and the part kept for the page.

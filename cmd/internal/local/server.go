@@ -36,12 +36,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store"
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
-	"github.com/rouse-dev/rouse/activator/clusteragent"
-	"github.com/rouse-dev/rouse/activator/clusters"
-	"github.com/rouse-dev/rouse/activator/joining"
+	federation "github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/federation/door"
+	"github.com/rouse-dev/rouse/activator/jobs"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
@@ -87,18 +85,18 @@ type server struct {
 	clock     ages
 	learned   *learned
 
-	far    *clusters.Front       // nil: it is no front door of clusters
-	agents net.Listener          // accepts their agents
-	joined []*clusteragent.Agent // by which it serves other front doors
+	far    *door.Front         // nil: it is no front door of clusters
+	agents net.Listener        // accepts their agents
+	joined []*federation.Agent // by which it serves other front doors
 	// applying is held while a front door's function is created or removed; taken before declaring.
 	applying sync.Mutex
 	owning   sync.Mutex // guards all below; nothing else is taken while it is held
 	own      map[api.FunctionName]api.Function
 	applied  map[api.FunctionName]*applied // created by front doors
 
-	keys    *keys.Store   // nil: clients need none
-	store   store.Store   // nil: there is none
-	batches *batch.Server // of the store
+	keys    *keys.Store  // nil: clients need none
+	store   *store.Store // nil: there is none
+	batches *jobs.Server // of the store
 
 	pageToken string          // opens the administrative API to the page
 	requests  requestLog      // the last ones
@@ -140,7 +138,7 @@ func Run(ctx context.Context, cfg Config) error {
 		s.lists = s.mayList
 	}
 	if cfg.Store.At != "" {
-		if s.store, err = place.Open(cfg.Store, cfg.Logger); err != nil {
+		if s.store, err = store.Open(cfg.Store, cfg.Logger); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
 		defer func() {
@@ -198,7 +196,7 @@ func (s *server) build(ctx context.Context) error {
 	if s.far != nil {
 		sight = s.far
 	}
-	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent, Stored: s.howStored(), Version: cfg.Version},
+	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), Stored: s.howStored(), Version: cfg.Version},
 		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
@@ -281,7 +279,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		run("clusters", s.serveAgents)
 		if file := s.cfg.Clusters.File; file != "" {
 			run("clusters' file", func(ctx context.Context) error {
-				joining.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)
+				door.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)
 				return nil
 			})
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
@@ -166,7 +166,7 @@ func pathsPage() (string, error) {
 		paths          []string
 	}{
 		{"For clients: the front door's own", "Who may call them: as above. `GET` includes `HEAD`.", own},
-		{"For clients: files, batches, later answers, stored responses", "With `rouse up --store`, or the component `store` in a cluster. Each key sees what it has made.", batch.Paths()},
+		{"For clients: files, batches, later answers, stored responses", "With `rouse up --store`, or the component `store` in a cluster. Each key sees what it has made.", jobs.Paths()},
 		{"For administrators", "On one machine at the socket of the user who runs the server, at the front door with the token of `--admin-token-file`, and for the page; in a cluster at the autoscaler,\n" +
 			"by the API server's proxy and Kubernetes's rights. To all others they are not there. `rouse` and `kn rouse` are made of them.", everywhere},
 		{"For administrators, on one machine only", "In a cluster these are `kubectl`'s and `kn`'s to say.", here},

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,11 +22,28 @@ func Own(r *http.Request) bool {
 	return len(list) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
-// isLoopback reports whether a Host header can only name this machine. Another domain that resolves to it is DNS rebinding.
-func isLoopback(host string) bool {
+// IsLocal reports whether the host of a URL, or of a Host header with its port, can only name this machine: an address of loopback,
+// localhost or a name below it. Another domain that resolves to it is DNS rebinding.
+func IsLocal(host string) bool {
+	host = Hostname(host)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// Hostname returns a Host header without port, brackets and final dot, in lower case.
+func Hostname(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// EndWith ends requests to next when ctx ends.
+func EndWith(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		next.ServeHTTP(w, r.WithContext(own))
+	})
 }

@@ -60,7 +60,7 @@ const (
 func (m Remote) Handler() http.Handler {
 	all := m.Behind(Index(), m.withToken)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.Host) {
+		if !IsLocal(r.Host) {
 			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, fmt.Sprintf("this page is not known as %.100q: ask http://127.0.0.1", r.Host))
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -11,17 +12,52 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Bar is the line that commands show while something takes long: what is done, and the progress. It is for a terminal,
-// and not safe for concurrent use. Other output must clear it first.
+// Bar is the line that commands show while something takes long: what is done, and the progress. It is for a terminal.
+// Other output must clear it first. Callers of its methods hold mu, which the bar takes to redraw itself.
 type Bar struct {
 	w     io.Writer
+	mu    sync.Locker
+	now   func() (what string, share float64) // what is redrawn; nil: nothing
+	timer *time.Timer
 	shown *progressbar.ProgressBar
 	known bool // shown has a length, else it is a spinner
 	drawn bool // it is on the terminal's current line
 }
 
 // NewBar returns a bar on w, a terminal. It draws nothing yet.
-func NewBar(w io.Writer) *Bar { return &Bar{w: w} }
+func NewBar(w io.Writer, mu sync.Locker) *Bar { return &Bar{w: w, mu: mu} }
+
+// redrawEvery is the time between two pictures of a bar.
+const redrawEvery = 100 * time.Millisecond
+
+// Show draws what now returns, after a time if nothing is shown yet, and again and again until [Bar.Hide].
+func (b *Bar) Show(after time.Duration, now func() (what string, share float64)) {
+	if b.now = now; after == 0 {
+		b.Draw(now())
+		after = redrawEvery
+	}
+	if b.timer == nil {
+		b.timer = time.AfterFunc(after, b.redraw)
+	}
+}
+
+func (b *Bar) redraw() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now != nil {
+		b.Draw(b.now())
+		b.timer.Reset(redrawEvery)
+	}
+}
+
+// Hide removes the bar until it is shown again.
+func (b *Bar) Hide() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	b.now, b.timer = nil, nil
+	b.Clear()
+}
 
 // barCells is the width of the bar itself, beside of the rest of its line.
 const (

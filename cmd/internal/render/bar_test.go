@@ -2,13 +2,14 @@ package render
 
 import (
 	"bytes"
+	"sync"
 	"testing"
 )
 
 // TestBarClears: a bar is taken off its line once; what is printed there afterwards stays.
 func TestBarClears(t *testing.T) {
 	var out bytes.Buffer
-	b := NewBar(&out)
+	b := NewBar(&out, new(sync.Mutex))
 	b.Clear()
 	if out.Len() > 0 {
 		t.Errorf("before it was drawn: %q", out.String())

@@ -17,12 +17,14 @@ type screen struct {
 
 // screenOf describes w. Colours are for terminals without $NO_COLOR (https://no-color.org).
 func screenOf(w io.Writer) screen {
-	file, is := w.(*os.File)
-	if !is || !term.IsTerminal(int(file.Fd())) {
+	if h, is := w.(*harmless); is {
+		w = h.w
+	}
+	if !IsTerminal(w) {
 		return screen{}
 	}
 	s := screen{width: usualWidth, colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
-	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+	if width, _, err := term.GetSize(int(w.(*os.File).Fd())); err == nil && width > 0 {
 		s.width = width
 	}
 	return s
@@ -39,11 +41,16 @@ var stateColours = map[string]string{
 	Word(api.Gone): "2",
 }
 
-// coloured returns a cell in the colour of its state.
-func (s screen) coloured(state, cell string) string {
-	colour := stateColours[state]
+// paint returns a text in a colour (ECMA-48); empty: none.
+func (s screen) paint(colour, text string) string {
 	if !s.colour || colour == "" {
-		return cell
+		return text
 	}
-	return "\x1b[" + colour + "m" + cell + "\x1b[0m"
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// IsTerminal reports whether a stream is a terminal.
+func IsTerminal(stream any) bool {
+	file, is := stream.(*os.File)
+	return is && term.IsTerminal(int(file.Fd()))
 }

@@ -1,9 +1,13 @@
 package render
 
-import "github.com/rouse-dev/rouse/api/admin"
+import (
+	"io"
 
-// DeviceRows returns a table of the devices' accounts.
-func DeviceRows(devices []admin.Device) [][]string {
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// Devices writes a table of the devices' accounts.
+func Devices(w io.Writer, devices []admin.Device) error {
 	table := [][]string{{"DEVICE", "NAME", "CAPACITY", "AWAKE", "RISING", "RESERVED", "ASLEEP", "LEAVING", "FREE"}}
 	for _, l := range devices {
 		table = append(table, []string{
@@ -11,5 +15,5 @@ func DeviceRows(devices []admin.Device) [][]string {
 			l.Reserved.String(), l.Asleep.String(), l.Leaving.String(), l.Free.String(),
 		})
 	}
-	return table
+	return Table(w, table)
 }

@@ -3,8 +3,9 @@ package render
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -28,32 +29,27 @@ func EventLine(e api.Event) string {
 	return string(e.Data)
 }
 
-// readable returns e with durations as texts, as everywhere in the output. Data of an unknown type or shape stays as it
-// is.
-func readable(e api.Event) api.Event {
+// readableEvent returns e with durations as texts. Data of an unknown type or shape stays as it is.
+func readableEvent(e api.Event) api.Event {
+	var v any
 	switch e.Type {
 	case api.EventDemand:
-		e.Data = readableAs[api.Demand](e.Data)
+		v = new(api.Demand)
 	case api.EventInstanceState:
-		e.Data = readableAs[api.InstanceStatus](e.Data)
+		v = new(api.InstanceStatus)
 	case api.EventWoken:
-		e.Data = readableAs[api.WakeTrace](e.Data)
+		v = new(api.WakeTrace)
 	case api.EventFunction, api.EventFunctionGone:
-		e.Data = readableAs[api.Function](e.Data)
+		v = new(api.Function)
+	default:
+		return e
+	}
+	if json.Unmarshal(e.Data, v) == nil {
+		if raw, err := jsonv2.Marshal(v, readable); err == nil {
+			e.Data = raw
+		}
 	}
 	return e
-}
-
-func readableAs[T any](data json.RawMessage) json.RawMessage {
-	var v T
-	if err := json.Unmarshal(data, &v); err != nil {
-		return data
-	}
-	raw, err := json.Marshal(human(reflect.ValueOf(v)))
-	if err != nil {
-		return data
-	}
-	return raw
 }
 
 func lineOf[T any](data json.RawMessage, line func(T) string) string {

@@ -31,7 +31,7 @@ func TestEventsAsJSON(t *testing.T) {
 		in.Write(append(line, '\n'))
 	}
 	cmd := &cobra.Command{}
-	EventFlag(cmd)
+	Flag(cmd, "text", "json")
 	cmd.SetOut(&out)
 	if err := cmd.Flags().Set("output", "json"); err != nil {
 		t.Fatal(err)

@@ -6,11 +6,8 @@ import (
 	"io"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -50,9 +47,9 @@ func Notes(w io.Writer, list []admin.Function) error {
 // failed is the state of a function that has no instance because none can be started.
 const failed = "failed"
 
-// Summary returns [State], or "failed" if there is no instance and none can be started.
+// Summary returns the state, or "failed" if there is no instance and none can be started.
 func Summary(f admin.Function) string {
-	state := State(f)
+	state := f.State()
 	if state == api.Gone && f.Failed() != "" {
 		return failed
 	}
@@ -66,9 +63,6 @@ func Word(s api.State) string {
 	}
 	return string(s)
 }
-
-// State returns one state for a whole function: the best of its instances.
-func State(f admin.Function) api.State { return f.State() }
 
 // Ago formats how long ago t was.
 func Ago(t time.Time) string {
@@ -198,40 +192,6 @@ func amount(b api.Bytes) string {
 		return "-"
 	}
 	return b.String()
-}
-
-// Scaled says what was requested, and the present state.
-func Scaled(name string, f admin.Function) string {
-	awake := 0
-	for _, i := range f.Instances {
-		if i.State == api.Awake {
-			awake++
-		}
-	}
-	until := ""
-	if f.Scale != nil {
-		until = " until " + f.Scale.Until.Local().Format("15:04:05")
-	}
-	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
-}
-
-// Replicas parses the number of a scale command.
-func Replicas(arg string) (int, error) {
-	n, err := strconv.Atoi(arg)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("replicas %.20q: want a number of at least 0", arg)
-	}
-	return n, nil
-}
-
-// ReplicasBelow0 is a scale command's flag error function: the parser takes a negative number for a flag.
-func ReplicasBelow0(cmd *cobra.Command, err error) error {
-	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
-		if _, bad := Replicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
-			return bad
-		}
-	}
-	return MeantFlag(cmd, err)
 }
 
 // OneLine puts a message of several lines into one.

@@ -3,16 +3,13 @@ package render
 import (
 	"bytes"
 	"io"
-	"os"
-
-	"golang.org/x/term"
 )
 
 // Harmless returns w or, if that is a terminal, a writer to it that removes control sequences: output of models and
 // model servers must not move the cursor, rename the window or answer for its reader. Colours, tabs and line ends pass.
 func Harmless(w io.Writer) io.Writer {
-	if file, is := w.(*os.File); is && term.IsTerminal(int(file.Fd())) {
-		return &harmless{w: file}
+	if IsTerminal(w) {
+		return &harmless{w: w}
 	}
 	return w
 }

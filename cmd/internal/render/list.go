@@ -16,16 +16,20 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// wide is the output format with all columns.
-const wide = "wide"
-
 // PrintList is [Print] for functions, with --output wide. On a terminal the table is cut to its width, and states have colours.
 func PrintList(cmd *cobra.Command, list []admin.Function) error {
-	s := screenOf(cmd.OutOrStdout())
-	if format, _ := cmd.Flags().GetString("output"); format == wide {
-		return listWide(Harmless(cmd.OutOrStdout()), s, list)
+	if format, _ := cmd.Flags().GetString("output"); format == "wide" {
+		return writeNoted(Harmless(cmd.OutOrStdout()), screen{colour: screenOf(cmd.OutOrStdout()).colour}, all, list)
 	}
-	return Print(cmd, list, func(w io.Writer) error { return listFitting(w, s, list) })
+	return Print(cmd, list, func(w io.Writer, list []admin.Function) error { return writeNoted(w, screenOf(w), usual, list) })
+}
+
+// writeNoted writes a table of functions, with notes below.
+func writeNoted(w io.Writer, s screen, columns []column, list []admin.Function) error {
+	if err := writeList(w, s, columns, list); err != nil {
+		return err
+	}
+	return Notes(w, list)
 }
 
 // column is a column of a table of functions.
@@ -41,7 +45,7 @@ type column struct {
 var (
 	columnName    = column{head: "NAME", cell: func(f admin.Function) string { return f.Function.Name.Short() }, least: 12}
 	columnState   = column{head: stateHead, cell: Summary}
-	columnAwake   = column{head: "AWAKE", cell: awake}
+	columnAwake   = column{head: "AWAKE", cell: Awake}
 	columnMemory  = column{head: "MEMORY", cell: func(f admin.Function) string { return amount(used(f)) }}
 	columnHeld    = column{head: "HELD", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Waiting) }}
 	columnRunning = column{head: "RUNNING", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Running) }}
@@ -56,27 +60,12 @@ var (
 		{head: "LAST", cell: func(f admin.Function) string { return shortAgo(f.Activator.LastRequest) }},
 		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, shortSource(f.Function)) }, least: 8, end: true}}
 	all = []column{columnName, columnState, columnAwake,
-		{head: "ASLEEP", cell: func(f admin.Function) string { return fmt.Sprint(count(f, api.Asleep)) }},
+		{head: "ASLEEP", cell: func(f admin.Function) string { return fmt.Sprint(Count(f, api.Asleep)) }},
 		columnMemory, columnHeld, columnRunning,
 		{head: "LAST REQUEST", cell: func(f admin.Function) string { return Ago(f.Activator.LastRequest) }},
 		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, Source(f.Function)) }},
 		{head: "DECLARED IN", cell: func(f admin.Function) string { return f.Function.Origin }}}
 )
-
-func listFitting(w io.Writer, s screen, list []admin.Function) error {
-	if err := writeList(w, s, usual, list); err != nil {
-		return err
-	}
-	return Notes(w, list)
-}
-
-func listWide(w io.Writer, s screen, list []admin.Function) error {
-	s.width = 0
-	if err := writeList(w, s, all, list); err != nil {
-		return err
-	}
-	return Notes(w, list)
-}
 
 // gap separates two columns.
 const gap = "  "
@@ -99,7 +88,7 @@ func writeList(w io.Writer, s screen, columns []column, list []admin.Function) e
 			text := cut(cell(i), widths[i], c.end)
 			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(text))
 			if c.head == stateHead && state != "" {
-				text = s.coloured(state, text)
+				text = s.paint(stateColours[state], text)
 			}
 			row.WriteString(text + pad + gap)
 		}
@@ -167,17 +156,17 @@ func cut(text string, width int, end bool) string {
 	return strings.Join(kept, "") + "…"
 }
 
-// awake formats how many instances are awake, of how many there may be; for functions of other clusters the latter is unknown.
-func awake(f admin.Function) string {
-	n := count(f, api.Awake, api.Draining)
+// Awake formats how many instances are awake, of how many there may be; for functions of other clusters the latter is unknown.
+func Awake(f admin.Function) string {
+	n := Count(f, api.Awake, api.Draining)
 	if f.Far {
 		return fmt.Sprint(n)
 	}
 	return fmt.Sprintf("%d/%d", n, f.Function.MaxScale)
 }
 
-// count returns how many instances are in one of the states.
-func count(f admin.Function, states ...api.State) int {
+// Count returns how many instances are in one of the states.
+func Count(f admin.Function, states ...api.State) int {
 	n := 0
 	for _, i := range f.Instances {
 		if slices.Contains(states, i.State) {

@@ -30,7 +30,7 @@ func fleet() []admin.Function {
 func TestListFits(t *testing.T) {
 	for _, width := range []int{80, 100, 60, 0} {
 		var b bytes.Buffer
-		if err := listFitting(&b, screen{width: width}, fleet()); err != nil {
+		if err := writeNoted(&b, screen{width: width}, usual, fleet()); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
@@ -53,7 +53,7 @@ func TestListSaysWhy(t *testing.T) {
 	list := fleet()
 	list[2].LastError = "the runtime ended before it was ready: exit status 65\nit is " + strings.Repeat("x", 100)
 	var b bytes.Buffer
-	if err := listFitting(&b, screen{width: 80}, list); err != nil {
+	if err := writeNoted(&b, screen{width: 80}, usual, list); err != nil {
 		t.Fatal(err)
 	}
 	_, below, _ := strings.Cut(b.String(), "\n\n")
@@ -64,7 +64,7 @@ func TestListSaysWhy(t *testing.T) {
 
 func TestListInColour(t *testing.T) {
 	var b bytes.Buffer
-	if err := listFitting(&b, screen{width: 100, colour: true}, fleet()); err != nil {
+	if err := writeNoted(&b, screen{width: 100, colour: true}, usual, fleet()); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"\x1b[32mawake\x1b[0m     1/1", "\x1b[31mfailed\x1b[0m    0/1", "\x1b[2munloaded\x1b[0m  0/1"} {
@@ -73,7 +73,7 @@ func TestListInColour(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := listFitting(&b, screen{width: 100}, fleet()); err != nil {
+	if err := writeNoted(&b, screen{width: 100}, usual, fleet()); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "\x1b") {
@@ -83,7 +83,7 @@ func TestListInColour(t *testing.T) {
 
 func TestListWide(t *testing.T) {
 	var b bytes.Buffer
-	if err := listWide(&b, screen{width: 80}, fleet()); err != nil {
+	if err := writeNoted(&b, screen{}, all, fleet()); err != nil {
 		t.Fatal(err)
 	}
 	head, rest, _ := strings.Cut(b.String(), "\n")

@@ -5,13 +5,16 @@ package render
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"strings"
 	"text/tabwriter"
+	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -19,16 +22,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
-// Flag adds --output to a command that lists.
-func Flag(cmd *cobra.Command) {
-	cmd.Flags().StringP("output", "o", "text", "`format`: text, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
-}
-
-// ListFlag is [Flag] for a command that prints with [PrintList].
-func ListFlag(cmd *cobra.Command) {
-	cmd.Flags().StringP("output", "o", "text", "`format`: text, wide, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", wide, "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // as in Flag
+// Flag adds --output to a command. The formats are text, json and yaml if it names none.
+func Flag(cmd *cobra.Command, formats ...string) {
+	if formats == nil {
+		formats = []string{"text", "json", "yaml"}
+	}
+	cmd.Flags().StringP("output", "o", "text", "`format`: "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
 // Explain makes every command below root print its usage when its arguments are wrong, and suggest similar flags.
@@ -55,8 +55,11 @@ func Explain(root *cobra.Command) {
 	}
 }
 
-// MeantFlag adds a similar flag's name to the error of an unknown flag.
+// MeantFlag says which flag has an invalid value, or adds a similar flag's name to the error of an unknown one.
 func MeantFlag(cmd *cobra.Command, err error) error {
+	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
+		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), errors.Unwrap(invalid))
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
@@ -76,25 +79,33 @@ func MeantFlag(cmd *cobra.Command, err error) error {
 
 // Print writes v in the requested format; text writes it for people. In JSON and YAML durations are texts such as
 // "1m30s".
-func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
+func Print[T any](cmd *cobra.Command, v T, text func(io.Writer, T) error) error {
 	format, _ := cmd.Flags().GetString("output")
 	w := cmd.OutOrStdout()
 	switch format {
 	case "text":
-		return text(Harmless(w))
+		return text(Harmless(w), v)
 	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(human(reflect.ValueOf(v)))
+		raw, err := json.Marshal(v, readable, jsontext.WithIndent("  "))
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(raw, '\n'))
+		return err
 	case "yaml":
-		return YAML(w, human(reflect.ValueOf(v)))
+		return YAML(w, v)
 	}
 	return fmt.Errorf("--output %q: want text, json or yaml", format)
 }
 
+// readable makes durations texts such as "1m30s"; all else is as encoding/json writes it.
+var readable = json.JoinOptions(jsonv1.DefaultOptionsV1(), json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, d time.Duration) error {
+	return enc.WriteToken(jsontext.String(d.String()))
+})))
+
 // YAML writes v with its JSON names.
 func YAML(w io.Writer, v any) error {
-	raw, err := json.Marshal(v)
+	raw, err := json.Marshal(v, readable)
 	if err != nil {
 		return err
 	}

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/spf13/cobra"
+	"github.com/rivo/uniseg"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -24,21 +22,16 @@ const (
 	pageWidth = 80
 )
 
-// ErrNoWake says that there is no record of a wake.
-func ErrNoWake(name string) error {
-	return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or unloaded (the last 32 are kept, as long as the autoscaler runs)", name)
-}
-
 // Waterfall writes one record as bars in time, 80 columns wide.
 func Waterfall(w io.Writer, o api.WakeTrace) error {
-	paint := painter(w)
+	s := screenOf(w)
 	head := fmt.Sprintf("%s  %s in %s", o.Function.Name(), cmp.Or(string(o.Path), "woken"), Rounded(o.Total))
 	if by := wokenBy(o); by != "" {
 		head += ", " + by
 	}
 	lines := []string{head}
 	when, trace := fmt.Sprintf("%s  %s", o.Instance, o.Start.Local().Format("2006-01-02 15:04:05.000")), "trace "+o.Trace
-	if both := when + "  " + trace; width(both) <= pageWidth {
+	if both := when + "  " + trace; uniseg.StringWidth(both) <= pageWidth {
 		lines = append(lines, both)
 	} else { // a pod has a long name
 		lines = append(lines, when, trace)
@@ -48,7 +41,7 @@ func Waterfall(w io.Writer, o api.WakeTrace) error {
 	for _, r := range tree(o) {
 		name := strings.Repeat("  ", r.depth) + r.Name
 		lines = append(lines, fmt.Sprintf("%s  %s  %s  %*s",
-			pad(string(r.Part), partWidth), pad(name, nameWidth), paint(r.Part, bar(r.Span, o.Total)), timeWidth, millis(r.Took, o.Total)))
+			pad(string(r.Part), partWidth), pad(name, nameWidth), s.paint(colours[r.Part], bar(r.Span, o.Total)), timeWidth, millis(r.Took, o.Total)))
 		if note := strings.TrimSuffix(join(": ", string(r.Who), OneLine(r.Note)), ": "); note != "" {
 			notes = append(notes, r.Name+": "+note)
 		}
@@ -141,8 +134,8 @@ func tree(o api.WakeTrace) []row {
 // axis returns the line above the bars: 0, the middle and the end.
 func axis(total time.Duration) string {
 	middle, end := Rounded(total/2).String(), Rounded(total).String()
-	line := "0" + strings.Repeat(" ", max(0, barWidth/2-1-width(middle)/2)) + middle
-	return line + strings.Repeat(" ", max(1, barWidth-width(line)-width(end))) + end
+	line := "0" + strings.Repeat(" ", max(0, barWidth/2-1-uniseg.StringWidth(middle)/2)) + middle
+	return line + strings.Repeat(" ", max(1, barWidth-uniseg.StringWidth(line)-uniseg.StringWidth(end))) + end
 }
 
 // eighths are blocks of one to eight eighths of a column.
@@ -178,14 +171,10 @@ func millis(d, total time.Duration) string {
 	return fmt.Sprintf("%.*fms", digits, float64(d)/float64(time.Millisecond))
 }
 
-func width(s string) int { return utf8.RuneCountInString(s) }
-
 // pad pads or cuts s to a width.
 func pad(s string, to int) string {
-	if n := width(s); n <= to {
-		return s + strings.Repeat(" ", to-n)
-	}
-	return string([]rune(s)[:to-1]) + "…"
+	s = cut(s, to, false)
+	return s + strings.Repeat(" ", to-uniseg.StringWidth(s))
 }
 
 // wrap breaks s into lines, and indents all but the first.
@@ -196,7 +185,7 @@ func wrap(s string, at int, indent string) []string {
 		switch {
 		case line == "":
 			line = word
-		case width(line)+1+width(word) > at:
+		case uniseg.StringWidth(line)+1+uniseg.StringWidth(word) > at:
 			lines = append(lines, line)
 			line = indent + word
 		default:
@@ -208,34 +197,3 @@ func wrap(s string, at int, indent string) []string {
 
 // colours of parts on a terminal (ECMA-48).
 var colours = map[api.Part]string{api.PartActivator: "36", api.PartAutoscaler: "33", api.PartInstance: "32", api.PartKubernetes: "34"}
-
-// painter colours on a terminal, unless NO_COLOR is set (no-color.org).
-func painter(w io.Writer) func(api.Part, string) string {
-	if _, terminal := Harmless(w).(*harmless); !terminal || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return func(_ api.Part, s string) string { return s }
-	}
-	return func(p api.Part, s string) string {
-		if c := colours[p]; c != "" {
-			return "\x1b[" + c + "m" + s + "\x1b[0m"
-		}
-		return s
-	}
-}
-
-// WakeFlags adds the common flags of commands that show wakes.
-func WakeFlags(cmd *cobra.Command, all *bool) {
-	cmd.Flags().BoolVarP(all, "all", "a", false, "all wakes on record, a line for each")
-	Flag(cmd)
-}
-
-// PrintWakes prints the last record of the function called name, or all of them, in the requested format.
-func PrintWakes(cmd *cobra.Command, name string, list []api.WakeTrace, all bool) error {
-	switch {
-	case len(list) == 0:
-		return ErrNoWake(name)
-	case all:
-		return Print(cmd, list, func(w io.Writer) error { return Waterfalls(w, list) })
-	}
-	last := list[len(list)-1]
-	return Print(cmd, last, func(w io.Writer) error { return Waterfall(w, last) })
-}

@@ -93,9 +93,3 @@ func golden(t *testing.T, name, got string) {
 		t.Error(diff)
 	}
 }
-
-func TestErrNoWake(t *testing.T) {
-	if got := ErrNoWake("pico").Error(); !strings.Contains(got, "no wake of pico is on record: ask it something") {
-		t.Error(got)
-	}
-}

@@ -13,11 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// EventFlag adds --output to a command that follows events.
-func EventFlag(cmd *cobra.Command) {
-	cmd.Flags().StringP("output", "o", "text", "`format`: text, or json (structured CloudEvents, one a line)")
-}
-
 // Events prints the events from r, one structured CloudEvent a line, until r ends; keep, if not nil, selects them.
 func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	format, _ := cmd.Flags().GetString("output")
@@ -35,7 +30,7 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 		case keep != nil && !keep(e):
 			continue
 		case format == "json":
-			line, err := cloudevent.Encode(readable(e))
+			line, err := cloudevent.Encode(readableEvent(e))
 			if err != nil {
 				return err
 			}

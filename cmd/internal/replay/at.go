@@ -29,25 +29,13 @@ func (r *Record) Time(text string) (time.Time, error) {
 		if k < len(times)-2 {
 			return t, nil
 		}
-		end := r.end(last).Local()
+		end := last.Last.Local()
 		day := time.Date(end.Year(), end.Month(), end.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.Local)
 		for ; day.After(end) && day.After(first.Began); day = day.AddDate(0, 0, -1) {
 		}
 		return day, nil
 	}
 	return time.Time{}, fmt.Errorf("%q is no time: want 03:12, 03:12:30, or 2006-01-02T03:12", text)
-}
-
-// end returns the time of a segment's last round that can be replayed.
-func (r *Record) end(s *flight.Segment) time.Time {
-	end := s.Began.In(s.Location())
-	for round, err := range r.rounds(context.Background(), s) {
-		if err != nil {
-			break
-		}
-		end = round.At
-	}
-	return end
 }
 
 // Past is the autoscaler as it was at a time.
@@ -59,7 +47,7 @@ type Past struct {
 	Note string
 }
 
-// At returns the autoscaler as it was at a time; zero: at the end. Close it. If a segment has no function of that name, an earlier one may have it: name
+// At returns the autoscaler as it was at a time; zero: at the end. If a segment has no function of that name, an earlier one may have it: name
 // selects the segment, if it is not empty.
 func (r *Record) At(ctx context.Context, at time.Time, name string) (*Past, error) {
 	if first := r.Segments[0].Began; !at.IsZero() && at.Before(first) {
@@ -89,7 +77,6 @@ func (r *Record) At(ctx context.Context, at time.Time, name string) (*Past, erro
 		for _, f := range replay.Functions() {
 			names[f.Function.Name.Name()] = true
 		}
-		replay.Close()
 		earlier = true
 	}
 	return nil, fmt.Errorf("there was no function %s%s", name, there(names))
@@ -126,7 +113,7 @@ func (r *Record) stale(k int, last, at time.Time, name string, earlier bool) str
 
 // until replays s until the last round that is not after a time. ended reports whether there is none after it.
 func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {
-	if replay, err = autoscaler.NewReplay(s, r.version); err != nil {
+	if replay, err = autoscaler.NewReplay(s); err != nil {
 		return nil, false, err
 	}
 	for {
@@ -143,7 +130,6 @@ func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (re
 		}
 	}
 	if ended = errors.Is(err, io.EOF); err != nil && !ended {
-		replay.Close()
 		return nil, false, err
 	}
 	return replay, ended, nil

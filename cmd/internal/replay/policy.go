@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,22 +47,34 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, 
 	if err := KnownPolicies(policies); err != nil {
 		return nil, err
 	}
-	t, err := r.Traffic(ctx)
+	t, err := r.traffic(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(t.Requests) == 0 {
+	var parts [2][]*told // with GPUs, without
+	total, gone := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(t.of)) {
+		f := t.of[name]
+		f.count(t.from)
+		total += len(f.requests)
+		switch {
+		case f.function.Function.Name == "":
+			gone += len(f.requests)
+		case f.function.Need.Devices > 0:
+			parts[0] = append(parts[0], f)
+		default:
+			parts[1] = append(parts[1], f)
+		}
+	}
+	if total == 0 {
 		return nil, errors.New("no request came while this was recorded: there is nothing to compare policies by")
 	}
 	var refused error
-	gone := len(t.Requests)
-	for _, onGPUs := range []bool{true, false} {
-		part := t.only(onGPUs)
-		gone -= len(part.Requests)
-		if len(part.Requests) == 0 {
+	for k, part := range parts {
+		if !slices.ContainsFunc(part, func(f *told) bool { return len(f.requests) > 0 }) {
 			continue
 		}
-		w, err := part.whatIf(ctx, onGPUs, policies)
+		w, err := t.whatIf(ctx, k == 0, part, policies)
 		if err != nil && ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -80,31 +93,24 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, 
 		list[0].assume("the other functions are left out: %v", refused)
 	}
 	if gone > 0 {
-		list[0].assume("%d of %d requests are left out: their functions are gone", gone, len(t.Requests))
+		list[0].assume("%d of %d requests are left out: their functions are gone", gone, total)
 	}
 	return list, nil
 }
 
-// only returns the part of t for functions that use GPUs, or none.
-func (t *Traffic) only(onGPUs bool) Traffic {
-	part, has := *t, make(map[api.ModelName]bool)
-	part.Functions = slices.DeleteFunc(slices.Clone(t.Functions), func(f admin.Function) bool { return (f.Need.Devices > 0) != onGPUs })
-	for _, f := range part.Functions {
-		has[api.ModelName(f.Function.Name)] = true
-	}
-	part.Requests = slices.DeleteFunc(slices.Clone(t.Requests), func(a simulate.Arrival) bool { return !has[a.Model] })
-	return part
-}
-
-func (t *Traffic) whatIf(ctx context.Context, onGPUs bool, policies []string) (WhatIf, error) {
-	w := WhatIf{From: t.From, To: t.To, GPUs: onGPUs}
-	cfg, trace, err := t.world(&w)
+func (t *traffic) whatIf(ctx context.Context, onGPUs bool, functions []*told, policies []string) (WhatIf, error) {
+	w := WhatIf{From: t.from, To: t.to, GPUs: onGPUs, Then: Then{GPUHours: t.gpuHours, HostHours: t.hostHours}}
+	cfg, err := t.machines(&w)
 	if err != nil {
 		return w, err
 	}
-	w.Requests, w.Models = len(trace), len(trace.Models())
+	trace, err := w.models(&cfg, functions)
+	if err != nil {
+		return w, err
+	}
+	w.Requests, w.Models = len(trace), len(cfg.Models)
 	for _, p := range policies {
-		result, err := simulate.Run(ctx, cfg, trace, t.To.Sub(t.From), simulate.Policy{Name: p})
+		result, err := simulate.Run(ctx, cfg, trace, t.to.Sub(t.from), simulate.Policy{Name: p})
 		if err != nil {
 			return w, err
 		}
@@ -117,27 +123,26 @@ func (w *WhatIf) assume(format string, args ...any) {
 	w.Assumes = append(w.Assumes, fmt.Sprintf(format, args...))
 }
 
-// world returns the simulator's world that is most similar to the recorded one, and the requests that are possible in it.
-func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
+// machines returns the simulator's world that is most similar to the recorded one, without models.
+func (t *traffic) machines(w *WhatIf) (simulate.Config, error) {
 	cfg := simulate.Config{Nodes: 1, Hold: time.Second, MaxScale: 1}
 	nodes := make(map[string]bool)
 	var gpus, hosts []inventory.Device
-	for _, d := range t.Devices {
+	for _, d := range t.devices {
 		if nodes[d.Node] = true; d.IsHost() {
 			hosts = append(hosts, d)
 		} else {
 			gpus = append(gpus, d)
 		}
 	}
-	onGPUs := w.GPUs
 	least := func(list []inventory.Device) api.Bytes {
 		return slices.MinFunc(list, func(a, b inventory.Device) int { return cmp.Compare(a.Capacity, b.Capacity) }).Capacity
 	}
-	if len(hosts) == 0 || onGPUs && len(gpus) == 0 {
-		return cfg, nil, errors.New("at the end of the record there are no devices that the functions could have run on")
+	if len(hosts) == 0 || w.GPUs && len(gpus) == 0 {
+		return cfg, errors.New("at the end of the record there are no devices that the functions could have run on")
 	}
 	cfg.HostMemory = least(hosts)
-	if onGPUs {
+	if w.GPUs {
 		cfg.Devices, cfg.DeviceMemory = len(gpus), least(gpus)
 		if cfg.Nodes = len(nodes); len(gpus)%cfg.Nodes != 0 {
 			cfg.Nodes = 1
@@ -150,15 +155,46 @@ func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 	if nodes[""] {
 		cfg.Pod = time.Millisecond // instances are processes
 	}
-	leftOut := t.models(&cfg, onGPUs, w)
-	trace := slices.DeleteFunc(slices.Clone(t.Requests), func(a simulate.Arrival) bool { return leftOut[a.Model] })
-	if len(leftOut) > 0 {
-		w.assume("%d of %d requests are left out: their functions need more than a device has", len(t.Requests)-len(trace), len(t.Requests))
+	return cfg, nil
+}
+
+// models adds the models that fit to cfg, and returns their requests.
+func (w *WhatIf) models(cfg *simulate.Config, functions []*told) (trace simulate.Trace, err error) {
+	published, rates, guessed, untold, out := 0, 0, 0, 0, 0
+	for _, f := range functions {
+		if len(f.requests) > 0 {
+			m, measured := model(f.function, w.GPUs, *cfg)
+			if m.Device > cfg.DeviceMemory || m.Host > cfg.HostMemory || m.GPUs > cfg.Devices/cfg.Nodes {
+				out += len(f.requests)
+				continue
+			}
+			if !measured {
+				published++
+			}
+			if f.function.Learned.TokenRate > 0 {
+				rates++
+			}
+			spec := f.function.Function
+			cfg.Models = append(cfg.Models, m)
+			cfg.Hold, cfg.MaxScale = max(cfg.Hold, spec.Hold.Timeout), max(cfg.MaxScale, spec.MaxScale)
+			trace = append(trace, f.requests...)
+		}
+		guessed, untold = guessed+f.guessed, untold+f.untold
+		w.Then.ColdHits, w.Then.Starts, w.Then.Wakes = w.Then.ColdHits+f.coldHits, w.Then.Starts+f.starts, w.Then.Wakes+f.wakes
 	}
 	if len(trace) == 0 {
-		return cfg, nil, errors.New("of the functions that were asked for none can be simulated: they need more than a device has")
+		return nil, errors.New("of the functions that were asked for none can be simulated: they need more than a device has")
 	}
-	guessed, untold := t.tell(w, leftOut)
+	slices.SortStableFunc(trace, func(a, b simulate.Arrival) int { return cmp.Compare(a.At, b.At) })
+	if published > 0 {
+		w.assume("of %d of %d models the time to load, to wake or per token was not measured: those published for vLLM on GPUs of 80 GB stand for it", published, len(cfg.Models))
+	}
+	if rates > 0 {
+		w.assume("the tokens a second that %d of %d models were measured to give are those of a request that is alone", rates, len(cfg.Models))
+	}
+	if out > 0 {
+		w.assume("%d of %d requests are left out: their functions need more than a device has", out, out+len(trace))
+	}
 	if guessed > 0 {
 		w.assume("of %d requests only the number is known: they come at the times of the others", guessed)
 	}
@@ -166,56 +202,7 @@ func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 		w.assume("nothing was told of the tokens of %d requests: they have %d and %d", untold, usualPrompt, usualOutput)
 	}
 	w.assume("requests have the mean number of tokens of their function, and come when they came, however late the answers before are")
-	return cfg, trace, nil
-}
-
-// tell counts what really happened to the simulated functions, and how many of their requests are only partly known.
-func (t *Traffic) tell(w *WhatIf, leftOut map[api.ModelName]bool) (guessed, untold int) {
-	w.Then.GPUHours, w.Then.HostHours = t.GPUHours, t.HostHours
-	for _, f := range t.Functions {
-		told := t.Of[f.Function.Name]
-		if told == nil || leftOut[api.ModelName(f.Function.Name)] {
-			continue
-		}
-		guessed, untold = guessed+told.Guessed, untold+told.Untold
-		w.Then.ColdHits, w.Then.Starts, w.Then.Wakes = w.Then.ColdHits+told.ColdHits, w.Then.Starts+told.Starts, w.Then.Wakes+told.Wakes
-	}
-	return guessed, untold
-}
-
-// models adds the models that can be simulated; the others are left out.
-func (t *Traffic) models(cfg *simulate.Config, onGPUs bool, w *WhatIf) (leftOut map[api.ModelName]bool) {
-	leftOut = make(map[api.ModelName]bool)
-	for _, name := range t.Requests.Models() {
-		leftOut[name] = true
-	}
-	published, rates := 0, 0
-	for _, f := range t.Functions {
-		name := api.ModelName(f.Function.Name)
-		if !leftOut[name] || onGPUs && f.Need.Devices == 0 {
-			continue
-		}
-		m, measured := model(f, onGPUs, *cfg)
-		if m.Device > cfg.DeviceMemory || m.Host > cfg.HostMemory || m.GPUs > cfg.Devices/cfg.Nodes {
-			continue
-		}
-		if !measured {
-			published++
-		}
-		if f.Learned.TokenRate > 0 {
-			rates++
-		}
-		delete(leftOut, name)
-		cfg.Models = append(cfg.Models, m)
-		cfg.Hold, cfg.MaxScale = max(cfg.Hold, f.Function.Hold.Timeout), max(cfg.MaxScale, f.Function.MaxScale)
-	}
-	if published > 0 {
-		w.assume("of %d of %d models the time to load, to wake or per token was not measured: those published for vLLM on GPUs of 80 GB stand for it", published, len(cfg.Models))
-	}
-	if rates > 0 {
-		w.assume("the tokens a second that %d of %d models were measured to give are those of a request that is alone", rates, len(cfg.Models))
-	}
-	return leftOut
+	return trace, nil
 }
 
 // model returns f as a simulator's model; measured reports whether its times are f's own.

@@ -23,8 +23,6 @@ type Record struct {
 	Segments []*flight.Segment
 	// Notes has lines for display about missing parts, and possible differences here.
 	Notes []string
-
-	version string
 }
 
 // Open opens a file or a folder. version is this program's. An error says why none of it can be replayed.
@@ -33,7 +31,7 @@ func Open(path, version string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{Path: path, version: version}
+	r := &Record{Path: path}
 	var refused error
 	all, twice := inOrder(all)
 	if twice > 0 {
@@ -48,15 +46,13 @@ func Open(path, version string) (*Record, error) {
 		if s.Damage != "" {
 			note("%s, %s", s.From, s.Damage)
 		}
-		try, err := autoscaler.NewReplay(s, version)
-		if err != nil {
+		if s.Run != "" && s.Version != version {
+			note("it was recorded by Rouse %s, and this is %s: decisions may differ", s.Version, version)
+		}
+		if _, err := autoscaler.NewReplay(s); err != nil {
 			left[err.Error()] = append(left[err.Error()], s)
 			refused = err
 			continue
-		}
-		try.Close()
-		if s.Version != version {
-			note("it was recorded by Rouse %s, and this is %s: decisions may differ", s.Version, version)
 		}
 		if s.Arch != runtime.GOARCH {
 			note("it was recorded on %s, and this is %s: numbers with fractions, and by them decisions, may differ", s.Arch, runtime.GOARCH)
@@ -92,10 +88,10 @@ func (r *Record) note(format string, args ...any) {
 func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *flight.Segment) int {
-		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Run, b.Run), cmp.Compare(b.Size(), a.Size()))
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Run, b.Run), cmp.Compare(b.Rounds, a.Rounds))
 	})
 	list = slices.CompactFunc(slices.Clone(all), func(a, b *flight.Segment) bool {
-		return a.Shape != "" && a.Shape == b.Shape && a.Run == b.Run && a.Began.Equal(b.Began)
+		return a.Run != "" && a.Run == b.Run && a.Began.Equal(b.Began)
 	})
 	return list, len(all) - len(list)
 }
@@ -127,7 +123,7 @@ type Checked struct {
 // Check replays all segments. A segment is not replayed beyond the first different decision: the rest depends on it.
 func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
 	for k, s := range r.Segments {
-		c, err := r.check(ctx, s)
+		c, err := check(ctx, s)
 		if err != nil {
 			return all, err
 		}
@@ -139,9 +135,9 @@ func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
 	return all, nil
 }
 
-func (r *Record) check(ctx context.Context, s *flight.Segment) (Checked, error) {
+func check(ctx context.Context, s *flight.Segment) (Checked, error) {
 	c := Checked{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
-	for round, err := range r.rounds(ctx, s) {
+	for round, err := range rounds(ctx, s) {
 		if err != nil {
 			if ctx.Err() != nil {
 				return c, context.Cause(ctx)
@@ -173,29 +169,23 @@ func alike(a, b []api.Decision) bool {
 
 type round struct {
 	autoscaler.Round
-	replay      *autoscaler.Replay
-	gpus, hosts int // held ones
+	replay *autoscaler.Replay
 }
 
 // rounds replays a segment. An error is the last element.
-func (r *Record) rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
+func rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
 	return func(yield func(round, error) bool) {
-		replay, err := autoscaler.NewReplay(s, r.version)
+		replay, err := autoscaler.NewReplay(s)
 		if err != nil {
 			yield(round{}, err)
 			return
 		}
-		defer replay.Close()
 		for ctx.Err() == nil {
 			next, err := replay.Next()
 			if errors.Is(err, io.EOF) {
 				return
 			}
-			r := round{Round: next, replay: replay}
-			if err == nil {
-				r.gpus, r.hosts = replay.Held()
-			}
-			if !yield(r, err) || err != nil {
+			if !yield(round{next, replay}, err) || err != nil {
 				return
 			}
 		}

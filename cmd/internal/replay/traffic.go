@@ -13,29 +13,30 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// Traffic is a record's information on requests, models and devices.
-type Traffic struct {
-	From, To time.Time
-	// Requests are in the order of their arrival; their model is the function's name.
-	Requests simulate.Trace
-	// Of describes each function's requests.
-	Of map[api.FunctionName]*Told
-	// Functions are all functions, in their last known state, by name.
-	Functions []admin.Function
-	// Devices are those of the last segment.
-	Devices []inventory.Device
-	// GPUHours and HostHours count devices with an instance that did not sleep; hosts, those with instances without GPUs.
-	GPUHours, HostHours float64
+// traffic is a record's information on requests, models and devices.
+type traffic struct {
+	from, to time.Time
+	of       map[api.FunctionName]*told
+	devices  []inventory.Device // of the last segment
+	// gpuHours and hostHours count devices with an instance that did not sleep; hosts, those with instances without GPUs.
+	gpuHours, hostHours float64
+
+	doors map[door]*atDoor
+	used  map[user]autoscaler.UsedBy
 }
 
-// Told describes a function's requests.
-type Told struct {
-	// Guessed is how many of them are only counted, without a time.
-	Guessed int
-	// Untold is how many have default lengths, because their function's tokens are unknown.
-	Untold int
-	// ColdHits, Starts and Wakes are the day's counts.
-	ColdHits, Starts, Wakes int
+// told is a record's information on one function.
+type told struct {
+	// function is its last known state; its name is empty if it is gone.
+	function admin.Function
+	// arrivals are the known times of requests, sum the counts of all requests.
+	arrivals []time.Time
+	sum      autoscaler.UsedBy
+	// coldHits, starts and wakes are the day's counts.
+	coldHits, starts, wakes int
+	// requests are what [told.count] makes of it. Of guessed only the number is known; untold have default lengths.
+	requests        simulate.Trace
+	guessed, untold int
 }
 
 // Then is what really happened to the simulated functions.
@@ -52,16 +53,6 @@ const (
 	usualPrompt = 1000
 	usualOutput = 130
 )
-
-// traffic collects a Traffic.
-type traffic struct {
-	doors     map[door]*atDoor
-	arrivals  map[api.FunctionName][]time.Time
-	used      map[user]autoscaler.UsedBy
-	sums      map[api.FunctionName]*autoscaler.UsedBy
-	functions map[api.FunctionName]admin.Function
-	t         Traffic
-}
 
 type (
 	door struct {
@@ -80,33 +71,37 @@ type (
 	}
 )
 
-// Traffic replays the record to collect its requests.
-func (r *Record) Traffic(ctx context.Context) (Traffic, error) {
-	c := &traffic{doors: map[door]*atDoor{}, arrivals: map[api.FunctionName][]time.Time{}, used: map[user]autoscaler.UsedBy{},
-		sums: map[api.FunctionName]*autoscaler.UsedBy{}, functions: map[api.FunctionName]admin.Function{}, t: Traffic{Of: map[api.FunctionName]*Told{}}}
+// traffic replays the record to collect its requests.
+func (r *Record) traffic(ctx context.Context) (*traffic, error) {
+	t := &traffic{of: map[api.FunctionName]*told{}, doors: map[door]*atDoor{}, used: map[user]autoscaler.UsedBy{}}
 	for _, s := range r.Segments {
-		var last round
+		var last *autoscaler.Replay
 		var before map[api.FunctionName]admin.Learned
-		for next, err := range r.rounds(ctx, s) {
+		var at time.Time
+		gpus, hosts := 0, 0 // held since at
+		for next, err := range rounds(ctx, s) {
 			if err != nil && ctx.Err() != nil {
-				return c.t, context.Cause(ctx)
+				return t, context.Cause(ctx)
 			}
 			if err != nil {
 				break // the part that can be replayed counts
 			}
-			if before == nil {
-				before = learned(next.replay)
-				c.t.From = cmp.Or(c.t.From, next.At)
+			if last == nil {
+				last, before, at = next.replay, learned(next.replay), next.At
+				t.from = cmp.Or(t.from, at)
 			}
-			c.take(s.Run, next, last)
-			last = next
+			hours := next.At.Sub(at).Hours()
+			t.gpuHours += float64(gpus) * hours
+			t.hostHours += float64(hosts) * hours
+			t.take(s.Run, next)
+			gpus, hosts = last.Held()
+			at, t.to = next.At, next.At
 		}
-		if last.replay != nil {
-			c.end(last, before)
+		if last != nil {
+			t.end(last, before)
 		}
 	}
-	c.trace()
-	return c.t, nil
+	return t, nil
 }
 
 func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
@@ -117,42 +112,37 @@ func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
 	return of
 }
 
-// take processes a round. last is the previous one of the same segment.
-func (c *traffic) take(run string, next, last round) {
-	if last.replay != nil {
-		hours := next.At.Sub(last.At).Hours()
-		c.t.GPUHours += float64(last.gpus) * hours
-		c.t.HostHours += float64(last.hosts) * hours
-	}
+// take processes a round.
+func (t *traffic) take(run string, next round) {
 	for _, d := range next.Seen.Demands {
-		c.demand(run, d, next.replay.Awake(d.Function))
+		t.demand(run, d, next.replay.Awake(d.Function))
 	}
 	for _, u := range next.Seen.Used {
 		for _, by := range u.By {
-			c.use(user{door{run, u.Activator, u.Function}, by.Instance, by.Who}, by)
+			t.use(user{door{run, u.Activator, u.Function}, by.Instance, by.Who}, by)
 		}
 	}
-	c.t.To = next.At
 }
 
 // demand derives arrivals from a demand: one for each new time of the last request, and more if the number of requests grew.
-func (c *traffic) demand(run string, d api.Demand, awake bool) {
+func (t *traffic) demand(run string, d api.Demand, awake bool) {
 	at := door{run, d.Activator, d.Function}
-	known := c.doors[at]
+	there := d.Waiting + d.Running
+	known := t.doors[at]
 	if known == nil {
 		known = &atDoor{last: d.LastRequest}
-		c.doors[at] = known
-		if d.Waiting+d.Running == 0 {
+		t.doors[at] = known
+		if there == 0 {
 			return // it came before the record
 		}
 		known.last = time.Time{}
 	}
-	there := d.Waiting + d.Running
 	if d.LastRequest.After(known.last) {
+		f := t.told(d.Function)
 		for range max(1, there-known.there) {
-			c.arrivals[d.Function] = append(c.arrivals[d.Function], d.LastRequest)
+			f.arrivals = append(f.arrivals, d.LastRequest)
 			if !awake {
-				c.told(d.Function).ColdHits++
+				f.coldHits++
 			}
 		}
 		known.last = d.LastRequest
@@ -161,77 +151,57 @@ func (c *traffic) demand(run string, d api.Demand, awake bool) {
 }
 
 // use adds the usage since the previous report.
-func (c *traffic) use(who user, now autoscaler.UsedBy) {
-	before, known := c.used[who]
-	c.used[who] = now
+func (t *traffic) use(who user, now autoscaler.UsedBy) {
+	before, known := t.used[who]
+	t.used[who] = now
 	if !known || !before.Begun.Equal(now.Begun) || now.Requests < before.Requests {
 		before = autoscaler.UsedBy{} // the count restarted; earlier usage can't be separated
 	}
-	sum := c.sums[who.function]
-	if sum == nil {
-		sum = &autoscaler.UsedBy{}
-		c.sums[who.function] = sum
-	}
+	sum := &t.told(who.function).sum
 	sum.Requests += now.Requests - before.Requests
 	sum.Input += max(0, now.Input-before.Input)
 	sum.Output += max(0, now.Output-before.Output)
 }
 
 // end processes the end of a segment.
-func (c *traffic) end(last round, before map[api.FunctionName]admin.Learned) {
-	c.t.Devices = slices.Clone(last.replay.Devices())
-	for _, f := range last.replay.Functions() {
-		c.functions[f.Function.Name] = f
-		told := c.told(f.Function.Name)
-		told.Starts += max(0, f.Learned.Starts-before[f.Function.Name].Starts)
-		told.Wakes += max(0, f.Learned.Wakes-before[f.Function.Name].Wakes)
+func (t *traffic) end(last *autoscaler.Replay, before map[api.FunctionName]admin.Learned) {
+	t.devices = slices.Clone(last.Devices())
+	for _, f := range last.Functions() {
+		told, was := t.told(f.Function.Name), before[f.Function.Name]
+		told.function = f
+		told.starts += max(0, f.Learned.Starts-was.Starts)
+		told.wakes += max(0, f.Learned.Wakes-was.Wakes)
 	}
 }
 
-func (c *traffic) told(name api.FunctionName) *Told {
-	if c.t.Of[name] == nil {
-		c.t.Of[name] = &Told{}
+func (t *traffic) told(name api.FunctionName) *told {
+	if t.of[name] == nil {
+		t.of[name] = &told{}
 	}
-	return c.t.Of[name]
+	return t.of[name]
 }
 
-// trace creates the requests: for each function as many as were counted, at the known times, and with the mean number of tokens.
-func (c *traffic) trace() {
-	for name, times := range c.arrivals {
-		prompt, output := usualPrompt, usualOutput
-		sum := c.sums[name]
-		if sum != nil && sum.Requests > 0 && sum.Input+sum.Output > 0 {
-			prompt, output = max(1, int(sum.Input/sum.Requests)), max(1, int(sum.Output/sum.Requests))
-		} else {
-			c.told(name).Untold += len(times)
+// count computes the requests of f: as many as were counted, at the known times, and with the mean number of tokens. Those of which only the number is
+// known are spread evenly over the known times.
+func (f *told) count(from time.Time) {
+	slices.SortFunc(f.arrivals, time.Time.Compare)
+	known := len(f.arrivals)
+	if known == 0 {
+		return
+	}
+	a := simulate.Arrival{Model: api.ModelName(f.function.Function.Name), Prompt: usualPrompt, Output: usualOutput}
+	if s := f.sum; s.Requests > 0 && s.Input+s.Output > 0 {
+		a.Prompt, a.Output = max(1, int(s.Input/s.Requests)), max(1, int(s.Output/s.Requests))
+	} else {
+		f.untold = known
+	}
+	f.guessed = max(0, int(f.sum.Requests)-known)
+	for k := range known + f.guessed {
+		at := k
+		if k >= known {
+			at = int(int64(k-known) * int64(known) / int64(f.guessed))
 		}
-		slices.SortFunc(times, time.Time.Compare)
-		if sum != nil {
-			times = c.fill(name, times, int(sum.Requests))
-		}
-		for _, at := range times {
-			c.t.Requests = append(c.t.Requests, simulate.Arrival{At: max(0, at.Sub(c.t.From)), Model: api.ModelName(name), Prompt: prompt, Output: output})
-		}
+		a.At = max(0, f.arrivals[at].Sub(from))
+		f.requests = append(f.requests, a)
 	}
-	slices.SortStableFunc(c.t.Requests, func(a, b simulate.Arrival) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Model, b.Model))
-	})
-	for _, f := range c.functions {
-		c.t.Functions = append(c.t.Functions, f)
-	}
-	slices.SortFunc(c.t.Functions, func(a, b admin.Function) int { return cmp.Compare(a.Function.Name, b.Function.Name) })
-}
-
-// fill adds requests up to n to those with known times: spread evenly over them, each at the time of a known one.
-func (c *traffic) fill(name api.FunctionName, times []time.Time, n int) []time.Time {
-	missing := n - len(times)
-	if missing <= 0 || len(times) == 0 {
-		return times
-	}
-	c.told(name).Guessed += missing
-	known := len(times)
-	for k := range missing {
-		times = append(times, times[int(int64(k)*int64(known)/int64(missing))])
-	}
-	return times
 }

@@ -3,7 +3,6 @@ package verb
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 // Clusters is the command that lists the clusters that a front door declares.
 func (p Program) Clusters() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:   "clusters",
 		Short: "List the clusters that join the front door",
 		Long: `List the clusters that the front door declares: whether they have joined, how long a
@@ -23,18 +22,9 @@ message takes there and back, what they serve, how many of these models are awak
 how many requests run there.`,
 		Example: "  " + p.Name + " clusters\n  " + p.Name + " clusters -o json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.Connect(cmd)
-			if err != nil {
-				return err
-			}
-			var list []admin.Cluster
-			if err := s.Call(cmd.Context(), http.MethodGet, admin.PathClusters, nil, &list); err != nil {
-				return err
-			}
-			return render.Print(cmd, list, func(w io.Writer) error { return printClusters(w, list) })
-		},
-	}
+	}, "", func(cmd *cobra.Command, s *Server, _ []string) error {
+		return Show(cmd, s, admin.PathClusters, printClusters)
+	})
 	render.Flag(cmd)
 	return cmd
 }

@@ -31,8 +31,8 @@ type KeysFile interface {
 func (p Program) Keys(open func(cmd *cobra.Command) (KeysFile, error), flags func(cmd *cobra.Command), hint func(KeysFile) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Say who may send requests, and how many",
-		Long: `Say who may send requests, and how many.
+		Short: "Manage clients' keys and their limits",
+		Long: `Manage clients' keys and their limits.
 
 A key is shown once, when it is made; only its SHA-256 sum is kept. A server that runs
 learns of changes within seconds. A key that is revoked ends the requests that have it.`,
@@ -132,7 +132,7 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 					list[i].Tenant, list[i].Hash = list[i].Owner(), ""
 				}
 			}
-			return render.Print(cmd, list, func(w io.Writer) error {
+			return render.Print(cmd, list, func(w io.Writer, list []apikey.Key) error {
 				if len(list) == 0 {
 					_, err := fmt.Fprintf(w, "No keys in %s: make one with %s keys create NAME\n", file, p.Name)
 					return err

@@ -15,7 +15,7 @@ import (
 
 // Record is the command that fetches the autoscaler's flight record.
 func (p Program) Record() *cobra.Command {
-	cmd := &cobra.Command{
+	return p.Command(&cobra.Command{
 		Use:   "record FILE",
 		Short: "Fetch the autoscaler's record, for rouse replay",
 		Long: `Fetch the record of all that the autoscaler has taken in and decided, as far back as it
@@ -24,32 +24,23 @@ any machine. There are no prompts, keys, commands and environments in it; there 
 names of functions, when each was asked for, and why what was decided.`,
 		Example: fmt.Sprintf("  %[1]s record today.flight\n  %[1]s record - | ssh me@there 'cat > today.flight'", p.Name),
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := p.Connect(cmd)
-			if err != nil {
-				return err
-			}
-			resp, err := s.Open(cmd.Context(), http.MethodGet, admin.PathRecord, nil)
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			if args[0] == "-" {
-				_, err := io.Copy(cmd.OutOrStdout(), resp.Body)
-				return err
-			}
-			n, err := keep(args[0], resp.Body)
-			if err != nil {
-				return fmt.Errorf("fetch the record: %w", err)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; look into it with rouse replay %s\n", args[0], api.Bytes(n), args[0])
+	}, "", func(cmd *cobra.Command, s *Server, args []string) error {
+		resp, err := s.Open(cmd.Context(), http.MethodGet, admin.PathRecord, nil)
+		if err != nil {
 			return err
-		},
-	}
-	if p.Flags != nil {
-		p.Flags(cmd, false)
-	}
-	return cmd
+		}
+		defer resp.Body.Close()
+		if args[0] == "-" {
+			_, err := io.Copy(cmd.OutOrStdout(), resp.Body)
+			return err
+		}
+		n, err := keep(args[0], resp.Body)
+		if err != nil {
+			return fmt.Errorf("fetch the record: %w", err)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; look into it with rouse replay %s\n", args[0], api.Bytes(n), args[0])
+		return err
+	})
 }
 
 // keep writes a new file that only this user can read. An incomplete one is removed.

@@ -3,30 +3,33 @@ package verb
 import (
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
 // Wake is the command that wakes functions.
 func (p Program) Wake() *cobra.Command {
-	return p.command(&cobra.Command{
+	return p.Command(&cobra.Command{
 		Use:         "wake NAME …",
 		Annotations: map[string]string{Changes: ""},
 		Short:       "Wake functions and wait until they are awake",
 		Example:     "  " + p.Name + " wake tiny",
 		Args:        cobra.MinimumNArgs(1),
-	}, busiest, each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error { return s.order(cmd, m, f, "/wake") }))
+	}, busiest, Each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error { return s.order(cmd, m, f, "/wake") }))
 }
 
 // Sleep is the command that puts functions to sleep, and stops them.
 func (p Program) Sleep() *cobra.Command {
 	var level int
 	var unload bool
-	cmd := p.command(&cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:         "sleep NAME …",
 		Annotations: map[string]string{Changes: ""},
 		Short:       "Put functions to sleep and wait until they sleep",
@@ -61,10 +64,7 @@ func (p Program) Sleep() *cobra.Command {
 	}))
 	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
 	cmd.Flags().BoolVar(&unload, "unload", false, "stop the instances altogether; the next request starts new ones")
-	cmd.Flags().BoolVar(&unload, "gone", false, "")
-	_ = cmd.Flags().MarkHidden("gone") // its former name
 	cmd.MarkFlagsMutuallyExclusive("level", "unload")
-	cmd.MarkFlagsMutuallyExclusive("level", "gone")
 	return cmd
 }
 
@@ -72,32 +72,66 @@ func (p Program) Sleep() *cobra.Command {
 func (p Program) Scale() *cobra.Command {
 	var lifetime time.Duration
 	replicas := 0
-	cmd := p.command(&cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:         "scale NAME REPLICAS --for DURATION",
 		Annotations: map[string]string{Changes: ""},
-		Short:       "Have so many instances of a function awake for a time, whatever the demand",
-		Long: `Have so many instances of a function awake for a time, whatever the demand: fewer
-are woken or started, more go to sleep, within min-scale and max-scale. With 0
-requests are held and nobody is woken for them. After the time demand decides again.`,
+		Short:       "Keep a number of instances of a function awake for a time, whatever the demand",
+		Long: `Keep a number of instances of a function awake for a time, whatever the demand: missing
+ones are woken or started, further ones go to sleep, within min-scale and max-scale. With 0,
+requests are held and no instance is woken for them. Afterwards demand decides again.`,
 		Example: "  " + p.Name + " scale tiny 2 --for 10m",
 		Args:    cobra.ExactArgs(2),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
-			replicas, err = render.Replicas(args[1])
+			replicas, err = parseReplicas(args[1])
 			return err
 		},
 	}, busiest, func(cmd *cobra.Command, s *Server, args []string) error {
-		return each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error {
+		return Each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error {
 			var now admin.Function
 			want := admin.Scale{Replicas: replicas, For: lifetime.String(), By: p.Name + " scale"}
 			if err := s.call(cmd.Context(), http.MethodPost, f, "/scale", want, &now); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%s\n", render.Scaled(m.Name, now), f.suffix())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%s\n", scaled(m.Name, now), f.suffix())
 			return err
 		})(cmd, s, args[:1])
 	})
-	cmd.SetFlagErrorFunc(render.ReplicasBelow0)
+	cmd.SetFlagErrorFunc(replicasBelow0)
 	cmd.Flags().DurationVar(&lifetime, "for", 0, "how long; after that demand decides again")
 	_ = cmd.MarkFlagRequired("for") // fails only for a flag that does not exist
 	return cmd
+}
+
+// scaled says what was requested, and the present state.
+func scaled(name string, f admin.Function) string {
+	awake := 0
+	for _, i := range f.Instances {
+		if i.State == api.Awake {
+			awake++
+		}
+	}
+	until := ""
+	if f.Scale != nil {
+		until = " until " + f.Scale.Until.Local().Format("15:04:05")
+	}
+	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
+}
+
+// parseReplicas parses the number of a scale command.
+func parseReplicas(arg string) (int, error) {
+	n, err := strconv.Atoi(arg)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("replicas %.20q: want a number of at least 0", arg)
+	}
+	return n, nil
+}
+
+// replicasBelow0 is a scale command's flag error function: the parser takes a negative number for a flag.
+func replicasBelow0(cmd *cobra.Command, err error) error {
+	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
+		if _, bad := parseReplicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
+			return bad
+		}
+	}
+	return render.MeantFlag(cmd, err)
 }

@@ -1,6 +1,7 @@
 package verb
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 )
 
 // TestOrderSaysWhyItStarts: a function that starts again right after it was stopped says why.
@@ -26,12 +26,30 @@ func TestOrderSaysWhyItStarts(t *testing.T) {
 			_, _ = w.Write([]byte(body))
 		}))
 		t.Cleanup(server.Close)
-		s := &Server{Client: &adminclient.Client{HTTP: server.Client(), URL: func(path string) string { return server.URL + path }}}
+		s := &Server{Client: &Client{HTTP: server.Client(), URL: func(path string) string { return server.URL + path }}}
 		cmd, out := &cobra.Command{}, &strings.Builder{}
 		cmd.SetOut(out)
 		cmd.SetContext(t.Context())
 		if err := s.order(cmd, &Match{Name: "m"}, Function{Name: "default/m"}, "/stop"); err != nil || out.String() != want {
 			t.Errorf("%s: %q, %v; want %q", state, out, err, want)
 		}
+	}
+}
+
+// TestTraceWithoutAWake says how to have one.
+func TestTraceWithoutAWake(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("[]")) }))
+	t.Cleanup(server.Close)
+	find := func(_ context.Context, name string) (*Match, error) {
+		return &Match{Name: name, Functions: []Function{{Name: "default/pico"}}}, nil
+	}
+	p := Program{Name: "rouse", Connect: func(*cobra.Command) (*Server, error) {
+		return &Server{Client: &Client{HTTP: server.Client(), URL: func(path string) string { return server.URL + path }}, Find: find}, nil
+	}}
+	cmd := p.Trace()
+	cmd.SetArgs([]string{"pico"})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no wake of pico is on record: ask it something") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -22,7 +22,7 @@ func (p Program) Usage() *cobra.Command {
 	var price float64
 	var q admin.UsageQuery
 	var since, from, to string
-	cmd := &cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:   "usage",
 		Short: "Show tokens and GPU time by tenant and function",
 		Long: `Show tokens and GPU time by tenant and function, since the autoscaler began, or in
@@ -35,27 +35,22 @@ are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 		Example: "  " + p.Name + " usage\n  " + p.Name + " usage --since 24h --gpu-price 2.50\n  " +
 			p.Name + " usage --from 2026-11-01 --to 2026-11-08 --keys\n  " + p.Name + " usage -o json",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if !(price >= 0 && price <= 1e9) {
 				return fmt.Errorf("--gpu-price %g: want a number of at least 0, such as 2.50", price)
 			}
-			if err := during(&q, since, from, to, time.Now()); err != nil {
-				return err
-			}
-			s, err := p.Connect(cmd)
-			if err != nil {
-				return err
-			}
-			var u admin.Usage
-			if err := s.Call(cmd.Context(), http.MethodGet, admin.PathUsage+"?"+q.Values().Encode(), nil, &u); err != nil {
-				return err
-			}
-			for k := range u.Rows {
-				u.Rows[k].Cost = u.Rows[k].GPUSeconds / 3600 * price
-			}
-			return render.Print(cmd, u, func(w io.Writer) error { return printUsage(w, u, q.Keys, price > 0) })
+			return during(&q, since, from, to, time.Now())
 		},
-	}
+	}, "", func(cmd *cobra.Command, s *Server, _ []string) error {
+		var u admin.Usage
+		if err := s.Call(cmd.Context(), http.MethodGet, admin.PathUsage+"?"+q.Values().Encode(), nil, &u); err != nil {
+			return err
+		}
+		for k := range u.Rows {
+			u.Rows[k].Cost = u.Rows[k].GPUSeconds / 3600 * price
+		}
+		return render.Print(cmd, u, func(w io.Writer, u admin.Usage) error { return printUsage(w, u, q.Keys, price > 0) })
+	})
 	cmd.Flags().Float64Var(&price, "gpu-price", 0, "what an hour of a GPU costs, in any currency; 0: not said")
 	cmd.Flags().StringVar(&since, "since", "", "what was used in so `long` until now, such as 90m, 24h or 7d")
 	cmd.Flags().StringVar(&from, "from", "", "what was used from a `time` on, such as 2026-11-01 or 2026-11-01T15:04")

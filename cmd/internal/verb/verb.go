@@ -5,6 +5,7 @@ package verb
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
@@ -35,7 +35,7 @@ type Program struct {
 
 // Server is one server and its lookup of names.
 type Server struct {
-	*adminclient.Client
+	*Client
 	// Find returns what a name means.
 	Find func(ctx context.Context, name string) (*Match, error)
 	// Explain adds details for the operator to the error of a function that could not start; nil: none.
@@ -96,13 +96,13 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 		return err
 	}
 	why := ""
-	if render.State(now) == api.Starting {
+	if now.State() == api.Starting {
 		var told []api.Decision
 		if err := s.call(cmd.Context(), http.MethodGet, f, "/why", nil, &told); err == nil && len(told) > 0 {
 			why = ": " + told[len(told)-1].Reason
 		}
 	}
-	_, err := fmt.Fprintf(render.Harmless(cmd.OutOrStdout()), "%s is %s%s%s\n", m.Name, render.Word(render.State(now)), f.suffix(), why)
+	_, err := fmt.Fprintf(render.Harmless(cmd.OutOrStdout()), "%s is %s%s%s\n", m.Name, render.Word(now.State()), f.suffix(), why)
 	return err
 }
 
@@ -125,15 +125,9 @@ const (
 	every   = "every revision"
 )
 
-// command adds completion of names to a command, and says which revisions it is about.
-func (p Program) command(cmd *cobra.Command, which string, run func(*cobra.Command, *Server, []string) error) *cobra.Command {
-	if p.Revisions {
-		if cmd.Long == "" {
-			cmd.Long = cmd.Short + "."
-		}
-		cmd.Long += "\n\nNAME is a Service, one of its revisions, or the name of a model. Of a Service\n" + which + " is meant."
-	}
-	cmd.ValidArgsFunction = p.Complete
+// Command has run called with the server. which says which of a Service's revisions a command with names is about; empty: it
+// takes no names of functions.
+func (p Program) Command(cmd *cobra.Command, which string, run func(*cobra.Command, *Server, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := p.Connect(cmd)
 		if err != nil {
@@ -141,14 +135,33 @@ func (p Program) command(cmd *cobra.Command, which string, run func(*cobra.Comma
 		}
 		return run(cmd, s, args)
 	}
+	if which == "" {
+		return cmd
+	}
+	if p.Revisions {
+		if cmd.Long == "" {
+			cmd.Long = cmd.Short + "."
+		}
+		cmd.Long += "\n\nNAME is a Service, one of its revisions, or the name of a model. Of a Service\n" + which + " is meant."
+	}
+	cmd.ValidArgsFunction = p.Complete
 	if p.Flags != nil {
 		p.Flags(cmd, strings.Contains(cmd.Use, "[NAME]")) // without a name it lists
 	}
 	return cmd
 }
 
-// each calls do for each named function; of a name's functions, for the one with the most traffic.
-func each(do func(*cobra.Command, *Server, *Match, Function) error) func(*cobra.Command, *Server, []string) error {
+// Show reads an answer of the server, and prints it.
+func Show[T any](cmd *cobra.Command, s *Server, path string, text func(io.Writer, T) error) error {
+	var v T
+	if err := s.Call(cmd.Context(), http.MethodGet, path, nil, &v); err != nil {
+		return err
+	}
+	return render.Print(cmd, v, text)
+}
+
+// Each calls do for each named function; of a name's functions, for the one with the most traffic.
+func Each(do func(*cobra.Command, *Server, *Match, Function) error) func(*cobra.Command, *Server, []string) error {
 	return named(func(cmd *cobra.Command, s *Server, m *Match) error { return do(cmd, s, m, m.Functions[0]) })
 }
 

@@ -19,7 +19,7 @@ import (
 // Why is the command that explains the autoscaler's decisions, or the route of a request.
 func (p Program) Why() *cobra.Command {
 	var request string
-	cmd := p.command(&cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:   "why {NAME | --request ID}",
 		Short: "Print the autoscaler's last decisions about a function, or why a request went to its instance",
 		Long: `Print the autoscaler's last decisions about a function, with reasons; or with --request why
@@ -46,7 +46,7 @@ func (p Program) why(request *string) func(*cobra.Command, *Server, []string) er
 			return err
 		}
 		slices.SortStableFunc(decisions, func(a, b api.Decision) int { return a.At.Compare(b.At) })
-		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
+		return render.Print(cmd, decisions, render.Decisions)
 	})
 	return func(cmd *cobra.Command, s *Server, names []string) error {
 		if *request == "" {
@@ -59,16 +59,15 @@ func (p Program) why(request *string) func(*cobra.Command, *Server, []string) er
 		if len(picks) == 0 {
 			return fmt.Errorf("no instance was chosen for a request %q, or it is too long ago: take the id from the header X-Request-Id of an answer", *request)
 		}
-		return render.Print(cmd, picks, func(w io.Writer) error { return render.Picks(w, picks) })
+		return render.Print(cmd, picks, render.Picks)
 	}
 }
 
-// Trace is the command that shows where the time of a wake went; use is its usage line.
-func (p Program) Trace(use string) *cobra.Command {
+// Trace is the command that shows where the time of a wake went.
+func (p Program) Trace() *cobra.Command {
 	var all bool
-	command := use[:len(use)-len("NAME")]
-	cmd := p.command(&cobra.Command{
-		Use:   use,
+	cmd := p.Command(&cobra.Command{
+		Use:   "trace NAME",
 		Short: "Show the last wake of a function step by step",
 		Long: `Show the last wake of a function step by step: from the arrival of the request that
 found no instance awake to the first byte of its answer, in the activator, the autoscaler, the
@@ -77,39 +76,36 @@ instance, and, where pods claim GPUs for others, in Kubernetes.
 Steps lie within one another: a request is held while the autoscaler decides, while
 another model goes to sleep for it, and while the instance wakes. The trace's ID is that
 of the OpenTelemetry trace, which is exported where OTEL_EXPORTER_OTLP_ENDPOINT is set.`,
-		Example: fmt.Sprintf("  %[1]s %[2]stiny\n  %[1]s %[2]stiny --all\n  %[1]s %[2]stiny -o json", p.Name, p.trace(command)),
+		Example: fmt.Sprintf("  %[1]s trace tiny\n  %[1]s trace tiny --all\n  %[1]s trace tiny -o json", p.Name),
 		Args:    cobra.ExactArgs(1),
-	}, every, func(cmd *cobra.Command, s *Server, args []string) error {
-		return named(func(cmd *cobra.Command, s *Server, m *Match) error {
-			list, err := listed[api.WakeTrace](cmd.Context(), s, m, "/wakes")
-			if err != nil {
-				return err
-			}
-			slices.SortStableFunc(list, func(a, b api.WakeTrace) int { return a.Start.Compare(b.Start) })
-			return render.PrintWakes(cmd, args[0], list, all)
-		})(cmd, s, args)
-	})
-	render.WakeFlags(cmd, &all)
+	}, every, named(func(cmd *cobra.Command, s *Server, m *Match) error {
+		list, err := listed[api.WakeTrace](cmd.Context(), s, m, "/wakes")
+		if err != nil {
+			return err
+		}
+		slices.SortStableFunc(list, func(a, b api.WakeTrace) int { return a.Start.Compare(b.Start) })
+		switch {
+		case len(list) == 0:
+			return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or unloaded (the last 32 are kept, as long as the autoscaler runs)", m.Name)
+		case all:
+			return render.Print(cmd, list, render.Waterfalls)
+		}
+		return render.Print(cmd, list[len(list)-1], render.Waterfall)
+	}))
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all wakes on record, a line for each")
+	render.Flag(cmd)
 	return cmd
-}
-
-// trace returns how to type the command of that use.
-func (p Program) trace(command string) string {
-	if command == "trace " {
-		return command
-	}
-	return "trace " + command
 }
 
 // Events is the command that prints CloudEvents.
 func (p Program) Events() *cobra.Command {
 	var follow bool
 	var tail int
-	cmd := p.command(&cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:   "events [NAME]",
 		Short: "Print CloudEvents: demand, states and decisions",
 		Long: `Print CloudEvents, of a function or of all: what is asked of functions, the states of
-their instances, and what the autoscaler decides.`,
+their instances, and what the autoscaler decides. In JSON they are structured CloudEvents, one a line.`,
 		Example: fmt.Sprintf("  %[1]s events -f\n  %[1]s events tiny --tail 20 -o json", p.Name),
 		Args:    cobra.MaximumNArgs(1),
 	}, every, func(cmd *cobra.Command, s *Server, args []string) error {
@@ -135,7 +131,7 @@ their instances, and what the autoscaler decides.`,
 		defer resp.Body.Close()
 		return ended(render.Events(cmd, resp.Body, shown), follow)
 	})
-	render.EventFlag(cmd)
+	render.Flag(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
 	cmd.Flags().IntVar(&tail, "tail", 100, "`events` to begin with, those of others counted")
 	return cmd
@@ -145,12 +141,12 @@ their instances, and what the autoscaler decides.`,
 func (p Program) Logs() *cobra.Command {
 	var follow bool
 	var tail int
-	cmd := p.command(&cobra.Command{
+	cmd := p.Command(&cobra.Command{
 		Use:     "logs NAME",
 		Short:   "Print what a function's instances print",
 		Example: "  " + p.Name + " logs tiny -f",
 		Args:    cobra.ExactArgs(1),
-	}, busiest, each(func(cmd *cobra.Command, s *Server, _ *Match, f Function) error {
+	}, busiest, Each(func(cmd *cobra.Command, s *Server, _ *Match, f Function) error {
 		resp, err := s.Open(cmd.Context(), http.MethodGet, admin.FunctionPath(f.Name, fmt.Sprintf("/logs?tail=%d&follow=%t", tail, follow)), nil)
 		if err != nil {
 			return f.failed(err)

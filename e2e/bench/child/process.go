@@ -188,10 +188,10 @@ func processorTime(pid int) (float64, error) {
 }
 
 // FamilyTime is the processor time of it and its descendants, in seconds, and Private their private memory, in MB. Model servers are left out.
-func (p *Process) FamilyTime() (float64, error) { return family(p.PID(), processorTime) }
+func (p *Process) FamilyTime() (float64, error) { return family(p.PID(), modelServer, processorTime) }
 
 func (p *Process) Private() (float64, error) {
-	return family(p.PID(), func(pid int) (float64, error) {
+	return family(p.PID(), modelServer, func(pid int) (float64, error) {
 		of, err := kib(pid, "smaps_rollup", "Private_Clean:", "Private_Dirty:")
 		return (of["Private_Clean:"] + of["Private_Dirty:"]) * 1024 / 1e6, err
 	})
@@ -200,16 +200,24 @@ func (p *Process) Private() (float64, error) {
 // modelServer is the command line of the engine, or of the server of benchmarks that does nothing.
 var modelServer = regexp.MustCompile("^[^\x00]*\x00(engine|fake-runtime)\x00")
 
-// family adds up something of a process and its descendants.
-func family(pid int, of func(pid int) (float64, error)) (float64, error) {
+// Resident is the resident memory of it and all of its descendants, in MB.
+func (p *Process) Resident() (float64, error) {
+	return family(p.PID(), nil, func(pid int) (float64, error) {
+		of, err := kib(pid, "status", "VmRSS:")
+		return of["VmRSS:"] * 1024 / 1e6, err
+	})
+}
+
+// family adds up something of a process and its descendants, but for those whose command lines match without, if it is not nil.
+func family(pid int, without *regexp.Regexp, of func(pid int) (float64, error)) (float64, error) {
 	all, err := of(pid)
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
 		raw, _ := os.ReadFile(path) // the thread may have ended
 		for _, field := range strings.Fields(string(raw)) {
 			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
-			if below, _ := strconv.Atoi(field); !modelServer.Match(line) {
-				v, _ := family(below, of) // it may have ended
+			if below, _ := strconv.Atoi(field); without == nil || !without.Match(line) {
+				v, _ := family(below, without, of) // it may have ended
 				all += v
 			}
 		}

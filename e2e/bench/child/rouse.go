@@ -29,7 +29,7 @@ func StartEngine(ctx context.Context, rouse string, listen api.Endpoint, args ..
 	}
 	p, line, err := Start(exec.CommandContext(ctx, rouse, append(all, args...)...), Stdout, "listening on")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: has make build made %s?", err, rouse)
 	}
 	if listen == "" {
 		listen = Listening(line)

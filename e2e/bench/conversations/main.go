@@ -15,23 +15,38 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	var o options
+	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
+	flag.StringVar(&o.models, "models", child.Models(), "folder for generated models")
+	flag.IntVar(&o.tokens, "tokens", history, "tokens of a conversation")
+	move := flag.Bool("move", false, "measure streams that go on at another engine instead")
+	report.Main("./e2e/bench/conversations", func(ctx context.Context, r *report.Run) error {
+		o.reps, o.small = report.Sized(r.Small, 3, 1), r.Small
+		o.tokens = report.Sized(r.Small, o.tokens, 4*more)
+		for _, s := range subjects() {
+			measure := s.measure
+			if *move {
+				measure = s.moves
+			}
+			if !r.Selects(s.name) {
+				continue
+			}
+			if err := measure(ctx, o, r.Add); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // options are the command line's.
@@ -47,44 +62,6 @@ const (
 	history = 4000
 	more    = 16
 )
-
-func run(ctx context.Context) error {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
-	}
-	var o options
-	out := flag.String("o", "", "file for the results")
-	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
-	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
-	flag.IntVar(&o.reps, "reps", 3, "repetitions")
-	only := flag.String("only", "", "measure only models whose names begin so")
-	flag.IntVar(&o.tokens, "tokens", history, "tokens of a conversation")
-	move := flag.Bool("move", false, "measure streams that go on at another engine instead")
-	small := report.SmallFlag(flag.CommandLine)
-	flag.Parse()
-	if o.small = *small; o.small {
-		o.reps, o.tokens = 1, 4*more
-	}
-	r := report.New("go run ./e2e/bench/conversations " + strings.Join(os.Args[1:], " "))
-	r.Small = o.small
-	for _, s := range subjects() {
-		if !strings.HasPrefix(s.name, *only) {
-			continue
-		}
-		measure := s.measure
-		if *move {
-			measure = s.moves
-		}
-		if err := measure(ctx, o, func(m report.Measurement) { r.Add(os.Stdout, m) }); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		if err := r.Finish(*out); err != nil { // a run that is cut off leaves what it has
-			return err
-		}
-	}
-	return r.Finish(*out)
-}
 
 // subject is a generated model.
 type subject struct {
@@ -102,18 +79,14 @@ func subjects() []subject {
 
 // model generates the file, unless it is there.
 func (s subject) model(o options) (string, error) {
-	path := filepath.Join(o.models, fmt.Sprintf("%s-%d.gguf", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context))
-	if o.small {
-		s.spec, path = s.spec.Small(), filepath.Join(o.models, "small", filepath.Base(path))
-	}
-	return path, infertest.Ensure(path, s.spec)
+	return child.Model(o.models, fmt.Sprintf("%s-%d", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context), s.spec, o.small)
 }
 
 // series are milliseconds, by what was measured.
 type series map[string][]float64
 
 // measure repeats the turns and compares.
-func (s subject) measure(ctx context.Context, o options, add func(report.Measurement)) error {
+func (s subject) measure(ctx context.Context, o options, add func(...report.Measurement)) error {
 	path, err := s.model(o)
 	if err != nil {
 		return err

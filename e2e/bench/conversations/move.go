@@ -18,7 +18,7 @@ const made = 24
 
 // moves measures what it costs a stream that its engine gives way, or is killed, and another one goes on: the time between the last event of
 // the one and the first of the other, less the usual time between two events.
-func (s subject) moves(ctx context.Context, o options, add func(report.Measurement)) error {
+func (s subject) moves(ctx context.Context, o options, add func(...report.Measurement)) error {
 	path, err := s.model(o)
 	if err != nil {
 		return err

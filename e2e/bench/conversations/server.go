@@ -18,10 +18,7 @@ type server struct{ *child.Engine }
 
 func start(ctx context.Context, rouse string, args ...string) (*server, error) {
 	e, err := child.StartEngine(ctx, rouse, "", append([]string{"--name", "m"}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: has make build made %s?", err, rouse)
-	}
-	return &server{e}, nil
+	return &server{e}, err
 }
 
 // errChunk is an event that can't be read, or that is an error.

@@ -9,20 +9,20 @@ import (
 )
 
 // engines measures the engine around the forward pass: what running ahead of the device gains. The two modes take turns.
-func engines(ctx context.Context, o options, add func(report.Measurement)) error {
-	if o.only.MatchString("async device") {
+func engines(ctx context.Context, o options, add func(...report.Measurement)) error {
+	if o.selects("async device") {
 		if err := device(ctx, o, add); err != nil {
 			return err
 		}
 	}
-	if o.only.MatchString("async 15M") {
+	if o.selects("async 15M") {
 		return whole(ctx, o, add)
 	}
 	return nil
 }
 
 // device compares the modes on a simulated device.
-func device(ctx context.Context, o options, add func(report.Measurement)) error {
+func device(ctx context.Context, o options, add func(...report.Measurement)) error {
 	var async, sync, idle []float64
 	cfg := bench.Config{Worker: []string{o.rouse, "engine", "worker"}}
 	for range o.reps {
@@ -48,7 +48,7 @@ func device(ctx context.Context, o options, add func(report.Measurement)) error 
 }
 
 // whole compares the modes on a small model, where engine and worker want the same processors.
-func whole(ctx context.Context, o options, add func(report.Measurement)) error {
+func whole(ctx context.Context, o options, add func(...report.Measurement)) error {
 	path, err := subjects()[0].model(o)
 	if err != nil {
 		return err

@@ -7,15 +7,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"regexp"
 	"strings"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/engine/bench"
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -25,60 +22,32 @@ import (
 
 // options are the command line's.
 type options struct {
-	out, peer, models, rouse, named string
-	only                            *regexp.Regexp
-	threads, reps                   int
-	small                           bool
+	peer, models, rouse, named string
+	selects                    func(part string) bool
+	threads, reps              int
+	small                      bool
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context) error {
 	var o options
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
-	}
-	only := flag.String("only", "", "measure only what matches this regular expression")
-	flag.StringVar(&o.out, "o", "", "file for the results")
 	flag.StringVar(&o.peer, "peer", "", "folder of llama-bench (default: the PATH)")
-	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
+	flag.StringVar(&o.models, "models", child.Models(), "folder for generated models")
 	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
 	flag.StringVar(&o.named, "named", "", "measure nothing but this model, beside llama-server too, which lies beside llama-bench")
-	flag.IntVar(&o.threads, "threads", 0, "threads of forward passes, ours and the peer's (default: the engine's)")
 	flag.IntVar(&o.reps, "reps", 5, "repetitions")
-	small := report.SmallFlag(flag.CommandLine)
-	flag.Parse()
-	if o.small = *small; o.small {
-		o.reps = 1
-	}
-	if o.only, err = regexp.Compile(*only); err != nil {
-		return err
-	}
-	r := report.New("go run ./e2e/bench/engine " + strings.Join(os.Args[1:], " "))
-	r.Small = o.small
-	var unwritten error
-	add := func(m report.Measurement) {
-		r.Add(os.Stdout, m)
-		unwritten = r.Finish(o.out) // a long run that is cut off leaves what it has
-	}
-	parts := []func(context.Context, options, func(report.Measurement)) error{forward, engines, processes}
-	if o.named != "" {
-		parts = []func(context.Context, options, func(report.Measurement)) error{named}
-	}
-	for _, part := range parts {
-		if err := part(ctx, o, add); err != nil {
-			return err
+	report.Main("./e2e/bench/engine", func(ctx context.Context, r *report.Run) error {
+		o.selects, o.small = r.Selects, r.Small
+		o.reps = report.Sized(o.small, o.reps, 1)
+		if o.named != "" {
+			return named(ctx, o, r.Add)
 		}
-	}
-	return errors.Join(unwritten, r.Finish(o.out))
+		for _, part := range []func(context.Context, options, func(...report.Measurement)) error{forward, engines, processes} {
+			if err := part(ctx, o, r.Add); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // subject is a generated model and the conditions on its speed beside llama.cpp.
@@ -114,17 +83,13 @@ func subjects() []subject {
 
 // model generates a subject's file, unless it is there.
 func (s subject) model(o options) (string, error) {
-	path := filepath.Join(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-")+".gguf")
-	if o.small {
-		s.spec, path = s.spec.Small(), filepath.Join(o.models, "small", filepath.Base(path))
-	}
-	return path, infertest.Ensure(path, s.spec)
+	return child.Model(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec, o.small)
 }
 
 // forward compares forward passes with llama.cpp's.
-func forward(ctx context.Context, o options, add func(report.Measurement)) error {
+func forward(ctx context.Context, o options, add func(...report.Measurement)) error {
 	for _, s := range subjects() {
-		if !o.only.MatchString("forward " + s.name) {
+		if !o.selects("forward " + s.name) {
 			continue
 		}
 		path, err := s.model(o)
@@ -162,7 +127,7 @@ func forward(ctx context.Context, o options, add func(report.Measurement)) error
 }
 
 // passes hands on each test of forward passes: beside llama.cpp's to compared, by the test's name, and the others to alone.
-func passes(rep *bench.Report, prefix string, compared func(test string, m report.Measurement), alone func(report.Measurement)) {
+func passes(rep *bench.Report, prefix string, compared func(test string, m report.Measurement), alone func(...report.Measurement)) {
 	for _, x := range rep.Results {
 		if strings.HasSuffix(x.Test, "_llama.cpp") || strings.HasSuffix(x.Test, "_ratio") {
 			continue

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -21,7 +20,7 @@ import (
 const streams, streamTokens = 4, 64
 
 // named compares whole servers on a model with a name: Rouse's engine and llama-server, which take turns.
-func named(ctx context.Context, o options, add func(report.Measurement)) error {
+func named(ctx context.Context, o options, add func(...report.Measurement)) error {
 	cfg := bench.Config{Path: o.named, Threads: o.threads, Prompt: 256, Gen: 48, Reps: o.reps, Peer: o.peer, NoAsync: true}
 	if o.small {
 		var err error
@@ -51,11 +50,11 @@ func named(ctx context.Context, o options, add func(report.Measurement)) error {
 			if err != nil {
 				return err
 			}
-			rss, err := s.resident()
+			rss, err := s.Resident()
 			if err != nil {
 				return err
 			}
-			of.cold, of.rate, of.memory = append(of.cold, took), append(of.rate, rate), append(of.memory, float64(rss)/1e6)
+			of.cold, of.rate, of.memory = append(of.cold, took), append(of.rate, rate), append(of.memory, rss)
 			if of == &ours {
 				n, err := s.nap(ctx, 1)
 				if err != nil {
@@ -126,35 +125,25 @@ func forget(ctx context.Context, path string) error {
 
 // stream reads some streams at once, and returns the tokens a second of all.
 func (s *server) stream(ctx context.Context) (rate float64, err error) {
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	tokens, began := 0, time.Now()
-	for i := range streams {
-		all.Go(func() {
-			made := 0
-			_, failed := s.First(ctx, "/v1/completions", map[string]any{
-				"prompt": fmt.Sprintf("Chapter %d. The", i+1), "max_tokens": streamTokens, "temperature": 0, "ignore_eos": true, "stream": true, "stream_options": map[string]any{"include_usage": true},
-			}, func(data string) {
-				var event struct {
-					Usage struct {
-						Made int `json:"completion_tokens"`
-					}
+	began := time.Now()
+	_, err = child.AtOnce(streams, func(i int) (time.Duration, error) {
+		made := 0
+		_, err := s.First(ctx, "/v1/completions", map[string]any{
+			"prompt": fmt.Sprintf("Chapter %d. The", i+1), "max_tokens": streamTokens, "temperature": 0, "ignore_eos": true, "stream": true, "stream_options": map[string]any{"include_usage": true},
+		}, func(data string) {
+			var event struct {
+				Usage struct {
+					Made int `json:"completion_tokens"`
 				}
-				if json.Unmarshal([]byte(data), &event) == nil && event.Usage.Made > 0 {
-					made = event.Usage.Made
-				}
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			tokens += made
-			if failed == nil && made != streamTokens {
-				failed = fmt.Errorf("a stream has %d tokens, want %d", made, streamTokens)
 			}
-			if failed != nil {
-				err = failed
+			if json.Unmarshal([]byte(data), &event) == nil && event.Usage.Made > 0 {
+				made = event.Usage.Made
 			}
 		})
-	}
-	all.Wait()
-	return float64(tokens) / time.Since(began).Seconds(), err
+		if err == nil && made != streamTokens {
+			err = fmt.Errorf("a stream has %d tokens, want %d", made, streamTokens)
+		}
+		return 0, err
+	})
+	return streams * streamTokens / time.Since(began).Seconds(), err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/e2e/bench/child"
@@ -17,69 +15,27 @@ type server struct{ *child.Engine }
 
 func startServer(ctx context.Context, o options, model string, args ...string) (*server, error) {
 	e, err := child.StartEngine(ctx, o.rouse, "", append([]string{"--model", model}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: has make build made %s?", err, o.rouse)
-	}
-	return &server{e}, nil
+	return &server{e}, err
 }
 
 func (s *server) token(ctx context.Context) error {
 	return s.Post(ctx, "/v1/completions", map[string]any{"prompt": "a", "max_tokens": 1})
 }
 
-// resident is the memory of the server and its children, in bytes.
-func (s *server) resident() (int64, error) {
-	total, pids := int64(0), []int{s.PID()}
-	for len(pids) > 0 {
-		pid := pids[0]
-		pids = pids[1:]
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if err != nil {
-			return 0, err
-		}
-		pages, err := strconv.ParseInt(strings.Fields(string(data))[1], 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		total += pages * int64(os.Getpagesize())
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-		if err != nil {
-			return 0, err
-		}
-		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if err != nil {
-			return 0, err
-		}
-		for _, t := range tasks { // a child belongs to the thread that started it
-			if more, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name())); err == nil && t.Name() != strconv.Itoa(pid) {
-				children = append(append(children, ' '), more...)
-			}
-		}
-		for _, c := range strings.Fields(string(children)) {
-			n, err := strconv.Atoi(c)
-			if err != nil {
-				return 0, err
-			}
-			pids = append(pids, n)
-		}
-	}
-	return total, nil
-}
-
 // processes measures whole servers: start, memory, sleep and wake.
-func processes(ctx context.Context, o options, add func(report.Measurement)) error {
-	if o.only.MatchString("start") {
+func processes(ctx context.Context, o options, add func(...report.Measurement)) error {
+	if o.selects("start") {
 		if err := starts(ctx, o, add); err != nil {
 			return err
 		}
 	}
-	if o.only.MatchString("sleep") {
+	if o.selects("sleep") {
 		return sleeps(ctx, o, add)
 	}
 	return nil
 }
 
-func starts(ctx context.Context, o options, add func(report.Measurement)) error {
+func starts(ctx context.Context, o options, add func(...report.Measurement)) error {
 	var took []float64
 	for range o.reps + 1 {
 		s, err := startServer(ctx, o, "pico")
@@ -107,11 +63,9 @@ func (s *server) nap(ctx context.Context, level int) (n nap, err error) {
 	if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 		return n, err
 	}
-	rss, err := s.resident()
-	if err != nil {
+	if n.asleep, err = s.Resident(); err != nil {
 		return n, err
 	}
-	n.asleep = float64(rss) / 1e6
 	began := time.Now()
 	if err := s.Post(ctx, "/wake_up", nil); err != nil {
 		return n, err
@@ -120,14 +74,13 @@ func (s *server) nap(ctx context.Context, level int) (n nap, err error) {
 	if err := s.token(ctx); err != nil {
 		return n, err
 	}
-	rss, err = s.resident()
-	n.awake = float64(rss) / 1e6
+	n.awake, err = s.Resident()
 	return n, err
 }
 
 // sleeps measures the 0.5 B model's sleep at level 1: memory, and the wake to the first step (which /wake_up
 // waits for), with the files in the page cache.
-func sleeps(ctx context.Context, o options, add func(report.Measurement)) error {
+func sleeps(ctx context.Context, o options, add func(...report.Measurement)) error {
 	i := 0
 	all := subjects()
 	for all[i].name != "0.5B Q8_0" {

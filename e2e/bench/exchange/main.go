@@ -2,7 +2,7 @@
 //
 //	go run ./e2e/bench/exchange -o docs/bench/exchange.json
 //
-// A request over the link (internal/link, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
+// A request over the link (activator/federation/protocol, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
 // have a body of 1 KiB and an answer of 1 KiB. Then many streams are open on one link at once, each on a connection of its own,
 // and one reader among them stops reading.
 package main
@@ -13,70 +13,42 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
-	"github.com/rouse-dev/rouse/internal/link"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "exchange:", err)
-		os.Exit(1)
-	}
-}
+func main() { report.Main("./e2e/bench/exchange", run) }
 
-func run(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("exchange", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	n := flags.Int("n", 5000, "requests of each kind")
-	streams := flags.Int("streams", 2000, "streams at once, each of which needs two files")
-	small := report.SmallFlag(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *small {
-		*n, *streams = 100, 100
-	}
-	if *n < 100 || *streams < 100 {
-		return fmt.Errorf("-n %d -streams %d: want at least 100", *n, *streams)
-	}
+func run(ctx context.Context, r *report.Run) error {
+	n, streams := report.Sized(r.Small, 5000, 100), report.Sized(r.Small, 2000, 100) // each stream needs two files
 	w, err := newWorld()
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	w.small = *small
-	r := report.New("go run ./e2e/bench/exchange -o docs/bench/exchange.json")
-	r.Small = *small
-	for _, measure := range []func() (report.Measurement, error){
-		func() (report.Measurement, error) { return w.one(*n) },
-		func() (report.Measurement, error) { return w.many(*n) },
-		func() (report.Measurement, error) { return w.open(*streams) },
-		func() (report.Measurement, error) { return w.slow(min(1000, *streams)) },
-	} {
-		m, err := measure()
-		if err != nil {
-			return err
-		}
-		r.Add(stdout, m)
+	w.small = r.Small
+	part := func(name string, measure func(int) (report.Measurement, error), n int) report.Part {
+		return report.Part{Name: name, Measure: func(context.Context) ([]report.Measurement, error) {
+			m, err := measure(n)
+			return []report.Measurement{m}, err
+		}}
 	}
-	return r.Finish(*out)
+	return r.Parts(ctx, part("one", w.one, n), part("many", w.many, n), part("open", w.open, streams), part("slow", w.slow, min(1000, streams)))
 }
 
 // world is a cluster's server, reached directly and by a link.
 type world struct {
-	link   *link.Pool
+	link   *protocol.Pool
 	direct *http.Client
 	url    string
 	ends   []func()
@@ -90,7 +62,7 @@ type world struct {
 var piece = bytes.Repeat([]byte("x"), 1<<10)
 
 func newWorld() (*world, error) {
-	w := &world{link: link.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
+	w := &world{link: protocol.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
 	near, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -109,7 +81,7 @@ func newWorld() (*world, error) {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(certificate)
-	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true}
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol.LinkProtocol}, DynamicRecordSizingDisabled: true}
 	far, err := tls.Listen("tcp", "127.0.0.1:0", both)
 	if err != nil {
 		return nil, err
@@ -120,10 +92,10 @@ func newWorld() (*world, error) {
 			if err != nil {
 				return
 			}
-			_ = link.Accept(context.Background(), conn, func(link.Hello) (*link.Pool, error) { return w.link, nil })
+			_ = protocol.AcceptLink(context.Background(), conn, func(protocol.LinkHello) (*protocol.Pool, error) { return w.link, nil })
 		}
 	}()
-	agent := link.NewServer(link.Hello{}, func(ctx context.Context) (net.Conn, error) {
+	agent := protocol.NewLinkServer(protocol.LinkHello{}, func(ctx context.Context) (net.Conn, error) {
 		return (&tls.Dialer{Config: both}).DialContext(ctx, "tcp", far.Addr().String())
 	}, func() {}, http.HandlerFunc(w.serve))
 	first, err := agent.Dial(context.Background())

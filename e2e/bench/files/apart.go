@@ -20,7 +20,7 @@ import (
 type faults struct{ kill, stall, spoil bool }
 
 // apart does what together does with a process and a network namespace for each machine, and with machines that fail.
-func apart(ctx context.Context, o options, add func(report.Measurement)) error {
+func apart(ctx context.Context, o options, add func(...report.Measurement)) error {
 	what := fmt.Sprintf("a file of %d MiB from a source of %d MiB/s, links of %d MiB/s each way; a process and a network namespace each", o.size, o.rate, 2*o.rate)
 	cases := []struct {
 		name       string

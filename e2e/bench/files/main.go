@@ -11,72 +11,44 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"strings"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
-
-// options are the command line's.
+// options are what a run measures.
 type options struct {
 	models     string
 	reps       int
-	size, rate int // MiB, MiB a second
-	nodes      int
+	size, rate int // MiB of the file, MiB a second that its source sends
+	nodes      int // caches that fetch at once
 	small      bool
 }
 
-func run(ctx context.Context) error {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
-	}
+func main() {
 	if os.Getenv(machineEnv) != "" {
-		return machine(ctx, os.Args[2:])
+		if err := machine(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "machine:", err)
+			os.Exit(1)
+		}
+		return
 	}
-	var o options
-	out := flag.String("o", "", "file for the results")
-	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
-	flag.IntVar(&o.reps, "reps", 3, "repetitions")
-	flag.IntVar(&o.size, "size", 96, "MiB of the file that is fetched")
-	flag.IntVar(&o.rate, "rate", 6, "MiB a second that the source sends")
-	flag.IntVar(&o.nodes, "nodes", 8, "caches that fetch at once")
-	small := report.SmallFlag(flag.CommandLine)
-	only := flag.String("only", "", "the part to run: together, apart (in network namespaces) or memory; empty: all")
+	models := flag.String("models", child.Models(), "folder for generated models")
 	held := flag.String("hold", "", "be an instance that holds this model")
-	flag.Parse()
-	if *held != "" {
-		return hold(*held, o.models)
-	}
-	if o.small = *small; o.small {
-		o.reps, o.size, o.rate, o.nodes = 1, 4, 64, 3
-	}
-	r := report.New("go run ./e2e/bench/files " + strings.Join(os.Args[1:], " "))
-	r.Small = o.small
-	add := func(m report.Measurement) { r.Add(os.Stdout, m) }
-	for _, part := range []struct {
-		name string
-		run  func(context.Context, options, func(report.Measurement)) error
-	}{{"together", together}, {"apart", apart}, {"memory", memory}} {
-		if *only != "" && *only != part.name {
-			continue
+	report.Main("./e2e/bench/files", func(ctx context.Context, r *report.Run) error {
+		if *held != "" {
+			return hold(*held, *models)
 		}
-		if err := part.run(ctx, o, add); err != nil {
-			return err
+		o := options{*models, 3, 96, 6, 8, false}
+		if r.Small {
+			o = options{*models, 1, 4, 64, 3, true}
 		}
-		if err := r.Finish(*out); err != nil { // a run that is cut off leaves what it has
-			return err
+		part := func(name string, run func(context.Context, options, func(...report.Measurement)) error) report.Part {
+			return report.Part{Name: name, Measure: func(ctx context.Context) (ms []report.Measurement, err error) {
+				err = run(ctx, o, func(more ...report.Measurement) { ms = append(ms, more...) })
+				return ms, err
+			}}
 		}
-	}
-	return nil
+		return r.Parts(ctx, part("together", together), part("apart", apart), part("memory", memory)) // apart: in network namespaces
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
@@ -26,13 +27,9 @@ const instances = 4
 var spec = infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02, Type: gguf.Q8_0}
 
 // memory compares what several instances of a model have in memory with one, and measures how soon a further one has the weights.
-func memory(ctx context.Context, o options, add func(report.Measurement)) error {
-	spec := spec
-	path := filepath.Join(o.models, fmt.Sprintf("0.5b-q8_0-%d.gguf", spec.Context))
-	if o.small {
-		spec, path = spec.Small(), filepath.Join(o.models, "small", filepath.Base(path))
-	}
-	if err := infertest.Ensure(path, spec); err != nil {
+func memory(ctx context.Context, o options, add func(...report.Measurement)) error {
+	path, err := child.Model(o.models, fmt.Sprintf("0.5b-q8_0-%d", spec.Context), spec, o.small)
+	if err != nil {
 		return err
 	}
 	var one, all, weightsOne, weightsAll, soon []float64

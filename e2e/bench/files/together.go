@@ -20,7 +20,7 @@ import (
 )
 
 // together compares the time in which many caches have a file with that of one, and counts what the source sends.
-func together(ctx context.Context, o options, add func(report.Measurement)) error {
+func together(ctx context.Context, o options, add func(...report.Measurement)) error {
 	content := make([]byte, o.size<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
 	for _, faster := range []int{2, 1} {

@@ -13,9 +13,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -24,27 +22,14 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "gateway:", err)
-		os.Exit(1)
-	}
-}
+func main() { report.Main("./e2e/bench/gateway", run) }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	rounds := flags.Int("rounds", 12, "rounds of 20,000 requests with and without, in turn")
-	small := report.SmallFlag(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
+func run(ctx context.Context, r *report.Run) error {
+	each, many, rounds := "20000x", "BenchmarkHeld", 12
+	if r.Small {
+		each, many, rounds = "100x", "BenchmarkHeldFew", 2
 	}
-	r := report.New("go run ./e2e/bench/gateway -o docs/bench/gateway.json")
-	each, many := "20000x", "BenchmarkHeld"
-	if r.Small = *small; r.Small {
-		each, many, *rounds = "100x", "BenchmarkHeldFew", 2
-	}
-	cost, err := benchmark(ctx, "BenchmarkGateway", each, *rounds)
+	cost, err := benchmark(ctx, "BenchmarkGateway", each, rounds)
 	if err != nil {
 		return err
 	}
@@ -56,22 +41,15 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(with) == 0 || len(with) != len(without) || len(held["B/request"]) == 0 {
 		return errors.New("the benchmarks have printed no figures")
 	}
-	add := func(m report.Measurement) { r.Add(stdout, m) }
 	m := report.Compare(report.Measurement{
 		Name: "keys, limits, order, log", What: "medians of rounds of 20,000 requests to an instance that answers at once, with a key that has limits and the access log", Unit: "µs", Against: "the same request without keys and log",
 	}, with, without)
-	add(m.Gated(m.Difference <= 15, "at most 15 µs more"))
+	r.Add(m.Gated(m.Difference <= 15, "at most 15 µs more"))
 	request := report.Summarise(held["B/request"])
-	add(report.Measurement{
+	r.Add(report.Measurement{
 		Name: "a held request", What: "what each of 100,000 requests of 1 KiB takes while it waits, beside its body and its connection", Unit: "B", N: 1, Rouse: request,
 	}.Gated(request.P50 <= 16<<10, "at most 16 KiB"))
-	add(report.Measurement{Name: "its connection", What: "what each of 100,000 idle connections takes, both ends", Unit: "B", N: 1, Rouse: report.Summarise(held["B/connection"])})
-	if err := r.Finish(*out); err != nil {
-		return err
-	}
-	if !r.AllHeld {
-		return errors.New("a gate did not hold")
-	}
+	r.Add(report.Measurement{Name: "its connection", What: "what each of 100,000 idle connections takes, both ends", Unit: "B", N: 1, Rouse: report.Summarise(held["B/connection"])})
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // number of a token has one text, and a value is a number of the range that was meant.
 func TestHubModel(t *testing.T) {
 	dir := t.TempDir()
-	s := shapeOf(4e6)
+	s := hubModel{shapeOf(4e6, hubVocab)}
 	if err := s.write(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestHubModel(t *testing.T) {
 		}
 		at = e[1]
 	}
-	if at != len(data) || len(header) != 2+11*s.layers {
+	if at != len(data) || len(header) != 2+11*s.Layers {
 		t.Errorf("%d bytes of %d tensors, the file has %d", at, len(header), len(data))
 	}
 	if size := float64(len(data)); size < 2e6 || size > 6e6 {

@@ -11,28 +11,18 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
-
-// hubShape is a dense qwen3 model as the Hugging Face hub has them.
-type hubShape struct {
-	dim, layers, heads, kv, head, ffn, vocab int
-}
 
 // hubVocab is how many tokens it has: the bytes, one that ends, and others that stand for nothing, so that whatever random
 // weights choose can be written.
 const hubVocab = 512
 
-// shapeOf is one whose weights, in BF16, take about so many bytes.
-func shapeOf(weights float64) hubShape {
-	s := hubShape{dim: 4096, heads: 32, kv: 8, head: 128, ffn: 12288, vocab: hubVocab}
-	if weights < 1e9 {
-		s = hubShape{dim: 256, heads: 8, kv: 2, head: 32, ffn: 768, vocab: hubVocab}
-	}
-	each := s.dim*(2*s.heads*s.head+2*s.kv*s.head) + 3*s.ffn*s.dim
-	s.layers = max(1, int((weights/2-float64(s.vocab*s.dim))/float64(each)))
-	return s
-}
+// hubModel is a model as the Hugging Face hub has them, of random weights.
+type hubModel struct{ infertest.Spec }
+
+// vllmWeights are the bytes of the one that vLLM serves.
+const vllmWeights = 8e9
 
 // tensor is a matrix, or a vector of ones where rows is 0.
 type tensor struct {
@@ -42,14 +32,14 @@ type tensor struct {
 
 func (t tensor) values() int { return max(1, t.rows) * t.cols }
 
-func (s hubShape) tensors() []tensor {
-	list := []tensor{{"model.embed_tokens.weight", s.vocab, s.dim}, {"model.norm.weight", 0, s.dim}}
-	q, kv := s.heads*s.head, s.kv*s.head
-	for i := range s.layers {
+func (s hubModel) tensors() []tensor {
+	list := []tensor{{"model.embed_tokens.weight", s.Vocab, s.Dim}, {"model.norm.weight", 0, s.Dim}}
+	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	for i := range s.Layers {
 		for _, t := range []tensor{
-			{"input_layernorm", 0, s.dim}, {"post_attention_layernorm", 0, s.dim}, {"self_attn.q_norm", 0, s.head}, {"self_attn.k_norm", 0, s.head},
-			{"self_attn.q_proj", q, s.dim}, {"self_attn.k_proj", kv, s.dim}, {"self_attn.v_proj", kv, s.dim}, {"self_attn.o_proj", s.dim, q},
-			{"mlp.gate_proj", s.ffn, s.dim}, {"mlp.up_proj", s.ffn, s.dim}, {"mlp.down_proj", s.dim, s.ffn},
+			{"input_layernorm", 0, s.Dim}, {"post_attention_layernorm", 0, s.Dim}, {"self_attn.q_norm", 0, s.HeadDim}, {"self_attn.k_norm", 0, s.HeadDim},
+			{"self_attn.q_proj", q, s.Dim}, {"self_attn.k_proj", kv, s.Dim}, {"self_attn.v_proj", kv, s.Dim}, {"self_attn.o_proj", s.Dim, q},
+			{"mlp.gate_proj", s.FFN, s.Dim}, {"mlp.up_proj", s.FFN, s.Dim}, {"mlp.down_proj", s.Dim, s.FFN},
 		} {
 			t.name = fmt.Sprintf("model.layers.%d.%s.weight", i, t.name)
 			list = append(list, t)
@@ -60,23 +50,19 @@ func (s hubShape) tensors() []tensor {
 
 // vllmFolder generates the folder of a model of random weights, unless it is there.
 func (b *bench) vllmFolder(ctx context.Context) (string, error) {
-	s := shapeOf(b.vllmWeights)
-	dir := filepath.Join(b.models, fmt.Sprintf("hub-qwen3-%d-layers-of-%d", s.layers, s.dim))
+	s := hubModel{shapeOf(vllmWeights, hubVocab)}
+	dir := filepath.Join(b.models, fmt.Sprintf("hub-qwen3-%d-layers-of-%d", s.Layers, s.Dim))
 	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil { // which is written last
 		return dir, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := b.makeRoom(filepath.Join(dir, "config.json"), vllmWeights); err != nil {
 		return "", err
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err == nil && float64(fs.Bavail)*float64(fs.Bsize) < 1.2*b.vllmWeights {
-		return "", lacks("%s has no room for a model of %s", b.models, gigabytes(b.vllmWeights))
 	}
 	fmt.Fprintln(os.Stderr, "generating", dir)
 	return dir, s.write(ctx, dir)
 }
 
-func (s hubShape) write(ctx context.Context, dir string) error {
+func (s hubModel) write(ctx context.Context, dir string) error {
 	if err := s.writeWeights(ctx, filepath.Join(dir, "model.safetensors")); err != nil {
 		return err
 	}
@@ -87,10 +73,10 @@ func (s hubShape) write(ctx context.Context, dir string) error {
 		"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": endToken, "model_max_length": 8192,
 		"chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
 	}}, {"config.json", map[string]any{
-		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "hidden_size": s.dim, "intermediate_size": s.ffn, "num_hidden_layers": s.layers,
-		"num_attention_heads": s.heads, "num_key_value_heads": s.kv, "head_dim": s.head, "vocab_size": s.vocab, "max_position_embeddings": 8192,
+		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "hidden_size": s.Dim, "intermediate_size": s.FFN, "num_hidden_layers": s.Layers,
+		"num_attention_heads": s.Heads, "num_key_value_heads": s.KVHeads, "head_dim": s.HeadDim, "vocab_size": s.Vocab, "max_position_embeddings": 8192,
 		"rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "attention_bias": false, "attention_dropout": 0.0, "tie_word_embeddings": true,
-		"torch_dtype": "bfloat16", "use_sliding_window": false, "max_window_layers": s.layers, "eos_token_id": 256, "initializer_range": 0.02,
+		"torch_dtype": "bfloat16", "use_sliding_window": false, "max_window_layers": s.Layers, "eos_token_id": 256, "initializer_range": 0.02,
 	}}} {
 		raw, err := json.MarshalIndent(f.value, "", "  ")
 		if err != nil {
@@ -104,7 +90,7 @@ func (s hubShape) write(ctx context.Context, dir string) error {
 }
 
 // writeWeights writes a file of safetensors: the length of a header, which says where each tensor is, and the tensors.
-func (s hubShape) writeWeights(ctx context.Context, path string) (err error) {
+func (s hubModel) writeWeights(ctx context.Context, path string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return err

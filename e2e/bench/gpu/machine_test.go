@@ -181,29 +181,3 @@ func TestGoOn(t *testing.T) {
 }
 
 var zero = 0.0
-
-// TestWritable wants the results elsewhere where they can't be written where they belong.
-func TestWritable(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{out: filepath.Join(file, "bench", "gpu.json")} // below a file
-	if err := b.writable(); err != nil || b.out != filepath.Join(dir, "gpu.json") || len(b.notes) != 1 || !strings.Contains(b.notes[0], b.out) {
-		t.Errorf("%v: %s, %q", err, b.out, b.notes)
-	}
-	b = &bench{out: filepath.Join(dir, "new", "gpu.json")}
-	if err := b.writable(); err != nil || len(b.notes) > 0 {
-		t.Errorf("%v, %q", err, b.notes)
-	}
-	if _, err := os.Stat(b.out); err == nil {
-		t.Error("there is a file already")
-	}
-	t.Setenv("TMPDIR", filepath.Join(file, "tmp"))
-	b = &bench{out: filepath.Join(file, "gpu.json")}
-	if err := b.writable(); err == nil || !strings.Contains(err.Error(), "nowhere to write") {
-		t.Errorf("%v: want that there is nowhere", err)
-	}
-}

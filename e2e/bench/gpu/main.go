@@ -13,7 +13,7 @@
 //  4. ledger: what `rouse up` says is held of a device, beside nvidia-smi, awake, asleep and unloaded.
 //  5. vllm: vLLM through `rouse up`: the first sleep and later ones, both levels, wake and first token.
 //
-// Limits are measured by the same run (probe.py). With --small, or --device cpu, torch computes on the processor, the sizes are
+// Limits are measured by the same run (probe.py). With --small, torch computes on the processor, the sizes are
 // small, and the simulator stands for vLLM, nvidia-smi and the device of the last two parts; where there is no torch
 // either, the first three are skipped. It fails where a part fails, not where one is skipped.
 //
@@ -35,6 +35,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -54,7 +55,7 @@ func main() {
 type bench struct {
 	out, rouse, sim, python, device, only string
 	small                                 bool
-	weights, fileWeights, vllmWeights     float64
+	weights, fileWeights                  float64
 	sizes                                 []float64
 	vllmModel, models, dir                string
 	facts                                 Device
@@ -62,28 +63,19 @@ type bench struct {
 	notes                                 []string
 }
 
-func (b *bench) flags() error {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
-	}
+func (b *bench) flags() {
 	flag.StringVar(&b.out, "o", "", "`file` for the results (default: docs/bench/gpu.json, with --small bin/gpu-small.json)")
 	flag.StringVar(&b.rouse, "rouse", "bin/rouse", "the `program`")
 	flag.StringVar(&b.sim, "sim", "", "the simulator of vLLM, a `program` (default: built)")
 	flag.StringVar(&b.python, "python", "", "Python `interpreter` that has torch (default: the first of python3 and /usr/bin/python3 that does)")
-	flag.StringVar(&b.device, "device", "cuda", "what computes: cuda, or cpu, which means --small")
 	flag.BoolVar(&b.small, "small", false, "small sizes, on the processor")
 	flag.StringVar(&b.only, "only", "", "run only these `parts`, with commas between them")
 	flag.Float64Var(&b.weights, "weights", 40e9, "most `bytes` of the weights of the part decode; it takes half of the device's free memory at most")
 	flag.Float64Var(&b.fileWeights, "file-weights", 8e9, "`bytes` of the model file of level 2, which is generated; 0: none")
-	flag.Float64Var(&b.vllmWeights, "vllm-weights", 8e9, "`bytes` of the generated model that vLLM serves")
 	flag.StringVar(&b.vllmModel, "vllm-model", "", "`model` that vLLM serves, a folder or a name (default: one of random weights is generated)")
-	flag.StringVar(&b.models, "models", filepath.Join(cache, "rouse", "bench-models"), "`folder` for generated models")
+	flag.StringVar(&b.models, "models", child.Models(), "`folder` for generated models")
 	flag.Parse()
-	b.sizes = []float64{8e9, 30e9}
-	if b.device == "cpu" {
-		b.small = true
-	}
+	b.device, b.sizes = "cuda", []float64{8e9, 30e9}
 	if b.small {
 		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6}
 	}
@@ -93,17 +85,11 @@ func (b *bench) flags() error {
 			b.out = filepath.Join("bin", "gpu-small.json")
 		}
 	}
-	if b.device != "cuda" && b.device != "cpu" {
-		return fmt.Errorf("device %q: want cuda or cpu", b.device)
-	}
-	return nil
 }
 
 func run(ctx context.Context) error {
 	b := &bench{}
-	if err := b.flags(); err != nil {
-		return err
-	}
+	b.flags()
 	var err error
 	if b.rouse, err = filepath.Abs(b.rouse); err != nil {
 		return err
@@ -115,7 +101,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	if err := b.writable(); err != nil {
+	if err := os.MkdirAll(filepath.Dir(b.out), 0o755); err != nil {
 		return err
 	}
 	if err := b.look(ctx); err != nil {
@@ -240,37 +226,6 @@ func (b *bench) others(ctx context.Context) {
 	if b.facts.Unpinned != "" {
 		b.notes = append(b.notes, b.facts.Unpinned)
 	}
-}
-
-// writable sees to it that the results can be written, before an hour is spent on them: elsewhere where they can't be where they belong.
-func (b *bench) writable() error {
-	try := func(path string) error {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		_, err := os.Stat(path)
-		fresh := errors.Is(err, os.ErrNotExist)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return err
-		}
-		err = f.Close()
-		if fresh { // a run that finds no device leaves nothing
-			err = errors.Join(err, os.Remove(path))
-		}
-		return err
-	}
-	err := try(b.out)
-	if err == nil {
-		return nil
-	}
-	elsewhere := filepath.Join(os.TempDir(), filepath.Base(b.out))
-	if err2 := try(elsewhere); err2 != nil {
-		return fmt.Errorf("nowhere to write the results: %w", errors.Join(err, err2))
-	}
-	b.notes = append(b.notes, fmt.Sprintf("%v: the results are written to %s", err, elsewhere))
-	b.out = elsewhere
-	return nil
 }
 
 // torch is why a part that needs it is skipped.

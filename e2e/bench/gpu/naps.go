@@ -133,22 +133,37 @@ func (b *bench) napsAt2(ctx context.Context, p *Part) (err error) {
 
 // modelFile generates a GGUF file of BF16 weights of about so many bytes, unless it is there.
 func (b *bench) modelFile(size float64) (string, error) {
-	s := infertest.Spec{Arch: "qwen3", Dim: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 32000, Context: 4096, Std: 0.02, Type: gguf.BF16}
-	if size < 1e9 {
-		s.Dim, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.Vocab = 256, 8, 2, 32, 768, 2048
-	}
-	each := float64(s.Dim*(2*s.Heads*s.HeadDim+2*s.KVHeads*s.HeadDim) + 3*s.FFN*s.Dim)
-	s.Layers = max(1, int((size/2-float64(s.Vocab*s.Dim))/each))
+	s := shapeOf(size, 32000)
 	path := filepath.Join(b.models, fmt.Sprintf("qwen3-bf16-%d-layers-of-%d.gguf", s.Layers, s.Dim))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(b.models, 0o755); err != nil {
+	if err := b.makeRoom(path, size); err != nil {
 		return "", err
+	}
+	return path, infertest.Ensure(path, s)
+}
+
+// makeRoom makes the folder of a model of so many bytes that is to be generated at path, unless it is there. It fails where there
+// is no room for it.
+func (b *bench) makeRoom(path string, size float64) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(b.models, &fs); err == nil && float64(fs.Bavail)*float64(fs.Bsize) < 1.2*size {
-		return "", lacks("%s has no room for a file of that size", b.models)
+		return lacks("%s has no room for a model of %s", b.models, gigabytes(size))
 	}
-	return path, infertest.Ensure(path, s)
+	return nil
+}
+
+// shapeOf is a dense qwen3 model whose weights, in BF16, take about so many bytes.
+func shapeOf(weights float64, vocab int) infertest.Spec {
+	s := infertest.Spec{Arch: "qwen3", Dim: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: vocab, Context: 4096, Std: 0.02, Type: gguf.BF16}
+	if weights < 1e9 {
+		s.Dim, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.Vocab = 256, 8, 2, 32, 768, min(vocab, 2048)
+	}
+	each := float64(s.Dim*(2*s.Heads*s.HeadDim+2*s.KVHeads*s.HeadDim) + 3*s.FFN*s.Dim)
+	s.Layers = max(1, int((weights/2-float64(s.Vocab*s.Dim))/each))
+	return s
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 )
 
 // simulated puts the simulator where `rouse up` looks for vLLM and nvidia-smi, and makes a device of 80 GiB for it: what it
@@ -18,9 +20,8 @@ func (b *bench) simulated(ctx context.Context) (env []string, err error) {
 	}
 	if b.sim == "" {
 		b.sim = filepath.Join(b.dir, "vllmsim")
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", b.sim, "github.com/rouse-dev/rouse/e2e/vllmsim/cmd/vllmsim")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("build the simulator: %w", err), errors.New(string(out)))
+		if err := child.Build(ctx, b.sim, child.Simulator); err != nil {
+			return nil, err
 		}
 	}
 	program, err := filepath.Abs(b.sim)

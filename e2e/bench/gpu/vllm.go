@@ -217,7 +217,7 @@ func (b *bench) vllmFunction(ctx context.Context, p *Part) (env []string, annota
 		if model, err = b.vllmFolder(ctx); err != nil {
 			return nil, nil, nil, err
 		}
-		p.note("vLLM %s; a model of random weights of %s", b.facts.VLLM, gigabytes(b.vllmWeights))
+		p.note("vLLM %s; a model of random weights of %s", b.facts.VLLM, gigabytes(vllmWeights))
 	} else {
 		p.note("vLLM %s; %s", b.facts.VLLM, model)
 	}

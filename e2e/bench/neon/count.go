@@ -16,8 +16,8 @@ import (
 
 // emulator runs the tests of engine/kernel.
 type emulator struct {
-	qemu, cpu, tests string
-	filter           string // addresses whose instructions count, as QEMU takes them
+	tests  string
+	filter string // addresses whose instructions count, as QEMU takes them
 }
 
 // work is one sub-benchmark of BenchmarkCount.
@@ -68,8 +68,8 @@ func filter(tests string) (string, error) {
 
 // command runs benchmarks of a name a number of times by a set of instructions.
 func (e *emulator) command(ctx context.Context, set, name string, times int, flags ...string) *exec.Cmd {
-	args := append(flags, "-cpu", e.cpu, e.tests, "-test.run", "^$", "-test.bench", name, "-test.benchtime", strconv.Itoa(times)+"x")
-	cmd := exec.CommandContext(ctx, e.qemu, args...)
+	args := append(flags, "-cpu", cpu, e.tests, "-test.run", "^$", "-test.bench", name, "-test.benchtime", strconv.Itoa(times)+"x")
+	cmd := exec.CommandContext(ctx, qemu, args...)
 	cmd.Env = append(os.Environ(), "ROUSE_CPU="+set, "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
 	return cmd
 }

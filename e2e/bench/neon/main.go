@@ -15,10 +15,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,27 +24,15 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "neon:", err)
-		os.Exit(1)
-	}
-}
+const (
+	qemu = "qemu-aarch64-static"
+	cpu  = "neoverse-n1" // as QEMU calls it: a processor with dot products
+)
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("neon", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	only := flags.String("run", "", "works whose name contains `text`; empty: all")
-	small := report.SmallFlag(flags)
-	qemu := flags.String("qemu", "qemu-aarch64-static", "the emulator")
-	cpu := flags.String("cpu", "neoverse-n1", "the processor, as QEMU calls it: one with dot products")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *small && *only == "" {
-		*only = "/Add" // the quickest
-	}
-	if _, err := exec.LookPath(*qemu); err != nil {
+func main() { report.Main("./e2e/bench/neon", run) }
+
+func run(ctx context.Context, r *report.Run) error {
+	if _, err := exec.LookPath(qemu); err != nil {
 		return fmt.Errorf("%w: apt-get install --no-install-recommends qemu-user-static", err)
 	}
 	dir, err := os.MkdirTemp("", "rouse-neon-")
@@ -55,7 +40,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("make a place for the tests: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	e := emulator{qemu: *qemu, cpu: *cpu, tests: filepath.Join(dir, "kernel.test")}
+	e := emulator{tests: filepath.Join(dir, "kernel.test")}
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", e.tests, "./engine/kernel")
 	build.Env = append(os.Environ(), "GOARCH=arm64", "GOOS=linux", "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
@@ -68,24 +53,15 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := report.New("go run ./e2e/bench/neon -o docs/bench/neon.json")
-	r.Small = *small
 	for _, w := range works {
-		if !strings.Contains(w.name, *only) {
+		if !r.Selects(w.name) || r.Small && !strings.Contains(w.name, "/Add") { // the quickest
 			continue
 		}
 		m, err := e.compare(ctx, w)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "%-22s %8.3f NEON %8.3f plain Go  %5.1fx\n", m.Name, m.Rouse.P50, m.Baseline.P50, m.Baseline.P50/m.Rouse.P50)
-		r.Add(io.Discard, m)
-	}
-	if err := r.Finish(*out); err != nil {
-		return err
-	}
-	if !r.AllHeld {
-		return errors.New("a gate did not hold")
+		r.Add(m)
 	}
 	return nil
 }
@@ -101,7 +77,7 @@ func (e *emulator) compare(ctx context.Context, w work) (report.Measurement, err
 		each[i] = []float64{float64(n) / float64(w.items)}
 	}
 	m := report.Compare(report.Measurement{
-		Name: w.name, What: "instructions that an emulated " + e.cpu + " executes", Unit: "instructions a product or value", Against: "plain Go",
+		Name: w.name, What: "instructions that an emulated " + cpu + " executes", Unit: "instructions a product or value", Against: "plain Go",
 	}, each[0], each[1])
 	return m.Gated(m.Ratio <= 0.25, "at most a quarter of plain Go's"), nil
 }

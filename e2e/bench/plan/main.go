@@ -18,10 +18,7 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/rouse-dev/rouse/autoscaler/decide"
@@ -29,12 +26,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "plan:", err)
-		os.Exit(1)
-	}
-}
+func main() { report.Main("./e2e/bench/plan", run) }
 
 // size of a cluster, and how many milliseconds a plan may take there; 0: any number.
 type size struct {
@@ -48,26 +40,11 @@ var (
 	smallSizes = []size{{100, 12, 0}, {200, 25, 0}, {400, 50, 0}}
 )
 
-func run(_ context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("plan", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	rounds := flags.Int("rounds", 100, "plans of each kind")
-	small := report.SmallFlag(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	sizes := report.Sized(*small, sizes, smallSizes)
-	if *small {
-		*rounds = 5
-	}
-	if *rounds < 1 {
-		return fmt.Errorf("-rounds %d: want at least 1", *rounds)
-	}
-	r := report.New("go run ./e2e/bench/plan -o docs/bench/plan.json")
-	r.Small = *small
+func run(_ context.Context, r *report.Run) error {
+	sizes, rounds := report.Sized(r.Small, sizes, smallSizes), report.Sized(r.Small, 100, 5)
 	var least []report.Measurement
 	for k, s := range sizes {
-		ms, err := measure(s, *rounds)
+		ms, err := measure(s, rounds)
 		if err != nil {
 			return err
 		}
@@ -79,9 +56,9 @@ func run(_ context.Context, args []string, stdout io.Writer) error {
 				ms[j].Note = fmt.Sprintf("%.1f times what it is with %d functions", ms[j].Rouse.P50/least[j].Rouse.P50, sizes[0].functions)
 			}
 		}
-		r.Add(stdout, ms...)
+		r.Add(ms...)
 	}
-	return r.Finish(*out)
+	return nil
 }
 
 // measure measures one size.

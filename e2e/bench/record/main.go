@@ -16,7 +16,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,12 +32,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "record:", err)
-		os.Exit(1)
-	}
-}
+func main() { report.Main("./e2e/bench/record", run) }
 
 // load is one that is measured.
 type load struct {
@@ -54,32 +48,15 @@ var loads = []load{
 	{"1,000 functions, 100 busy", 1000, 100, 2 * time.Second, false},
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("record", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	length := flags.Duration("for", time.Minute, "how long each load is measured, after ten seconds")
-	small := report.SmallFlag(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	warm := warm
-	if *small {
-		warm, *length = time.Second, 2*time.Second // an instance reports its load after two
-	}
-	r := report.New("go run ./e2e/bench/record -o docs/bench/record.json")
-	r.Small = *small
+// run measures the loads. Each goes on for ten seconds before it is measured.
+func run(ctx context.Context, r *report.Run) error {
+	warm, length := report.Sized(r.Small, 10*time.Second, time.Second), report.Sized(r.Small, time.Minute, 2*time.Second) // an instance reports its load after two
+	var parts []report.Part
 	for _, l := range loads {
-		ms, err := measure(ctx, l, warm, *length)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
-		r.Add(stdout, ms...)
+		parts = append(parts, report.Part{Name: l.name, Measure: func(ctx context.Context) ([]report.Measurement, error) { return measure(ctx, l, warm, length) }})
 	}
-	return r.Finish(*out)
+	return r.Parts(ctx, parts...)
 }
-
-// warm is how long a load goes on before it is measured.
-const warm = 10 * time.Second
 
 // measure measures one load.
 func measure(ctx context.Context, l load, warm, length time.Duration) ([]report.Measurement, error) {
@@ -135,11 +112,10 @@ func again(folder string, l load) (report.Measurement, error) {
 	}
 	rounds, decisions, took := 0, 0, time.Duration(0)
 	for _, s := range segments {
-		r, err := autoscaler.NewReplay(s, "bench")
+		r, err := autoscaler.NewReplay(s)
 		if err != nil {
 			return report.Measurement{}, err
 		}
-		defer r.Close()
 		for ; ; rounds++ {
 			began := time.Now()
 			round, err := r.Next()

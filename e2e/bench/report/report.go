@@ -1,16 +1,15 @@
-// Package report is the form in which benchmarks keep their results: numbers beside a
-// baseline of the same run, with the condition that they should meet.
+// Package report is the harness of benchmarks: their main function ([Main]), and the form in which they keep their
+// results: numbers beside a baseline of the same run, with the condition that they should meet.
 //
 // Every benchmark has the flag -small: everything that it measures once, in seconds, with little data. What
 // such a run writes has all rows of the whole one, shows that the benchmark works, and is no measurement: its
-// conditions are left out.
+// conditions are left out. With -only REGEXP it measures some of its parts.
 package report
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -99,11 +98,6 @@ func Quantile(series []float64, q float64) float64 {
 // Round keeps four decimals. What is no number, or infinite, stays so: no report is written with it.
 func Round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
-// SmallFlag defines the flag -small.
-func SmallFlag(flags *flag.FlagSet) *bool {
-	return flags.Bool("small", false, "run everything once, in seconds, with little data: it shows that the benchmark works, and measures nothing")
-}
-
 // Sized is how much of something a run has: whole, or few where it is small.
 func Sized[T any](small bool, whole, few T) T {
 	if small {
@@ -160,8 +154,8 @@ func New(command string) *Report {
 	}
 }
 
-// Add appends measurements, and writes a line of each for people.
-func (r *Report) Add(w io.Writer, ms ...Measurement) {
+// add appends measurements, and writes a line of each for people.
+func (r *Report) add(w io.Writer, ms ...Measurement) {
 	for _, m := range ms {
 		if r.Small {
 			m.Gate, m.Held = "", nil
@@ -171,38 +165,12 @@ func (r *Report) Add(w io.Writer, ms ...Measurement) {
 	}
 }
 
-// wrong names a figure of m that is no number; "" where all are.
-func (m Measurement) wrong() string {
-	of := func(side string, s Summary) string {
-		for k, v := range []float64{s.P50, s.P95, s.P99, s.Min} {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return side + []string{"p50", "p95", "p99", "min"}[k]
-			}
-		}
-		return ""
-	}
-	if bad := of("", m.Rouse); bad != "" {
-		return bad
-	}
-	if m.Baseline != nil {
-		if bad := of("baseline's ", *m.Baseline); bad != "" {
-			return bad
-		}
-	}
-	for k, v := range []float64{m.Difference, m.DifferenceOfP50, m.Ratio} {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return []string{"difference", "difference of p50", "ratio"}[k]
-		}
-	}
-	return ""
-}
-
 // Finish writes the report to a file, if one is named. It fails where a figure is no number.
 func (r *Report) Finish(path string) error {
 	r.Machine.LoadAfter = LoadAverage()
 	for _, m := range r.Measurements {
-		if bad := m.wrong(); bad != "" {
-			return fmt.Errorf("%s: its %s is no number", m.Name, bad)
+		if _, err := json.Marshal(m); err != nil { // which knows no infinity
+			return fmt.Errorf("%s: %w", m.Name, err)
 		}
 	}
 	r.AllHeld = !slices.ContainsFunc(r.Measurements, func(m Measurement) bool { return m.Held != nil && !*m.Held })

@@ -12,12 +12,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"time"
 
@@ -27,41 +24,23 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "route:", err)
-		os.Exit(1)
-	}
-}
+var program = flag.String("rouse", "bin/rouse", "the `program` whose engine serves")
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("route", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	program := flags.String("rouse", "bin/rouse", "the `program` whose engine serves")
-	n := flags.Int("n", 20_000, "lookups and picks of each kind")
-	conversations := flags.Int("conversations", 48, "conversations of the trace")
-	small := report.SmallFlag(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
+func main() { report.Main("./e2e/bench/route", run) }
+
+func run(ctx context.Context, r *report.Run) error {
+	n, conversations, blocks, rounds := 20_000, 48, 200_000, 3
+	if r.Small {
+		n, conversations, blocks, rounds = 100, clients, 2000, 1
 	}
-	blocks, rounds := 200_000, 3
-	if *small {
-		*n, *conversations, blocks, rounds = 100, clients, 2000, 1
-	}
-	if *n < 100 || *conversations < clients {
-		return fmt.Errorf("-n %d -conversations %d: want at least 100 and %d", *n, *conversations, clients)
-	}
-	r := report.New("go run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json")
-	r.Small = *small
-	add := func(ms ...report.Measurement) { r.Add(stdout, ms...) }
-	add(lookup(4_000, *n, blocks, 0.005), lookup(100_000, *n/10, blocks, 1))
-	add(pick(4_000, *n), pick(100_000, *n))
-	ms, err := traces(ctx, *program, *conversations, rounds)
+	r.Add(lookup(4_000, n, blocks, 0.005), lookup(100_000, n/10, blocks, 1))
+	r.Add(pick(4_000, n), pick(100_000, n))
+	ms, err := traces(ctx, *program, conversations, rounds)
 	if err != nil {
 		return err
 	}
-	add(ms...)
-	return errors.Join(r.Finish(*out), ctx.Err())
+	r.Add(ms...)
+	return ctx.Err()
 }
 
 // instances is how many there are to choose from.

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -76,7 +72,7 @@ func traces(ctx context.Context, program string, conversations, rounds int) ([]r
 			{"two activators", behind(2, all, false)},
 			{"sessions", behind(2, all, true)},
 			{"by load", func(seed int) (float64, error) {
-				return play(ctx, seed, conversations, false, byLoad(all, transport))
+				return play(ctx, seed, conversations, false, byLoad(all))
 			}},
 		} {
 			share, err := way.play(10*round + k)
@@ -109,8 +105,16 @@ func cached(conversations int, shares map[string][]float64) []report.Measurement
 	return ms
 }
 
-// send sends a chat request, and returns the body of the answer. One that is no success is an error.
-type send func(ctx context.Context, body []byte) ([]byte, error)
+// send sends a chat request, and reads the answer.
+type send func(ctx context.Context, body, answer any) error
+
+// to sends to a server.
+func to(at api.Endpoint) send {
+	c := child.NewClient(at)
+	return func(ctx context.Context, body, answer any) error {
+		return c.Call(ctx, http.MethodPost, "/v1/chat/completions", body, answer)
+	}
+}
 
 // front is some activators that know the engines, and nothing of each other.
 func front(activators int, at []api.Endpoint, transport http.RoundTripper) (sends []send, end func(), err error) {
@@ -139,17 +143,20 @@ func front(activators int, at []api.Endpoint, transport http.RoundTripper) (send
 		server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: time.Minute}
 		go func() { _ = server.Serve(listener) }() // ends with Close
 		ends = append(ends, func() { _ = server.Close() })
-		sends = append(sends, to(http.DefaultClient, "http://"+listener.Addr().String()))
+		sends = append(sends, to(api.Endpoint("http://"+listener.Addr().String())))
 	}
 	return sends, end, nil
 }
 
 // byLoad sends each request to the engine that has the fewest of them, and of several any.
-func byLoad(at []api.Endpoint, transport http.RoundTripper) []send {
+func byLoad(at []api.Endpoint) []send {
 	var mu sync.Mutex // guards running
 	running := make([]int, len(at))
-	client := &http.Client{Transport: transport}
-	return []send{func(ctx context.Context, body []byte) ([]byte, error) {
+	sends := make([]send, len(at))
+	for k, e := range at {
+		sends[k] = to(e)
+	}
+	return []send{func(ctx context.Context, body, answer any) error {
 		mu.Lock()
 		best := -1
 		for _, k := range rand.Perm(len(at)) {
@@ -164,29 +171,8 @@ func byLoad(at []api.Endpoint, transport http.RoundTripper) []send {
 			defer mu.Unlock()
 			running[best]--
 		}()
-		return to(client, at[best].URL(""))(ctx, body)
+		return sends[best](ctx, body, answer)
 	}}
-}
-
-// to sends to a server.
-func to(client *http.Client, root string) send {
-	return func(ctx context.Context, body []byte) ([]byte, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/v1/chat/completions", bytes.NewReader(body))
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := client.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		defer resp.Body.Close()
-		raw, err := io.ReadAll(resp.Body)
-		if err == nil && resp.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s: %s", resp.Status, raw)
-		}
-		return raw, err
-	}
 }
 
 // message is one of a conversation.
@@ -247,20 +233,15 @@ func ask(ctx context.Context, s send, session string, messages []message) (messa
 	if session != "" {
 		chat["prompt_cache_key"] = session
 	}
-	body, err := json.Marshal(chat)
-	if err != nil {
-		return message{}, used{}, err
-	}
-	raw, err := s(ctx, body)
-	if err != nil {
-		return message{}, used{}, err
-	}
 	var answer struct {
 		Choices []struct{ Message message }
 		Usage   used
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Choices) == 0 {
-		return message{}, used{}, fmt.Errorf("read the answer %.200s: %w", raw, cmp.Or(err, errors.New("it has no choice")))
+	if err := s(ctx, chat, &answer); err != nil {
+		return message{}, used{}, err
+	}
+	if len(answer.Choices) == 0 {
+		return message{}, used{}, errors.New("an answer has no choice")
 	}
 	return answer.Choices[0].Message, answer.Usage, nil
 }

@@ -18,12 +18,9 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,12 +28,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "simulate:", err)
-		os.Exit(1)
-	}
-}
+func main() { report.Main("./e2e/bench/simulate", run) }
 
 // bench is one run of this program.
 type bench struct {
@@ -45,43 +37,10 @@ type bench struct {
 	small bool
 }
 
-type part struct {
-	name string
-	run  func(context.Context) ([]report.Measurement, error)
-}
-
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	b := bench{day: 24 * time.Hour}
-	flags.IntVar(&b.seeds, "seeds", 3, "traces of each kind")
-	small := report.SmallFlag(flags)
-	only := flags.String("only", "", "`part` to run: hours, hot, harsh, peers or speed (default: all)")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if b.small = *small; b.small {
-		b.seeds, b.day = 1, time.Hour
-	}
-	if b.seeds < 1 {
-		return fmt.Errorf("-seeds %d: want at least 1", b.seeds)
-	}
-	parts := []part{{"hours", b.hours}, {"hot", b.hot}, {"harsh", b.harsh}, {"peers", b.peers}, {"speed", b.speed}}
-	if *only != "" {
-		if parts = slices.DeleteFunc(parts, func(p part) bool { return p.name != *only }); len(parts) == 0 {
-			return fmt.Errorf("-only %s: there is no such part", *only)
-		}
-	}
-	r := report.New("go run ./e2e/bench/simulate -o docs/bench/simulate.json")
-	r.Small = *small
-	for _, p := range parts {
-		ms, err := p.run(ctx)
-		if err != nil {
-			return err
-		}
-		r.Add(stdout, ms...)
-	}
-	return r.Finish(*out)
+func run(ctx context.Context, r *report.Run) error {
+	b := bench{seeds: report.Sized(r.Small, 3, 1), day: report.Sized(r.Small, 24*time.Hour, time.Hour), small: r.Small}
+	return r.Parts(ctx, report.Part{Name: "hours", Measure: b.hours}, report.Part{Name: "hot", Measure: b.hot}, report.Part{Name: "harsh", Measure: b.harsh},
+		report.Part{Name: "peers", Measure: b.peers}, report.Part{Name: "speed", Measure: b.speed})
 }
 
 // each runs do for every seed, as many at once as there are processors.

@@ -13,73 +13,40 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+// ingress is that of the cluster of make cluster.
+const ingress = "http://10.250.0.2"
 
 // bench is one run.
 type bench struct {
-	ingress string
-	rounds  int
-	crowd   int
-	client  *http.Client
-	log     io.Writer
+	rounds int // of cold starts of each side; the others are in proportion
+	client *http.Client
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report as JSON")
-	ingress := flags.String("ingress", "http://10.250.0.2", "`URL` of the ingress")
-	rounds := flags.Int("rounds", 10, "`number` of cold starts of each side; the others are in proportion")
-	only := flags.String("only", "", "measure only what matches this `regexp`: warm, zero, wake, crowd")
-	crowd := flags.Int("crowd", 100, "`number` of functions that are woken at once")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	selected, err := regexp.Compile(*only)
-	if err != nil {
-		return fmt.Errorf("-only: %w", err)
-	}
-	b := &bench{*ingress, *rounds, *crowd, &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, stdout}
-	defer b.client.CloseIdleConnections()
-	r := report.New("go run ./e2e/knative/bench " + strings.Join(args, " "))
-	for _, s := range suites {
-		if !selected.MatchString(s.name) {
-			continue
+func main() {
+	rounds := flag.Int("rounds", 10, "`number` of cold starts of each side; the others are in proportion")
+	report.Main("./e2e/knative/bench", func(ctx context.Context, r *report.Run) error {
+		b := &bench{*rounds, &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+		defer b.client.CloseIdleConnections()
+		var parts []report.Part
+		for _, s := range suites {
+			parts = append(parts, report.Part{Name: s.name, Measure: func(ctx context.Context) ([]report.Measurement, error) { return b.measure(ctx, s) }})
 		}
-		ms, err := b.measure(ctx, s)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", s.name, err)
-		}
-		for _, m := range ms {
-			fmt.Fprintln(stdout, m.Line())
-		}
-		r.Measurements = append(r.Measurements, ms...)
-	}
-	return r.Finish(*out)
+		return r.Parts(ctx, parts...)
+	})
 }
 
 // suite is measurements of some functions.
@@ -149,7 +116,7 @@ func (b *bench) remove(functions map[string][]string) {
 	defer cancel()
 	for name := range functions {
 		if _, err := command(ctx, "kn", "service", "delete", name); err != nil {
-			fmt.Fprintln(b.log, err)
+			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 }
@@ -174,7 +141,7 @@ func apply(ctx context.Context, yaml string) error {
 
 // request asks a function to greet and returns the time to the answer's first byte.
 func (b *bench) request(ctx context.Context, name string) (time.Duration, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.ingress+"/greet", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ingress+"/greet", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -241,29 +208,11 @@ func (b *bench) serial(ctx context.Context, name string, n int) (p50 float64, er
 }
 
 func (b *bench) flood(ctx context.Context, name string, clients int, d time.Duration) (rate float64, err error) {
-	var all sync.WaitGroup
-	var mu sync.Mutex // guards answered and err
-	answered := 0
-	began := time.Now()
-	for range clients {
-		all.Go(func() {
-			n := 0
-			for time.Since(began) < d {
-				if _, e := b.request(ctx, name); e != nil {
-					mu.Lock()
-					err = errors.Join(err, e)
-					mu.Unlock()
-					return
-				}
-				n++
-			}
-			mu.Lock()
-			answered += n
-			mu.Unlock()
-		})
-	}
-	all.Wait()
-	return float64(answered) / time.Since(began).Seconds(), err
+	_, rate, err = child.Flood(d, clients, func() error {
+		_, err := b.request(ctx, name)
+		return err
+	})
+	return rate, err
 }
 
 // zero measures functions with no pod, and ours asleep, in turn.

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -54,7 +54,7 @@ func revision(more ...string) (args []string) {
 // stream asks a model for a stream and returns the time to its first event.
 func (b *bench) stream(ctx context.Context, name string) (time.Duration, error) {
 	body := fmt.Sprintf(`{"model":%q,"prompt":"hello","max_tokens":4,"temperature":0,"stream":true}`, name)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.ingress+"/v1/completions", bytes.NewReader([]byte(body)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ingress+"/v1/completions", bytes.NewReader([]byte(body)))
 	if err != nil {
 		return 0, err
 	}
@@ -114,7 +114,7 @@ func (b *bench) wake(ctx context.Context) ([]report.Measurement, error) {
 			return nil, err
 		}
 		stock = append(stock, report.Millis(d))
-		fmt.Fprintf(b.log, "round %d of %d: so far p50 %.2f ms, stock %.0f ms\n", round+1, b.rounds, report.Quantile(ours, 0.5), report.Quantile(stock, 0.5))
+		fmt.Printf("round %d of %d: so far p50 %.2f ms, stock %.0f ms\n", round+1, b.rounds, report.Quantile(ours, 0.5), report.Quantile(stock, 0.5))
 	}
 	zero := report.Summarise(stock)
 	m := report.Measurement{
@@ -131,7 +131,7 @@ func (b *bench) wake(ctx context.Context) ([]report.Measurement, error) {
 // wakeCrowd measures many functions that sleep and are all asked in the same moment.
 func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	var all strings.Builder
-	names := make([]string, b.crowd)
+	names := make([]string, 100)
 	for i := range names {
 		names[i] = fmt.Sprintf("crowd-%d", i)
 		fmt.Fprintf(&all, crowdService, names[i], strings.TrimPrefix(noTime, "VLLMSIM_FLAGS="), simulator)
@@ -140,7 +140,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
 		if _, err := command(ctx, "kubectl", "delete", "ksvc", "-n", "default", "-l", "bench=crowd"); err != nil {
-			fmt.Fprintln(b.log, err)
+			fmt.Fprintln(os.Stderr, err)
 		}
 	}()
 	if err := apply(ctx, all.String()); err != nil {
@@ -156,7 +156,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 			return nil, err
 		}
 		if end%20 == 0 {
-			fmt.Fprintf(b.log, "%d of %d functions have started\n", end, len(names))
+			fmt.Printf("%d of %d functions have started\n", end, len(names))
 		}
 	}
 	var woken []float64
@@ -188,17 +188,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 
 // streams asks functions in the same moment.
 func (b *bench) streams(ctx context.Context, names []string) ([]float64, error) {
-	took := make([]float64, len(names))
-	errs := make([]error, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() {
-			d, err := b.stream(ctx, name)
-			took[i], errs[i] = report.Millis(d), err
-		})
-	}
-	all.Wait()
-	return took, errors.Join(errs...)
+	return child.AtOnce(len(names), func(i int) (time.Duration, error) { return b.stream(ctx, names[i]) })
 }
 
 // crowdService is one of many.

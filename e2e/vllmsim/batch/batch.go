@@ -13,11 +13,9 @@ type Timing struct {
 	Prefill time.Duration
 	// Step is for every step, and Sequence for each sequence that decodes in it.
 	Step, Sequence time.Duration
-	// Load is for each block that comes from the host's memory.
-	Load time.Duration
 }
 
-// Config is the size of an engine. Every number must be above 0 but Adapters and Offloaded.
+// Config is the size of an engine. Every number must be above 0 but Adapters.
 type Config struct {
 	// Sequences run at once; others wait.
 	Sequences int
@@ -27,10 +25,6 @@ type Config struct {
 	BlockTokens, Blocks int
 	// Adapters may be in one batch. 0: any number.
 	Adapters int
-	// NoPrefixCache computes every prompt anew.
-	NoPrefixCache bool
-	// Offloaded is how many blocks a connector keeps in the host's memory. 0: there is none.
-	Offloaded int
 	// Events keeps what happens to the prefix cache, for [Batch.Events].
 	Events bool
 	Timing Timing
@@ -78,7 +72,6 @@ func (s *Sequence) Running() bool { return s.state == running }
 type Batch struct {
 	cfg     Config
 	pool    *pool
-	host    *offload
 	waiting []*Sequence
 	running []*Sequence
 	counts  Counts
@@ -89,15 +82,13 @@ type Counts struct {
 	// Queries and Hits are tokens of prompts that the prefix cache was asked for and had.
 	Queries, Hits int
 	// Stale are hits on blocks that were computed with weights that are gone.
-	Stale int
-	// External are tokens of prompts that came from the host's memory. They are not among the hits.
-	External    int
+	Stale       int
 	Preemptions int
 }
 
 // New makes an idle scheduler.
 func New(cfg Config) *Batch {
-	b := &Batch{cfg: cfg, pool: newPool(cfg.Blocks), host: newOffload(cfg.Offloaded)}
+	b := &Batch{cfg: cfg, pool: newPool(cfg.Blocks)}
 	b.pool.noting = cfg.Events
 	return b
 }

@@ -12,8 +12,6 @@ type Work struct {
 	Duration time.Duration
 	// Prefill and Decode are the tokens that it computes.
 	Prefill, Decode int
-	// Loaded are the blocks that come from the host's memory.
-	Loaded int
 	// Started are the sequences that came in from the queue with this step, Preempted
 	// those that went back to it.
 	Started, Preempted []*Sequence
@@ -49,7 +47,7 @@ func (b *Batch) Plan(admit bool) (Work, bool) {
 		return w, false
 	}
 	t := b.cfg.Timing
-	w.Duration = t.Step + time.Duration(w.Decode)*t.Sequence + time.Duration(w.Prefill)*t.Prefill + time.Duration(w.Loaded)*t.Load
+	w.Duration = t.Step + time.Duration(w.Decode)*t.Sequence + time.Duration(w.Prefill)*t.Prefill
 	return w, true
 }
 
@@ -91,8 +89,7 @@ func (b *Batch) admit(w *Work, budget int, fresh bool) {
 			continue
 		}
 		shared, stale := b.lookup(s)
-		outside := b.offloaded(s, len(shared))
-		there := (len(shared) + len(outside)) * b.cfg.BlockTokens
+		there := len(shared) * b.cfg.BlockTokens
 		n := min(s.target()-there, budget)
 		for _, block := range shared { // held first, so that they are not taken for the rest
 			b.pool.hold(block)
@@ -108,10 +105,8 @@ func (b *Batch) admit(w *Work, budget int, fresh bool) {
 		for range missing {
 			s.blocks = append(s.blocks, b.pool.take())
 		}
-		stale += b.recall(s, len(shared), outside)
-		w.Loaded += len(outside)
 		s.computed, s.planned, s.state = there, n, running
-		b.count(s, stale, len(outside)*b.cfg.BlockTokens)
+		b.count(s, stale)
 		budget -= n
 		b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
 		b.running = append(b.running, s)
@@ -120,18 +115,14 @@ func (b *Batch) admit(w *Work, budget int, fresh bool) {
 }
 
 // count takes what the cache had into the totals, once for each sequence.
-func (b *Batch) count(s *Sequence, stale, external int) {
+func (b *Batch) count(s *Sequence, stale int) {
 	if s.started {
 		return
 	}
 	s.started = true
-	if b.cfg.NoPrefixCache {
-		return
-	}
 	s.Cached, s.Stale = s.computed, stale
 	b.counts.Queries += s.Prompt
-	b.counts.Hits += s.Cached - external
-	b.counts.External += external
+	b.counts.Hits += s.Cached
 	b.counts.Stale += stale
 }
 
@@ -151,9 +142,6 @@ func (b *Batch) adapterFits(name string) bool {
 // lookup finds the blocks that the cache has of the beginning of s, and how many
 // of their tokens are stale. The last token is always computed, since its result is wanted.
 func (b *Batch) lookup(s *Sequence) (blocks []int, stale int) {
-	if b.cfg.NoPrefixCache {
-		return nil, 0
-	}
 	for i := 0; (i+1)*b.cfg.BlockTokens < s.target(); i++ {
 		block, found := b.pool.byHash[b.hash(s, i)]
 		if !found {
@@ -218,9 +206,8 @@ func (b *Batch) Commit() (produced, finished []*Sequence) {
 func (b *Batch) advance(s *Sequence) {
 	full := s.computed / b.cfg.BlockTokens
 	s.computed += s.planned
-	for i := full; i < s.computed/b.cfg.BlockTokens && !b.cfg.NoPrefixCache; i++ {
+	for i := full; i < s.computed/b.cfg.BlockTokens; i++ {
 		hash := b.hash(s, i)
-		b.host.put(hash, b.pool.epoch)
 		if !b.pool.name(s.blocks[i], hash) {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/vllmsim"
+	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
@@ -113,7 +114,7 @@ func (i *instance) says(t *testing.T, model string) string {
 // used is what the instance has of its device, in GiB.
 func (i *instance) used(t *testing.T) int64 {
 	t.Helper()
-	devices, err := vllmsim.Devices(i.gpus)
+	devices, err := device.List(i.gpus)
 	if err != nil || len(devices) != 1 {
 		t.Fatalf("devices %v, %v", devices, err)
 	}

@@ -26,9 +26,8 @@ type Device struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
 	Name  string `json:"name"`
-	// Memory is all that it has, in bytes; Reserved is what others than simulators use.
-	Memory   int64 `json:"memory"`
-	Reserved int64 `json:"reserved,omitempty"`
+	// Memory is all that it has, in bytes.
+	Memory int64 `json:"memory"`
 	// Processes are the holders of memory that are alive.
 	Processes []Process `json:"processes,omitempty"`
 }
@@ -40,23 +39,21 @@ type Process struct {
 	// Namespace is that one. From another one the process is not visible.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Bytes are on the device; HostBytes are its weights in host memory while it sleeps.
-	Bytes     int64 `json:"bytes"`
-	HostBytes int64 `json:"host_bytes,omitempty"`
+	// Bytes are what it has of the device.
+	Bytes int64 `json:"bytes"`
 	// Client names the file whose lock says that it is alive.
 	Client string `json:"client"`
 }
 
 // Used is what is not free.
-func (d Device) Used() int64 {
-	used := d.Reserved
+func (d Device) Used() (used int64) {
 	for _, p := range d.Processes {
 		used += p.Bytes
 	}
 	return used
 }
 
-// Free is what may still be asked for; negative where more is reserved than there is.
+// Free is what may still be asked for.
 func (d Device) Free() int64 { return d.Memory - d.Used() }
 
 // New describes a device of its own index: a name and a UUID that are always the same.
@@ -128,7 +125,7 @@ const lockFile, clients = "lock", "clients"
 // open makes the folder and waits for its lock.
 func open(dir string) (*folder, error) {
 	if dir == "" {
-		return nil, errors.New("devices: no folder: give one with --device-dir or VLLMSIM_DEVICES")
+		return nil, errors.New("devices: no folder: give one with VLLMSIM_DEVICES")
 	}
 	if err := os.MkdirAll(filepath.Join(dir, clients), 0o777); err != nil {
 		return nil, fmt.Errorf("devices: %w", err)

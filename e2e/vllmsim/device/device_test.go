@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("HOLD_IN"); dir != "" {
 		c, err := Open(Config{Dir: dir, Name: "holder"})
 		if err == nil {
-			err = c.Resize(30*gib, 0)
+			err = c.Resize(30 * gib)
 		}
 		if err != nil {
 			os.Stdout.WriteString(err.Error() + "\n")
@@ -66,19 +66,19 @@ func used(t *testing.T, dir string) (all []int64) {
 func TestTwoShareOneDevice(t *testing.T) {
 	dir := folderOf(t, 80*gib)
 	a, b := openOne(t, Config{Dir: dir, Name: "a"}), openOne(t, Config{Dir: dir, Name: "b"})
-	if err := a.Resize(50*gib, 0); err != nil {
+	if err := a.Resize(50 * gib); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Resize(50*gib, 0); !errors.Is(err, ErrOutOfMemory) {
+	if err := b.Resize(50 * gib); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("50 + 50 of 80 GiB: %v, want out of memory", err)
 	}
-	if err := b.Resize(30*gib, 0); err != nil {
+	if err := b.Resize(30 * gib); err != nil {
 		t.Errorf("50 + 30 of 80 GiB: %v", err)
 	}
-	if err := a.Resize(1*gib, 16*gib); err != nil { // asleep
+	if err := a.Resize(1 * gib); err != nil { // asleep
 		t.Fatal(err)
 	}
-	if err := b.Resize(79*gib, 0); err != nil {
+	if err := b.Resize(79 * gib); err != nil {
 		t.Errorf("1 + 79 of 80 GiB: %v", err)
 	}
 	if err := a.Close(); err != nil {
@@ -89,43 +89,19 @@ func TestTwoShareOneDevice(t *testing.T) {
 	}
 }
 
-func TestAllOrNothing(t *testing.T) {
-	dir := folderOf(t, 80*gib, 20*gib)
-	c := openOne(t, Config{Dir: dir, Count: 2})
-	if err := c.Resize(30*gib, 0); !errors.Is(err, ErrOutOfMemory) {
-		t.Errorf("%v, want out of memory on the second device", err)
-	}
-	if got := used(t, dir); got[0] != 0 || got[1] != 0 {
-		t.Errorf("%v GiB used after a failure, want none", got)
-	}
-}
-
-func TestReservedIsNotFree(t *testing.T) {
-	d := New(0, 80*gib)
-	d.Reserved = 70 * gib
-	dir := t.TempDir()
-	if err := Create(dir, d); err != nil {
-		t.Fatal(err)
-	}
-	if err := openOne(t, Config{Dir: dir}).Resize(20*gib, 0); !errors.Is(err, ErrOutOfMemory) {
-		t.Errorf("%v, want out of memory", err)
-	}
-}
-
 func TestVisible(t *testing.T) {
 	dir := folderOf(t, 80*gib, 80*gib)
 	s := func(s string) *string { return &s }
 	for _, tt := range []struct {
 		visible *string
-		count   int
 		memory  int64
-		want    int // index of the first device; -1: no such device
+		want    int // index of the device; -1: no such device
 	}{
-		{nil, 0, 0, 0}, {s("1"), 0, 0, 1}, {s("1,0"), 2, 0, 1}, {s(New(1, 1).UUID), 0, 0, 1}, {s("GPU-"), 0, 0, 0},
-		{s(""), 0, 0, -1}, {s("7"), 0, 0, -1}, {s("GPU-none"), 0, gib, -1}, {s("0"), 2, 0, -1}, {s("-1"), 0, gib, -1},
-		{s("5"), 0, gib, 5}, // made, since its memory is known
+		{nil, 0, 0}, {s("1"), 0, 1}, {s("1,0"), 0, 1}, {s(New(1, 1).UUID), 0, 1}, {s("GPU-"), 0, 0},
+		{s(""), 0, -1}, {s("7"), 0, -1}, {s("GPU-none"), gib, -1}, {s("-1"), gib, -1},
+		{s("5"), gib, 5}, // made, since its memory is known
 	} {
-		c, err := Open(Config{Dir: dir, Visible: tt.visible, Count: tt.count, Memory: tt.memory})
+		c, err := Open(Config{Dir: dir, Visible: tt.visible, Memory: tt.memory})
 		if tt.want < 0 {
 			if !errors.Is(err, ErrNoDevice) {
 				t.Errorf("%v of 2: %v, want no such device", *tt.visible, err)
@@ -136,16 +112,13 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%+v: %v", tt, err)
 			continue
 		}
-		if c.indexes[0] != tt.want {
-			t.Errorf("%+v: devices %v", tt, c.indexes)
+		if c.index != tt.want {
+			t.Errorf("%+v: device %d", tt, c.index)
 		}
 		_ = c.Close()
 	}
 	if c := openOne(t, Config{Dir: filepath.Join(t.TempDir(), "new"), Visible: s("0")}); c == nil {
 		t.Error("an empty folder gets its first device")
-	}
-	if _, err := Open(Config{Dir: dir, Visible: s("0,0"), Count: 2}); err == nil {
-		t.Error("one device named twice is accepted")
 	}
 }
 
@@ -173,7 +146,7 @@ func TestLostDevice(t *testing.T) {
 	if err := Remove(dir, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Resize(gib, 0); !errors.Is(err, ErrNoDevice) {
+	if err := c.Resize(gib); !errors.Is(err, ErrNoDevice) {
 		t.Errorf("%v, want no such device", err)
 	}
 	if err := c.Close(); err != nil {
@@ -204,7 +177,7 @@ func TestKilledProcessHoldsNothing(t *testing.T) {
 		t.Fatalf("the other process says %q", got)
 	}
 	mine := openOne(t, Config{Dir: dir})
-	if err := mine.Resize(60*gib, 0); !errors.Is(err, ErrOutOfMemory) {
+	if err := mine.Resize(60 * gib); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("beside 30 GiB of another process: %v, want out of memory", err)
 	}
 	var smi bytes.Buffer
@@ -213,7 +186,7 @@ func TestKilledProcessHoldsNothing(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if err := mine.Resize(60*gib, 0); err != nil {
+	if err := mine.Resize(60 * gib); err != nil {
 		t.Errorf("after the other was killed: %v", err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, clients)); len(left) != 1 {
@@ -223,7 +196,7 @@ func TestKilledProcessHoldsNothing(t *testing.T) {
 
 func TestNvidiaSMI(t *testing.T) {
 	dir := folderOf(t, 80*gib, 24*gib)
-	if err := openOne(t, Config{Dir: dir}).Resize(10*gib, 0); err != nil {
+	if err := openOne(t, Config{Dir: dir}).Resize(10 * gib); err != nil {
 		t.Fatal(err)
 	}
 	first, second := New(0, 1).UUID, New(1, 1).UUID

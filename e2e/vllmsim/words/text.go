@@ -105,16 +105,3 @@ func Garbage(seed uint64, n int) []Token {
 	}
 	return tokens[:n]
 }
-
-// Vector is a direction of n dimensions and length one. Texts with words in
-// common point in similar directions.
-func Vector(model, text string, n int) []float64 {
-	v := make([]float64, n)
-	for _, word := range append(strings.Fields(strings.ToLower(text)), "") {
-		r := source(Seed(model, "embedding", strings.Trim(word, ".,!?;:\"'")))
-		for i := range v {
-			v[i] += r.NormFloat64()
-		}
-	}
-	return unit(v)
-}

@@ -62,17 +62,6 @@ func TestGarbageIsNoText(t *testing.T) {
 	}
 }
 
-func TestVectors(t *testing.T) {
-	v := func(s string) []float64 { return Vector("m", s, 64) }
-	near, far := Dot(v("the quiet river"), v("a quiet river")), Dot(v("the quiet river"), v("kernel packet buffer"))
-	if near <= far {
-		t.Errorf("similar texts %.2f, others %.2f", near, far)
-	}
-	if l := Dot(v("x"), v("x")); l < 0.999 || l > 1.001 {
-		t.Errorf("length %.3f, want 1", l)
-	}
-}
-
 func FuzzPiece(f *testing.F) {
 	f.Add(int64(-1))
 	f.Add(int64(1 << 60))

@@ -56,7 +56,7 @@ func run() error {
 			return err
 		}
 		one := result{Threads: *threads, Flash: *flash, PP: *prompt, TG: *gen, PL: pl}
-		for range 2 { // the first warms up
+		for range 2 { // the first is the warm-up
 			pp, err := r.Prompt(*prompt, pl)
 			if err != nil {
 				return err

@@ -58,7 +58,7 @@ func run() error {
 		}
 		measure := func(p, g int) error {
 			one := result{Backends: "CPU", Model: *path, Threads: *threads, Flash: on, Prompt: p, Gen: g}
-			for i := range *reps + 1 { // the first warms up
+			for i := range *reps + 1 { // the first is the warm-up
 				r.Clear()
 				d, err := r.Prompt(max(p, 1), 1)
 				if p == 0 && err == nil {

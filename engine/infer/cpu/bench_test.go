@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// benchModels are what benchmarks run on: the file that BENCH_MODEL names, or else small
+// benchModels returns the models that benchmarks run on: the file that BENCH_MODEL names, or else small
 // generated ones.
 func benchModels(b *testing.B) map[string]string {
 	if path := os.Getenv("BENCH_MODEL"); path != "" {

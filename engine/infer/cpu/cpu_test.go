@@ -57,7 +57,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// TestMemory: what MemoryBytes counts.
+// TestMemory checks the result of MemoryBytes.
 func TestMemory(t *testing.T) {
 	s := infertest.Spec{Type: gguf.Q8_0, Context: 256}
 	r := open(t, infertest.File(t, s), cpu.Config{Context: 200})
@@ -144,7 +144,7 @@ var references = map[string]infertest.Spec{
 	"mixed":       {Mix: []gguf.Type{gguf.Q6_K, gguf.Q4_K, gguf.F16, gguf.Q8_0}, Arch: "qwen3moe", Experts: 4},
 }
 
-// compare compares rows of what was computed with what should have been, and allows some to be
+// compare compares rows of results with the expected ones, and allows flips of them to be
 // different.
 func compare(t *testing.T, what string, got []float32, want [][]float64, least float64, flips int) {
 	t.Helper()
@@ -157,7 +157,7 @@ func compare(t *testing.T, what string, got []float32, want [][]float64, least f
 	}
 }
 
-// cosine is the angle between what was computed and what should have been.
+// cosine returns the cosine of the angle between a result and the expected one.
 func cosine(got []float32, want []float64) float64 {
 	var ab, aa, bb float64
 	for i, w := range want {
@@ -194,7 +194,7 @@ func TestWakeChangedFile(t *testing.T) {
 	}
 }
 
-// TestGoroutines: Sleep and Close end what Forward started.
+// TestGoroutines checks that Sleep and Close end the goroutines that Forward started.
 func TestGoroutines(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{Dim: 256, FFN: 1024})
 	before := runtime.NumGoroutine()
@@ -218,7 +218,7 @@ func TestGoroutines(t *testing.T) {
 	expectGoroutines(t, "after Close", before)
 }
 
-// expectGoroutines gives goroutines that have said goodbye the time to disappear.
+// expectGoroutines waits for ending goroutines to disappear.
 func expectGoroutines(t *testing.T, when string, want int) {
 	t.Helper()
 	n := 0
@@ -231,7 +231,7 @@ func expectGoroutines(t *testing.T, when string, want int) {
 	t.Errorf("%s: %d goroutines, want %d", when, n, want)
 }
 
-// TestBorrowed: a model in memory, at any alignment.
+// TestBorrowed opens a model in memory, at any alignment.
 func TestBorrowed(t *testing.T) {
 	s := infertest.Spec{Type: gguf.F32}
 	want := forward(t, open(t, infertest.File(t, s), cpu.Config{}), infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Want: infer.Last})[0]
@@ -286,7 +286,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestBlocks: the cache's size follows the configuration.
+// TestBlocks checks that the cache's size follows the configuration.
 func TestBlocks(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{Context: 100, Layers: 2, Dim: 64}) // 2·2·64·2 bytes a position
 	for _, tt := range []struct {
@@ -306,7 +306,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// FuzzModel: whatever a file says, opening it and running a step end in an error or in
+// FuzzModel checks for any file that opening it and running a step end in an error or in
 // logits.
 func FuzzModel(f *testing.F) {
 	for _, s := range []infertest.Spec{{}, {Arch: "qwen2", Type: gguf.Q8_0, Untied: true, RopeFactors: true}, {Type: gguf.F16, RopeScale: 2},

@@ -10,7 +10,7 @@
 //
 //  1. Forward checks the batch, copies the cache blocks of sequences that diverge, and cuts the tokens into parts of at
 //     most maxStep, which bounds the working memory. Tokens of one sequence keep their order.
-//  2. Per part: embeddings are looked up; then for each layer (step.go): norm (prepare.go), Q K V
+//  2. Per part, embeddings are looked up. Then for each layer (step.go): norm (prepare.go), Q K V
 //     (product.go), rotation, keys and values to the cache, attention (attention.go), output
 //     projection, norm, and the feed-forward layer or the experts that the router chose (experts.go).
 //  3. Tokens whose logits or hidden states are wanted are normed; the logits of all are one product

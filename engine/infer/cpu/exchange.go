@@ -24,7 +24,7 @@ const (
 var (
 	errApart = errors.New("the ranks do not compute the same batch: restart them all")
 	errLost  = errors.New("another rank did not come in time: restart them all")
-	errOther = errors.New("another rank could not go on")
+	errOther = errors.New("another rank failed")
 )
 
 // exchange is the ranks' shared memory: the results of stages, and a barrier. With one rank the barrier does nothing

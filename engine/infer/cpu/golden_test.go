@@ -30,7 +30,7 @@ type golden struct {
 }
 
 // TestGolden compares with llama.cpp: every architecture in the common types, and the shipped model. With -short
-// only in F32 and Q4_K.
+// it tests only F32 and Q4_K.
 func TestGolden(t *testing.T) {
 	all, err := infertest.Goldens()
 	if err != nil {

@@ -38,7 +38,7 @@ func (r *Runner) Import(block int32, src []byte) error {
 	return nil
 }
 
-// reachable says why a block can't be copied. mu is held.
+// reachable returns an error if a block can't be copied. mu is held.
 func (r *Runner) reachable(block int32, buf []byte, awake bool) error {
 	switch {
 	case r.closed:

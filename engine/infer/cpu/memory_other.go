@@ -10,7 +10,7 @@ func mapAnonymous(n int) ([]byte, error) { return make([]byte, n), nil }
 
 func mapShared(uintptr, int, bool) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// dropsPages: the cache is kept as a whole or not at all, and so not at all.
+// dropsPages is false: the cache can't be kept in parts, and so it is not kept.
 const dropsPages = false
 
 func innerPages([]byte) []byte { return nil }

@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// TestNamed compares a model with a name, Gemma 3 270M in Q4_K_M, with llama.cpp: tokens, the best logits after prompts, greedy
-// continuations and perplexity.
+// TestNamed compares a public model, Gemma 3 270M in Q4_K_M, with llama.cpp: tokens, the best logits after prompts,
+// greedy continuations and perplexity.
 func TestNamed(t *testing.T) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

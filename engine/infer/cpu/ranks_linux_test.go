@@ -23,10 +23,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// group is an Inferencer of several ranks in one process. What they return must be equal.
+// group is an Inferencer of several ranks in one process. Their results must be equal.
 type group struct{ ranks []*cpu.Runner }
 
-// sharedFile is empty memory that processes can share.
+// sharedFile returns empty memory that processes can share.
 func sharedFile(t testing.TB) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("ranks", 0)
@@ -49,7 +49,7 @@ func openGroup(t testing.TB, path string, of int, cfg cpu.Config) *group {
 	return g
 }
 
-// each calls f for all ranks at once and joins what differs.
+// each calls f for all ranks at once and joins their errors.
 func (g *group) each(f func(r *cpu.Runner) error) error {
 	errs := make([]error, len(g.ranks))
 	var wg sync.WaitGroup
@@ -107,7 +107,7 @@ var rankSpecs = map[string]infertest.Spec{
 	"gemma": {Arch: "gemma2", KVHeads: 1},
 }
 
-// TestRanksSuite: several ranks are one Inferencer.
+// TestRanksSuite runs the suite of Inferencers on several ranks.
 func TestRanksSuite(t *testing.T) {
 	for name, s := range rankSpecs {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestRanksSuite(t *testing.T) {
 	}
 }
 
-// TestRanks: several ranks have the bits of one, also for batches of more than one part.
+// TestRanks checks that several ranks give the same bits as one, also for batches of more than one part.
 func TestRanks(t *testing.T) {
 	for name, s := range rankSpecs {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// bigBatch wants everything, of more than 256 tokens.
+// bigBatch returns a batch of more than 256 tokens with all outputs.
 func bigBatch(vocab int) *infer.Batch {
 	vocab = max(vocab, 400)
 	b := &infer.Batch{}
@@ -153,8 +153,8 @@ func bigBatch(vocab int) *infer.Batch {
 	return b
 }
 
-// TestRanksApart: ranks that are given different batches, and one that is left alone, end with an
-// error, and so does everything after.
+// TestRanksApart checks that ranks with different batches, and one that is left alone, end with an
+// error, and that later steps fail too.
 func TestRanksApart(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{})
 	g := openGroup(t, path, 2, cpu.Config{Threads: 1})
@@ -181,7 +181,7 @@ func TestRanksApart(t *testing.T) {
 	}
 }
 
-// TestRanksCancel: all ranks end a step after the same layer, and go on.
+// TestRanksCancel checks that all ranks end a step after the same layer, and can go on.
 func TestRanksCancel(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{Layers: 40})
 	g := openGroup(t, path, 3, cpu.Config{Threads: 1})
@@ -208,7 +208,7 @@ func TestRanksCancel(t *testing.T) {
 	}
 }
 
-// TestRanksAsProcesses: ranks in processes of their own have the bits of one.
+// TestRanksAsProcesses checks that ranks in processes of their own give the same bits as one.
 func TestRanksAsProcesses(t *testing.T) {
 	if os.Getenv("CPU_TEST_RANK") != "" {
 		beRank(t)

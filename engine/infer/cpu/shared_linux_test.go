@@ -19,8 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// TestTilesShared: processes that serve one file have its weights in memory once: what four of them hold of it, each page
-// divided by those who map it, is what one held alone.
+// TestTilesShared checks that four processes that serve one file have its weights in memory once. Their shares, with each
+// page divided by the number of processes that map it, add up to the memory of one process alone.
 func TestTilesShared(t *testing.T) {
 	if path := os.Getenv("CPU_TEST_SHARED"); path != "" {
 		serveShared(t, path)
@@ -62,7 +62,7 @@ func serveShared(t *testing.T, path string) {
 			t.Fatal(err)
 		}
 	}
-	for path := range strings.FieldsSeq(os.Getenv("CPU_TEST_REFUSED")) { // what it may not
+	for path := range strings.FieldsSeq(os.Getenv("CPU_TEST_REFUSED")) { // paths that it may not read
 		_, err := os.Open(path)
 		_, err2 := os.OpenFile(path, os.O_WRONLY, 0)
 		if !errors.Is(err, fs.ErrPermission) || !errors.Is(err2, fs.ErrPermission) || !errors.Is(os.Truncate(path, 0), fs.ErrPermission) {
@@ -74,7 +74,7 @@ func serveShared(t *testing.T, path string) {
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("CPU_TEST_TILES"), "*.tiles")) // the pattern is well formed
 	for _, f := range files {
 		if os.Getuid() == 0 {
-			break // root may do anything
+			break // root may read anything
 		}
 		if _, err := os.OpenFile(f, os.O_RDWR, 0); !errors.Is(err, fs.ErrPermission) || !errors.Is(os.Truncate(f, 0), fs.ErrPermission) {
 			t.Fatalf("a process that shares the packed model can change it: %v", err)
@@ -84,13 +84,13 @@ func serveShared(t *testing.T, path string) {
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// TestTilesOfOthers: who runs as another user can't open what a user's processes have packed, and packs the model for itself, if
-// it may read that; the user's own processes share it, and can't change it.
+// TestTilesOfOthers checks that another user's process can't open the packed file, and packs the model for itself if
+// it may read that. The user's own processes share the file, and can't change it.
 func TestTilesOfOthers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("it takes root to be several users")
 	}
-	place, err := os.MkdirTemp("", "rouse-tiles") // all users have a way to it, which t.TempDir does not give
+	place, err := os.MkdirTemp("", "rouse-tiles") // all users can reach it, unlike t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func fileKiB(t *testing.T, path string) int64 {
 	return st.Size() >> 10
 }
 
-// held is what a process has in memory of a mapped file, in KiB.
+// held is the memory of a process that belongs to a mapped file, in KiB.
 type held struct{ rss, pss, private int64 }
 
 // mapped reads /proc/PID/smaps.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestTeam: each chunk runs once, by a member that exists, whatever the sizes, with pauses
+// TestTeam checks that each chunk runs once, by an existing member, for any sizes, with pauses
 // long enough for members and caller to park, and after a stop.
 func TestTeam(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 8} {
@@ -45,8 +45,8 @@ func TestTeam(t *testing.T) {
 	}
 }
 
-// TestTeamFault: a chunk that reads a mapped page beyond the file's end is an error; all
-// other chunks run, and the team goes on. Any other panic is not swallowed.
+// TestTeamFault checks that a chunk that reads a mapped page beyond the file's end is an error, while all
+// other chunks run and the team goes on. Any other panic is passed on.
 func TestTeamFault(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// tiled is a model whose matrices are kept in a tile file, however small.
+// tiled is a model whose matrices are in a tile file, however small.
 type tiled struct {
 	path string
 	cfg  cpu.Config
@@ -68,7 +68,8 @@ func (f *tiled) expectLog(t *testing.T, want string) {
 	}
 }
 
-// TestSplit: a model in several files computes what it does in one, bit for bit, and with another part it is another model.
+// TestSplit checks that a model in several files computes the same as in one, bit for bit, and that another part
+// makes another model.
 func TestSplit(t *testing.T) {
 	f := newTiled(t)
 	data, err := os.ReadFile(f.path)
@@ -98,7 +99,7 @@ func TestSplit(t *testing.T) {
 	f.expectLog(t, "the model was packed")
 }
 
-// TestTileFile: it is made once, and again when it is damaged in any way or the model changed.
+// TestTileFile checks that the file is made once, and again if it is damaged in any way or the model changed.
 func TestTileFile(t *testing.T) {
 	f := newTiled(t)
 	f.check(t)
@@ -106,7 +107,7 @@ func TestTileFile(t *testing.T) {
 	f.check(t)
 	f.expectLog(t, "")
 	file := f.files(t)[0]
-	for path, want := range map[string]os.FileMode{file: 0o400, f.cfg.TileDir: 0o700} { // nobody else may read weights, and nobody write them
+	for path, want := range map[string]os.FileMode{file: 0o400, f.cfg.TileDir: 0o700} { // others may not read weights, and nobody may write them
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %v", path, st.Mode(), err, want)
 		}
@@ -146,7 +147,7 @@ func TestTileFile(t *testing.T) {
 	}
 }
 
-// TestTilesUnwritable: without a place for the file the model works from memory.
+// TestTilesUnwritable checks that the model works from memory if the file can't be written.
 func TestTilesUnwritable(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, f *tiled){
 		"folder is a file": func(_ *testing.T, f *tiled) { f.cfg.TileDir = f.path },
@@ -177,7 +178,7 @@ func TestTilesUnwritable(t *testing.T) {
 	}
 }
 
-// TestTileLimit: the file not used for longest goes, and files that were never finished.
+// TestTileLimit checks that the least recently used file is removed, and unfinished files.
 func TestTileLimit(t *testing.T) {
 	f := newTiled(t)
 	f.check(t)
@@ -211,7 +212,7 @@ func TestTileLimit(t *testing.T) {
 	}
 }
 
-// TestTilesTogether: many open the model at once, and one packs it.
+// TestTilesTogether opens the model many times at once, and checks that it is packed once.
 func TestTilesTogether(t *testing.T) {
 	f := newTiled(t)
 	f.cfg.Log = nil
@@ -227,8 +228,8 @@ func TestTilesTogether(t *testing.T) {
 	f.check(t)
 }
 
-// TestTilesTruncatedWhileMapped: pages that are gone are an error of the step, not the end of
-// the process; the next wake makes the file again.
+// TestTilesTruncatedWhileMapped checks that missing pages are an error of the step, not the end of
+// the process, and that the next wake makes the file again.
 func TestTilesTruncatedWhileMapped(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		f := newTiled(t)
@@ -253,7 +254,7 @@ func TestTilesTruncatedWhileMapped(t *testing.T) {
 	}
 }
 
-// TestModelTruncatedWhilePacked: a model file that shrinks after its header was read.
+// TestModelTruncatedWhilePacked truncates a model file after its header was read.
 func TestModelTruncatedWhilePacked(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{Type: gguf.Q8_0})
 	f, err := gguf.Open(path)
@@ -272,7 +273,7 @@ func TestModelTruncatedWhilePacked(t *testing.T) {
 	}
 }
 
-// TestCancelInTheMiddle: a step ends between two layers, and can be repeated.
+// TestCancelInTheMiddle checks that a step ends between two layers, and can be repeated.
 func TestCancelInTheMiddle(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{Layers: 40})
 	r := open(t, path, cpu.Config{Threads: 2})
@@ -292,7 +293,7 @@ func TestCancelInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestLongContext: attention over several spans has the same bits, cut among threads or not.
+// TestLongContext checks that attention over several spans has the same bits with any number of threads.
 func TestLongContext(t *testing.T) {
 	for name, s := range map[string]infertest.Spec{
 		"one kv head": {Dim: 256, Heads: 8, KVHeads: 1, HeadDim: 32},
@@ -318,7 +319,7 @@ func TestLongContext(t *testing.T) {
 	}
 }
 
-// TestNoMemory: memory that cannot be had is an error that says so, at open and at wake. It runs in
+// TestNoMemory checks that failed allocations are a clear error, at open and at wake. It runs in
 // a process of its own, whose address space is limited.
 func TestNoMemory(t *testing.T) {
 	if os.Getenv("CPU_TEST_MODEL") == "" {

@@ -41,7 +41,7 @@ func Adapter(name string, c model.Config, rank int, seed uint64) *lora.Adapter {
 	return a
 }
 
-// adapters: each sequence of a batch has its own, and the same bits as alone.
+// adapters checks that each sequence of a batch has its own adapter, with the same bits as alone.
 func adapters(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	c := r.Config()
@@ -83,7 +83,7 @@ func adapters(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	loading(t, r, item(2))
 }
 
-// sleepWithAdapter: adapters stay loaded.
+// sleepWithAdapter checks that adapters stay loaded in a sleep.
 func sleepWithAdapter(t *testing.T, r infer.Inferencer, it infer.Item, want []float32) {
 	t.Helper()
 	for _, level := range []int{1, 2} {
@@ -96,7 +96,7 @@ func sleepWithAdapter(t *testing.T, r infer.Inferencer, it infer.Item, want []fl
 	}
 }
 
-// loading: what LoadAdapter and UnloadAdapter refuse.
+// loading checks the errors of LoadAdapter and UnloadAdapter.
 func loading(t *testing.T, r infer.Inferencer, it infer.Item) {
 	t.Helper()
 	a := Adapter("again", r.Config(), 4, 3)

@@ -8,7 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// keeping: blocks that a sleep keeps are there after it, and those that are exported go on in another Inferencer.
+// keeping checks that blocks that a sleep keeps are there after it, and that exported blocks can be used in another
+// Inferencer.
 func keeping(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	k, ok := r.(infer.Keeper)
@@ -63,7 +64,7 @@ func keeping(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	keepingRefuses(t, r, blocks[0])
 }
 
-// keepingRefuses: what can't be exported or imported is an error.
+// keepingRefuses checks that a block that can't be exported or imported is an error.
 func keepingRefuses(t *testing.T, r infer.Inferencer, block int32) {
 	k := r.(infer.Keeper)
 	again := make([]byte, k.BlockBytes())

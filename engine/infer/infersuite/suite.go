@@ -12,9 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// Run tests the Inferencers that open makes. Each call of open gives an awake one of the
-// same model, with a context of at least 300 positions and a cache of at least 400;
-// different calls may differ in what must not matter, such as the number of threads. open
+// Run tests the Inferencers that open makes. Each call of open returns an awake one of the
+// same model, with a context of at least 300 positions and a cache of at least 400. They
+// may differ in settings that must not change a result, such as the number of threads. open
 // arranges for Close.
 func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 	for _, tt := range []struct {
@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 	}
 }
 
-// Tokens is a sequence of n tokens that depends on seed.
+// Tokens returns a sequence of n tokens that depends on seed.
 func Tokens(n, vocab, seed int) []int32 {
 	out := make([]int32, n)
 	for i := range out {
@@ -47,7 +47,7 @@ func Tokens(n, vocab, seed int) []int32 {
 	return out
 }
 
-// Blocks is n neighbouring blocks.
+// Blocks returns n neighbouring blocks.
 func Blocks(from, n int) []int32 {
 	out := make([]int32, n)
 	for i := range out {
@@ -93,7 +93,7 @@ func bits(t *testing.T, open func(*testing.T) infer.Inferencer) {
 			for _, n := range cut {
 				items := []infer.Item{{Tokens: seq[pos : pos+n], Pos: pos, Blocks: Blocks(8, need), Want: infer.Last}}
 				at := 0
-				for o := range others { // some before it, some behind
+				for o := range others { // some before it, some after
 					it := infer.Item{Tokens: Tokens(min(o*5+1, size), vocab, o), Blocks: Blocks(o, 1), Want: infer.Want(o % 4)}
 					items = slices.Insert(items, o%2*len(items), it)
 					at += 1 - o%2
@@ -126,7 +126,7 @@ func places(t *testing.T, open func(*testing.T) infer.Inferencer) {
 			t.Fatalf("blocks %v: other bits", b)
 		}
 	}
-	// Another sequence in the same blocks leaves nothing behind.
+	// Another sequence in the same blocks must not change the result.
 	other := Forward(t, r, infer.Item{Tokens: Tokens(n, r.Config().Vocab, 4), Blocks: []int32{0, 1, 2}, Want: infer.Last})[0]
 	if slices.Equal(other, want) {
 		t.Fatal("another sequence has the same logits")
@@ -148,7 +148,7 @@ func asked(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	Forward(t, r) // an empty batch
 }
 
-// all: logits after every token are what each prefix gives, however the sequence is cut.
+// all checks that the logits after every token equal those of its prefix, however the sequence is cut.
 func all(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	vocab := r.Config().Vocab
@@ -171,7 +171,7 @@ func all(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	}
 }
 
-// hidden: hidden states of a sequence do not depend on how it is cut.
+// hidden checks that the hidden states of a sequence do not depend on how it is cut.
 func hidden(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	dim := r.Config().Dim
@@ -191,7 +191,7 @@ func hidden(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	}
 }
 
-// copies: a copied block is as good as the block itself, and copies are done in order,
+// copies checks that a copied block is equivalent to the block itself, and that copies are done in order,
 // before anything is computed.
 func copies(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)

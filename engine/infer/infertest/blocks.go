@@ -6,9 +6,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Blocks gives the bytes of n values of a type with arbitrary codes and scales that are
-// finite and of common sizes: what tests of decoders and of multiplication feed on. The same
-// arguments give the same bytes. It panics where n is no whole number of blocks or the
+// Blocks returns the bytes of n values of a type with random codes and with scales that are
+// finite and of common sizes, for tests of decoders and of multiplication. The same
+// arguments give the same bytes. It panics if n is no whole number of blocks or the
 // type is not decodable.
 func Blocks(t gguf.Type, n int) []byte {
 	size, err := t.RowBytes(n)
@@ -37,7 +37,7 @@ func Blocks(t gguf.Type, n int) []byte {
 	return b
 }
 
-// halves are the offsets of the halves in a block.
+// halves returns the offsets of the halves in a block.
 func halves(t gguf.Type) []int {
 	switch t {
 	case gguf.Q4_1, gguf.Q5_1, gguf.Q4_K, gguf.Q5_K:

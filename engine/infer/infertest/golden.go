@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Golden is a generated model and what llama.cpp computes with it. Package engine/golden writes them.
+// Golden is a generated model and llama.cpp's results for it. Package engine/golden writes them.
 type Golden struct {
 	Name   string // variant and type, as gemma2/Q4_K
 	Spec   Spec
@@ -22,7 +22,7 @@ type Golden struct {
 	Runs   []GoldenRun
 }
 
-// GoldenRun is one prompt and what follows it.
+// GoldenRun is one prompt and its continuation.
 type GoldenRun struct {
 	IDs    []int32
 	Logits Halves  // after the last of IDs
@@ -30,7 +30,7 @@ type GoldenRun struct {
 	Ties   []int   // steps at which the two best are so close that rounding decides
 }
 
-// Halves are numbers that JSON holds as Base64 of little-endian IEEE halves.
+// Halves are numbers, in JSON as Base64 of little-endian IEEE halves.
 type Halves []float32
 
 // MarshalJSON implements json.Marshaler.
@@ -59,9 +59,9 @@ func (h *Halves) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check compares an answer to one of g's runs: got[0] are the logits after its IDs, got[i] those after IDs and the
-// first i of Greedy. It returns the cosine between got[0] and what llama.cpp computed. The error says that it is below 0.999, for
-// F32 below 0.99999, or at which step, but for Ties, another token is the best.
+// Check compares an answer to one of g's runs: got[0] are the logits after its IDs, got[i] the logits after IDs and
+// the first i of Greedy. It returns the cosine between got[0] and llama.cpp's logits. The error says that it is below
+// 0.999, for F32 below 0.99999, or at which step (except Ties) another token is the best.
 func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error) {
 	least := 0.999
 	if g.exact() {
@@ -91,8 +91,8 @@ func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error
 // exact reports whether only sums are rounded.
 func (g *Golden) exact() bool { return g.Spec.Type == gguf.F32 && len(g.Spec.Mix) == 0 }
 
-// Near is the gap between the two best logits below which rounding may decide: all types but F32 round what they
-// multiply the weights with, and each implementation does it in its own way.
+// Near returns the gap between the two best logits below which rounding may decide. All types but F32 round the
+// factors of the weights, and each implementation does it in its own way.
 func (g *Golden) Near() float32 {
 	if g.exact() {
 		return 0.01
@@ -100,7 +100,7 @@ func (g *Golden) Near() float32 {
 	return 0.15
 }
 
-// Cosine is the cosine of the angle between two vectors of the same length; NaN where one is zero.
+// Cosine returns the cosine of the angle between two vectors of the same length; NaN if one is zero.
 func Cosine(a, b []float32) float64 {
 	var ab, aa, bb float64
 	for i, x := range a {
@@ -110,10 +110,10 @@ func Cosine(a, b []float32) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-// goldenTypes are the types in which every family is checked; llama is in all.
+// goldenTypes are the types in which every family is checked; llama is checked in all.
 var goldenTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K}
 
-// goldenFamilies are models of the usual shape, goldenVariants what only some have.
+// goldenFamilies are models of the usual shape, goldenVariants have features that only some models have.
 var (
 	goldenFamilies = map[string]Spec{
 		"llama":    {KVHeads: 2, Untied: true},
@@ -140,10 +140,10 @@ var (
 	}
 )
 
-// goldenContext is the length of the witness's context and of the models'.
+// goldenContext is the context length of the reference and of the models.
 const goldenContext = 512
 
-// GoldenSpecs are the models for which there are goldens, without answers, ordered by name. The name before the
+// GoldenSpecs returns the models for which there are goldens, without answers, ordered by name. The name before the
 // slash is the file's.
 func GoldenSpecs() []Golden {
 	var out []Golden
@@ -173,7 +173,7 @@ func GoldenSpecs() []Golden {
 	return out
 }
 
-// GoldenPrompts are the prompts for a vocabulary: short, a few windows long, and longer than the context
+// GoldenPrompts returns the prompts for a vocabulary: short, a few windows long, and longer than the context
 // before it was extended.
 func GoldenPrompts(vocab int) [][]int32 {
 	r := rand.New(rand.NewPCG(5, 17))
@@ -191,7 +191,7 @@ func GoldenPrompts(vocab int) [][]int32 {
 //go:embed testdata/golden
 var goldenFiles embed.FS
 
-// Goldens are all models with the answers, ordered by name.
+// Goldens returns all models with the answers, ordered by name.
 func Goldens() ([]Golden, error) {
 	entries, err := goldenFiles.ReadDir("testdata/golden")
 	if err != nil {

@@ -24,7 +24,7 @@ func TestFake(t *testing.T) {
 	})
 }
 
-// TestFakeBooks: what a careless caller gets.
+// TestFakeBooks checks the errors that a careless caller gets.
 func TestFakeBooks(t *testing.T) {
 	f := &infertest.Fake{Next: func(seq []int32) int32 { return seq[len(seq)-1] + 1 }}
 	item := func(pos int, block int32, tokens ...int32) infer.Item {

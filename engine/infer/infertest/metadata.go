@@ -7,13 +7,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// fileTypes are the numbers of general.file_type, which tell programs what to call the file.
+// fileTypes are the numbers of general.file_type, from which programs know the name of the quantisation.
 var fileTypes = map[gguf.Type]uint32{
 	gguf.F32: 0, gguf.F16: 1, gguf.Q4_0: 2, gguf.Q4_1: 3, gguf.Q8_0: 7, gguf.Q5_0: 8, gguf.Q5_1: 9, gguf.Q2_K: 10,
 	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32,
 }
 
-// metadata sets the keys that describe the shape, as llama.cpp's converter names them.
+// metadata sets the keys that describe the shape, named as by llama.cpp's converter.
 func (s Spec) metadata(g *gguf.Writer) {
 	a := s.Arch + "."
 	g.SetString("general.architecture", s.Arch)

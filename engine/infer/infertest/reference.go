@@ -8,9 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Reference is the forward pass as the papers have it, for comparison with faster ones: one sequence,
+// Reference is the forward pass as the papers describe it, for comparison with faster ones: one sequence,
 // no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
-// knows all that package model loads, and returns the logits after each token, [len(tokens)][Vocab]. It is
+// supports all that package model loads, and returns the logits after each token, [len(tokens)][Vocab]. It is
 // slow, and needs eight bytes a weight: for small models only.
 func Reference(m *model.Model, tokens []int32) [][]float64 {
 	r := &reference{m: m, c: &m.Config}
@@ -29,9 +29,9 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 	return r.hidden(tokens)
 }
 
-// RoutingMargins returns, for each token, by how much the router's logit of the last chosen expert is above that of
-// the first which is not, in the layer where this is least: where it is small, rounding chooses, and two
-// correct implementations differ. Infinite in models without experts.
+// RoutingMargins returns, for each token, the smallest gap in any layer between the router's logits of the last
+// chosen expert and the first one not chosen. If the gap is small, rounding decides, and two correct implementations
+// differ. Infinite in models without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
 	r.hidden(tokens)
@@ -58,7 +58,7 @@ func decode(m *model.Matrix) dense {
 	return d
 }
 
-// times is d·x + bias.
+// times returns d·x + bias.
 func (d dense) times(x []float64, bias []float32) []float64 {
 	out := make([]float64, len(d.x)/d.cols)
 	for r := range out {
@@ -96,7 +96,7 @@ func (r *reference) hidden(tokens []int32) [][]float64 {
 	return xs
 }
 
-// norm is RMSNorm; without weights it changes nothing.
+// norm returns RMSNorm of x; without weights it returns x.
 func (r *reference) norm(x []float64, weights []float32) []float64 {
 	if weights == nil {
 		return x
@@ -186,7 +186,7 @@ func (r *reference) feedForward(l *model.Layer, xs [][]float64) {
 	}
 }
 
-// gated is down · (act(gate·x) · (up·x)).
+// gated returns down · (act(gate·x) · (up·x)).
 func (r *reference) gated(gate, up, down dense, x []float64) []float64 {
 	g, u := gate.times(x, nil), up.times(x, nil)
 	for i, v := range g {
@@ -199,7 +199,7 @@ func (r *reference) gated(gate, up, down dense, x []float64) []float64 {
 	return down.times(g, nil)
 }
 
-// mixture sends each token through the experts that the router likes best.
+// mixture sends each token through the experts with the highest router logits.
 func (r *reference) mixture(l *model.Layer, xs [][]float64) {
 	router := decode(&l.Router)
 	var gate, up, down []dense

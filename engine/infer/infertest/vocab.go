@@ -18,7 +18,7 @@ const (
 	typeByte    = 6
 )
 
-// sampleText is what the merges are learned from.
+// sampleText is the text from which the merges are learned.
 const sampleText = `a model that nobody asks should cost nothing and a model that somebody asks should answer at once
 the first request wakes the model and the others wait in a room until there is a place for them
 when the last answer has been sent the model may sleep again and give its memory to another one
@@ -26,7 +26,7 @@ there are one two three four five six seven eight nine ten models on this machin
 the quick brown fox jumps over the lazy dog while the other animals are waiting in the shade of the old trees
 what is the name of the place where the river meets the sea and how far is it from here to there`
 
-// vocab is a tokenizer in the making.
+// vocab is an unfinished tokenizer.
 type vocab struct {
 	tokens []string
 	types  []int32

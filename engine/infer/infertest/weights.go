@@ -38,7 +38,7 @@ func (s Spec) weights(g *gguf.Writer) {
 	t.factors("rope_freqs.weight", 0.25)
 }
 
-// tensors adds one after another.
+// tensors adds tensors one after another.
 type tensors struct {
 	Spec
 	g     *gguf.Writer
@@ -96,11 +96,11 @@ func (t *tensors) feedForward(name func(string) string) {
 	t.depth().matrix(name("ffn_down.weight"), t.FFN, t.Dim)
 }
 
-// share is how much each of the 2·Layers parts adds to the residual stream, which begins at 1. In trained models, too, no single
-// part replaces it; were the parts larger, random ones would blow rounding errors up.
+// share returns the weight of each of the 2·Layers parts in the residual stream, which begins at 1. In trained
+// models, too, no single part replaces it. With larger parts, random weights would amplify rounding errors.
 func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
 
-// depth is for matrices that write into the residual stream.
+// depth scales matrices that write into the residual stream.
 func (t *tensors) depth() *tensors {
 	t.scale = t.share()
 	return t
@@ -133,7 +133,7 @@ func (t *tensors) floats(name string, x []float32) {
 	t.g.AddTensor(name, []int{len(x)}, gguf.F32, data)
 }
 
-// random is the source of one row of a tensor: the seed, the name and the row determine its values, whatever
+// random returns the source of one row of a tensor: the seed, the name and the row determine its values, whatever
 // else is in the file.
 func (s Spec) random(name string, row int) *rand.Rand {
 	h := fnv.New64a()
@@ -165,7 +165,7 @@ func normal(x []float32, r *rand.Rand, n int, std float32) []float32 {
 	return x
 }
 
-// portion is how many values one goroutine makes at a time.
+// portion is the number of values that one goroutine makes at a time.
 const portion = 1 << 18
 
 // matrix adds a matrix of normally distributed values, or several, one after another.
@@ -200,7 +200,7 @@ func (t *tensors) matrix(name string, cols int, rows ...int) {
 	})
 }
 
-// ordered writes n parts, which as many goroutines make as there are processors, in their order.
+// ordered writes n parts in their order. As many goroutines as there are processors produce them.
 func ordered(w io.Writer, n int, produce func(part int) ([]byte, error)) error {
 	var made sync.WaitGroup
 	defer made.Wait()
@@ -209,7 +209,7 @@ func ordered(w io.Writer, n int, produce func(part int) ([]byte, error)) error {
 		err  error
 	}
 	ahead := min(n, runtime.GOMAXPROCS(0)+1)
-	slots := make([]chan result, ahead) // one value at most is in each: no send blocks
+	slots := make([]chan result, ahead) // each has at most one value: no send blocks
 	for i := range slots {
 		slots[i] = make(chan result, 1)
 	}

@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestTime: a step takes what it is to take, and waiting for the next one is counted.
+// TestTime checks that a step takes the configured time, and that the wait for the next one is counted.
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := sim.Parse([]byte(`{"step_ns":10000000,"token_ns":1000000}`))

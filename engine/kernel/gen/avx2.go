@@ -49,7 +49,7 @@ func (a *avx2) ints(name string, tokens, frame int) {
 	a.clearSums(tokens)
 }
 
-// clearSums sets the float sums to zero: one vector's live in Y6 and Y7, those of more at AX.
+// clearSums sets the float sums to zero: in Y6 and Y7 for one vector, at AX for more.
 func (a *avx2) clearSums(tokens int) {
 	a.op("VPXOR Y6, Y6, Y6")
 	a.op("VPXOR Y7, Y7, Y7")
@@ -70,12 +70,12 @@ func (a *avx2) end(tokens int) {
 	a.op("RET")
 }
 
-// x is the address of an offset in vector i, b that of one in its scales.
+// x returns the address of an offset in vector i, b of an offset in its scales.
 func (*avx2) x(i, offset int) string { return address("DI", "R8", "R9", i, offset) }
 func (*avx2) b(i, offset int) string { return address("DX", "R10", "R11", i, offset) }
 
-// addBlock turns the integer sums into floats and adds them, times the weights' scales in Y8 and
-// Y9 and the activations', to the float sums; with lows, it subtracts Y10 and Y11 times the
+// addBlock converts the integer sums to floats, multiplies them by the weights' scales in Y8 and
+// Y9 and the activations', and adds them to the float sums. With lows, it subtracts Y10 and Y11 times the
 // activations' sum.
 func (a *avx2) addBlock(tokens int, lows bool) {
 	for i := range tokens {
@@ -103,8 +103,8 @@ func (a *avx2) addBlock(tokens int, lows bool) {
 	}
 }
 
-// q80 takes a weight's sign to the activation, and multiplies its absolute value, at most 128, with
-// that: a pair's sum is at most 2·128·127 and fits 16 bits.
+// q80 moves a weight's sign to the activation, and multiplies by its absolute value, at most 128. So
+// a pair's sum is at most 2·128·127 and fits 16 bits.
 func (a *avx2) q80(tokens int) {
 	a.ints("Q80", tokens, 0)
 	a.op("VMOVDQU ones<>(SB), Y15")
@@ -136,7 +136,7 @@ func (a *avx2) q80(tokens int) {
 	a.end(tokens)
 }
 
-// sum adds what op gives to Y(s), by way of Y(t), or sets that where it is the first.
+// sum adds the result of op to Y(s), by way of Y(t). The first time it sets Y(s).
 func (a *avx2) sum(first bool, op string, t int, add string, s int) {
 	if first {
 		a.op("%s, Y%d", op, s)

@@ -2,10 +2,9 @@ package main
 
 import "fmt"
 
-// nibbles multiplies unsigned weights. BX is the block's head, R12 counts its parts. On the stack lie
-// what sums of pairs are multiplied with: the rows' integer scales, as 16-bit values that fill
-// 32 bits; at 0 for the first 16 columns of a part and at 64 for the last; and at 128, for Q6_K,
-// both scales times -32.
+// nibbles multiplies unsigned weights. BX is the block's head, R12 counts its parts. The stack holds the factors of sums
+// of pairs: the rows' integer scales, as 16-bit values that fill 32 bits. Those of a part's first 16 columns are at 0, of
+// the last at 64. For Q6_K, both scales times -32 are at 128.
 func (a *avx2) nibbles(t nibble, tokens int) {
 	frame := 0
 	if t.parts > 1 {
@@ -52,7 +51,7 @@ func (a *avx2) nibbles(t nibble, tokens int) {
 	a.end(tokens)
 }
 
-// scales prepares the stack.
+// scales writes the factors to the stack.
 func (a *avx2) scales(t nibble) {
 	for h := range 2 {
 		if !t.offset {
@@ -79,7 +78,7 @@ func (a *avx2) scales(t nibble) {
 }
 
 // unpack loads groups 2j and 2j+1 of four columns: to Y8 and Y9 for rows 0…7, to Y10 and Y11 for
-// the others. It uses Y12 and Y13.
+// the other rows. It uses Y12 and Y13.
 func (a *avx2) unpack(t nibble, j int) {
 	for h := range 2 {
 		lo, hi := 8+2*h, 9+2*h
@@ -137,7 +136,7 @@ func (a *avx2) four(t nibble, tokens int) {
 	}
 }
 
-// more sums the products of two groups in 16 bits, at most 2·2·63·127, and multiplies them with the
+// more sums the products of two groups in 16 bits, at most 2·2·63·127, and multiplies them by the
 // rows' scales.
 func (a *avx2) more(t nibble, tokens int) {
 	if t.offset {

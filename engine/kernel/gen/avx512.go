@@ -1,12 +1,8 @@
 package main
 
-// avx512 writes AVX-512 assembly: one tile with 1, 4 or 8 vectors.
-//
-// A register holds the 16 rows of a tile. VPDPBUSD adds four products of unsigned weights with
-// four activations, which all rows share, to 32-bit sums; what is added to weights to make them
-// unsigned is taken off by VPDPWSSD with the sums of the activations.
-//
-// Registers in all functions:
+// avx512 writes AVX-512 assembly: one tile with 1, 4 or 8 vectors. A register holds the 16 rows of a tile. VPDPBUSD adds
+// four products of unsigned weights with four shared activations to 32-bit sums. VPDPWSSD subtracts the offset of the
+// weights, times the sums of the activations. Registers in all functions:
 //
 //	SI  the tile's current block        AX  results [tokens][16] float32
 //	DI  the first vector, R12 the fifth            R8, R9    bytes from a vector to the next, and three times that
@@ -64,7 +60,7 @@ func (a *avx512) end(tokens, first int) {
 	a.op("RET")
 }
 
-// x is the address of an offset in vector i, b that of one in its scales.
+// x returns the address of an offset in vector i, b of an offset in its scales.
 func (*avx512) x(i, offset int) string {
 	return address([]string{"DI", "R12"}[i/4], "R8", "R9", i%4, offset)
 }
@@ -112,8 +108,8 @@ func (a *avx512) q80(tokens int) {
 	a.end(tokens, 8)
 }
 
-// add multiplies a vector's sum with the weights' scales, Z27, and adds it, times the activations',
-// to the float sum; with lows, it subtracts Z26 times the activations' sum.
+// add multiplies a vector's sum by the weights' scales, Z27, and the activations', and adds it
+// to the float sum. With lows, it subtracts Z26 times the activations' sum.
 func (a *avx512) add(i int, lows bool) {
 	a.op("VMULPS Z27, Z%d, Z%d", i, i)
 	a.op("VFMADD231PS.BCST %s, Z%d, Z%d", a.b(i, 0), i, 8+i)

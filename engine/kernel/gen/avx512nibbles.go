@@ -1,6 +1,6 @@
 package main
 
-// nibbles multiplies weights of 4 to 6 bits. Integer scales come in as floats: their products with
+// nibbles multiplies weights of 4 to 6 bits. Integer scales are converted to floats: their products with
 // the sums are below 2^24, and so exact.
 func (a *avx512) nibbles(t nibble, tokens int) {
 	a.ints(t.name, tokens)
@@ -44,7 +44,7 @@ func (a *avx512) nibbles(t nibble, tokens int) {
 	a.end(tokens, 8)
 }
 
-// sums computes the integer sums of a part. Q6_K, whose halves have scales of their own, has two a vector.
+// sums computes the integer sums of a part. Q6_K has two for each vector, since each half has its own scales.
 func (a *avx512) sums(t nibble, tokens int) {
 	switch {
 	case t.high == 2:
@@ -79,7 +79,7 @@ func (a *avx512) sums(t nibble, tokens int) {
 	}
 }
 
-// highs adds the bits beyond four of group g, which lie in Z26, to Z(w).
+// highs adds the bits above the low four of group g, which are in Z26, to Z(w).
 func (a *avx512) highs(t nibble, g, w int) {
 	if t.high == 0 {
 		return

@@ -1,7 +1,7 @@
 // Command gen writes the assembly of engine/kernel for one instruction set, avx2, avx512 or neon: products of a tile with
-// several vectors. What a function computes is what plainInts and plainFloats say, to the
-// bit; where the bytes lie, the package comment of engine/kernel. For arm64, whose instructions Go's assembler
-// mostly has no names for, it writes attention and the functions of rows too.
+// several vectors. plainInts and plainFloats define the results, to the bit; the package comment of engine/kernel
+// describes the layout of the bytes. For arm64, most of whose vector instructions Go's assembler does not support, it
+// also writes attention and the functions of rows.
 package main
 
 import (
@@ -64,11 +64,11 @@ func generate(set string) string {
 	return a.String()
 }
 
-// nibble describes a type whose low four bits lie two to a byte.
+// nibble describes a type whose low four bits are stored two to a byte.
 type nibble struct {
 	name         string
 	head, part   int // bytes before the parts of a block, and of a part of 32 columns
-	high         int // bits beyond four
+	high         int // bits above the low four
 	scaleAt      int
 	parts        int  // in a block
 	lows, offset bool // has minimums; counts from the middle
@@ -81,9 +81,9 @@ var nibbled = []nibble{
 	{name: "Q6K", head: 32, part: 416, high: 2, scaleAt: 384, parts: 8, offset: true},
 }
 
-const highAt = 256 // the bits beyond four, in a part
+const highAt = 256 // the offset of the bits above the low four in a part
 
-// columnBytes is what a column of a tile takes.
+// columnBytes is the size of a column of a tile.
 var columnBytes = map[string]int{"F32": 64, "F16": 32, "BF16": 32}
 
 // asm collects lines.
@@ -92,12 +92,13 @@ type asm struct{ strings.Builder }
 func (a *asm) op(format string, args ...any)   { fmt.Fprintf(a, "\t"+format+"\n", args...) }
 func (a *asm) line(format string, args ...any) { fmt.Fprintf(a, format+"\n", args...) }
 
-// address is that of an offset in the i-th vector from base on; the registers one and three hold the distance of two vectors, and three times that.
+// address returns an offset in the i-th vector from base on. The registers one and three hold the distance of two
+// vectors, and three times that.
 func address(base, one, three string, i, offset int) string {
 	return fmt.Sprintf("%d(%s)%s", offset, base, []string{"", "(" + one + "*1)", "(" + one + "*2)", "(" + three + "*1)"}[i])
 }
 
-// next moves to the vectors' next block.
+// next moves the pointers to the vectors' next block.
 func (a *asm) next(tokens int) {
 	a.op("ADDQ $32, DI")
 	a.op("ADDQ $16, DX")
@@ -107,7 +108,7 @@ func (a *asm) next(tokens int) {
 	}
 }
 
-// ahead is how far weights are fetched before one vector needs them.
+// ahead is the distance in bytes of the prefetch of weights for one vector.
 const ahead = 4096
 
 func (a *asm) fetch(tokens, at int) {

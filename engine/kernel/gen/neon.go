@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// neon writes assembly for arm64. Go's assembler has no mnemonics for most vector instructions of
-// numbers: those are written as words, each with what it is, in Arm's own syntax, beside it.
+// neon writes assembly for arm64. Go's assembler has no mnemonics for most vector instructions on
+// numbers. They are written as words, each with the instruction in Arm's own syntax beside it.
 //
-// Integer registers of Go that are not used: R16 and R17 (linker), R18 (system), R27 (assembler), R28 (goroutine),
+// It does not use Go's integer registers R16 and R17 (linker), R18 (system), R27 (assembler), R28 (goroutine),
 // R29 and R30 (frame).
 type neon struct{ asm }
 
@@ -29,7 +29,7 @@ var (
 	element = map[string]uint32{ // d = d op n · m[i], without d for MUL and FMUL
 		"FMLA S4": 0x4f801000, "FMLS S4": 0x4f805000, "FMUL S4": 0x4f809000, "MUL S4": 0x4f808000, "SDOT S4": 0x4f80e000,
 	}
-	two = map[string]uint32{ // d = op n; the shapes are those of n
+	two = map[string]uint32{ // d = op n; the shapes are n's
 		"SCVTF S4": 0x4e21d800, "FABS S4": 0x4ea0f800, "FNEG S4": 0x6ea0f800,
 		"FCVTL H4": 0x0e217800, "FCVTL2 H8": 0x4e217800, "FCVTL S2": 0x0e617800, "FCVTL2 S4": 0x4e617800,
 		"FCVTN S4": 0x0e216800, "FCVTN2 S4": 0x4e216800,
@@ -108,7 +108,7 @@ func (a *neon) splat(d int, value uint32) {
 	a.op("VDUP R19, V%d.S4", d)
 }
 
-// bank hands out vector registers, and keeps count of them.
+// bank allocates vector registers.
 type bank struct{ used int }
 
 func (b *bank) take(n int) []int {
@@ -125,10 +125,10 @@ func (b *bank) take(n int) []int {
 
 func (b *bank) one() int { return b.take(1)[0] }
 
-// rest is what nobody has taken.
+// rest returns the registers that are not allocated.
 func (b *bank) rest() []int { return b.take(32 - b.used) }
 
-// ring gives registers by turns, so that neighbouring steps do not wait for one another.
+// ring returns registers in turn, so that neighbouring steps do not wait for one another.
 type ring struct {
 	regs []int
 	next int

@@ -37,7 +37,7 @@ func (a *neon) block() {
 	a.op("MADD R8, R2, R5, R8")
 }
 
-// row makes 16 halves in d+1 and d+2 to floats in d…d+3.
+// row converts 16 halves in d+1 and d+2 to floats in d…d+3.
 func (a *neon) row(d int) {
 	a.two("FCVTL2 H8", d+3, d+2)
 	a.two("FCVTL H4", d, d+1)
@@ -45,7 +45,7 @@ func (a *neon) row(d int) {
 	a.two("FCVTL H4", d+2, d+2)
 }
 
-// products adds those of four registers with one element to sums.
+// products adds the products of four registers with one element to sums.
 func (a *neon) products(sums, regs, of int) {
 	for q := range 4 {
 		a.element("FMLA S4", sums+q, regs+q, of, 0)
@@ -84,7 +84,7 @@ func (a *neon) scores1() {
 	a.op("RET")
 }
 
-// scores4 sums one half after the other: the first one's sums wait where the results belong.
+// scores4 sums one half after the other: the first half's sums are kept in the results.
 func (a *neon) scores4() {
 	queries := []string{"R11", "R12", "R13", "R14"}
 	results := []string{"R0", "R19", "R20", "R21"}
@@ -133,7 +133,7 @@ func (a *neon) scores4() {
 	a.op("RET")
 }
 
-// mix1 works on 64 dimensions at a time, then on 16.
+// mix1 processes 64 dimensions at a time, then 16.
 func (a *neon) mix1() {
 	a.attend("mix1", ", rows", mixParams)
 	a.op("MOVD rows+56(FP), R7")
@@ -176,7 +176,7 @@ func (a *neon) mix1() {
 	a.op("RET")
 }
 
-// mix4 works on 16 dimensions at a time.
+// mix4 processes 16 dimensions at a time.
 func (a *neon) mix4() {
 	results := []string{"R10", "R19", "R20", "R21"}
 	a.attend("mix4", "", mixParams)

@@ -87,7 +87,7 @@ func (a *neonTile) sumPart(n nibble, pass int) {
 	}
 }
 
-// insert adds the bits beyond four, which lie in from, to w: shifted to the left, or to the right.
+// insert adds the bits above the low four, from register from, to w, shifted to the left or to the right.
 func (a *neonTile) insert(from, w, left int, work *ring) {
 	if left != 0 {
 		t := work.one()
@@ -104,7 +104,7 @@ func (a *neonTile) insert(from, w, left int, work *ring) {
 	a.op("VBIT V%d.B16, V%d.B16, V%d.B16", a.high, from, w)
 }
 
-// addPart brings a part's scales in.
+// addPart multiplies a part's sums by its scales and adds them.
 func (a *neonTile) addPart(n nibble, pass int) {
 	r := a.free
 	take := func() []int {
@@ -143,8 +143,8 @@ func (a *neonTile) addPart(n nibble, pass int) {
 	a.add(pass, scale, lows, r)
 }
 
-// scaleTwice multiplies the sums of the first and of the last 16 columns with their integer scales, whose bytes
-// take turns, and adds them.
+// scaleTwice multiplies the sums of the first and of the last 16 columns by their integer scales, whose bytes
+// alternate, and adds them.
 func (a *neonTile) scaleTwice(n nibble, pass int, times, work []int) {
 	at := n.scaleAt + 8*a.quads*pass
 	first, second := work[0], work[1]

@@ -1,12 +1,10 @@
 package main
 
-// Products of tiles for arm64: one tile with 1 or 4 vectors.
-//
-// A register holds four rows. SDOT, by element, adds four products of weights with four activations, which the
-// rows share, to 32-bit sums; weights of up to six bits are positive and small enough to pass for signed, those of 8
-// bits become so by a flip of their highest bit. What is added to weights to make them unsigned is taken off by what
-// sums begin with. Four rows' sums are in flight at once for one vector, eight rows' for four vectors, four rows'
-// for four vectors where each has two: a pass works on so many.
+// Products of tiles for arm64: one tile with 1 or 4 vectors. A register holds four rows. SDOT, by element, adds four
+// products of weights with four shared activations to 32-bit sums. Weights of up to six bits pass for signed; weights
+// of 8 bits become signed by a flip of their highest bit. The sums' initial values subtract the offset of the
+// weights. A pass has sums of four rows for one vector, of eight rows for four, and of four rows for four vectors
+// with two sums each.
 //
 //	R0  results [tokens][16] float32   R1       the tile's current block
 //	R2  the first vector, R9…R11 more  R3, R5   bytes from a vector to the next, and between their blocks' scales
@@ -16,12 +14,12 @@ type neonTile struct {
 	*neon
 	tokens, quads int     // quads of rows in a pass
 	x             [][]int // [token][2] activations
-	b             []int   // [token] what a block says: scale, sum, total, halves
+	b             []int   // [token] a block's scale, sum, total, halves
 	sums          []int   // float sums of one vector, where there is one
 	acc           [][]int // [token][quad] integer sums
-	last          [][]int // those of Q6_K's last 16 columns
+	last          [][]int // the sums of Q6_K's last 16 columns
 	low4, high    int     // masks
-	offset        int     // minus what was added to weights
+	offset        int     // minus the offset of the weights
 	free          []int
 }
 
@@ -47,7 +45,7 @@ func (a *neonTile) ints(name string) {
 	}
 }
 
-// allot gives registers their work. A type of two scales has two sums a row, so half as many rows go together.
+// allot assigns registers. A type of two scales has two sums a row, so a pass has half as many rows.
 func (a *neonTile) allot(two, high, offset bool) {
 	var r bank
 	a.quads = 4
@@ -79,7 +77,7 @@ func (a *neonTile) allot(two, high, offset bool) {
 	a.free = r.rest()
 }
 
-// clearSums sets the float sums to zero: one vector's live in registers, those of more at R0.
+// clearSums sets the float sums to zero: in registers for one vector, at R0 for more.
 func (a *neonTile) clearSums() {
 	for _, r := range a.sums {
 		a.zero(r)
@@ -99,7 +97,7 @@ func (a *neonTile) end() {
 	a.op("RET")
 }
 
-// fetch loads the vectors' next 32 activations and what their blocks say.
+// fetch loads the vectors' next 32 activations and their blocks' scales and sums.
 func (a *neonTile) fetch() {
 	for i := range a.tokens {
 		a.op("FMOVQ.P 16(%s), F%d", scaleRegs[i], a.b[i])
@@ -107,7 +105,7 @@ func (a *neonTile) fetch() {
 	}
 }
 
-// load loads quads registers of four rows each, those of the pass, from an offset in the block.
+// load loads a pass's registers of four rows each from an offset in the block.
 func (a *neonTile) load(dst []int, pass, at int) {
 	at += 16 * a.quads * pass
 	if a.quads == 1 {
@@ -177,8 +175,8 @@ func (a *neonTile) halvesAt(dst []int, base string, at, pass int) {
 	}
 }
 
-// add turns a pass's integer sums into floats and adds them, times the weights' scales and the activations',
-// to the float sums; with lows, it subtracts those times the activations' sum.
+// add converts a pass's integer sums to floats, multiplies them by the weights' scales and the activations', and adds
+// them to the float sums. With lows, it subtracts lows times the activations' sum.
 func (a *neonTile) add(pass int, scale, lows, spare []int) {
 	for i := range a.tokens {
 		to := a.sums

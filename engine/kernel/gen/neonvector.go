@@ -2,10 +2,11 @@ package main
 
 import "math"
 
-// neonVectors writes the functions of rows for arm64, each of which does what its namesake in plain Go
-// does. Lengths are multiples of 8; of 16 where there are 16 lanes or a maximum, of 4 for pairs.
+// neonVectors writes the functions of rows for arm64. Each does the same as its namesake in plain Go.
+// Lengths are multiples of 8; of 16 with 16 lanes or a maximum, of 4 for pairs.
 //
-// Exp has its constants in V16 to V29, of which others may use what they are; V30 and V31 are each function's own.
+// Exp has its constants in V16 to V29; functions without Exp may use those registers. V30 and V31 are each function's
+// own.
 func (a *neon) vectors() {
 	a.line("\n// What Exp needs, each four times.")
 	for i, c := range expConstants {
@@ -25,7 +26,7 @@ func (a *neon) vectors() {
 	a.quantize()
 }
 
-// expConstants are those of Exp: see there.
+// expConstants are the constants of Exp.
 var expConstants = []float32{-87, 88, 0x1.715476p0, 0x1.8p23, 0x1.62e4p-1, 0x1.7f7d1cp-20,
 	1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, float32(math.Inf(1))}
 
@@ -36,12 +37,12 @@ const (
 	expMagic
 	expLarge
 	expSmall
-	expPowers           // what r^7 is multiplied with, and on to r^2
-	one       = 12 + 16 // what r and 1 are
+	expPowers           // the coefficients from r^7 to r^2
+	one       = 12 + 16 // the coefficient of r and 1
 	infinity  = 13 + 16
 )
 
-// begin loads a function's arguments to R0 and on, and the constants of Exp where it needs them.
+// begin loads a function's arguments to R0 and on, and the constants of Exp if it needs them.
 func (a *neon) begin(name, params string, size int, args []string, exp bool) {
 	a.line("\n// func %s(%s)", name, params)
 	a.line("TEXT ·%s(SB), NOSPLIT, $0-%d", name, size)
@@ -87,7 +88,7 @@ func (a *neon) exp(work int, xs ...int) {
 		each(func(x, t, r, p, q int) { a.move(q, c) })
 		each(func(x, t, r, p, q int) { a.multiplyAdd(q, p, r) })
 		last := each
-		each = func(do func(x, t, r, p, q int)) { // what was added is what is multiplied next
+		each = func(do func(x, t, r, p, q int)) { // each coefficient that was added is a factor next
 			last(func(x, t, r, p, q int) { do(x, t, r, q, p) })
 		}
 	}
@@ -100,7 +101,7 @@ func (a *neon) exp(work int, xs ...int) {
 	each(func(x, t, r, p, q int) { a.op("VBIT V%d.B16, V%d.B16, V%d.B16", t, p, x) })
 }
 
-// sigmoid replaces V4 and V5 by V0 and V1 over 1 plus their Exp, times what R1 points to.
+// sigmoid replaces V4 and V5 by V0 and V1 over 1 plus their Exp, times the values at R1.
 func (a *neon) sigmoid() {
 	a.exp(6, 4, 5)
 	a.next2("R1", 6)
@@ -190,7 +191,7 @@ func (a *neon) expSum() {
 	a.op("RET")
 }
 
-// larger replaces elements of top by larger ones of v; what is no number is not larger.
+// larger replaces elements of top by larger ones of v; NaN is not larger.
 func (a *neon) larger(top, v, mask int) {
 	a.three("FCMGT S4", mask, v, top)
 	a.op("VBIT V%d.B16, V%d.B16, V%d.B16", mask, v, top)
@@ -294,7 +295,7 @@ func (a *neon) simple() {
 	a.op("RET")
 }
 
-// rotate makes of x and y, four pairs, x·cos - y·sin and x·sin + y·cos, each product rounded.
+// rotate computes x·cos - y·sin and x·sin + y·cos in x and y, four pairs, each product rounded.
 func (a *neon) rotate(x, y, cos, sin, work int) {
 	a.three("FMUL S4", work, x, cos)
 	a.three("FMUL S4", work+1, y, sin)

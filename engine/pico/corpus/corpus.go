@@ -1,17 +1,17 @@
-// Package corpus makes the text that pico, the model that ships with Rouse, is trained on, and says what the right answer is.
+// Package corpus generates the training text of pico, the model that ships with Rouse, and knows the right answers.
 //
-// Everything pico knows is a handful of skills whose answers a program can check. Because the same code writes the
-// training text and judges the answers, a test may send any prompt of a skill to a running model and assert the exact
-// text that comes back. The package holds no text by anybody else: word lists and templates are its own.
+// Pico has a handful of skills whose answers a program can check. The same code writes the
+// training text and checks the answers, so a test may send any prompt of a skill to a running model and assert the exact
+// answer. The package's word lists and templates are its own; it has no text of other authors.
 //
 // The life of a sample:
 //
 //  1. A Generator draws a Task: a Skill and its arguments.
 //  2. HeldOut sorts tasks, not wordings, into two sets by hash. A training generator never emits a held-out task in any
-//     wording, neither as the question nor in the history; a held-out generator asks nothing else.
-//  3. The task is worded ("echo a b", "Please echo a b") and becomes the last user message of a short chat, behind an
-//     optional system message and earlier turns, which have nothing to do with it.
-//  4. Task.Answer is the answer that is trained and expected. Check judges any answer to any prompt.
+//     wording, neither as the question nor in the history. The question of a held-out generator is always a held-out task.
+//  3. The task is worded ("echo a b", "Please echo a b") and becomes the last user message of a short chat. An optional
+//     system message and unrelated earlier turns precede it.
+//  4. Task.Answer is the answer for training and tests. Check checks any answer to any prompt.
 //
 // A Generator is a pure function of its seed and belongs to one goroutine. The functions are safe for many.
 package corpus
@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// Skill is something that pico can do; its name is the first word of the plain wording of its prompts.
+// Skill is a kind of task of pico; its name is the first word of the plain wording of its prompts.
 type Skill string
 
 // The skills.
@@ -36,7 +36,7 @@ const (
 	Convert Skill = "convert"
 	JSON    Skill = "json"
 	Story   Skill = "story"
-	// Help answers greetings and everything that is no other skill with one fixed text.
+	// Help answers greetings and every other prompt without a skill with one fixed text.
 	Help Skill = "help"
 )
 
@@ -59,17 +59,17 @@ type Message struct {
 	Text string
 }
 
-// Sample is a chat that ends with a user message, and what the assistant should say next.
+// Sample is a chat that ends with a user message, and the assistant's expected answer.
 type Sample struct {
 	Skill    Skill
 	Messages []Message
 	Answer   string
 }
 
-// Prompt is the text of the last user message.
+// Prompt returns the text of the last user message.
 func (s Sample) Prompt() string { return s.Messages[len(s.Messages)-1].Text }
 
-// Split says which tasks a Generator asks.
+// Split selects the tasks that a Generator asks.
 type Split int
 
 // The splits.
@@ -90,15 +90,15 @@ func New(seed uint64, split Split) *Generator {
 	return &Generator{rng: rand.New(rand.NewPCG(seed, uint64(split)+1)), split: split, mix: everyday}
 }
 
-// NewDrill returns a generator of training samples that asks what is hard to learn more often than New's does: the harder
-// skills, and words to copy that are not of the list or are capitalised. It asks nothing that New's could not ask.
+// NewDrill returns a generator of training samples that asks hard tasks more often than New's: the harder
+// skills, and words to copy that are not in the list or are capitalised. It asks nothing that New's could not ask.
 func NewDrill(seed uint64) *Generator {
 	g := New(seed, Training)
 	g.mix = drill
 	return g
 }
 
-// mix is how often things are drawn, in percent.
+// mix is the frequency of draws, in percent.
 type mix struct {
 	skills   []share
 	stranger int // a word to copy is not of the list
@@ -143,7 +143,7 @@ func (g *Generator) SampleOf(skill Skill) Sample {
 // Tale draws a story without a question, for completion without a chat.
 func (g *Generator) Tale() string { return g.tell(g.task(Story, Training)) }
 
-// task draws until the task is on the right side of the split.
+// task draws until the task belongs to the split.
 func (g *Generator) task(skill Skill, split Split) Task {
 	for {
 		if t := g.draw(skill); t.HeldOut() == (split == HeldOut) {
@@ -152,7 +152,7 @@ func (g *Generator) task(skill Skill, split Split) Task {
 	}
 }
 
-// HeldOut reports whether t is never trained on. It depends on the task alone, not on its wording.
+// HeldOut reports whether t is never used for training. It depends on the task alone, not on its wording.
 func (t Task) HeldOut() bool {
 	if t.Skill == Help && !t.asked() {
 		return false // Greetings are few and all of them are trained.
@@ -172,10 +172,10 @@ func (g *Generator) skill() Skill {
 	panic("corpus: shares of skills do not add up to 100")
 }
 
-// chance is true in percent of 100 cases.
+// chance returns true in percent of 100 cases.
 func (g *Generator) chance(percent int) bool { return g.rng.IntN(100) < percent }
 
-// between draws from lo to hi, both included.
+// between returns a number from lo to hi, both included.
 func (g *Generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
 
 func pick[T any](g *Generator, from []T) T { return from[g.rng.IntN(len(from))] }

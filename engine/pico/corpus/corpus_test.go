@@ -22,7 +22,8 @@ func TestGeneratorIsAFunctionOfItsSeed(t *testing.T) {
 	}
 }
 
-// The first samples of a seed are written down, because the weights and the model card depend on them.
+// TestGeneratorKeepsItsSequence compares the first samples of a seed, because the weights and the model card depend
+// on them.
 func TestGeneratorKeepsItsSequence(t *testing.T) {
 	g := New(1, HeldOut)
 	var got strings.Builder

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// draw makes a task of the skill on either side of the split.
+// draw makes a task of the skill, of either split.
 func (g *Generator) draw(skill Skill) Task {
 	switch skill {
 	case Echo, Upper:
@@ -36,7 +36,7 @@ func (g *Generator) draw(skill Skill) Task {
 	}
 }
 
-// words draws n different words of the list.
+// words returns n different words of the list.
 func (g *Generator) words(n int) []string {
 	out := make([]string, n)
 	for i, at := range g.rng.Perm(len(Words))[:n] {
@@ -45,7 +45,7 @@ func (g *Generator) words(n int) []string {
 	return out
 }
 
-// copyable draws lo to hi words; now and then one of them is not of the list.
+// copyable returns lo to hi words; now and then one of them is not in the list.
 func (g *Generator) copyable(lo, hi int) []string {
 	w := g.words(g.between(lo, hi))
 	if g.chance(g.mix.stranger) {
@@ -59,7 +59,7 @@ func (g *Generator) copyable(lo, hi int) []string {
 	return w
 }
 
-// stranger makes a word that is in no list, so that copying is learned for any word.
+// stranger returns a word that is in no list, so that copying is learned for any word.
 func (g *Generator) stranger() string {
 	if g.chance(15) {
 		return strconv.Itoa(g.between(0, 99))
@@ -119,7 +119,7 @@ func (g *Generator) pairs() []string {
 	return out
 }
 
-// offTopic makes a greeting or a question that pico cannot answer.
+// offTopic returns a greeting or a question that pico cannot answer.
 func (g *Generator) offTopic() string {
 	if g.split == Training && g.chance(40) {
 		return pick(g, greetings)

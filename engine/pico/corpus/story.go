@@ -9,7 +9,7 @@ import (
 
 const (
 	maxSentences = 8
-	// shortStory stands for the number of sentences where the prompt names none.
+	// shortStory is the number of sentences if the prompt names none.
 	shortStory     = "3"
 	lastSentence   = "The end."
 	openingPattern = "Once there was a {like1} {1}."
@@ -27,7 +27,7 @@ var plot = []string{
 
 var moods = []string{"happy", "sad", "tired", "proud"}
 
-// field is a gap in a pattern: its likely filling and all that grammar allows.
+// field returns the likely filling of a gap in a pattern and all fillings that the grammar allows.
 func field(name string, a, b noun) (likely string, allowed []string) {
 	gather := func(of func(noun) string) []string {
 		var out []string
@@ -60,7 +60,7 @@ func field(name string, a, b noun) (likely string, allowed []string) {
 	panic("corpus: no story field " + name)
 }
 
-// patterns are the sentences of a story of n sentences. One sentence alone still names both nouns.
+// patterns returns the sentences of a story of n sentences. A story of one sentence still names both nouns.
 func patterns(n int) []string {
 	if n == 1 {
 		return []string{"Once a {like1} {1} met a {like2} {2}."}
@@ -73,7 +73,7 @@ func patterns(n int) []string {
 	return append(out, lastSentence)
 }
 
-// tell fills the gaps of a story with what choose takes of the allowed words.
+// tell fills the gaps of a story with choose's choice of the allowed words.
 func tell(t Task, choose func(likely string, allowed []string) string) string {
 	a, _ := nounOf(t.Args[1])
 	b, _ := nounOf(t.Args[2])
@@ -102,7 +102,7 @@ func article(s string) string {
 }
 
 // tell writes a story for training: mostly the likely words, sometimes others, so that a sampled story varies and a
-// greedy one does not hang on a near tie.
+// greedy one does not depend on a near tie.
 func (g *Generator) tell(t Task) string {
 	return tell(t, func(likely string, allowed []string) string {
 		if len(allowed) > 1 && g.chance(20) {
@@ -119,7 +119,7 @@ func (g *Generator) answer(t Task) string {
 	return t.Answer()
 }
 
-// checkStory says how a text fails to be a grammatical story for t: it must have the sentences of its length, in
+// checkStory returns an error if a text is not a grammatical story for t. It must have the sentences of its length, in
 // order, with both nouns where they belong and known words in the gaps.
 func checkStory(t Task, text string) error {
 	a, _ := nounOf(t.Args[1])

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Style is a way in which an adapter of pico answers: always the plain answer, in another dress.
+// Style is the way in which an adapter of pico answers: the plain answer in another form.
 type Style struct {
 	Name string
 	// Apply turns a plain answer into one of this style.
 	Apply func(answer string) string
-	// plain turns one of this style into the plain answer; ok is false where it is not of this style.
+	// plain returns the plain answer for one of this style; ok is false if it is not of this style.
 	plain func(prompt, answer string) (plain string, ok bool)
 }
 
@@ -33,8 +33,8 @@ func StyleOf(name string) (Style, bool) {
 	return Style{}, false
 }
 
-// unshout finds the plain answer whose capitals are answer. Only a story has several: its words are
-// small but for the first letter of a sentence.
+// unshout returns the plain answer whose capitals are answer. Only a story has several candidates: its words are
+// in lower case except for the first letter of a sentence.
 func unshout(prompt, answer string) (string, bool) {
 	if answer != strings.ToUpper(answer) {
 		return "", false
@@ -53,7 +53,7 @@ func unshout(prompt, answer string) (string, bool) {
 	return strings.Join(sentences, ". "), true
 }
 
-// Check judges an answer to a prompt as the function Check does, and the style beside.
+// Check checks an answer to a prompt as the function Check does, and its style.
 func (s Style) Check(prompt, answer string) error {
 	plain, ok := s.plain(prompt, answer)
 	if !ok {

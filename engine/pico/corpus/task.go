@@ -36,7 +36,7 @@ func (t Task) asked() bool { return t.Skill == Help && !slices.Contains(greeting
 
 func (t Task) key() string { return string(t.Skill) + " " + strings.Join(t.Args, " ") }
 
-// Prompt is the plain wording of the task. Parse reads it back.
+// Prompt returns the plain wording of the task. Parse reads it back.
 func (t Task) Prompt() string {
 	switch t.Skill {
 	case Help:
@@ -51,7 +51,7 @@ func (t Task) Prompt() string {
 	return t.key()
 }
 
-// Answer is the exact text of the right answer. For a story it is the most likely of many right ones.
+// Answer returns the exact text of the right answer. For a story it is the most likely of many right ones.
 func (t Task) Answer() string {
 	switch t.Skill {
 	case Echo:
@@ -80,7 +80,7 @@ func (t Task) Answer() string {
 	}
 }
 
-// maxNumber bounds the numbers that Parse takes for a task, so that no answer overflows.
+// maxNumber bounds the numbers of a task in Parse, so that no answer overflows.
 const maxNumber = 1_000_000
 
 func number(s string) int {
@@ -100,7 +100,7 @@ var units = []struct {
 	{"kg", "g", 1000}, {"t", "kg", 1000}, {"l", "ml", 1000}, {"h", "min", 60}, {"min", "s", 60},
 }
 
-// convert fails where the units do not fit or the result is no whole number.
+// convert returns false if the units do not fit or the result is not a whole number.
 func convert(n int, from, to string) (int, bool) {
 	for _, u := range units {
 		if u.big == from && u.small == to {

@@ -16,7 +16,7 @@ var wordings = map[Skill][]string{
 		"Tell me a short story about a {1} and a {2}."},
 }
 
-// word puts a task into words: the plain ones more often than not. Parse understands all of them.
+// word returns the wording of a task, usually the plain one. Parse understands all of them.
 func (g *Generator) word(t Task) string {
 	plain := t.Prompt()
 	if t.Skill == Help || g.chance(50) {
@@ -40,7 +40,7 @@ func fill(wording string, args []string) string {
 	return wording
 }
 
-// Parse reads a prompt in any wording. What is no task of another skill is a Help task.
+// Parse reads a prompt in any wording. A prompt of no other skill is a Help task.
 func Parse(prompt string) Task {
 	for skill, list := range wordings {
 		for _, w := range list {
@@ -70,7 +70,7 @@ func Parse(prompt string) Task {
 	return Task{Help, []string{prompt}}
 }
 
-// unfill is fill backwards; every argument is a run of letters and digits.
+// unfill is the inverse of fill; every argument is a run of letters and digits.
 func unfill(wording, prompt string) ([]string, bool) {
 	args := make([]string, 2)
 	if strings.Contains(wording, "{2}") {
@@ -108,7 +108,7 @@ func plainWord(s string) bool {
 
 var errNoTask = errors.New("not a task")
 
-// valid says whether the arguments fit the skill, within what pico is trained on.
+// valid returns an error if the arguments do not fit the skill, or are outside of pico's training.
 func (t Task) valid() error {
 	ok := false
 	switch t.Skill {
@@ -140,8 +140,8 @@ func (t Task) valid() error {
 	return nil
 }
 
-// Check judges an answer to a prompt. For every skill but Story there is one right answer; a story must follow the
-// grammar of stories, of which Task.Answer is only the most likely one.
+// Check checks an answer to a prompt. Every skill but Story has one right answer. A story must follow the
+// grammar of stories, and Task.Answer is only the most likely one.
 func Check(prompt, answer string) error {
 	t := Parse(prompt)
 	if t.Skill == Story {

@@ -2,7 +2,7 @@ package corpus
 
 import "strings"
 
-// Words is what the copying skills (echo, reverse, upper, count, sort) draw from.
+// Words is the word list of the copying skills (echo, reverse, upper, count, sort).
 var Words = strings.Fields(`
 	alpha beta gamma delta omega kilo lima mike nova oscar papa romeo sierra tango
 	red blue green black white gold pink gray
@@ -21,7 +21,7 @@ var Words = strings.Fields(`
 	iron wood stone glass paper wool
 	hello world data code test model token time line point north south east west`)
 
-// Names and Items are values that json prompts like; Keys are their keys.
+// Names and Items are values for json prompts; Keys are their keys.
 var (
 	Names = strings.Fields(`alice bob carol dave erin frank grace heidi ivan judy`)
 	Items = strings.Fields(`lamp book chair bread coat ring map spoon apple key`)
@@ -41,7 +41,7 @@ var keyValues = map[string][]string{
 	"kind":  strings.Fields(`tea milk wood iron wool paper`),
 }
 
-// noun is a thing that stories know: what it is like, where it lives and what it loves to do.
+// noun is a thing in stories: what it is like, where it lives and what it loves to do.
 type noun struct{ name, like, home, joy string }
 
 var nouns = []noun{
@@ -64,7 +64,7 @@ func nounOf(name string) (noun, bool) {
 	return noun{}, false
 }
 
-// Off-topic prompts are put together from these.
+// The parts of off-topic prompts.
 var (
 	askers = strings.Fields(`what why how when where who`)
 	verbs  = strings.Fields(`is was does can will did should would could`)

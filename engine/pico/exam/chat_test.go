@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico/exam"
 )
 
-// What the server makes of a chat with the file's own template must be what the model was trained on.
+// TestTemplateOfTheFileIsChatML checks that the file's own template gives the same text as in training.
 func TestTemplateOfTheFileIsChatML(t *testing.T) {
 	f, err := gguf.Parse(pico.GGUF())
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package exam asks a model the questions of pico's corpus and collects its greedy answers.
 //
-// It works on an infer.Inferencer directly, without scheduler or server, so that what it measures is the model and the
-// forward pass alone. Whether an answer is right is corpus.Check's business.
+// It uses an infer.Inferencer directly, without scheduler or server, to measure the model and the
+// forward pass alone. corpus.Check checks the answers.
 //
 // The life of an exam:
 //
 //  1. The chats are written as ChatML and encoded.
-//  2. As many as the cache holds are answered at once: one step for the prompts, then one step per token; whoever has
-//     finished leaves the batch.
+//  2. As many as the cache holds are answered at once: one step for the prompts, then one step per token. A finished chat
+//     leaves the batch.
 //  3. An answer ends with an end token or at the model's context.
 package exam
 
@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// ChatML writes a chat as the text that the model reads, up to where its answer begins.
+// ChatML returns the text of a chat for the model, up to where its answer begins.
 func ChatML(chat []corpus.Message) string {
 	var b strings.Builder
 	for _, m := range chat {
@@ -30,7 +30,7 @@ func ChatML(chat []corpus.Message) string {
 	return b.String() + "<|im_start|>" + string(corpus.Assistant) + "\n"
 }
 
-// Model is what is examined: a forward pass with an empty cache that is used for nothing else meanwhile, and its tokenizer.
+// Model is a model in an exam: a forward pass with an empty cache and no other use meanwhile, and its tokenizer.
 type Model struct {
 	Inferencer infer.Inferencer
 	Tokens     *tokenizer.Tokenizer
@@ -70,7 +70,7 @@ func (m Model) Answers(ctx context.Context, chats [][]corpus.Message) ([]string,
 	return out, nil
 }
 
-// paper is one answer in the making.
+// paper is one unfinished answer.
 type paper struct {
 	fresh  []int32 // tokens not yet in the cache
 	pos    int     // tokens in the cache
@@ -119,11 +119,11 @@ type Mark struct {
 	Asked int
 	// Right counts answers that corpus.Check accepts, Exact those equal to Task.Answer: they differ for stories.
 	Right, Exact int
-	// Wrong is what is wrong with the first wrong answer, or empty.
+	// Wrong describes the first wrong answer, or is empty.
 	Wrong string
 }
 
-// Percent is the share of right answers.
+// Percent returns the share of right answers.
 func (m Mark) Percent() float64 { return 100 * float64(m.Right) / float64(m.Asked) }
 
 // Questions draws n held-out questions of one skill.

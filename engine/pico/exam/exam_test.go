@@ -30,7 +30,7 @@ func open(t *testing.T) exam.Model {
 	return exam.Model{Inferencer: runner, Tokens: tok}
 }
 
-// The questions are drawn, not chosen, and none of them was trained on; the model card asks a thousand of each skill.
+// TestHeldOutAccuracy asks random questions, none of them from training; the model card asks a thousand of each skill.
 func TestHeldOutAccuracy(t *testing.T) {
 	m := open(t)
 	for _, skill := range corpus.Skills {
@@ -41,7 +41,7 @@ func TestHeldOutAccuracy(t *testing.T) {
 		want := mark.Asked
 		switch skill {
 		case corpus.Sort, corpus.Add, corpus.Convert, corpus.Reverse, corpus.Upper:
-			want-- // These are not perfect in the card; one slip in 24 is what it promises at worst.
+			want-- // These are not perfect in the card; it promises at most one error in 24.
 		}
 		if mark.Right < want {
 			t.Errorf("%s: %d right of %d, want at least %d; first wrong: %s", skill, mark.Right, mark.Asked, want, mark.Wrong)
@@ -49,7 +49,7 @@ func TestHeldOutAccuracy(t *testing.T) {
 	}
 }
 
-// What the documentation shows must come out to the letter.
+// TestPromptsOfTheDocumentation checks that the documentation's examples give exactly the documented answers.
 func TestPromptsOfTheDocumentation(t *testing.T) {
 	m := open(t)
 	for _, prompt := range []string{
@@ -68,7 +68,7 @@ func TestPromptsOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// Equal chats must get equal answers, alone or among others.
+// TestAnswersDoNotDependOnTheBatch checks that equal chats get equal answers, alone or among others.
 func TestAnswersDoNotDependOnTheBatch(t *testing.T) {
 	m := open(t)
 	var chats [][]corpus.Message

@@ -20,8 +20,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// TestPerplexity: the shipped model foresees held-out chats as well with the engine's forward pass as with the
-// reference in double precision and with llama.cpp (package engine/golden), within 1 %.
+// TestPerplexity checks that the engine's forward pass predicts held-out chats as well as the
+// reference in double precision and llama.cpp (package engine/golden), within 1 %.
 func TestPerplexity(t *testing.T) {
 	raw, err := os.ReadFile("../../testdata/golden/pico-perplexity.json")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestPerplexity(t *testing.T) {
 	}
 }
 
-// heldOut are questions of all skills with their answers.
+// heldOut returns questions of all skills with their answers.
 func heldOut(t *testing.T) [][]int32 {
 	t.Helper()
 	f, err := gguf.Parse(pico.GGUF())
@@ -105,7 +105,7 @@ func heldOut(t *testing.T) [][]int32 {
 	return docs
 }
 
-// forward gives the logits after each token.
+// forward returns the logits after each token.
 func forward(t *testing.T, r infer.Inferencer, ids []int32) [][]float32 {
 	t.Helper()
 	_, size := r.Blocks()
@@ -120,7 +120,7 @@ func forward(t *testing.T, r infer.Inferencer, ids []int32) [][]float32 {
 	return slices.Collect(slices.Chunk(out.Logits[0], r.Config().Vocab))
 }
 
-// nll is the sum of -ln p of ids but the first.
+// nll returns the sum of -ln p of ids except the first.
 func nll[F float32 | float64](logits [][]F, ids []int32) float64 {
 	var sum float64
 	for i, next := range ids[1:] {

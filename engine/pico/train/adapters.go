@@ -16,7 +16,7 @@ import (
 // adapterDir is where the shipped adapters are.
 const adapterDir = "engine/pico/adapters"
 
-// trained is the output of adapter.py: weights, whose names end in lora_a and lora_b, and how they are meant.
+// trained is the output of adapter.py: weights, whose names end in lora_a and lora_b, and their scale.
 type trained struct {
 	*weights
 	Args struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// writeBase writes the embedded model's weights as adapter.py reads them: OUT.f32 and OUT.json. They are the numbers
-// that Q8_0 stands for, so that an adapter is trained on the model that it will meet.
+// writeBase writes the embedded model's weights for adapter.py: OUT.f32 and OUT.json. They are the dequantised
+// Q8_0 values, so that an adapter is trained on the same weights that it is used with.
 func writeBase(out string) error {
 	f, err := gguf.Parse(pico.GGUF())
 	if err != nil {

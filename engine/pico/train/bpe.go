@@ -20,8 +20,8 @@ const (
 
 // bpe is a byte-level byte-pair encoding. Tokens are raw bytes; GGUF's printable form is made when the file is written.
 //
-// Three things make copying easy to learn: a space never merges with a word, so a word has the same tokens wherever it
-// stands; every merge of small letters has a twin of capitals right after it, so upper-casing maps token to token; digits
+// Three rules make copying easy to learn. A space never merges with a word, so a word has the same tokens everywhere.
+// Every merge of small letters is followed by the same merge of capitals, so upper-casing maps token to token. Digits
 // never merge.
 type bpe struct {
 	tokens []string    // by id
@@ -56,8 +56,8 @@ func (b *bpe) add(m [2]string) {
 	b.tokens = append(b.tokens, m[0]+m[1])
 }
 
-// pieces counts the small-letter words and the runs of punctuation of the corpus. A word counts once however often it
-// occurs, one of the copying list three times, so that rare words of the list become tokens too.
+// pieces counts the lower-case words and the runs of punctuation of the corpus. A word counts once however often it
+// occurs, and three times if it is in the copying list, so that rare words of the list become tokens too.
 func pieces() (letters, puncts map[string]int) {
 	seen := map[string]int{}
 	letters, puncts = map[string]int{}, map[string]int{}
@@ -134,7 +134,7 @@ func join(parts []string, pair [2]string) []string {
 	return out
 }
 
-// split cuts text as far as merges could matter: runs of letters, runs of punctuation, and everything else by itself.
+// split cuts text where no merge can cross: into runs of letters, runs of punctuation, and single other characters.
 func split(text string) []string {
 	class := func(c byte) int {
 		switch {
@@ -157,7 +157,7 @@ func split(text string) []string {
 	return out
 }
 
-// vocab is the vocabulary in the form that model files and package tokenizer use.
+// vocab returns the vocabulary in the form that model files and package tokenizer use.
 func (b *bpe) vocab() tokenizer.Vocab {
 	no := false
 	v := tokenizer.Vocab{Model: "gpt2", Pre: "gpt-2", BOS: tokenizer.None, EOS: imEnd, EOT: tokenizer.None,

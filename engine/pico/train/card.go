@@ -28,7 +28,7 @@ type row struct {
 	Mark                  exam.Mark
 }
 
-// card is what the template reads.
+// card is the data of the template.
 type card struct {
 	SHA256       string
 	Bytes, Asked int

@@ -1,9 +1,9 @@
 // Train makes pico: the commands around train.py that need Go. See ../MODEL_CARD.md for the order and the arguments.
 //
 //	train tokens -dir DIR -seed N -rows N -row N [-drill] [-style NAME]   training rows for train.py and adapter.py
-//	train gguf -from OUT -to FILE                           the model file of what train.py wrote as OUT
+//	train gguf -from OUT -to FILE                           the model file from train.py's output OUT
 //	train base -to OUT                                      the embedded model's weights for adapter.py
-//	train adapters -shout OUT -pirate OUT                   the shipped adapters of what adapter.py wrote
+//	train adapters -shout OUT -pirate OUT                   the shipped adapters from adapter.py's outputs
 //	train card -n N                                         measure the embedded model and write MODEL_CARD.md
 package main
 

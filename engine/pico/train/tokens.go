@@ -64,7 +64,7 @@ func (e encoder) chat(s corpus.Sample) document {
 	return d
 }
 
-// tale is a story without a chat around it.
+// tale returns a story without a chat around it.
 func (e encoder) tale(text string) document {
 	var d document
 	d.add(given, e.encode(text)...)

@@ -422,5 +422,5 @@ func (d *download) judge() {
 			d.note(i, false, c.from)
 		}
 	}
-	d.n.cfg.Logger.Warn("a file is not what its source says: fetching from the source alone what came from peers", "sha256", d.job.SHA256)
+	d.n.cfg.Logger.Warn("checksum mismatch: fetching the chunks from peers again from the source", "sha256", d.job.SHA256)
 }

@@ -133,7 +133,7 @@ func (p *party) addresses(context.Context) ([]string, error) {
 	return all, nil
 }
 
-// job is the party's file, for a member.
+// job returns the party's file, for a member.
 func (p *party) job(m *member) Job {
 	path := filepath.Join(m.dir, "file")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// answer makes the answer to r of the endpoint's: 1. a redirect is not
-// followed, the request would be sent to another host without its envelope; 2.
+// answer converts the endpoint's answer to the answer of r: 1. a redirect is not
+// followed, because the request would go to another host without its envelope; 2.
 // the endpoint refused; 3. the envelope's answer.
 func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response, error) {
 	raw, err := t.read(r.Context(), resp)
@@ -34,12 +34,12 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 	}
 	inner, err := prediction(raw) // 3.
 	if err != nil {
-		return nil, fmt.Errorf("client: the answer of %s is none of a scoring server with envelopes: %w", t.url, err)
+		return nil, fmt.Errorf("client: %s did not answer like a scoring server with envelopes: %w", t.url, err)
 	}
 	return response(r, inner.Status, inner.Header, inner.Body), nil
 }
 
-// prediction reads the first of the predictions, in place.
+// prediction reads the first prediction, in place.
 func prediction(raw []byte) (envelope.Response, error) {
 	if !utf8.Valid(raw) {
 		return envelope.Response{}, errors.New("it is not UTF-8")
@@ -60,11 +60,11 @@ func prediction(raw []byte) (envelope.Response, error) {
 	return envelope.ParseResponse(jsonfield.Text(first))
 }
 
-// maxExcerpt bounds how much of an answer that is no error of MLflow's is shown.
+// maxExcerpt bounds the part of an answer that is shown if it is not an error of MLflow's.
 const maxExcerpt = 1 << 10
 
-// refusal makes an OpenAI error body of an endpoint's error: its own OpenAI
-// object, or what MLflow says, or the beginning of the text.
+// refusal converts an endpoint's error to an OpenAI error body. It uses the endpoint's own OpenAI
+// object, or MLflow's message, or the beginning of the text.
 func refusal(status int, raw []byte) []byte {
 	var body struct {
 		Code    string          `json:"error_code"`
@@ -90,9 +90,9 @@ func refusal(status int, raw []byte) []byte {
 	return out
 }
 
-// response makes an answer whose body is in memory.
+// response returns an answer whose body is in memory.
 func response(r *http.Request, status int, header http.Header, body []byte) *http.Response {
-	if utf8.Valid(body) { // it is decoded, whatever a stock server left there: no compressed body is UTF-8
+	if utf8.Valid(body) { // a stock server may leave the header of a compressed body; no compressed body is UTF-8
 		header.Del("Content-Encoding")
 	}
 	header.Del("Transfer-Encoding")

@@ -19,18 +19,18 @@ import (
 type Config struct {
 	// Endpoint is the URL of the scoring server, with /invocations at its end or without.
 	Endpoint string
-	// Token is called for each request and sent as a bearer token. Nil, or empty:
+	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "",
 	// the request's own Authorization is sent, if it has one. Neither is put into the
-	// envelope: it is for the endpoint, not for the model server.
+	// envelope: they are for the endpoint, not for the model server.
 	Token func() string
-	// Base sends; nil: [http.DefaultTransport].
+	// Base sends the calls; nil: [http.DefaultTransport].
 	Base http.RoundTripper
-	// MaxAnswer bounds an answer, in bytes, as it comes; 0: 1 GiB.
+	// MaxAnswer bounds an answer as received, in bytes; 0: 1 GiB.
 	MaxAnswer int64
 }
 
 // Transport is an [http.RoundTripper] through an endpoint, see the package
-// comment. It is safe for many goroutines, and keeps no state but that of Base.
+// comment. It is safe for many goroutines, and keeps no state besides Base's.
 type Transport struct {
 	cfg  Config
 	url  *url.URL // of /invocations
@@ -59,23 +59,22 @@ func New(cfg Config) (*Transport, error) {
 	return &Transport{cfg: cfg, url: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + invocations}, root: root}, nil
 }
 
-// RoundTrip sends r through the endpoint. It reads and closes r's body, and ends
-// when r's context ends. What the endpoint itself refuses comes back as an answer
-// with the endpoint's status and an OpenAI error body; an error means that there
-// was no answer, or none of a scoring server.
+// RoundTrip sends r through the endpoint. It reads and closes r's body, and ends when r's context ends. A refusal of
+// the endpoint itself is an answer with the endpoint's status and an OpenAI error body. An error means that there was
+// no answer, or not one of a scoring server.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	inner := envelope.Request{Method: cmp.Or(r.Method, http.MethodGet), Header: envelope.Fields(r.Header, isOuter)}
 	own, err := t.setPath(&inner, r.URL)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // a transport must, and the error is known already
+			_ = r.Body.Close() // a transport must close it, and an error is being returned already
 		}
 		return nil, err
 	}
 	if own {
 		r = r.Clone(r.Context())
 		t.authorize(r)
-		return t.cfg.Base.RoundTrip(r) // as Base said it
+		return t.cfg.Base.RoundTrip(r) // as Base returned it
 	}
 	if inner.Body, err = readBody(r); err != nil {
 		return nil, err
@@ -86,13 +85,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.cfg.Base.RoundTrip(outer)
 	if err != nil {
-		return nil, err // as Base said it: http.Client wraps it, and callers look for its type
+		return nil, err // as Base returned it: http.Client wraps it, and callers look for its type
 	}
 	defer resp.Body.Close()
 	return t.answer(r, resp)
 }
 
-// setPath sets what the model server is asked for; own: the scoring server itself is asked.
+// setPath sets the path at the model server; own reports that the request is for the scoring server itself.
 func (t *Transport) setPath(inner *envelope.Request, u *url.URL) (own bool, err error) {
 	below := (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
 	if !strings.EqualFold(u.Host, t.url.Host) || u.Scheme != t.url.Scheme {
@@ -139,12 +138,14 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// isOuter reports whether a header is not put into the envelope: it belongs to the endpoint, or follows from the body.
+// isOuter reports whether a header is not put into the envelope, because it belongs to the endpoint or follows from
+// the body.
 func isOuter(name string) bool {
 	return slices.Contains([]string{"Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding"}, name)
 }
 
-// outer makes the call of the endpoint. It shares what joins logs and traces together, and the credentials if there is no token.
+// outer returns the call to the endpoint. It has the request's trace headers too, and its credentials if there is no
+// token.
 func (t *Transport) outer(r *http.Request, inner envelope.Request) (*http.Request, error) {
 	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
 	body = append(envelope.AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)

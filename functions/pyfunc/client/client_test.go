@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/client"
 )
 
-// model answers as a model server does: it echoes the last message.
+// model is a model server that echoes the last message.
 func model(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		Stream   bool
@@ -55,7 +55,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// endpoint serves a model behind a scoring server; the calls it gets go through look.
+// endpoint serves a model behind a scoring server; its calls go through look.
 func endpoint(t *testing.T, next http.HandlerFunc, look func(*http.Request)) *httptest.Server {
 	t.Helper()
 	h, err := pyfunc.New(pyfunc.Config{Next: next, Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake} }, Refusal: func() *api.Error { return nil }, Model: "tiny"})
@@ -85,7 +85,7 @@ func ask(text string) openai.ChatCompletionNewParams {
 	return openai.ChatCompletionNewParams{Model: "tiny", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}}
 }
 
-// The official client works through the envelope, whichever way its base URL is set.
+// TestOpenAI checks that the official client works through the envelope with each form of its base URL.
 func TestOpenAI(t *testing.T) {
 	s := endpoint(t, model, func(r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "Bearer key" || r.URL.Path != "/serving-endpoints/tiny/invocations" {
@@ -135,7 +135,7 @@ func TestOpenAI(t *testing.T) {
 	})
 }
 
-// A 429 in the envelope is retried as the runtime asks.
+// TestRetries checks that a 429 in the envelope is retried after the runtime's Retry-After.
 func TestRetries(t *testing.T) {
 	var asked int
 	s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +151,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// What the endpoint itself refuses is an answer with its status and an OpenAI body.
+// TestEndpointRefuses checks that a refusal of the endpoint itself is an answer with its status and an OpenAI body.
 func TestEndpointRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status                  int
@@ -284,7 +284,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// body counts how often it is closed.
+// body counts the calls of Close.
 type body struct {
 	io.Reader
 	closed int
@@ -324,7 +324,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// Cancelling ends the call, and the request in the runtime with it.
+// TestCancel checks that cancelling ends the call, and the request in the runtime.
 func TestCancel(t *testing.T) {
 	inside, left := make(chan struct{}), make(chan struct{})
 	s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,7 @@
 // Package client lets any HTTP client of a Go program talk to a model through an
 // /invocations endpoint, as mlflow-extensions' compat clients do for Python. Each
-// request is put into an envelope, sent by POST to the endpoint, and the answer
-// is made of the one that comes back: status, headers (Retry-After too), body.
+// request is put into an envelope and sent by POST to the endpoint. The answer comes
+// from the envelope in the endpoint's answer: status, headers (Retry-After too), body.
 //
 //	transport, err := client.New(client.Config{Endpoint: "https://host/serving-endpoints/tiny/invocations"})
 //	c := openai.NewClient(
@@ -10,17 +10,15 @@
 //		option.WithHTTPClient(&http.Client{Transport: transport}),
 //	)
 //
-// Which requests it takes, by the path below the endpoint (without /invocations):
+// Requests by the path below the endpoint (without /invocations):
 //
 //  1. /invocations, /ping, /health and /version themselves, which are the scoring
-//     server's, are sent as they are.
-//  2. Below /invocations/, as compat clients have it: the path is one of OpenAI's
+//     server's, are sent unchanged.
+//  2. Below /invocations/, as in compat clients: the path is one of OpenAI's
 //     API, below /v1/.
-//  3. All others, /v1/chat/completions or /tokenize: the path is the model server's.
-//  4. A request to another host, or not below the endpoint, is an error: it is
-//     not the endpoint's to answer.
+//  3. All others, such as /v1/chat/completions or /tokenize: the path is the model server's.
+//  4. A request to another host, or not below the endpoint, is an error.
 //
-// What it can't do, because the envelope can't: a stream of events arrives whole.
-// A program that wants the events as they come sends its request to /invocations
-// itself, with "stream": true.
+// The envelope has no streaming: a stream of events arrives as a whole. A program that needs the events as they come
+// sends its request to /invocations itself, with "stream": true.
 package client

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// unquote decodes what is appended as a string in a string.
+// unquote decodes the result of an append function: a string in a string.
 func unquote(t testing.TB, quoted []byte) []byte {
 	t.Helper()
 	var s string
@@ -96,8 +96,8 @@ type slow struct {
 	Compat   json.RawMessage    `json:"requires_openai_compat"`
 }
 
-// FuzzRequest: what is read is what encoding/json reads, and comes back when it
-// is written again.
+// FuzzRequest checks that a request is read as encoding/json reads it, and is the same after
+// it was written and read again.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"method": "POST", "url_path": "/chat/completions", "headers": {"content-type": "application/json"}, "body": "{\"a\": \"\\n\"}", "body_type": "text", "requires_openai_compat": true}`,
@@ -119,7 +119,8 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// encoding/json takes keys in any case, and null for anything: where it is at one with us, so are the values.
+		// encoding/json accepts keys in any case, and null for anything. If it accepts the same text, the values are
+		// equal.
 		if plain && strict(original) {
 			if r.Method != *twin.Method || r.Path != *twin.Path || r.Compat != (string(twin.Compat) == "true") || len(r.Header) != len(*twin.Header) {
 				t.Fatalf("%s is read as %+v", original, r)
@@ -142,7 +143,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// strict says whether the keys are written as they should be, once each.
+// strict reports whether each key has its exact spelling and occurs once.
 func strict(text []byte) bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(text, &keys) != nil || len(keys) != 6 {
@@ -166,7 +167,8 @@ func strict(text []byte) bool {
 	return !strings.Contains(string(text), `\u`)
 }
 
-// FuzzResponse: no answer makes the client panic, and what it reads comes back.
+// FuzzResponse checks that no answer makes the client panic, and that an answer is the same after it was read and
+// written.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte(`{"status_code": 200, "headers": {"content-type": "application/json"}, "content": "{}", "content_type": "text"}`))
 	f.Add([]byte(`{"status_code": 503, "headers": {}, "content": "AA==", "content_type": "stream"}`))

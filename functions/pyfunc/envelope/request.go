@@ -19,9 +19,9 @@ import (
 // Request is a request in an envelope.
 type Request struct {
 	Method string
-	// Path is the key url_path as it was sent; a query may follow it.
+	// Path is the key url_path as sent; a query may follow it.
 	Path string
-	// Header has the names as they were sent, one value each.
+	// Header has the names as sent, one value each.
 	Header []Field
 	// Body is decoded.
 	Body []byte
@@ -46,13 +46,13 @@ var requestKeys = []string{"method", "url_path", "headers", "body", "body_type",
 // value is a JSON value without white space around it.
 type value []byte
 
-// object is a JSON object. Its first error is kept.
+// object is a JSON object. It keeps its first error.
 type object struct {
 	values map[string]value
 	err    error
 }
 
-// parse reads an object that must have keys; others are left out. Of a repeated key the last counts.
+// parse reads an object with the required keys, and ignores others. Of a repeated key the last one counts.
 func parse(text []byte, keys []string) *object {
 	o := &object{values: map[string]value{}}
 	err := jsonfield.Each(text, func(name, v []byte) bool {
@@ -83,7 +83,7 @@ func (o *object) refuse(format string, args ...any) {
 	}
 }
 
-// word returns the value of a key, which must be a string.
+// word returns the value of a key that must be a string.
 func (o *object) word(key string) string {
 	v := o.values[key]
 	if v[0] != '"' {
@@ -98,7 +98,7 @@ func (o *object) word(key string) string {
 func ParseRequest(text []byte) (Request, error) {
 	o := parse(text, requestKeys)
 	r := Request{Method: o.word("method"), Path: o.word("url_path"), Header: o.pairs(), Compat: string(o.values["requires_openai_compat"]) == "true"}
-	of := "" // null is like a kind that is not known
+	of := "" // null counts as an unknown kind
 	if o.values["body_type"][0] != 'n' {
 		of = o.word("body_type")
 	}
@@ -149,7 +149,7 @@ func (o *object) headers() (all []Field) {
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
-// decodeBody decodes a body of a kind; an unknown kind is text, as for stock servers.
+// decodeBody decodes a body of a kind; an unknown kind is text, as in stock servers.
 func decodeBody(v value, of string) ([]byte, error) {
 	switch {
 	case of == bodyNone || v[0] == 'n' && of != bodyStream && of != bodyMultipart:
@@ -162,7 +162,7 @@ func decodeBody(v value, of string) ([]byte, error) {
 		return text, nil
 	}
 	text = slices.DeleteFunc(text, func(c byte) bool { return strings.IndexByte(alphabet, c) < 0 }) // as Python does
-	n, err := base64.StdEncoding.Decode(text, text)                                                 // what was read is never read again
+	n, err := base64.StdEncoding.Decode(text, text)                                                 // text is not read again
 	if err != nil {
 		return nil, errors.New("the key \"body\" is not base64, as body_type \"stream\" says: want the standard alphabet with padding")
 	}
@@ -186,9 +186,9 @@ func (v value) kind() string {
 	return "a number"
 }
 
-// AppendRequest appends r as a JSON string, quotes included, of which the stock
-// server makes r again. How the body is carried follows from its type and bytes:
-// as text if it is JSON, plain text or a form in UTF-8, else in base64.
+// AppendRequest appends r as a JSON string, quotes included, from which the stock
+// server makes r again. The body is text if its type and bytes are JSON, plain text or a form
+// in UTF-8, else base64.
 func AppendRequest(dst []byte, r Request) []byte {
 	contentType := ""
 	for _, f := range r.Header {
@@ -237,7 +237,7 @@ func appendBody(dst, body []byte, of string) []byte {
 	return appendQuoted(dst, body)
 }
 
-// appendQuoted appends what is UTF-8 as a string, quotes included.
+// appendQuoted appends valid UTF-8 as a string, quotes included.
 func appendQuoted[T []byte | string](dst []byte, s T) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // the only error is about UTF-8
 	return dst

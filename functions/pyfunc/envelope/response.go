@@ -17,14 +17,13 @@ import (
 // Response is an answer in an envelope.
 type Response struct {
 	Status int
-	// Header says what Body is; what belongs to a connection is not carried.
+	// Header describes Body, without headers of the connection.
 	Header http.Header
 	Body   []byte
 }
 
-// AppendResponse appends r as a JSON string, quotes included, as stock clients
-// read it: names of headers in lower case, repeated ones joined, the body as
-// text if its type is JSON or plain text and it is UTF-8, else in base64.
+// AppendResponse appends r as a JSON string, quotes included, as stock clients read it. Names of headers are in lower
+// case and repeated ones are joined. The body is text if its type is JSON or plain text and it is UTF-8, else base64.
 func AppendResponse(dst []byte, r Response) []byte {
 	fields := Fields(r.Header, func(name string) bool { return name == "Content-Length" })
 	if r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
@@ -39,8 +38,8 @@ func AppendResponse(dst []byte, r Response) []byte {
 	return appendQuoted(dst, fmt.Appendf(appendBody(text, r.Body, of), `, "content_type": %q}`, of))
 }
 
-// Fields returns headers as an envelope has them, sorted: names in lower case, repeated ones joined.
-// Those of a connection are left out, and those that drop says.
+// Fields returns headers as in an envelope, sorted: names in lower case, repeated ones joined.
+// It leaves out headers of the connection, and those for which drop returns true.
 func Fields(h http.Header, drop func(name string) bool) []Field {
 	fields := make([]Field, 0, len(h)+1)
 	for name, values := range h {

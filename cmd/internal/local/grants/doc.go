@@ -13,13 +13,13 @@
 //   - Each part may restart at any point, and loses its memory.
 //
 // The rules are the product's own: [decide.Plan] for the autoscaler's actions; package autoscaler/grants for epochs,
-// reservations and assumed grants; [wake.Permission] for what an activator accepts; [api.StaleEpoch] for what an
+// reservations and assumed grants; [queue.Permission] for what an activator accepts; [api.StaleEpoch] for what an
 // instance refuses.
 //
 // A check that can't fail proves nothing: for each rule there is a mutant without it, in which the search must find
 // both instances awake.
 //
 // [decide.Plan]: github.com/rouse-dev/rouse/autoscaler/decide.Plan
-// [wake.Permission]: github.com/rouse-dev/rouse/activator/wake.Permission
+// [queue.Permission]: github.com/rouse-dev/rouse/activator/queue.Permission
 // [api.StaleEpoch]: github.com/rouse-dev/rouse/api.StaleEpoch
 package grants

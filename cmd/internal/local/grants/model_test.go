@@ -3,7 +3,7 @@ package grants
 import (
 	"fmt"
 
-	"github.com/rouse-dev/rouse/activator/wake"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 )
@@ -101,7 +101,7 @@ type state struct {
 	doors    [mostDoors][instances]permission
 }
 
-// permission is [wake.Permission] in few bytes.
+// permission is [queue.Permission] in few bytes.
 type permission struct{ granted, revoked name }
 
 func (s *state) truth(i int) status { return s.past[i][s.now[i]] }
@@ -281,9 +281,9 @@ func (m *model) say(i int, t status) api.InstanceStatus {
 }
 
 // permission has an activator's rules decide.
-func (m *model) permission(s *state, d, i int, rule func(wake.Permission) wake.Permission) {
+func (m *model) permission(s *state, d, i int, rule func(queue.Permission) queue.Permission) {
 	p := &s.doors[d][i]
-	w := wake.Permission{Revoked: m.epochs[p.revoked]}
+	w := queue.Permission{Revoked: m.epochs[p.revoked]}
 	if p.granted != 0 {
 		w.Grant = api.Grant{Instance: instanceID(i), Epoch: m.epochs[p.granted]}
 	}

@@ -3,7 +3,7 @@ package grants
 import (
 	"fmt"
 
-	"github.com/rouse-dev/rouse/activator/wake"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -118,7 +118,7 @@ func (m *model) arrive(s *state, l int, yield func(move, *state)) {
 			if m.doorsSuffice {
 				n.leaders[l].orders[k].heard |= 1 << d
 			}
-			m.permission(&n, d, i, func(p wake.Permission) wake.Permission {
+			m.permission(&n, d, i, func(p queue.Permission) queue.Permission {
 				if o.kind != toGrant { // each comes with a revocation up to its epoch
 					return p.Revoke(m.epochs[o.epoch])
 				}

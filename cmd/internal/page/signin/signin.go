@@ -26,7 +26,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -106,17 +105,12 @@ func checkURL(flag, text string, path bool) error {
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
 		return fmt.Errorf("%s %q: want a URL such as https://rouse.example.com", flag, text)
-	case u.Scheme == "http" && !ownMachine(u.Hostname()):
+	case u.Scheme == "http" && !page.IsLocal(u.Hostname()):
 		return fmt.Errorf("%s %s: want https: over http others on the way could read what signs people in", flag, text)
 	case !path && strings.Trim(u.Path, "/") != "":
 		return fmt.Errorf("%s %s: the page has a host of its own: want no path", flag, text)
 	}
 	return nil
-}
-
-func ownMachine(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // Server signs users in.
@@ -208,10 +202,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		if !reads(r) {
 			s.cfg.Log.Info("a person asks for a change", "subject", held.who.Subject, "email", held.who.Email, "method", r.Method, "path", r.URL.Path)
 		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(held.ctx, cancel)()
-		next.ServeHTTP(w, r.WithContext(ctx))
+		page.EndWith(held.ctx, next).ServeHTTP(w, r)
 	})
 }
 

@@ -24,10 +24,8 @@ const usage = `usage: cluster COMMAND
   env                                           how to reach it, for eval "$(cluster env)"
   load IMAGE.tar ...                            put images into the node
   exec -- COMMAND ...                           run a command inside the node
-  stop SERVICE, start SERVICE                   stop and start a service of the node, such as the kubelet
   gpus [--gpus N] [--replicas N] [--memory MIB] [--unhealthy I,J]
                                                 show other fake devices, some of them lost
-  kwok [--nodes N] [--gpus N] [--memory MIB]    have so many nodes that are not there besides; 0: none
   logs DIR                                      collect logs, events and the state of objects
 `
 
@@ -76,22 +74,12 @@ func inside(ctx context.Context, c *cluster.Cluster, name string, args []string,
 		return c.Load(ctx, args...)
 	case "exec":
 		return execute(ctx, c, args, stdout)
-	case "stop", "start":
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes the name of one service; `cluster status` lists them", name)
-		}
-		if name == "stop" {
-			return c.Stop(ctx, args[0])
-		}
-		return c.Start(ctx, args[0])
 	case "gpus":
 		g, err := gpus(name, args)
 		if err != nil {
 			return err
 		}
 		return c.SetGPUs(ctx, g)
-	case "kwok":
-		return kwok(ctx, c, args)
 	case "logs":
 		if len(args) != 1 {
 			return errors.New("logs takes the folder to write to")
@@ -118,18 +106,6 @@ func gpus(name string, args []string) (g cluster.GPUs, err error) {
 	})
 	err = flags.Parse(args)
 	return g, err
-}
-
-func kwok(ctx context.Context, c *cluster.Cluster, args []string) error {
-	var k cluster.KWOK
-	flags := flag.NewFlagSet("kwok", flag.ContinueOnError)
-	flags.IntVar(&k.Nodes, "nodes", 0, "nodes")
-	flags.IntVar(&k.GPUs, "gpus", 8, "GPUs of each")
-	flags.IntVar(&k.MemoryMB, "memory", 80<<10, "MiB of memory of each GPU")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	return c.SetKWOK(ctx, k)
 }
 
 func up(ctx context.Context, p cluster.Places, args []string, stdout io.Writer) error {
@@ -201,10 +177,7 @@ func execute(ctx context.Context, c *cluster.Cluster, args []string, stdout io.W
 	if len(args) == 0 {
 		return errors.New("exec takes a command: cluster exec -- ip addr")
 	}
-	cmd, err := c.Exec(ctx, args[0], args[1:]...)
-	if err != nil {
-		return err
-	}
+	cmd := c.Exec(ctx, args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, stdout, os.Stderr
 	return cmd.Run()
 }

@@ -20,9 +20,9 @@ type Runner struct {
 	rng   *rand.Rand
 }
 
-// Load opens a model file; context is the room for all sequences together.
+// Load opens a model file; context is the number of positions of all sequences together.
 func Load(path string) (*llama.Model, error) {
-	slog.SetLogLoggerLevel(slog.LevelError + 1) // llama.cpp's chatter follows the default logger's level
+	slog.SetLogLoggerLevel(slog.LevelError + 1) // llama.cpp's log follows the default logger's level
 	llama.BackendInit()
 	return llama.LoadModelFromFile(path, llama.ModelParams{UseMmap: true})
 }
@@ -42,7 +42,7 @@ func New(model *llama.Model, context, sequences, threads int, flash bool) (*Runn
 
 func (r *Runner) token() int { return r.rng.IntN(r.model.NumVocab()) }
 
-// Prompt computes n tokens of each sequence, one sequence after the other, and says how long it took.
+// Prompt computes n tokens of each sequence, one sequence after the other, and returns the time.
 func (r *Runner) Prompt(n, sequences int) (time.Duration, error) {
 	r.ctx.KvCacheClear()
 	batch, err := llama.NewBatch(min(n, 512), 1, 0)

@@ -65,7 +65,7 @@ func boot(ctx context.Context, t *tools, c Config, dir string) error {
 	return nil
 }
 
-// follow copies the serial port's file to the output until the tests' exit status stands there. ended
+// follow copies the serial port's file to the output until it finds the tests' exit status. ended
 // receives when Bochs ends.
 func follow(ctx context.Context, path string, ended <-chan error) (verdict int, err error) {
 	f, err := os.Open(path)
@@ -105,5 +105,5 @@ func follow(ctx context.Context, path string, ended <-chan error) (verdict int, 
 	}
 }
 
-// tail is the end of what a program said.
+// tail returns the last 1000 bytes of s.
 func tail(s string) string { return s[max(0, len(s)-1000):] }

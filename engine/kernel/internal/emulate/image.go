@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// kernelOptions quieten the kernel and leave out what takes time. Bochs's processors announce fast
-// short moves without fast moves, at which Linux 6.1's memmove runs away (580); and, up to
-// Bochs 2.7, the wrong places and sizes for the state that XSAVE saves (320, 321, 323, 515).
+// kernelOptions reduce the kernel's log and leave out slow steps. The CPU features are masked because of Bochs's
+// errors. It announces fast short moves without fast moves, with which Linux 6.1's memmove runs away (580). Up to
+// Bochs 2.7 it reports wrong offsets and sizes of XSAVE's state (320, 321, 323, 515).
 const kernelOptions = "console=ttyS0 loglevel=4 panic=-1 nokaslr mitigations=off tsc=reliable random.trust_cpu=on clearcpuid=320,321,323,515,580"
 
-// buildImage leaves a bootable image.iso in dir.
+// buildImage writes a bootable image.iso to dir.
 func buildImage(ctx context.Context, t *tools, c Config, dir string) error {
 	iso := filepath.Join(dir, "iso")
 	if err := os.Mkdir(iso, 0o755); err != nil {
@@ -74,7 +74,7 @@ func build(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return program, nil
 }
 
-// initrd is a root file system with two devices, two programs and their arguments, as the kernel unpacks it: a cpio
+// initrd returns a root file system with two devices, two programs and their arguments, in the kernel's format: a cpio
 // archive in the "newc" form (Documentation/driver-api/early-userspace/buffer-format.rst).
 func initrd(init, tests []byte, arguments []string) ([]byte, error) {
 	var b bytes.Buffer
@@ -88,7 +88,7 @@ func initrd(init, tests []byte, arguments []string) ([]byte, error) {
 		}
 		head += name + "\x00"
 		fmt.Fprint(z, head, strings.Repeat("\x00", -len(head)&3))
-		fmt.Fprintf(z, "%s%s", data, strings.Repeat("\x00", -len(data)&3)) // an error stays, and Close tells it
+		fmt.Fprintf(z, "%s%s", data, strings.Repeat("\x00", -len(data)&3)) // Close returns an earlier error
 	}
 	add("dev", 0o040755, 0, 0, nil)
 	add("dev/console", 0o020600, 5, 1, nil)

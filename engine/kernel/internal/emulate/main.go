@@ -1,14 +1,13 @@
-// Command emulate runs the tests of engine/kernel on a processor that this machine need not have: one
-// with AVX-512 and VNNI, as Bochs emulates it.
+// Command emulate runs the tests of engine/kernel on an emulated processor
+// with AVX-512 and VNNI (Bochs).
 //
-// What it does, in order:
+// The steps:
 //
-//  1. It builds the tests, and a process 1 that runs them, as static programs: all there is on a Linux that
-//     boots from a CD image.
-//  2. It starts Bochs with that image and copies what comes over the serial port to its output.
-//  3. Process 1 tells the tests' exit status, and Bochs is stopped.
+//  1. It builds the tests, and a process 1 that runs them, as static programs. A CD image with Linux holds nothing else.
+//  2. It starts Bochs with that image and copies the output of the serial port to its own.
+//  3. Process 1 reports the tests' exit status, and Bochs is stopped.
 //
-// Nothing of this needs root, and nothing is installed. It takes minutes: the emulated processor
+// It needs no root, and installs nothing. It takes minutes: the emulated processor
 // does some ten million instructions a second, and Linux starts first.
 package main
 
@@ -25,7 +24,7 @@ import (
 	"time"
 )
 
-// Config says what is run on what.
+// Config says what to run and on which processor.
 type Config struct {
 	Package string        // of the tests
 	Run     string        // -test.run
@@ -78,14 +77,14 @@ func run(ctx context.Context, c Config) error {
 	return boot(ctx, &tools, c, dir)
 }
 
-// tools are the programs and files of others.
+// tools are external programs and files.
 type tools struct {
 	bochs, xorriso, isolinux, ldlinux, bios, video string
 }
 
 const packages = "bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso"
 
-// findTools looks where Debian's packages put them.
+// findTools looks in the paths of Debian's packages.
 func findTools(bochs string) (tools, error) {
 	var t tools
 	var missing []error

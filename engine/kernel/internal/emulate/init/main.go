@@ -1,4 +1,4 @@
-// Command init is process 1 of the emulated machine: it runs the tests and tells their exit
+// Command init is process 1 of the emulated machine: it runs the tests and reports their exit
 // status on the console. It does not end, since Linux would then stop before the console's
 // buffer is empty.
 package main
@@ -17,14 +17,14 @@ func main() {
 		fmt.Println("arguments:", err)
 	}
 	cmd := exec.Command("/tests", strings.Split(string(arguments), "\n")...)
-	// TestFeatures fails where AVX-512 is not in use. Go's garbage collector uses it as well, in a way
-	// that Bochs 2.7 gets wrong; there is memory enough for all.
+	// TestFeatures fails if AVX-512 is not in use. Go's garbage collector uses it too, in a way
+	// that Bochs 2.7 gets wrong; there is enough memory without it.
 	cmd.Env = []string{"ROUSE_CPU_MUST=avx512", "GOGC=off"}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		fmt.Println("tests:", err)
 	}
-	fmt.Println("\nVERDICT", cmd.ProcessState.ExitCode()) // -1 where they did not start, or a signal ended them
+	fmt.Println("\nVERDICT", cmd.ProcessState.ExitCode()) // -1 if they did not start, or a signal ended them
 	for {
 		time.Sleep(time.Hour)
 	}

@@ -28,10 +28,12 @@ import (
 	"time"
 )
 
+// resource is the name of what is offered.
+const resource = "nvidia.com/gpu"
+
 // config is what the flags say.
 type config struct {
 	dir        string
-	resource   string
 	gpus       []string // UUIDs
 	lost       []string // those of them that are unhealthy
 	replicas   int
@@ -54,7 +56,6 @@ func run(ctx context.Context, args []string) error {
 	var c config
 	flags := flag.NewFlagSet("fakegpu", flag.ContinueOnError)
 	flags.StringVar(&c.dir, "dir", "/var/lib/kubelet/device-plugins", "the kubelet's folder for device plugins")
-	flags.StringVar(&c.resource, "resource", "nvidia.com/gpu", "name of the resource")
 	gpus := flags.String("gpus", "", "`UUIDs` of the devices, with commas between them")
 	lost := flags.String("lost", "", "`UUIDs` of those that are unhealthy")
 	flags.IntVar(&c.replicas, "replicas", 1, "pods that may share a device")

@@ -124,7 +124,7 @@ func offer(ctx context.Context, c config, log *slog.Logger) error {
 	if err := register(ctx, c); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	log.Info("registered", "resource", c.resource, "devices", len(c.gpus), "lost", len(c.lost), "replicas", c.replicas)
+	log.Info("registered", "resource", resource, "devices", len(c.gpus), "lost", len(c.lost), "replicas", c.replicas)
 	for {
 		pause(ctx, 500*time.Millisecond)
 		if ctx.Err() != nil {
@@ -150,7 +150,7 @@ func register(ctx context.Context, c config) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_, err = deviceplugin.NewRegistrationClient(conn).Register(ctx, &deviceplugin.RegisterRequest{
-		Version: deviceplugin.Version, Endpoint: ownSocket, ResourceName: c.resource,
+		Version: deviceplugin.Version, Endpoint: ownSocket, ResourceName: resource,
 	}, grpc.WaitForReady(true))
 	return err
 }

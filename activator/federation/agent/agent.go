@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Config is an agent's configuration. Fronts, Cluster, Agent and TLS are required.
+type Config struct {
+	// Fronts are the addresses of front doors, host:port. Front doors may name further ones.
+	Fronts []string
+	// Cluster is the cluster's name as the front doors declare it; Agent is this process's name within it.
+	Cluster, Agent string
+	Version        string
+	Labels         map[string]string
+	// TLS configures trust, and may hold a client certificate.
+	TLS *tls.Config
+	// Token returns the token; it is called at each dial, so that the token can be replaced. Nil: no token.
+	Token func() (string, error)
+	// Accept bounds the functions that front doors may create here. Default: none.
+	Accept Accept
+	// Find, if not nil, returns the front doors besides Fronts, and is polled; the front doors that others name are
+	// then ignored.
+	Find func(ctx context.Context) ([]string, error)
+	// Self is the name of the front door that is this process itself, which is not served; empty: none.
+	Self string
+}
+
+// maxFronts bounds the connected front doors that others named.
+const maxFronts = 4
+
+// Validate returns an error for the first invalid field, with the valid values.
+func (c Config) Validate() error {
+	switch {
+	case len(c.Fronts) == 0 && c.Find == nil:
+		return errors.New("agent: no front door is named: give the address of one")
+	case c.Cluster == "" || c.Agent == "":
+		return errors.New("agent: the cluster or the agent has no name")
+	case c.TLS == nil:
+		return errors.New("agent: TLS must be given: an agent trusts no front door without a certificate")
+	}
+	if err := c.Accept.Validate(); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return nil
+}
+
+// Deps are an agent's connections to its cluster. All but Wakes, Applier, Tell and Logger are required.
+type Deps struct {
+	// Serve answers a request for a function, or refuses it rather than wait.
+	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
+	// Functions returns the functions that the cluster serves; Stats returns the activator's statistics of one.
+	Functions func() []api.Function
+	Stats     func(name api.FunctionName) (api.Activity, bool)
+	// Wakes returns the records of a function's last wakes; nil: unavailable.
+	Wakes func(name api.FunctionName) []api.WakeTrace
+	// Emitter receives the front doors' demand.
+	Emitter api.Emitter
+	// Applier creates functions for front doors; nil: none are created.
+	Applier Applier
+	// Tell receives a line of text when a front door becomes served, is ending or has ended; faults go to the log as
+	// warnings. Nil: not told.
+	Tell   func(line string)
+	Logger *slog.Logger
+}
+
+// Agent is one agent. See the package comment.
+type Agent struct {
+	cfg  Config
+	deps Deps
+	log  *slog.Logger
+	run  string // identifies this process, to tell it from a later one of the same name
+
+	mu       sync.Mutex // guards the fields below
+	fronts   map[string]*front
+	servers  map[*protocol.LinkServer]bool // of all sessions, including ended ones that still answer
+	attempts map[string]*attempt           // by the request's id
+	doubles  uint64
+	leaving  bool
+	found    chan string // front doors that others named; one place for each
+	running  sync.WaitGroup
+
+	marking sync.Mutex        // guards live, and the dirty functions of its sessions; no other lock is taken while it is held
+	live    map[*session]bool // sessions whose control stream has not ended
+}
+
+// New returns an agent. It starts no goroutine.
+func New(cfg Config, deps Deps) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Serve == nil || deps.Functions == nil || deps.Stats == nil || deps.Emitter == nil {
+		return nil, errors.New("agent: Serve, Functions, Stats and Emitter must be given")
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Tell == nil {
+		deps.Tell = func(string) {}
+	}
+	cfg.Accept.Max = cmp.Or(cfg.Accept.Max, 16)
+	return &Agent{cfg: cfg, deps: deps, log: deps.Logger, run: rand.Text(), fronts: map[string]*front{}, servers: map[*protocol.LinkServer]bool{}, attempts: map[string]*attempt{},
+		found: make(chan string, maxFronts), live: map[*session]bool{}}, nil
+}
+
+// Run keeps sessions with the front doors until ctx ends. Then it announces that it leaves, gives running requests
+// the time drain to finish, and returns.
+func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	for _, at := range a.cfg.Fronts {
+		a.add(parts, at, false)
+	}
+	if a.cfg.Find != nil {
+		a.running.Go(func() { a.followFind(parts) })
+	}
+	for ctx.Err() == nil {
+		select {
+		case at := <-a.found:
+			a.add(parts, at, false)
+		case <-ctx.Done():
+		}
+	}
+	a.leave(drain)
+	stop()
+	a.running.Wait()
+	return nil
+}
+
+// add keeps a session with another front door, unless there are too many; found: [Config.Find] named it.
+func (a *Agent) add(ctx context.Context, at string, found bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fronts[at] != nil || !found && len(a.fronts) >= max(maxFronts, len(a.cfg.Fronts)) {
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	f := &front{a: a, at: at, found: found, stop: stop, demand: map[api.FunctionName]api.Demand{}, served: map[api.FunctionName]int{}}
+	f.expiry = time.AfterFunc(protocol.Lease, f.expireLease)
+	a.fronts[at] = f
+	a.running.Go(func() { f.keepSession(ctx) })
+}
+
+// Watch handles the events of the cluster's own activator and instances: the functions in them have changed.
+func (a *Agent) Watch(e api.Event) {
+	switch e.Type {
+	case api.EventDemand, api.EventInstanceState, api.EventFunction, api.EventFunctionGone:
+		a.Changed(api.FunctionName(e.Subject))
+	}
+}
+
+// Changed reports a function to every front door again. It never blocks, whatever locks its caller holds.
+func (a *Agent) Changed(name api.FunctionName) {
+	a.marking.Lock()
+	defer a.marking.Unlock()
+	for s := range a.live {
+		s.dirty[name] = true
+		s.nudge()
+	}
+}
+
+// state returns the report of a function to a front door. The caller holds mu.
+func (a *Agent) state(f *front, spec api.Function) protocol.Function {
+	out := protocol.Function{
+		Name: spec.Name, Model: spec.Model, Aliases: spec.Aliases, Kind: spec.Runtime.Kind,
+		State: api.Gone, Concurrency: spec.Concurrency, MaxScale: spec.MaxScale,
+	}
+	if a.deps.Applier != nil && f.session != nil {
+		out.Applied = slices.Contains(a.deps.Applier.Owners(spec.Name), f.session.welcome.Owner)
+	}
+	stats, ok := a.deps.Stats(spec.Name)
+	if !ok {
+		return out
+	}
+	out.Adapters = adapters(spec, stats)
+	out.State, out.Expected = protocol.Soonest(stats.Instances, time.Now())
+	slots := 0
+	for _, st := range stats.Instances {
+		if st.Ready() {
+			slots += cmp.Or(st.Concurrency, max(spec.Concurrency, 1))
+		}
+	}
+	out.Running, out.Waiting = stats.Running, stats.Waiting
+	if stats.Failed != "" && out.State != api.Awake {
+		out.Failed = &protocol.Failure{Status: http.StatusServiceUnavailable, Code: api.CodeStartFailed, Message: stats.Failed}
+	}
+	if !a.leaving {
+		out.Places = f.served[spec.Name] + a.share(f, spec.Name, max(slots-stats.Running, 0))
+	}
+	return out
+}
+
+// adapters returns the adapters that a request may name: declared, or loaded by an instance.
+func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
+	for _, a := range spec.Runtime.Adapters {
+		names = append(names, a.Name)
+	}
+	for _, st := range stats.Instances {
+		names = append(names, st.Adapters...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// share returns the part of the free slots that a front door gets. The front doors with waiting requests divide them
+// equally; if none has any, all front doors do. The remainder goes to those whose addresses sort first.
+func (a *Agent) share(f *front, name api.FunctionName, free int) int {
+	var who []string
+	for _, wants := range []bool{true, false} {
+		for at, other := range a.fronts {
+			if other.session != nil && (!wants || other.demand[name].Waiting > 0) {
+				who = append(who, at)
+			}
+		}
+		if len(who) > 0 {
+			break
+		}
+	}
+	slices.Sort(who)
+	at := slices.Index(who, f.at)
+	if at < 0 {
+		return 0
+	}
+	part := free / len(who)
+	if at < free%len(who) {
+		part++
+	}
+	return part
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Applier creates functions in the cluster for front doors. Its methods are safe for concurrent use.
+type Applier interface {
+	// Apply creates or updates a manifest's function, on behalf of a front door. It refuses, with an [api.Error], to
+	// change a function that has other owners or was not made by Apply. For an unchanged manifest it does nothing.
+	Apply(ctx context.Context, m protocol.Manifest, front string) error
+	// Remove removes a front door from a function's owners. Without further owners the function is removed, if it was
+	// made by Apply. A missing function is no error.
+	Remove(ctx context.Context, name api.FunctionName, front string) error
+	// Owners returns the front doors that own a function. It returns none if the function was declared otherwise or
+	// does not exist. It does not block.
+	Owners(name api.FunctionName) []string
+}
+
+// Accept bounds the functions that front doors may create. A function is code that runs in the cluster. The zero
+// value accepts none.
+type Accept struct {
+	// Functions are patterns of names, such as "default/*".
+	Functions []string
+	// Models are the allowed model references, as in [config.Accept].
+	Models []string
+	// Max bounds the number of such functions. Default 16.
+	Max int
+	// Memory is the most memory for one instance; nil: unknown.
+	Memory *api.Memory
+}
+
+// Validate returns an error for the first invalid field, with the valid values.
+func (a Accept) Validate() error {
+	if a.Max < 0 {
+		return fmt.Errorf("at most %d functions of front doors: want 0 or more", a.Max)
+	}
+	if len(a.Functions) > protocol.MaxPatterns {
+		return fmt.Errorf("%d patterns of functions: want at most %d", len(a.Functions), protocol.MaxPatterns)
+	}
+	for _, p := range a.Functions {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("%q is no pattern of functions: want NAMESPACE/NAME, where * is any part of a name", p)
+		}
+	}
+	return nil
+}
+
+// maxOrders bounds one front door's pending orders.
+const maxOrders = 64
+
+// order queues a front door's manifest. The caller holds the agent's mutex.
+func (s *session) order(m protocol.Manifest) {
+	select {
+	case s.orders <- m:
+	default:
+		s.applied = append(s.applied, protocol.Applied{Name: m.Name, Number: m.Number, Failed: protocol.FailureOf(
+			api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the cluster has %d other functions to create or remove", maxOrders))})
+		s.nudge()
+	}
+}
+
+// executeOrders executes the front door's orders one by one, until ctx or the session ends.
+func (s *session) executeOrders(ctx context.Context) {
+	for {
+		select {
+		case m := <-s.orders:
+			do := s.f.a.apply
+			if m.YAML == "" {
+				do = s.f.a.remove
+			}
+			done := protocol.Applied{Name: m.Name, Number: m.Number}
+			if err := do(ctx, m, s.welcome.Owner); err != nil {
+				done.Failed = protocol.FailureOf(plain(err))
+				s.f.a.log.Warn("what a front door wants is refused", "front", s.f.at, "function", done.Name, "because", done.Failed.Message)
+			}
+			s.f.a.mu.Lock()
+			s.applied = append(s.applied, done)
+			s.f.a.mu.Unlock()
+			s.f.a.Changed(done.Name)
+		case <-s.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// apply creates a function for a front door, or returns why not.
+func (a *Agent) apply(ctx context.Context, m protocol.Manifest, front string) error {
+	if a.deps.Applier == nil || !protocol.Matches(a.cfg.Accept.Functions, string(m.Name)) {
+		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "this cluster accepts no function %s from a front door", m.Name)
+	}
+	if len(a.deps.Applier.Owners(m.Name)) == 0 {
+		n := 0
+		for _, spec := range a.deps.Functions() {
+			if spec.Name != m.Name && len(a.deps.Applier.Owners(spec.Name)) > 0 {
+				n++
+			}
+		}
+		if n >= a.cfg.Accept.Max {
+			return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "this cluster has %d functions of front doors, which is its limit", n)
+		}
+	}
+	if err := a.deps.Applier.Apply(ctx, m, front); err != nil {
+		return err
+	}
+	a.log.Info("a front door had a function created", "front", front, "function", m.Name)
+	return nil
+}
+
+// remove removes a front door's function, unless it has requests.
+func (a *Agent) remove(ctx context.Context, m protocol.Manifest, front string) error {
+	if a.deps.Applier == nil || !slices.Contains(a.deps.Applier.Owners(m.Name), front) {
+		return nil // this front door does not own it
+	}
+	if now, ok := a.deps.Stats(m.Name); ok && now.Running+now.Waiting > 0 {
+		return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has requests", m.Name)
+	}
+	if err := a.deps.Applier.Remove(ctx, m.Name, front); err != nil {
+		return err
+	}
+	a.log.Info("a front door had a function removed", "front", front, "function", m.Name)
+	return nil
+}
+
+// plain returns err as an error for the front door's client: an error that is no [api.Error] keeps its own text.
+func plain(err error) error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "%v", err)
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags configure the front doors that this cluster joins. Without Fronts it joins none.
+type Flags struct {
+	// Fronts are the addresses of front doors, host:port.
+	Fronts []string
+	// Cluster is this cluster's name at the front doors; default: the host's name.
+	Cluster string
+	// TokenFile holds the token that the front door declares for it.
+	TokenFile string
+	// Authority is a file of certificates that verify the front door's; default: the system's.
+	Authority string
+	// Certificate and Key are files of a client certificate, instead of a token.
+	Certificate, Key string
+}
+
+func (f *Flags) Add(s *pflag.FlagSet) {
+	s.StringSliceVar(&f.Fronts, "join", nil, "`addresses` of front doors that this cluster serves, host:port, by commas or repeated")
+	s.StringVar(&f.Cluster, "cluster", "", "`name` of this cluster among the front door's (default: the host's name)")
+	s.StringVar(&f.TokenFile, "cluster-token-file", "", "`file` with the token that the front door declares for this cluster")
+	s.StringVar(&f.Authority, "front-ca", "", "`file` with the certificates that the front door's is checked against (default: the system's)")
+	s.StringVar(&f.Certificate, "cluster-cert", "", "`file` with a certificate to show in place of a token")
+	s.StringVar(&f.Key, "cluster-key", "", "`file` with its key")
+}
+
+// Config returns the agent's configuration for a program of that version; nil: no front doors.
+func (f *Flags) Config(version string) (*Config, error) {
+	if len(f.Fronts) == 0 {
+		return nil, nil
+	}
+	for _, at := range f.Fronts {
+		if _, _, err := net.SplitHostPort(at); err != nil {
+			return nil, fmt.Errorf("--join %s: want host:port, where the front door takes clusters: %w", at, err)
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil && f.Cluster == "" {
+		return nil, fmt.Errorf("--cluster: give this cluster a name: %w", err)
+	}
+	cfg := &Config{Fronts: f.Fronts, Cluster: cmp.Or(f.Cluster, host), Agent: fmt.Sprintf("%s-%d", cmp.Or(host, "agent"), os.Getpid()), Version: version, TLS: &tls.Config{MinVersion: tls.VersionTLS13}}
+	if f.TokenFile == "" && f.Certificate == "" {
+		return nil, errors.New("--join: say who this cluster is: give --cluster-token-file, or --cluster-cert and --cluster-key")
+	}
+	if f.TokenFile != "" {
+		cfg.Token = func() (string, error) {
+			raw, err := os.ReadFile(f.TokenFile)
+			return strings.TrimSpace(string(raw)), err
+		}
+		if _, err := cfg.Token(); err != nil {
+			return nil, fmt.Errorf("--cluster-token-file: %w", err)
+		}
+	}
+	if f.Authority != "" {
+		if cfg.TLS.RootCAs, err = ReadAuthority(f.Authority); err != nil {
+			return nil, fmt.Errorf("--front-ca: %w", err)
+		}
+	}
+	if f.Certificate != "" {
+		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-cert and --cluster-key: %w", err)
+		}
+		cfg.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, cfg.Validate()
+}
+
+// ReadAuthority reads a pool of certificates that verify others.
+func ReadAuthority(path string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("%s has no certificate: want PEM", path)
+	}
+	return pool, nil
+}

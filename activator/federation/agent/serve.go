@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// attempt is one attempt of a front door's request.
+type attempt struct {
+	front  *front
+	number uint64
+	answer *answer
+	cancel context.CancelCauseFunc
+}
+
+// answer is the response to an attempt, and records whether it has begun.
+type answer struct {
+	http.ResponseWriter
+	begun atomic.Bool
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *answer) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		w.begun.Store(true)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *answer) Write(p []byte) (int, error) {
+	w.begun.Store(true)
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap supports [http.ResponseController].
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ServeHTTP implements [http.Handler] for the front door's requests on a session's link.
+func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := s.f.a
+	name, call := api.FunctionName(r.Header.Get(protocol.HeaderFunction)), r.Header.Get(protocol.HeaderCall)
+	number, err := strconv.ParseUint(r.Header.Get(protocol.HeaderAttempt), 10, 64)
+	if err != nil || name == "" || call == "" {
+		api.WriteError(w, api.BadRequest("", "a front door names the function, the call and the attempt"))
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	at := &attempt{s.f, number, &answer{ResponseWriter: w}, cancel}
+	if e := a.beginAttempt(name, call, at); e != nil {
+		w.Header().Set(control.HeaderRefused, e.Code)
+		api.WriteError(w, e)
+		return
+	}
+	defer a.endAttempt(name, call, at)
+	a.deps.Serve(at.answer, peer.As(r.WithContext(ctx), client(r)), name)
+}
+
+// client returns the client of a request, as named by the front door.
+func client(r *http.Request) peer.Peer {
+	tenant := r.Header.Get(control.HeaderTenant)
+	if tenant == "" { // a client on the front door's own machine
+		return peer.Peer{Client: "front", Trusted: r.Header.Get(control.HeaderTrusted) != "", Local: true}
+	}
+	return peer.Peer{Client: peer.Passed(tenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
+}
+
+// errCutOff is why a front door's requests are not begun or not continued.
+func errCutOff() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster was cut off from the front door for too long")
+}
+
+// beginAttempt admits an attempt of a call, or returns why there is no slot for it.
+func (a *Agent) beginAttempt(name api.FunctionName, call string, at *attempt) *api.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stats, ok := a.deps.Stats(name)
+	old := a.attempts[call]
+	switch {
+	case !ok:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster does not serve %s", name)
+	case a.leaving:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster's agent is ending")
+	case time.Now().After(at.front.lease):
+		return errCutOff()
+	case old != nil && old.number >= at.number:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "a later attempt of this request has come before")
+	case Free(stats) <= 0 && old == nil:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no place is free")
+	}
+	if old != nil {
+		a.doubles++
+		old.cancel(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "a later attempt of this request has come"))
+	}
+	a.attempts[call] = at
+	at.front.served[name]++
+	return nil
+}
+
+// endAttempt removes an attempt.
+func (a *Agent) endAttempt(name api.FunctionName, call string, at *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.attempts[call] == at {
+		delete(a.attempts, call)
+	}
+	served := at.front.served
+	if served[name]--; served[name] == 0 {
+		delete(served, name)
+	}
+	a.Changed(name)
+}
+
+// renewLease extends the front door's lease. The caller holds the agent's mutex.
+func (f *front) renewLease(until time.Time) {
+	if until.After(f.lease) {
+		f.lease = until
+		f.expiry.Reset(time.Until(until))
+	}
+}
+
+// expireLease cancels the front door's attempts that have no first byte, unless the lease was renewed.
+func (f *front) expireLease() {
+	f.a.mu.Lock()
+	defer f.a.mu.Unlock()
+	if time.Now().Before(f.lease) {
+		return
+	}
+	for _, at := range f.a.attempts {
+		if at.front == f && !at.answer.begun.Load() {
+			at.cancel(errCutOff())
+		}
+	}
+}
+
+// Free returns the number of unused slots of awake instances.
+func Free(a api.Activity) int {
+	slots := 0
+	for _, st := range a.Instances {
+		if st.Ready() {
+			slots += max(st.Concurrency, 1)
+		}
+	}
+	return slots - a.Running
+}

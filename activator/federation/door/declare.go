@@ -1,0 +1,91 @@
+package door
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Declaration is the front door operator's configuration of one cluster.
+type Declaration struct {
+	// Name is the name that its agents send.
+	Name string `json:"name"`
+	// TokenHashes are the SHA-256 sums, in hexadecimal, of its agents' valid tokens: two while one is being replaced.
+	TokenHashes []string `json:"tokenHashes,omitempty"`
+	// Certificate is the name required in its agents' certificates, which the front door's authority must have
+	// signed.
+	Certificate string `json:"certificate,omitempty"`
+	// Functions are patterns of the functions that it may serve: "default/chat", "default/*". Empty: none.
+	Functions []string `json:"functions"`
+	// Names are patterns of further names for its functions, their aliases and adapters. NAMESPACE/NAME and the names
+	// of its functions in the namespace default are always allowed.
+	Names []string `json:"names,omitempty"`
+	// Front means that it is another front door, whose agents serve its offers: they are not offered to further front
+	// doors.
+	Front bool `json:"front,omitempty"`
+	// Tenants are the tenants whose requests it may see; empty: all.
+	Tenants []string `json:"tenants,omitempty"`
+	// Labels are its labels; they override those of its agents.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Cost is the hourly price of an awake instance there, in the same unit for all clusters.
+	Cost float64 `json:"cost,omitempty"`
+}
+
+// Validate returns an error for the first invalid field, with the valid values.
+func (d Declaration) Validate() error {
+	switch {
+	case d.Name == "":
+		return errors.New("a cluster has no name")
+	case len(d.TokenHashes) == 0 && d.Certificate == "":
+		return fmt.Errorf("cluster %s: anybody could say to be it: give tokenHashes (rouse clusters token) or a certificate's name", d.Name)
+	case slices.Contains(d.Tenants, ""):
+		return fmt.Errorf("cluster %s: one of its tenants has no name", d.Name)
+	case d.Cost < 0:
+		return fmt.Errorf("cluster %s: a cost of %v: want 0 or more", d.Name, d.Cost)
+	}
+	for _, h := range d.TokenHashes {
+		if b, err := hex.DecodeString(h); err != nil || len(b) != sha256.Size {
+			return fmt.Errorf("cluster %s: %q is no SHA-256 sum: want 64 hexadecimal digits", d.Name, h)
+		}
+	}
+	for _, p := range slices.Concat(d.Functions, d.Names) {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("cluster %s: %q is no pattern: want a name of a model, or NAMESPACE/NAME of a function, where * is any part of a name", d.Name, p)
+		}
+	}
+	return nil
+}
+
+// allows reports whether agents of the cluster may serve a function.
+func (d Declaration) allows(name api.FunctionName) bool {
+	return protocol.Matches(d.Functions, string(name))
+}
+
+// HashToken returns the hash of a token. Tokens are long and random, so a plain sum is enough.
+func HashToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// proves reports whether a token or a verified certificate matches the declaration.
+func (d Declaration) proves(token string, certificate *x509.Certificate) bool {
+	if d.Certificate != "" && certificate != nil && (certificate.Subject.CommonName == d.Certificate || slices.Contains(certificate.DNSNames, d.Certificate)) {
+		return true
+	}
+	if token == "" {
+		return false
+	}
+	sum, ok := HashToken(token), 0
+	for _, h := range d.TokenHashes {
+		ok |= subtle.ConstantTimeCompare([]byte(sum), []byte(h))
+	}
+	return ok == 1
+}

@@ -1,0 +1,150 @@
+package door
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+)
+
+// File is the configuration of a server as a front door of clusters.
+type File struct {
+	// Listen is the address that agents dial, host:port.
+	Listen string
+	// TLS holds that port's certificate, and may hold the authority for agents' certificates.
+	TLS *tls.Config
+	// Declared are the clusters that may join.
+	Declared []Declaration
+	// Fronts are the addresses of all front doors, as agents reach them; empty: only those configured at the agents.
+	Fronts []string
+	// Name is this front door's name, and Owner the one from the file; empty: none.
+	Name, Owner string
+	// File is the path of the file that was read.
+	File string
+	// Peers, if not nil, makes this front door an agent of the others, which get the functions of its agents and this
+	// machine.
+	Peers *agent.Config
+}
+
+type fileFormat struct {
+	// Name is this front door's name; default: the host's name.
+	Name string `json:"name,omitempty"`
+	// Listen is the address that agents dial.
+	Listen string `json:"listen"`
+	// Certificate and Key are PEM files. ClientAuthority, if set, verifies agents' certificates.
+	Certificate     string `json:"certificate"`
+	Key             string `json:"key"`
+	ClientAuthority string `json:"clientAuthority,omitempty"`
+	// Fronts are the addresses of all front doors, as agents reach them.
+	Fronts   []string      `json:"fronts,omitempty"`
+	Clusters []Declaration `json:"clusters"`
+	// Peers configures this front door as a cluster of the others.
+	Peers *peersFile `json:"peers,omitempty"`
+}
+
+type peersFile struct {
+	// Addresses are the other front doors' addresses, host:port.
+	Addresses []string `json:"addresses,omitempty"`
+	// Service is host:port of a headless Service, whose DNS name resolves to the addresses of all front doors. Their
+	// certificates have that name.
+	Service string `json:"service,omitempty"`
+	// Cluster is the name by which the others declare this one; default: its name.
+	Cluster string `json:"cluster,omitempty"`
+	// TokenFile holds the token that they declare for it.
+	TokenFile string `json:"tokenFile"`
+	// Authority is a file of certificates that verify theirs; default: the system's.
+	Authority string `json:"authority,omitempty"`
+}
+
+// Read reads the file of a front door. version is reported to its peers.
+func Read(path, version string) (*File, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--clusters: %w", err)
+	}
+	file, err := parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("--clusters %s: %w", path, err)
+	}
+	c := &File{File: path, Name: file.Name, Owner: file.Name, Listen: file.Listen, Declared: file.Clusters, Fronts: file.Fronts}
+	if c.Name == "" {
+		host, err := os.Hostname()
+		c.Name = cmp.Or(host, "front")
+		if err != nil {
+			return nil, fmt.Errorf("--clusters %s: give the front door a name: %w", path, err)
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return nil, fmt.Errorf("--clusters %s: listen %q: want host:port, where agents dial", path, c.Listen)
+	}
+	pair, err := tls.LoadX509KeyPair(file.Certificate, file.Key)
+	if err != nil {
+		return nil, fmt.Errorf("--clusters %s: certificate and key: %w", path, err)
+	}
+	c.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
+	if file.ClientAuthority != "" {
+		if c.TLS.ClientCAs, err = agent.ReadAuthority(file.ClientAuthority); err != nil {
+			return nil, fmt.Errorf("--clusters %s: clientAuthority: %w", path, err)
+		}
+	}
+	for _, d := range c.Declared {
+		if err := d.Validate(); err != nil {
+			return nil, fmt.Errorf("--clusters %s: %w", path, err)
+		}
+	}
+	if file.Peers != nil {
+		if c.Peers, err = file.Peers.config(c.Name, version); err != nil {
+			return nil, fmt.Errorf("--clusters %s: peers: %w", path, err)
+		}
+	}
+	return c, nil
+}
+
+// config returns the configuration of the agent that makes the named front door a cluster of the others.
+func (p peersFile) config(name, version string) (*agent.Config, error) {
+	f := agent.Flags{Fronts: p.Addresses, Cluster: cmp.Or(p.Cluster, name), TokenFile: p.TokenFile, Authority: p.Authority}
+	if p.Service != "" {
+		f.Fronts = append(f.Fronts, p.Service)
+	}
+	cfg, err := f.Config(version)
+	if err != nil || cfg == nil {
+		return nil, cmp.Or(err, errors.New("give addresses, or a service"))
+	}
+	cfg.Self = name
+	if p.Service == "" {
+		return cfg, nil
+	}
+	host, port, err := net.SplitHostPort(p.Service)
+	if err != nil {
+		return nil, fmt.Errorf("service %q: want a name of DNS and a port", p.Service)
+	}
+	cfg.Fronts, cfg.Find, cfg.TLS.ServerName = p.Addresses, agent.Lookup(host, port), host
+	return cfg, nil
+}
+
+// parse decodes YAML by the names in JSON tags; an unknown field is an error.
+func parse(raw []byte) (f fileFormat, err error) {
+	var any map[string]any
+	if err := yaml.Unmarshal(raw, &any); err != nil {
+		return f, err
+	}
+	text, err := json.Marshal(any)
+	if err != nil {
+		return f, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&f); err != nil {
+		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return f, err
+}

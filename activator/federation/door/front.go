@@ -1,0 +1,355 @@
+package door
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
+)
+
+// keepFor is how long a function's requests wait for its last agent to return after it was lost; an agent dials every
+// second. Then they are refused.
+const keepFor = 10 * time.Second
+
+// Activator is told of functions at agents.
+type Activator interface {
+	PutFunction(spec api.Function)
+	RemoveFunction(name api.FunctionName)
+	ObserveInstance(status api.InstanceStatus)
+	Fail(name api.FunctionName, err *api.Error)
+}
+
+// Config is a front door's configuration. The zero value is usable once it has a Name.
+type Config struct {
+	// Name is this front door's name, unique among front doors.
+	Name string
+	// Owner is the owner name of the functions that it creates in clusters. Front doors with the same functions, and
+	// certificates for the same names, may share it. Default: Name.
+	Owner string
+	// SharesNear means that the other front doors also have this machine's functions themselves, like the activators
+	// of one cluster: requests that wait at those are never for this machine's own instances.
+	SharesNear bool
+	// Fronts are the addresses of all front doors, host:port, as agents reach them.
+	Fronts []string
+}
+
+// Deps are a front door's dependencies. Activator is required.
+type Deps struct {
+	Activator Activator
+	// Near receives the events of this machine's own functions; nil: it has none.
+	Near api.Emitter
+	// Transport reaches instances that are not at agents; nil: there are none.
+	Transport http.RoundTripper
+	// Changed is called for each function whose report from an agent, or whose name here, has changed; nil: not
+	// called.
+	Changed func(name api.FunctionName)
+	// Tell receives a line of text when an agent comes, leaves or is gone; faults go to the log as warnings. Nil: not
+	// told.
+	Tell     func(line string)
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+}
+
+// Front is one front door. See the package comment.
+type Front struct {
+	run     string     // identifies this process, so that its calls are not taken for another's
+	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
+	mu      sync.Mutex // guards the state
+	state
+}
+
+// state is what a front door knows. Its methods are called with the Front's mutex locked; they neither block nor call
+// the activator.
+type state struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	begun   time.Time
+	timeout func(*function) // has a function refreshed when its timer fires
+
+	clusters  map[string]*cluster
+	sessions  map[string]*session // by agent
+	functions map[api.FunctionName]*function
+	names     map[api.FunctionName]api.FunctionName // of functions, by the activator's where that is another one
+	owners    map[api.ModelName]api.FunctionName    // of the names that clients use
+	stale     map[*function]bool                    // to be refreshed before the mutex is unlocked
+	renamed   bool                                  // the owners of names are to be computed again, too
+	tells     []func()                              // calls of the activator, made after the mutex is unlocked
+	out       []api.Event                           // for this machine's own components
+	flushing  bool                                  // a goroutine is sending out
+	links     map[net.Conn]*session                 // connections for requests, including those of ended sessions
+	seq       uint64                                // the last number of an instance status, an attempt, or an order to an agent
+	ending    bool                                  // agents have been told
+	shut      map[string]shut                       // agents, by process
+	strangers time.Time                             // when the last one was logged
+}
+
+// cluster is a declared cluster.
+type cluster struct {
+	Declaration
+	last     *session  // the last of its sessions that ended; nil: none since the front door began
+	lostAt   time.Time // when that ended; without one when the front door began
+	rejected rejection // the last one, until one of its agents comes
+}
+
+// New returns a front door. It starts no goroutine.
+func New(cfg Config, deps Deps) (*Front, error) {
+	if cfg.Name == "" || deps.Activator == nil {
+		return nil, errors.New("door: give a name that no other front door has, and an Activator")
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Changed == nil {
+		deps.Changed = func(api.FunctionName) {}
+	}
+	if deps.Tell == nil {
+		deps.Tell = func(string) {}
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	m, err := newMetrics(deps.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("door: register metrics: %w", err)
+	}
+	f := &Front{run: rand.Text(), state: state{cfg: cfg, deps: deps, log: deps.Logger, metrics: m, begun: time.Now(), clusters: map[string]*cluster{}, sessions: map[string]*session{},
+		functions: map[api.FunctionName]*function{}, names: map[api.FunctionName]api.FunctionName{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}}
+	f.timeout = func(fn *function) { f.change(func() { f.markStale(fn) }) }
+	return f, nil
+}
+
+// Declare replaces the declarations. Sessions end if their cluster is no longer declared, or its declaration has
+// changed; their agents may come back.
+func (f *Front) Declare(list []Declaration) error {
+	all := make(map[string]*cluster, len(list))
+	for _, d := range list {
+		if err := d.Validate(); err != nil {
+			return err
+		}
+		if all[d.Name] != nil {
+			return fmt.Errorf("cluster %s is declared twice", d.Name)
+		}
+		all[d.Name] = &cluster{Declaration: d, lostAt: f.begun}
+	}
+	f.change(func() {
+		for name, c := range all {
+			if was := f.clusters[name]; was != nil {
+				c.last, c.lostAt, c.rejected = was.last, was.lostAt, was.rejected
+			}
+		}
+		f.clusters, f.renamed = all, true
+		for _, s := range f.sessions {
+			if now := all[s.hello.Cluster]; now == nil || !reflect.DeepEqual(now.Declaration, s.declared) {
+				s.end("the front door's declaration of the cluster has changed")
+			}
+		}
+		for _, fn := range f.functions {
+			f.markStale(fn)
+		}
+	})
+	return nil
+}
+
+// change calls do with mu locked, refreshes what it has marked, and then calls the activator.
+func (f *Front) change(do func()) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	f.mu.Lock()
+	do()
+	now := time.Now()
+	for f.renamed || len(f.stale) > 0 {
+		if f.renamed {
+			f.renamed = false
+			f.assignNames()
+		}
+		list := byAge(maps.Keys(f.stale))
+		clear(f.stale)
+		for _, fn := range list {
+			f.refresh(fn, now)
+		}
+	}
+	tells := f.tells
+	f.tells = nil
+	f.mu.Unlock()
+	for _, tell := range tells {
+		tell()
+	}
+	f.flushEvents()
+}
+
+// tell adds a call of the activator, or of others that may call back.
+func (f *state) tell(call func()) { f.tells = append(f.tells, call) }
+
+// markStale has a function refreshed before [Front.change] unlocks mu.
+func (f *state) markStale(fn *function) { f.stale[fn] = true }
+
+// GoAway tells the agents that this front door ends: it sends no new requests, and its running ones are served to
+// their end.
+func (f *Front) GoAway() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ending = true
+	for _, s := range f.sessions {
+		s.goAway = true
+		s.nudge()
+	}
+}
+
+// domain is the suffix of the addresses of functions at agents.
+const domain = ".cluster"
+
+// endpoint returns the address of a function at an agent, for the activator.
+func endpoint(agent string, name api.FunctionName) api.Endpoint {
+	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
+}
+
+// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent.
+func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
+	host, far := strings.CutSuffix(r.URL.Host, domain)
+	if !far {
+		if f.deps.Transport == nil {
+			return nil, fmt.Errorf("door: %s is no agent's", r.URL.Host)
+		}
+		return f.deps.Transport.RoundTrip(r) // the transport's error
+	}
+	function, agent, _ := strings.Cut(host, ".")
+	name, err := hex.DecodeString(function)
+	who, err2 := hex.DecodeString(agent)
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("door: the host %s: %w", r.URL.Host, err)
+	}
+	f.mu.Lock()
+	s := f.sessions[string(who)]
+	f.seq++
+	attempt := f.seq
+	var left func()
+	if fn := f.functions[api.FunctionName(name)]; s != nil && fn != nil && fn.near != nil {
+		left = f.countSent(fn.near)
+	}
+	f.mu.Unlock()
+	if s == nil {
+		return nil, &net.OpError{Op: "dial", Net: "link", Err: fmt.Errorf("agent %s has no session", who)}
+	}
+	out := r.WithContext(r.Context())
+	out.Header = maps.Clone(r.Header)
+	out.Header[protocol.HeaderFunction] = []string{string(name)}
+	out.Header[protocol.HeaderCall] = []string{f.run + "-" + strconv.FormatUint(forward.CallOf(r.Context()), 10)}
+	out.Header[protocol.HeaderAttempt] = []string{strconv.FormatUint(attempt, 10)}
+	resp, err := s.pool.RoundTrip(out)
+	switch {
+	case err == nil:
+		f.countGivenBack(s, resp)
+	case r.Context().Err() == nil && !relay.Unreachable(err):
+		f.metrics.lost.WithLabelValues(s.hello.Cluster).Inc()
+	default:
+	}
+	switch {
+	case left == nil:
+	case err != nil:
+		left()
+	default:
+		resp.Body = &body{resp.Body, left}
+	}
+	return resp, err
+}
+
+// Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events
+// of this machine's functions go to its own autoscaler.
+func (f *Front) Emit(e api.Event) {
+	f.mu.Lock()
+	fn := f.find(api.FunctionName(e.Subject))
+	var demand api.Demand
+	isDemand := fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil
+	if isDemand {
+		fn.demand = demand
+	}
+	switch {
+	case isDemand && fn.far():
+		f.demandChanged(fn)
+	case fn != nil && fn.far() && f.woken(fn, e):
+	case fn == nil || fn.near != nil:
+		if isDemand {
+			fn.near.told = demand
+		}
+		f.out = append(f.out, e)
+	default:
+	}
+	f.mu.Unlock()
+	f.flushEvents()
+}
+
+// EmitOf receives another front door's demand for functions of this one's agents. Demand for a function that only
+// this machine has goes to its own autoscaler.
+func (f *Front) EmitOf(e api.Event) {
+	var demand api.Demand
+	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &demand) != nil {
+		return
+	}
+	f.mu.Lock()
+	switch fn := f.functions[demand.Function]; {
+	case fn == nil:
+	case fn.far():
+		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
+			delete(fn.theirs, demand.Activator)
+		}
+		f.demandChanged(fn)
+	case !f.cfg.SharesNear:
+		f.out = append(f.out, e)
+	default:
+	}
+	f.mu.Unlock()
+	f.flushEvents()
+}
+
+// demandChanged divides a function's new demand, and has the function created if that is necessary.
+func (f *state) demandChanged(fn *function) {
+	if fn.near != nil {
+		fn.near.fresh = true
+	}
+	f.divideDemand(fn)
+	if fn.placed != nil && fn.waiting() > 0 {
+		fn.wakeAt(time.Now())
+	}
+}
+
+// flushEvents delivers the pending events to this machine's components, in order. If another goroutine already does,
+// it returns at once.
+func (f *Front) flushEvents() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.flushing {
+		return
+	}
+	f.flushing = true
+	for len(f.out) > 0 {
+		out := f.out
+		f.out = nil
+		f.mu.Unlock()
+		for _, e := range out {
+			if f.deps.Near != nil {
+				f.deps.Near.Emit(e)
+			}
+		}
+		f.mu.Lock()
+	}
+	f.flushing = false
+}

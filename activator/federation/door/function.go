@@ -1,0 +1,386 @@
+package door
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// function is a function that agents serve, that this machine has, or that is to be created in a cluster. The Front's
+// mutex guards it.
+type function struct {
+	name   api.FunctionName
+	local  api.FunctionName        // the activator's name for it
+	born   uint64                  // a later function has a greater one
+	offers map[string]*offer       // by agent
+	near   *near                   // nil: this machine does not have it
+	placed *placement              // nil: it is not this front door's to place
+	demand api.Demand              // the activator's last demand
+	theirs map[string]api.Demand   // the last demand of other front doors, by sender
+	claims map[api.ModelName]claim // by the names that it may have
+	wakes  wakes                   // the last wakes that requests were held here for
+
+	// What the activator was told last.
+	spec   api.Function                  // empty: not told
+	told   map[string]api.InstanceStatus // by agent
+	failed bool                          // it can't start
+
+	// Of a function that was told, and that nothing has now.
+	vacant time.Time  // since when; zero: something has it
+	lost   string     // the lost cluster that was the last to have it; empty: the cluster reported that it no longer has it
+	away   *api.Error // why requests are refused: that cluster has not returned; nil: they are not
+
+	timer *time.Timer // refreshes it
+	next  time.Time   // when timer fires; zero: it is not armed
+}
+
+// offer is a function at one agent.
+type offer struct {
+	session *session
+	state   protocol.Function
+	since   time.Time // when its state began
+	news    bool      // the activator has not been told of the last report
+	had     bool      // it had demand
+	asked   int       // how many waiting requests it was asked to take
+	// unloaded is when the last instance there was unloaded; zero: one is loaded.
+	unloaded time.Time
+	removing uint64 // the order that told the agent to remove it; 0: none
+}
+
+// function returns a function, and adds it if there is none.
+func (f *state) function(name api.FunctionName) *function {
+	fn := f.functions[name]
+	if fn == nil {
+		f.seq++
+		fn = &function{name: name, local: name, born: f.seq, offers: map[string]*offer{}, theirs: map[string]api.Demand{}, told: map[string]api.InstanceStatus{}}
+		fn.timer = time.AfterFunc(time.Hour, func() { f.timeout(fn) })
+		fn.timer.Stop()
+		f.functions[name], f.renamed = fn, true
+	}
+	f.markStale(fn)
+	return fn
+}
+
+// find returns the function that the activator calls by a name; nil: there is none.
+func (f *state) find(local api.FunctionName) *function {
+	if name, is := f.names[local]; is {
+		return f.functions[name]
+	}
+	return f.functions[local]
+}
+
+// Local returns the activator's name for a function.
+func (f *Front) Local(name api.FunctionName) api.FunctionName {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fn := f.functions[name]; fn != nil {
+		return fn.local
+	}
+	return name
+}
+
+// far reports whether the function is not this machine's alone.
+func (fn *function) far() bool { return fn.near == nil || fn.placed != nil || len(fn.offers) > 0 }
+
+// wakeAt has the function refreshed at a time, or earlier.
+func (fn *function) wakeAt(at time.Time) {
+	if fn.next.IsZero() || at.Before(fn.next) {
+		fn.next = at
+		fn.timer.Reset(time.Until(at))
+	}
+}
+
+// usable reports whether the agent can have it awake.
+func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
+
+// applyUpdate applies an agent's message.
+func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
+	f.change(func() {
+		if f.sessions[s.agent()] != s {
+			err = errReplaced
+			return
+		}
+		s.heard = time.Now()
+		if up.Beat > 0 {
+			s.beat, s.way = up.Beat, up.Way
+			s.nudge()
+			if (s.way - s.wayTold).Abs() >= api.SameWay/4 {
+				s.wayTold = s.way
+				f.markAgent(s)
+			}
+		}
+		if up.Doubles > s.doubles {
+			f.metrics.doubles.WithLabelValues(s.hello.Cluster).Add(float64(up.Doubles - s.doubles))
+			s.doubles = up.Doubles
+		}
+		if up.Leaving && !s.leaving {
+			s.leaving = true
+			f.markAgent(s)
+			f.tell(func() {
+				s.pool.Retire()
+				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
+			})
+		}
+		for _, state := range up.Functions {
+			f.applyFunction(s, state)
+		}
+		f.applyAnswers(s, up)
+		f.mergeWakes(s, up.Wakes)
+		if up.Complete && s.complete.IsZero() {
+			s.complete = time.Now()
+			for _, fn := range f.functions {
+				if o := fn.offers[s.agent()]; o != nil && o.session != s {
+					f.withdraw(fn, s.agent(), "") // an earlier session had it
+				}
+				f.markStale(fn) // it may have waited for this
+			}
+		}
+	})
+	return err
+}
+
+// markAgent has the functions of a session's agent refreshed.
+func (f *state) markAgent(s *session) {
+	for _, fn := range f.functions {
+		if fn.offers[s.agent()] != nil {
+			f.markStale(fn)
+		}
+	}
+}
+
+// applyFunction applies the state of a function at an agent.
+func (f *state) applyFunction(s *session, state protocol.Function) {
+	if !s.declared.allows(state.Name) {
+		denied := state.Model != "" && (s.denied[state.Name] || len(s.denied) < protocol.MaxFunctions)
+		f.renamed = f.renamed || denied != s.denied[state.Name]
+		if s.denied[state.Name] = denied; !denied {
+			delete(s.denied, state.Name)
+		}
+		return
+	}
+	if state.Model == "" {
+		if fn := f.functions[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
+			s.offers--
+			f.withdraw(fn, s.agent(), "")
+		}
+		return
+	}
+	fn := f.function(state.Name)
+	o := fn.offers[s.agent()]
+	if o == nil {
+		if s.offers++; s.offers > protocol.MaxFunctions {
+			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", protocol.MaxFunctions))
+			return
+		}
+		o = &offer{}
+		fn.offers[s.agent()] = o
+	}
+	if o.session != s {
+		o.removing = 0 // it is not known whether the order arrived
+	}
+	if o.state.State != state.State {
+		o.since = time.Now()
+	}
+	if loaded := state.State != api.Gone || state.Running+state.Waiting > 0; loaded {
+		o.unloaded = time.Time{}
+	} else if o.unloaded.IsZero() {
+		o.unloaded = time.Now()
+	}
+	f.renamed = f.renamed || !slices.Equal(namesIn(o.state), namesIn(state))
+	o.session, o.state, o.news = s, state, true
+	fn.placed.came(s, state)
+}
+
+// withdraw removes a function at an agent; lost is the agent's cluster if that was lost.
+func (f *state) withdraw(fn *function, agent, lost string) {
+	delete(fn.offers, agent)
+	fn.lost, f.renamed = lost, true
+	f.markStale(fn)
+}
+
+// refresh does what follows from a function's state: it tells the activator what has changed, divides the demand,
+// creates the function where it is needed and removes it where it is not, and arms the timer.
+func (f *state) refresh(fn *function, now time.Time) {
+	if f.functions[fn.name] != fn {
+		return
+	}
+	fn.timer.Stop()
+	fn.next = time.Time{}
+	for agent, st := range fn.told {
+		if fn.offers[agent] == nil {
+			delete(fn.told, agent)
+			f.observe(st, api.Gone)
+		}
+	}
+	if !f.keep(fn, now) {
+		f.remove(fn)
+		return
+	}
+	spec := fn.spec
+	switch {
+	case fn.placed != nil:
+		spec = fn.placed.spec
+	case fn.near == nil && len(fn.offers) > 0:
+		spec = f.merged(fn)
+	default: // this machine declares it, or nothing has it
+	}
+	if !reflect.DeepEqual(spec, fn.spec) {
+		fn.spec = spec
+		f.tell(func() { f.deps.Activator.PutFunction(spec) })
+	}
+	f.divideDemand(fn)
+	if fn.placed != nil {
+		f.place(fn, now)
+	} else if len(fn.offers) > 0 || fn.near != nil || fn.away != nil {
+		f.fail(fn, cmp.Or(fn.away, fn.failure()))
+	}
+	for agent, o := range fn.offers {
+		st := o.status()
+		st.Function = fn.local
+		st.Adapters = slices.DeleteFunc(slices.Clone(st.Adapters), func(n api.ModelName) bool { return !f.has(fn.name, n) })
+		if was := fn.told[agent]; o.news || !reflect.DeepEqual(st, was) {
+			fn.told[agent], o.news = st, false
+			f.observe(st, st.State)
+		}
+	}
+	f.removeIdle(fn, now)
+	f.tell(func() { f.deps.Changed(fn.name) })
+}
+
+// keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
+// its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
+// offer.
+func (f *state) keep(fn *function, now time.Time) bool {
+	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
+		fn.vacant, fn.away = time.Time{}, nil
+		return true
+	}
+	if fn.vacant.IsZero() {
+		fn.vacant = now
+	}
+	until := fn.vacant.Add(keepFor)
+	c := f.clusters[fn.lost]
+	switch {
+	case fn.spec.Name == "", fn.lost != "" && (c == nil || !c.allows(fn.name) || f.returned(fn)):
+		return false
+	case now.Before(until):
+		fn.wakeAt(until)
+		return true
+	case fn.lost == "":
+		return false
+	case fn.away == nil:
+		away := 0
+		for _, other := range f.functions {
+			if other.away != nil {
+				away++
+			}
+		}
+		if away >= protocol.MaxFunctions {
+			return false
+		}
+		fn.away = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s is in the cluster %s, which this front door has lost: it is served again once that has joined", fn.name, fn.lost).WithRetryAfter(retryLater)
+	default:
+	}
+	return true
+}
+
+// remove removes a function that nothing has.
+func (f *state) remove(fn *function) {
+	fn.timer.Stop()
+	delete(f.functions, fn.name)
+	f.renamed = true
+	if fn.spec.Name != "" {
+		f.tell(func() { f.deps.Activator.RemoveFunction(fn.name) })
+	}
+}
+
+// returned reports whether a function's lost cluster has come back without it.
+func (f *state) returned(fn *function) bool {
+	for _, s := range f.sessions {
+		if s.hello.Cluster == fn.lost && s.complete.After(fn.vacant) {
+			return true
+		}
+	}
+	return false
+}
+
+// retryLater is the Retry-After for a function that no cluster has or can have now.
+const retryLater = 5 * time.Second
+
+// merged returns the function as clients see it, with the names that its agents give it and that it owns. If the agents
+// differ in other fields, the agent that sorts first wins. A function without another name is served by its full one.
+func (f *state) merged(fn *function) api.Function {
+	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
+	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+		o := fn.offers[agent].state
+		if spec.Concurrency == 0 {
+			spec.Runtime.Kind, spec.Concurrency = o.Kind, max(o.Concurrency, 1)
+		}
+		if spec.Model == "" && f.has(fn.name, o.Model) {
+			spec.Model = o.Model
+		}
+		for _, alias := range o.Aliases {
+			if !slices.Contains(spec.Aliases, alias) && f.has(fn.name, alias) {
+				spec.Aliases = append(spec.Aliases, alias)
+			}
+		}
+	}
+	spec.Model = cmp.Or(spec.Model, api.ModelName(fn.name))
+	return spec
+}
+
+// failure returns why nothing can start the function; nil: an agent, or this machine, can.
+func (fn *function) failure() *api.Error {
+	var last *api.Error
+	for _, o := range fn.offers {
+		if o.state.Failed == nil || o.state.State == api.Awake {
+			return nil
+		}
+		last = o.state.Failed.AsError()
+	}
+	if fn.near != nil {
+		return fn.near.failed
+	}
+	return last
+}
+
+// fail tells the activator why a function can't start, or that it can again.
+func (f *state) fail(fn *function, err *api.Error) {
+	if err != nil || fn.failed {
+		fn.failed = err != nil
+		f.tell(func() { f.deps.Activator.Fail(fn.local, err) })
+	}
+}
+
+// instance returns the activator's instance ID of a function at an agent.
+func instance(agent string, name api.FunctionName) api.InstanceID {
+	return api.InstanceID(agent + "/" + string(name))
+}
+
+// observe tells the activator of an instance in a state.
+func (f *state) observe(st api.InstanceStatus, state api.State) {
+	f.seq++
+	st.State, st.Seq = state, f.seq
+	f.tell(func() { f.deps.Activator.ObserveInstance(st) })
+}
+
+// status returns a function at an agent as an instance's status, without a number.
+func (o *offer) status() api.InstanceStatus {
+	state, s := o.state, o.session
+	st := api.InstanceStatus{
+		Instance: instance(s.agent(), state.Name), Function: state.Name, State: state.State, Since: o.since,
+		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters, Way: s.wayTold, Cost: s.declared.Cost,
+	}
+	if st.State == api.Awake && (state.Places == 0 || s.leaving) {
+		st.State = api.Draining // it finishes its requests, and accepts no new ones
+	}
+	return st
+}

@@ -1,0 +1,86 @@
+package door
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// selector selects clusters by their labels, in the syntax of Kubernetes' label selectors. All comma-separated
+// requirements must hold.
+type selector []requirement
+
+// requirement is one of: key, !key, key = value, key != value, key in (values), key notin (values).
+type requirement struct {
+	key    string
+	not    bool
+	values []string // nil: any value
+}
+
+// requirements match the forms of a requirement, as in Kubernetes. A value may be empty, a key may not.
+var (
+	key          = `([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)`
+	value        = `((?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?)`
+	requirements = struct{ exists, equals, in *regexp.Regexp }{
+		regexp.MustCompile(`^(!?)\s*` + key + `$`),
+		regexp.MustCompile(`^` + key + `\s*(==?|!=)\s*` + value + `$`),
+		regexp.MustCompile(`^` + key + `\s+(in|notin)\s*\(([^()]*)\)$`),
+	}
+	single = regexp.MustCompile(`^` + value + `$`)
+)
+
+// parseSelector parses a selector that is not empty.
+func parseSelector(s string) (list selector, err error) {
+	for _, part := range splitOutside(s) {
+		part = strings.TrimSpace(part)
+		if m := requirements.exists.FindStringSubmatch(part); m != nil {
+			list = append(list, requirement{key: m[2], not: m[1] != ""})
+		} else if m := requirements.equals.FindStringSubmatch(part); m != nil {
+			list = append(list, requirement{key: m[1], not: m[2] == "!=", values: []string{m[3]}})
+		} else if m := requirements.in.FindStringSubmatch(part); m != nil {
+			r := requirement{key: m[1], not: m[2] == "notin"}
+			for v := range strings.SplitSeq(m[3], ",") {
+				v = strings.TrimSpace(v)
+				if !single.MatchString(v) {
+					return nil, fmt.Errorf("%q is no value of a label", v)
+				}
+				r.values = append(r.values, v)
+			}
+			list = append(list, r)
+		} else {
+			return nil, fmt.Errorf("%q: want KEY, !KEY, KEY=VALUE, KEY!=VALUE, KEY in (VALUE, …) or KEY notin (VALUE, …), separated by commas", part)
+		}
+	}
+	return list, nil
+}
+
+func splitOutside(s string) (parts []string) {
+	depth, from := 0, 0
+	for i, r := range s {
+		switch {
+		case r == '(':
+			depth++
+		case r == ')':
+			depth--
+		case r == ',' && depth == 0:
+			parts = append(parts, s[from:i])
+			from = i + 1
+		}
+	}
+	return append(parts, s[from:])
+}
+
+// matches reports whether the labels match the selector. A missing label has no value.
+func (list selector) matches(labels map[string]string) bool {
+	for _, r := range list {
+		v, has := labels[r.key]
+		if has && r.values != nil {
+			has = slices.Contains(r.values, v)
+		}
+		if has == r.not {
+			return false
+		}
+	}
+	return true
+}

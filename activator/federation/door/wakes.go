@@ -1,0 +1,129 @@
+package door
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// A wake that held a request here took place in another cluster. Both have a record of it, with the same trace, which
+// the demand carries. The agent sends its autoscaler's record, whose spans are merged into the record of this front
+// door's activator.
+
+// mostWakes is the number of wakes kept per function.
+const mostWakes = 20
+
+type wakes struct {
+	records []api.WakeTrace // of this front door's activator; the newest last
+	parts   []api.WakeTrace // of autoscalers, with the name of the cluster
+}
+
+// list returns the records; nil: none.
+func (w *wakes) list() []api.WakeTrace { return slices.Clone(w.records) }
+
+// held adds a record of this front door's activator.
+func (w *wakes) held(o api.WakeTrace) {
+	for _, part := range w.parts {
+		if part.Trace == o.Trace {
+			within(&o, part)
+		}
+	}
+	w.records = append(w.records[max(0, len(w.records)-mostWakes+1):], o)
+}
+
+// happened adds a record of a remote autoscaler.
+func (w *wakes) happened(part api.WakeTrace) {
+	if slices.ContainsFunc(w.parts, func(p api.WakeTrace) bool { return p.Trace == part.Trace && p.Cluster == part.Cluster }) {
+		return
+	}
+	w.parts = append(w.parts[max(0, len(w.parts)-mostWakes+1):], part)
+	for i := range w.records {
+		if w.records[i].Trace == part.Trace {
+			within(&w.records[i], part)
+		}
+	}
+}
+
+// within merges a part into the time for which o's request was held. Clocks are not compared: the part keeps its own
+// durations, and is centered in the hold, as far from the demand as from the report that an instance is awake. A part
+// longer than the hold began before it, for another request.
+func within(o *api.WakeTrace, part api.WakeTrace) {
+	hold := o.Whole()
+	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
+		hold = o.Spans[k]
+	}
+	shift := hold.After + (hold.Took-part.Total)/2
+	if part.Total > hold.Took {
+		shift = hold.End() - part.Total
+	}
+	add := func(s api.Span) {
+		began, ended := max(s.After+shift, hold.After), min(s.End()+shift, hold.End())
+		s.After, s.Took = min(began, hold.End()), max(0, ended-began)
+		o.Add(s)
+	}
+	if o.Cluster == "" {
+		o.Cluster = part.Cluster
+	}
+	o.Path, o.By, o.Reason = cmp.Or(o.Path, part.Path), cmp.Or(o.By, part.By), cmp.Or(o.Reason, part.Reason)
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	all := api.Span{ID: hex.EncodeToString(id[:]), Parent: hold.ID, Name: api.SpanElsewhere, Part: api.PartCluster, Took: part.Total, Note: "in the cluster " + part.Cluster}
+	add(all)
+	for _, s := range part.Spans {
+		if s.Parent == part.Root {
+			s.Parent = all.ID
+		}
+		add(s)
+	}
+}
+
+// woken handles the record of a request that was held here and sent to an agent; it returns false if the request went
+// elsewhere.
+func (f *state) woken(fn *function, e api.Event) bool {
+	var o api.WakeTrace
+	if e.Type != api.EventWoken || json.Unmarshal(e.Data, &o) != nil {
+		return false
+	}
+	for agent := range f.sessions {
+		if instance(agent, fn.name) == o.Instance {
+			fn.wakes.held(o)
+			return true
+		}
+	}
+	return false
+}
+
+// mergeWakes adds an agent's records of wakes in its cluster.
+func (f *state) mergeWakes(s *session, list []protocol.Wake) {
+	for _, said := range list {
+		part := said.AsTrace()
+		fn := f.functions[part.Function]
+		if fn == nil || fn.offers[s.agent()] == nil {
+			continue
+		}
+		if !s.declared.Front || part.Cluster == "" { // another front door names its own cluster
+			part.Cluster = s.hello.Cluster
+		}
+		for i := range part.Spans {
+			part.Spans[i].Note = waketrace.Clip(part.Spans[i].Note)
+		}
+		fn.wakes.happened(part)
+	}
+}
+
+// Wakes returns the records of wakes in clusters of this front door, for other front doors whose requests caused
+// them.
+func (f *Front) Wakes(name api.FunctionName) []api.WakeTrace {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fn := f.functions[name]; fn != nil {
+		return slices.Clone(fn.wakes.parts)
+	}
+	return nil
+}

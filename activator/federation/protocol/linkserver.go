@@ -1,0 +1,230 @@
+package protocol
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+const (
+	minIdle  = 2
+	maxDials = 16 // at once
+	// pauseFirst and pauseMost bound the pauses after a connection that could not be dialled, or ended before it
+	// carried a request.
+	pauseFirst = 50 * time.Millisecond
+	pauseMost  = time.Second
+	// maxFailed is the number of consecutive failures after which the session ends if no connection is idle: another
+	// front door may have the address now.
+	maxFailed = 10
+	// leaveIdle is how long a LinkServer that shuts down waits for the front door to close idle connections: a request may be on its way.
+	leaveIdle = time.Second
+)
+
+// LinkServer is the agent's side: it dials the connections of one session and answers their requests. It is safe for
+// concurrent use.
+type LinkServer struct {
+	hello    LinkHello
+	dial     func(context.Context) (net.Conn, error)
+	lost     func()
+	http     http.Server
+	listener *Listener
+	changed  chan struct{} // sent to when dialMissing has work, received from by it; capacity one
+
+	mu       sync.Mutex // guards the fields below
+	conns    map[net.Conn]http.ConnState
+	busy     int // the number of busy conns
+	dialling int // connections being dialled, or to be dialled after a pause
+	places   int
+	pause    time.Duration
+	failed   int // consecutive failures since a request came
+	ending   bool
+	none     chan struct{} // closed when it is ending and has no connection
+}
+
+// NewLinkServer returns the agent's side. dial opens a connection to the front door, and handler answers its requests.
+// lost is called when the front door no longer accepts connections of the session; it must not block.
+func NewLinkServer(hello LinkHello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *LinkServer {
+	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
+	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
+		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength < 0 {
+				_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always supports it
+			}
+			handler.ServeHTTP(w, r)
+		}))}
+	return s
+}
+
+// Dial dials one connection, for [LinkServer.Serve].
+func (s *LinkServer) Dial(ctx context.Context) (net.Conn, error) {
+	nc, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: nc} // net/http would use a protocol of its own on a [tls.Conn]
+	if err := s.hello.write(c); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Serve answers requests on first and on further connections, which it dials until ctx ends. It blocks until Shutdown
+// or Close is called.
+func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
+	var dials sync.WaitGroup
+	dials.Go(func() {
+		s.add(first)
+		s.dialMissing(ctx, &dials)
+	})
+	_ = s.http.Serve(s.listener) // always the error of a closed server
+	dials.Wait()
+}
+
+// Keep sets how many requests the front door may send at once. The server dials missing connections.
+func (s *LinkServer) Keep(places int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.places = places
+	s.signal()
+}
+
+// signal wakes dialMissing if it has work. The caller holds mu.
+func (s *LinkServer) signal() {
+	if s.missing() > 0 || s.ending {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// missing returns how many connections to dial now: as many should be idle as there are free places, within limits.
+// The caller holds mu.
+func (s *LinkServer) missing() int {
+	idle := min(max(s.places-s.busy, minIdle), MaxIdle)
+	return min(idle-(len(s.conns)-s.busy), maxDials) - s.dialling
+}
+
+// dialMissing dials missing connections until ctx or the server ends.
+func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		n, ending := s.missing(), s.ending
+		s.dialling += max(n, 0)
+		s.mu.Unlock()
+		if ending {
+			return
+		}
+		for range n {
+			dials.Go(func() {
+				c, err := s.Dial(ctx)
+				if err == nil {
+					s.add(c)
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if s.dialling--; err != nil {
+					s.dialLater()
+				}
+				s.signal()
+			})
+		}
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// dialLater schedules a dial after a pause, so that failures are not repeated in a tight loop. The caller holds mu.
+func (s *LinkServer) dialLater() {
+	s.dialling++
+	time.AfterFunc(s.pause, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.dialling--
+		s.signal()
+	})
+	s.pause = min(2*s.pause, pauseMost)
+	if s.failed++; s.failed >= maxFailed && len(s.conns) == s.busy {
+		s.lost()
+	}
+}
+
+// add serves a connection, or closes it if the server is ending.
+func (s *LinkServer) add(c net.Conn) {
+	s.mu.Lock()
+	ending := s.ending
+	if !ending {
+		s.conns[c] = http.StateNew
+	}
+	s.mu.Unlock()
+	if ending {
+		_ = c.Close() // it carries no request
+		return
+	}
+	s.listener.Give(c)
+}
+
+// connState is the ConnState hook of the HTTP server.
+func (s *LinkServer) connState(c net.Conn, now http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, known := s.conns[c]
+	if !known || was == now {
+		return
+	}
+	if was == http.StateActive {
+		s.busy--
+	}
+	s.conns[c] = now
+	switch now {
+	case http.StateActive:
+		s.busy++
+		s.pause, s.failed = pauseFirst, 0
+	case http.StateClosed, http.StateHijacked:
+		if delete(s.conns, c); was == http.StateNew {
+			s.dialLater()
+		}
+		if s.ending && len(s.conns) == 0 {
+			close(s.none)
+		}
+	default:
+	}
+	s.signal()
+}
+
+// Shutdown stops dialling and blocks until the last request is answered and no connection is left, or ctx ends.
+func (s *LinkServer) Shutdown(ctx context.Context) error {
+	s.Retire()
+	late := time.NewTimer(leaveIdle)
+	defer late.Stop()
+	select {
+	case <-s.none:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return s.http.Shutdown(ctx)
+}
+
+// Retire stops dialling.
+func (s *LinkServer) Retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ending && len(s.conns) == 0 {
+		close(s.none)
+	}
+	s.ending = true
+	s.signal()
+}
+
+// Close ends all connections at once.
+func (s *LinkServer) Close() error {
+	s.Retire()
+	return s.http.Close()
+}

@@ -1,0 +1,145 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/localhttp"
+)
+
+// wait bounds how long a request waits for an idle connection.
+const wait = 5 * time.Second
+
+// Pool is the front door's side: the connections of one session of an agent. It is safe for concurrent use.
+type Pool struct {
+	closed func(net.Conn)
+	long   *http.Transport // for requests that are not simple. It uses a connection once but does not send Connection: close, with which net/http's server would close it while a body is sent
+
+	mu      sync.Mutex        // guards the fields below
+	idle    []*localhttp.Conn // the most recently used last
+	retired bool
+	more    chan struct{} // sent to when a connection is idle or the pool is retired; received from by waiters. Capacity one: a receiver sends again if there are more
+}
+
+// NewPool returns an empty pool. closed is called once with each connection that has ended.
+func NewPool(closed func(net.Conn)) *Pool {
+	p := &Pool{closed: closed, more: make(chan struct{}, 1)}
+	p.long = &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := p.takeIdle(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return c.NetConn(), nil
+		}}
+	return p
+}
+
+// add makes a connection idle, or closes it.
+func (p *Pool) add(nc net.Conn) error {
+	c := &conn{Conn: nc, closed: func() { p.closed(nc) }}
+	if !p.putIdle(localhttp.NewConn(c, p.putIdle)) {
+		_ = c.Close()
+		return fmt.Errorf("link: the agent's session has ended, or has %d idle connections", MaxIdle)
+	}
+	return nil
+}
+
+// putIdle makes a connection idle. It returns false if the pool is retired or full.
+func (p *Pool) putIdle(c *localhttp.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.retired || len(p.idle) >= MaxIdle {
+		return false
+	}
+	p.idle = append(p.idle, c)
+	p.signal()
+	return true
+}
+
+// signal wakes one waiter. The caller holds mu.
+func (p *Pool) signal() {
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+}
+
+// nextIdle returns an idle connection, or nil, and reports whether the pool is retired.
+func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle) - 1; n >= 0 {
+		c, p.idle[n] = p.idle[n], nil
+		p.idle = p.idle[:n]
+	}
+	if p.retired || len(p.idle) > 0 {
+		p.signal()
+	}
+	return c, p.retired
+}
+
+// errNone means that no connection was available and the agent has not seen the request.
+var errNone = &net.OpError{Op: "dial", Net: "link", Err: errors.New("the agent has no connection for a request")}
+
+// takeIdle returns an idle connection without pending input, and waits for one if there is none.
+func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
+	var late *time.Timer
+	for {
+		c, retired := p.nextIdle()
+		switch {
+		case c != nil && c.Quiet():
+			return c, nil
+		case c != nil:
+			c.Close()
+			continue
+		case retired:
+			return nil, errNone
+		case late == nil:
+			late = time.NewTimer(wait)
+			defer late.Stop()
+		}
+		select {
+		case <-p.more:
+		case <-late.C:
+			return nil, errNone
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// RoundTrip implements [http.RoundTripper]: it sends a request to the agent and ignores the URL's host. If no
+// connection is available, the error is a [net.OpError] with Op "dial".
+func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	if localhttp.Simple(r) {
+		resp, err = localhttp.RoundTripOver(r, p.takeIdle)
+	} else {
+		resp, err = p.long.RoundTrip(r)
+	}
+	if err != nil && !errors.Is(err, errNone) && r.Context().Err() == nil {
+		p.closeIdle(false) // a dead agent has lost all of them, which may not be visible here yet: one failure is enough
+	}
+	return resp, err
+}
+
+// Retire closes idle connections now, and the others at the end of their answers. No further request is accepted.
+func (p *Pool) Retire() { p.closeIdle(true) }
+
+// closeIdle closes the idle connections; with retire, no other is accepted.
+func (p *Pool) closeIdle(retire bool) {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.retired = nil, p.retired || retire
+	p.signal()
+	p.mu.Unlock()
+	for _, c := range idle {
+		c.Close()
+	}
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package protocol
+
+import (
+	"net"
+	"time"
+)
+
+func limitUnanswered(*net.TCPConn, time.Duration) {}

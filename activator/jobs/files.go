@@ -1,0 +1,145 @@
+package jobs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/responses"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// purposeBatch is the purpose of an input; the store's output files have the purpose batch_output.
+const purposeBatch = "batch"
+
+type fileObject struct {
+	ID       string `json:"id"`
+	Object   string `json:"object"`
+	Bytes    int64  `json:"bytes"`
+	Created  int64  `json:"created_at"`
+	Expires  int64  `json:"expires_at"`
+	Filename string `json:"filename"`
+	Purpose  string `json:"purpose"`
+	Status   string `json:"status"`
+}
+
+func fileOf(f store.File) fileObject {
+	return fileObject{ID: f.ID, Object: "file", Bytes: f.Bytes, Created: f.Created.Unix(), Expires: f.Expires.Unix(), Filename: f.Name, Purpose: f.Purpose, Status: "processed"}
+}
+
+// page is a part of a list, in the format of OpenAI's clients.
+type page[T any] struct {
+	Object string  `json:"object"`
+	Data   []T     `json:"data"`
+	First  *string `json:"first_id"`
+	Last   *string `json:"last_id"`
+	More   bool    `json:"has_more"`
+}
+
+func pageOf[T, R any](records []R, more bool, object func(R) T, id func(R) string) page[T] {
+	p := page[T]{Object: "list", Data: make([]T, len(records)), More: more}
+	for k, r := range records {
+		p.Data[k] = object(r)
+	}
+	if n := len(records); n > 0 {
+		first, last := id(records[0]), id(records[n-1])
+		p.First, p.Last = &first, &last
+	}
+	return p
+}
+
+func query(v url.Values, usual, most int) (q store.Query, err error) {
+	q.After = v.Get("after")
+	if q.Limit, err = responses.Limit(v, usual, most); err != nil {
+		return q, err
+	}
+	q.Oldest, err = responses.Oldest(v)
+	return q, err
+}
+
+func (s *Server) listFiles(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	v := r.URL.Query()
+	q, err := query(v, 10_000, 10_000)
+	if err != nil {
+		return err
+	}
+	files, more, err := s.store.Files(c.Owner(), v.Get("purpose"), q)
+	if errors.Is(err, store.ErrNotFound) {
+		return api.BadRequest("after", "there is no file %.80q to go on after", q.After)
+	} else if err != nil {
+		return err
+	}
+	api.WriteJSON(w, http.StatusOK, pageOf(files, more, fileOf, func(f store.File) string { return f.ID }))
+	return nil
+}
+
+// missing turns ErrNotFound into an error that names the thing and its parameter.
+func missing(err error, thing, id, param string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return &api.Error{Status: http.StatusNotFound, Param: param, Message: fmt.Sprintf("there is no %s %.80q", thing, id)}
+	}
+	return err
+}
+
+func (s *Server) showFile(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	f, err := s.store.File(c.Owner(), r.PathValue("id"))
+	if err != nil {
+		return missing(err, "file", r.PathValue("id"), "id")
+	}
+	api.WriteJSON(w, http.StatusOK, fileOf(f))
+	return nil
+}
+
+// fileContent sends the body of a file, or the requested range of it.
+func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	body, f, err := s.store.OpenFile(c.Owner(), r.PathValue("id"))
+	if err != nil {
+		return missing(err, "file", r.PathValue("id"), "id")
+	}
+	defer body.Close()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream") // so that browsers don't render it
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
+	http.ServeContent(w, r, "", f.Created, body)
+	return nil
+}
+
+func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	id := r.PathValue("id")
+	err := s.store.DeleteFile(c.Owner(), id)
+	if errors.Is(err, store.ErrInUse) {
+		return api.Errorf(http.StatusConflict, "", "the file %s is the input of a batch that runs: cancel that first", id)
+	} else if err != nil {
+		return missing(err, "file", id, "id")
+	}
+	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "file", Deleted: true})
+	return nil
+}
+
+type deleted struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Deleted bool   `json:"deleted"`
+}
+
+// maxJSON bounds the body of a request about batches.
+const maxJSON = 64 << 10
+
+func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	in := newPaced(w, r, maxJSON)
+	defer in.clearDeadline()
+	raw, err := io.ReadAll(in)
+	if err != nil {
+		return in.explain(err, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", api.Bytes(maxJSON)))
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return api.BadRequest("", "the body is no such JSON object: %v", err)
+	}
+	return nil
+}

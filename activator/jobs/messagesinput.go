@@ -1,0 +1,144 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+type messageRequest struct {
+	ID     *string         `json:"custom_id"`
+	Params json.RawMessage `json:"params"`
+}
+
+var messageID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// readMessages reads the requests of a batch and writes them as lines. It returns their number. It holds one of them
+// in memory at a time.
+func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
+	limited := &limited{in: in, most: int64(s.cfg.MaxLine), left: int64(s.cfg.MaxLine)}
+	dec := json.NewDecoder(limited)
+	expect := func(want json.Delim) error {
+		switch got, err := dec.Token(); {
+		case err != nil:
+			return err
+		case got != want:
+			return api.BadRequest("requests", "the body has %v in the place of %v: want {\"requests\": […]}", got, want)
+		}
+		return nil
+	}
+	check := newChecker(endpointMessages, s.cfg)
+	if err := expect('{'); err != nil {
+		return 0, wrongBatch(err)
+	}
+	n, seen := 0, false
+	for dec.More() {
+		name, err := dec.Token()
+		switch {
+		case err != nil:
+			return 0, wrongBatch(err)
+		case name != "requests" || seen:
+			return 0, api.BadRequest("", "the field %.60q can't be kept: want {\"requests\": […]}", name)
+		}
+		seen = true
+		if err := expect('['); err != nil {
+			return 0, wrongBatch(err)
+		}
+		for ; dec.More(); n++ {
+			limited.left = limited.most
+			if err := check.checkMessage(dec, n, out); err != nil {
+				return 0, wrongBatch(err)
+			}
+		}
+		if err := expect(']'); err != nil {
+			return 0, wrongBatch(err)
+		}
+	}
+	if err := expect('}'); err != nil {
+		return 0, wrongBatch(err)
+	}
+	limited.left = limited.most
+	if extra, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return 0, errors.Join(wrongBatch(err), api.BadRequest("", "the body has %v behind its end: want {\"requests\": […]}", extra))
+	}
+	if n == 0 {
+		return 0, api.BadRequest("requests", "the batch has no requests: want {\"requests\": [{\"custom_id\": …, \"params\": {…}}]}")
+	}
+	return n, nil
+}
+
+// checkMessage reads one request, checks it by the front door's rules, and writes it as a line.
+func (c *checker) checkMessage(dec *json.Decoder, n int, out io.Writer) error {
+	var q messageRequest
+	where := fmt.Sprintf("requests.%d", n)
+	if err := dec.Decode(&q); err != nil {
+		return err
+	}
+	switch {
+	case n >= c.cfg.MaxLines:
+		return api.BadRequest("requests", "the batch has more than %d requests: make several of it", c.cfg.MaxLines)
+	case q.ID == nil || !messageID.MatchString(*q.ID):
+		return api.BadRequest(where+".custom_id", "%s.custom_id is %.80q: want 1 to 64 letters, digits, _ and -", where, text1(q.ID))
+	}
+	post, url := http.MethodPost, endpointMessages
+	var body bytes.Buffer
+	if len(q.Params) > 0 {
+		if err := json.Compact(&body, q.Params); err != nil {
+			return err
+		}
+	}
+	line := request{ID: q.ID, Method: &post, URL: &url, Body: body.Bytes()}
+	if len(line.Body) == 0 || line.Body[0] != '{' {
+		return api.BadRequest(where+".params", "%s.params is missing: want what a message is asked for", where)
+	}
+	if c.checkBody(n+1, 0, line.Body, &line); len(c.faults) > 0 {
+		return api.BadRequest(where, "%s: %s", where, c.faults[0].Message)
+	}
+	c.in.lines = c.in.lines[:0] // the lines are on disk
+	written := text(line)
+	if len(written) > c.cfg.MaxLine {
+		return api.BadRequest(where, "%s has %d bytes: want %d at most", where, len(written), c.cfg.MaxLine)
+	}
+	_, err := out.Write(written)
+	return err
+}
+
+// limited is a body that bounds the length of each request in it. The decoder's read-ahead counts for the next
+// request.
+type limited struct {
+	in         io.Reader
+	most, left int64
+}
+
+var errLong = errors.New("a request is too long")
+
+// Read implements [io.Reader].
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left < 0 {
+		return 0, api.BadRequest("requests", "%v: want %d bytes at most", errLong, l.most)
+	}
+	n, err := l.in.Read(p)
+	l.left -= int64(n)
+	return n, err
+}
+
+// wrongBatch explains a syntax error of a body.
+func wrongBatch(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return api.BadRequest("", "the body is not valid JSON: %v at byte %d", err, syntax.Offset)
+	case errors.As(err, &kind):
+		return api.BadRequest("requests", "a request has the wrong type: got %s, want {\"custom_id\": …, \"params\": {…}}", kind.Value)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return api.BadRequest("", "the body ends too early: want {\"requests\": […]}")
+	}
+	return err
+}

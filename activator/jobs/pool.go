@@ -1,0 +1,223 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// pool holds the known jobs of a kind: batches, or requests. The server's mu guards it.
+type pool struct {
+	waiting lineup
+	hurry   lineup              // batches cancelled before they ran
+	running map[string]*running // by id
+	// most bounds the running jobs, and each those of one owner.
+	most, each int
+	// run works on a job until it has ended or ctx ends. mine ends with ctx, or earlier if the job is cancelled or lost.
+	run   func(ctx, mine context.Context, owner, id string)
+	gauge prometheus.Gauge // the running jobs
+	// awaited are the jobs that a client waits for. Their channels are closed once they are no longer known.
+	awaited map[string]chan struct{}
+}
+
+// running is a job in progress.
+type running struct {
+	owner  string
+	cancel context.CancelCauseFunc
+}
+
+// poolOf returns the pool of a job.
+func (s *Server) poolOf(id string) *pool {
+	if store.IsBatch(id) {
+		return &s.batches
+	}
+	return &s.requests
+}
+
+// startJobs starts the jobs that may run now.
+func (s *Server) startJobs(ctx context.Context, all *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range []*pool{&s.batches, &s.requests} {
+		for owner, id, ok := p.nextJob(); ok; owner, id, ok = p.nextJob() {
+			mine, cancel := context.WithCancelCause(ctx)
+			p.running[id] = &running{owner: owner, cancel: cancel}
+			all.Go(func() {
+				p.run(ctx, mine, owner, id)
+				cancel(nil)
+				s.mu.Lock()
+				delete(p.running, id)
+				p.stopped(id)
+				p.gauge.Set(float64(len(p.running)))
+				s.mu.Unlock()
+				s.signalWork()
+			})
+		}
+		p.gauge.Set(float64(len(p.running)))
+	}
+}
+
+// nextJob removes and returns the job to start next, if there is one.
+func (p *pool) nextJob() (owner, id string, ok bool) {
+	if owner, id, ok = p.hurry.next(nil, 1); !ok && len(p.running) < p.most { // those in a hurry end at once
+		owner, id, ok = p.waiting.next(p.running, p.each)
+	}
+	return owner, id, ok
+}
+
+// stopped tells the client that waits for a job.
+func (p *pool) stopped(id string) {
+	if c := p.awaited[id]; c != nil {
+		close(c)
+		delete(p.awaited, id)
+	}
+}
+
+// awaitJob waits until a job of this server has stopped, or ctx ends.
+func (s *Server) awaitJob(ctx context.Context, j store.Ref) {
+	s.mu.Lock()
+	p := s.poolOf(j.ID)
+	c := make(chan struct{})
+	if p.running[j.ID] == nil && !p.waiting.has(j) {
+		close(c)
+	} else {
+		p.awaited[j.ID] = c
+	}
+	s.mu.Unlock()
+	select {
+	case <-c:
+	case <-ctx.Done():
+		s.mu.Lock()
+		delete(p.awaited, j.ID)
+		s.mu.Unlock()
+	}
+}
+
+// endRequest ends a request that was deleted or taken from its claim.
+func (s *Server) endRequest(owner, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if run := s.requests.running[id]; run != nil {
+		run.cancel(errCancelled)
+	} else if s.requests.waiting.remove(owner, id) {
+		s.requests.stopped(id)
+	}
+}
+
+// unfinished returns the number of an owner's jobs.
+func (p *pool) unfinished(owner string) int {
+	n := len(p.waiting.of[owner]) + len(p.hurry.of[owner])
+	for _, r := range p.running {
+		if r.owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
+// addWaiting adds a job to the waiting ones, unless it is known: the store may report it before or after its creator does.
+func (p *pool) addWaiting(j store.Ref) {
+	if p.running[j.ID] == nil && !p.hurry.has(j) && !p.waiting.has(j) {
+		p.waiting.add(j.Owner, j.ID)
+	}
+}
+
+// handleNews handles the store's news: new work, and work that is no longer ours.
+func (s *Server) handleNews(n store.News) {
+	s.mu.Lock()
+	for _, j := range n.Free {
+		s.poolOf(j.ID).addWaiting(j)
+	}
+	end := func(ids []string, why error) {
+		for _, id := range ids {
+			if run := s.poolOf(id).running[id]; run != nil {
+				run.cancel(why)
+			}
+		}
+	}
+	end(n.Cancelled, errCancelled)
+	end(n.Lost, errLost)
+	s.mu.Unlock()
+	s.signalWork()
+}
+
+// createJob stores a caller's job and schedules it, unless the caller has too many. tooMany is the error then, with their
+// number.
+func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
+	j.Owner = c.Owner()
+	s.mu.Lock()
+	p := s.poolOf(j.ID)
+	if j.Input != "" {
+		p = &s.batches
+	}
+	n := p.unfinished(j.Owner)
+	s.mu.Unlock()
+	if n >= most {
+		return j, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, tooMany, n).WithRetryAfter(time.Minute)
+	}
+	var err error
+	if j.Caller, err = json.Marshal(c); err != nil {
+		return j, err
+	}
+	if j, err = s.store.New(j, body, window); err != nil {
+		return j, err
+	}
+	s.mu.Lock()
+	p.addWaiting(store.Ref{Owner: j.Owner, ID: j.ID})
+	s.mu.Unlock()
+	s.signalWork()
+	return j, nil
+}
+
+// lineup holds waiting ids by owner. The zero value is empty. The owner of the lineup guards it.
+type lineup struct{ of map[string][]string }
+
+// add appends ids to their owner's.
+func (l *lineup) add(owner string, ids ...string) {
+	if l.of == nil {
+		l.of = map[string][]string{}
+	}
+	l.of[owner] = append(l.of[owner], ids...)
+}
+
+func (l *lineup) has(r store.Ref) bool { return slices.Contains(l.of[r.Owner], r.ID) }
+
+// remove removes an id, and reports whether it was there.
+func (l *lineup) remove(owner, id string) bool {
+	k := slices.Index(l.of[owner], id)
+	if k < 0 {
+		return false
+	}
+	if l.of[owner] = slices.Delete(l.of[owner], k, k+1); len(l.of[owner]) == 0 {
+		delete(l.of, owner)
+	}
+	return true
+}
+
+// next removes and returns the first id of the owner with the fewest running, if fewer than most. Among such owners
+// the oldest id wins: ids grow with time. False: none.
+func (l *lineup) next(running map[string]*running, most int) (owner, id string, ok bool) {
+	busy := map[string]int{}
+	for _, r := range running {
+		busy[r.owner]++
+	}
+	for o, ids := range l.of {
+		n := busy[o]
+		if n < most && (!ok || n < busy[owner] || n == busy[owner] && ids[0] < id) {
+			owner, id, ok = o, ids[0], true
+		}
+	}
+	if ok {
+		l.remove(owner, id)
+	}
+	return owner, id, ok
+}

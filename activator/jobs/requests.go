@@ -1,0 +1,249 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// preferences parses Prefer (RFC 7240): whether an answer later is preferred, and how long the client would wait
+// first.
+func preferences(h http.Header) (async bool, wait time.Duration) {
+	for part := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "respond-async":
+			async = true
+		case "wait":
+			if n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`)); err == nil && n > 0 {
+				wait = min(time.Duration(n)*time.Second, maxWait)
+			}
+		}
+	}
+	return async, wait
+}
+
+// maxWait bounds how long a client may wait before it is told to come back.
+const maxWait = time.Minute
+
+func asksLater(h http.Header) bool {
+	async, _ := preferences(h)
+	return async
+}
+
+// laterObject is a client's view of a request that is answered later.
+type laterObject struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Status  string `json:"status"`
+	Created int64  `json:"created_at"`
+	Expires int64  `json:"expires_at"` // when the server gives up
+	URL     string `json:"url"`
+}
+
+// askLater accepts a request whose client does not wait. next serves requests to other paths, and those that would be
+// refused at once anyway: its answer then gives the reason.
+func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	path, _ := api.NamedPath(r.URL.Path)
+	if path.Model == api.ModelNowhere {
+		next.ServeHTTP(w, r)
+		return
+	}
+	c, err := s.front.Caller(r)
+	if err == nil {
+		err = s.takeLater(w, r, c, path, next)
+	}
+	if err != nil {
+		refuse(w, r, err)
+	}
+}
+
+func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, path api.ClientPath, next http.Handler) error {
+	patience, err := patience(r.Header, s.cfg.Patience)
+	if err != nil {
+		return err
+	}
+	body, err := s.front.ReadBody(w, r, c)
+	if err != nil {
+		return err
+	}
+	defer body.Release()
+	again := func() { // refuses it, with next's reason
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body.Bytes())), int64(body.Len())
+		r.Header.Del("Prefer")
+		next.ServeHTTP(w, r)
+	}
+	model, bad := ask(r, path, body.Bytes())
+	if bad != nil {
+		return bad
+	}
+	if _, bad := s.front.Room(c, model); bad != nil {
+		again()
+		return nil
+	}
+	l, err := s.keepRequest(r, c, "", body.Bytes(), patience)
+	if err != nil {
+		return err
+	}
+	if _, wait := preferences(r.Header); wait > 0 {
+		waiting, cancel := context.WithTimeout(r.Context(), wait)
+		defer cancel()
+		s.awaitJob(waiting, store.Ref{Owner: l.Owner, ID: l.ID})
+		if answered, err := s.store.Job(l.Owner, l.ID); err == nil && answered.Done() {
+			w.Header().Set("Preference-Applied", "respond-async, wait="+strconv.Itoa(int(wait.Seconds())))
+			return s.writeAnswer(w, r, answered)
+		}
+	}
+	w.Header().Set("Preference-Applied", "respond-async")
+	writePending(w, l)
+	return nil
+}
+
+// keepRequest stores a request and schedules it. id is the id of the response that it asks for; empty: a new id.
+func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, body []byte, patience time.Duration) (store.Job, error) {
+	header := ownHeader(r.Header)
+	if n := sizeOf(header); n > maxHeader {
+		return store.Job{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
+	}
+	j := store.Job{ID: id, Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
+	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
+}
+
+// ask extracts the model from a body. A stream can't be answered later.
+func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *api.Error) {
+	var asked parse.Request
+	if path.Model == api.ModelInForm {
+		media := r.Header.Get("Content-Type")
+		if kind, _, err := mime.ParseMediaType(media); err != nil || kind != "multipart/form-data" {
+			return "", api.BadRequest("", "the Content-Type is %.80q: want multipart/form-data", media)
+		}
+		asked, bad = parse.Form(media, body)
+	} else {
+		asked, bad = parse.JSON(jsonfield.Open(body))
+	}
+	if bad == nil && (asked.Stream || path.Stream == api.StreamLines && !strings.Contains(string(body), `"stream"`)) {
+		bad = api.BadRequest("stream", "a stream can't be answered later: set stream to false, or leave Prefer: respond-async out")
+	}
+	return asked.Model, bad
+}
+
+// patience returns how long a request may go without an answer.
+func patience(h http.Header, usual time.Duration) (time.Duration, error) {
+	v := h.Get(headerTimeout)
+	if v == "" {
+		return usual, nil
+	}
+	d, err := time.ParseDuration(v)
+	if seconds, bad := strconv.ParseFloat(v, 64); bad == nil {
+		d, err = time.Duration(min(max(seconds, 0), 1e9)*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 {
+		return 0, api.BadRequest("", "the header %s is %.40q: want seconds, or a duration such as 1m30s", headerTimeout, v)
+	}
+	return min(d, mostWindow), nil
+}
+
+// headerTimeout is the activator's header for how long a client waits for the whole answer.
+const headerTimeout = "X-Request-Timeout"
+
+// dropped are headers that are not stored: those of the connection or the answer's transport, and secrets that must
+// not be on disk.
+var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", headerTimeout, "Connection", "Keep-Alive",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding", "Expect", "X-Forwarded-For", "X-Request-Id"}
+
+// ownHeader returns the header to store with a request.
+func ownHeader(h http.Header) http.Header {
+	h = h.Clone()
+	for _, name := range dropped {
+		h.Del(name)
+	}
+	return h
+}
+
+// maxHeader bounds the stored header.
+const maxHeader = 8 << 10
+
+func sizeOf(h http.Header) (n int) {
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
+// comeBack is the Retry-After while there is no answer.
+const comeBack = time.Second
+
+// writePending answers that there is no answer yet.
+func writePending(w http.ResponseWriter, l store.Job) {
+	url := pathAsync + "/" + l.ID
+	h := w.Header()
+	h.Set("Location", url)
+	h.Set("Retry-After", strconv.Itoa(int(comeBack.Seconds())))
+	h["X-Request-Id"] = []string{l.ID}
+	api.WriteJSON(w, http.StatusAccepted, laterObject{ID: l.ID, Object: "async", Status: "in_progress", Created: l.Created.Unix(), Expires: l.Deadline.Unix(), URL: url})
+}
+
+func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	l, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixAsync)
+	if err != nil {
+		return missing(err, "request", r.PathValue("id"), "id")
+	}
+	if !l.Done() {
+		writePending(w, l)
+		return nil
+	}
+	return s.writeAnswer(w, r, l)
+}
+
+// writeAnswer sends the stored answer: its status, header and body.
+func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job) error {
+	body, err := s.store.OpenAnswer(l)
+	if err != nil {
+		return missing(err, "request", l.ID, "id")
+	}
+	defer body.Close()
+	h := w.Header()
+	maps.Copy(h, l.AnswerHeader)
+	h.Set("Content-Length", strconv.FormatInt(l.Answer.Bytes, 10))
+	w.WriteHeader(l.Code)
+	if r.Method != http.MethodHead {
+		_, _ = io.Copy(w, body) // the client may have left: nothing to do about it
+	}
+	return nil
+}
+
+// deleteLater deletes a request and its answer. A running one is ended.
+func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	id := r.PathValue("id")
+	if err := s.deleteRequest(c.Owner(), id, store.PrefixAsync); err != nil {
+		return missing(err, "request", id, "id")
+	}
+	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
+	return nil
+}
+
+// deleteRequest deletes a request, or a response, whose id has a prefix. A running one is ended.
+func (s *Server) deleteRequest(owner, id, prefix string) error {
+	_, err := s.findJob(owner, id, prefix)
+	if err == nil {
+		err = s.store.Delete(owner, id)
+	}
+	if err == nil {
+		s.endRequest(owner, id)
+	}
+	return err
+}

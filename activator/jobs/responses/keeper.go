@@ -1,0 +1,119 @@
+package responses
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// Config sets limits. Zero fields have the defaults that they name.
+type Config struct {
+	// MaxAnswer bounds a stored answer, and one event of a stream, in bytes. Default 32 MiB.
+	MaxAnswer int
+	// MaxTurns and MaxConversation bound the conversation that a request continues: its responses, and the bytes of
+	// their inputs and outputs. Default 500 and 32 MiB.
+	MaxTurns        int
+	MaxConversation int64
+	// WriteTimeout is how long a client may leave an answer unread. Default 1 min.
+	WriteTimeout time.Duration
+}
+
+// Keeper stores responses. See the package comment.
+type Keeper struct {
+	cfg   Config
+	store *store.Store
+	log   *slog.Logger
+	count func(result string)
+}
+
+// New returns a Keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
+func New(cfg Config, s *store.Store, log *slog.Logger, count func(result string)) *Keeper {
+	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 32<<20)
+	cfg.MaxTurns = cmp.Or(cfg.MaxTurns, 500)
+	cfg.MaxConversation = cmp.Or(cfg.MaxConversation, 32<<20)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
+	return &Keeper{cfg: cfg, store: s, log: log, count: count}
+}
+
+// Turn is a request whose response is stored, or that continues from a stored one.
+type Turn struct {
+	Request
+	// Owner is the response's owner.
+	Owner string
+	// Claim is the claim of a request that is answered later, whose id the response gets; nil: a direct request. The
+	// claimed request is done once the response is stored.
+	Claim *store.Claim
+	// Take charges the body's account for n more bytes; nil: not charged.
+	Take func(n int64) error
+}
+
+// usualAnswer is the room required for an answer before the request is served.
+const usualAnswer = 64 << 10
+
+// Serve serves a turn with next, and stores the response if requested. It returns an error, without writing anything,
+// if next was not called. It blocks as long as next, and then until the response is on disk.
+func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http.Handler) error {
+	input, err := t.items()
+	if err != nil {
+		return err
+	}
+	take := t.Take
+	if take == nil {
+		take = func(int64) error { return nil }
+	}
+	out := &writer{w: w, r: r, k: k, turn: &t}
+	if t.Store {
+		more := 1
+		out.kept = store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}
+		if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
+			out.kept.ID, more = t.Claim.Job().ID, 0
+		}
+		if err := k.store.Fits(t.Owner, int64(len(input))+usualAnswer, more); err != nil {
+			return err
+		}
+		out.input = input
+	}
+	var so []byte
+	if t.Previous != "" {
+		if so, out.before, err = k.conversation(t.Owner, t.Previous, take); err != nil {
+			return err
+		}
+	}
+	if err := take(int64(len(t.body) + len(so))); err != nil { // until next has read it
+		return err
+	}
+	body := t.bodyToSend(so, input)
+	r = r.Clone(r.Context())
+	r.Header.Del("Accept-Encoding")
+	r.Header.Del("Content-Length")
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	next.ServeHTTP(out, r)
+	out.finish()
+	return nil
+}
+
+// setFields sets the fields of a response that the model server can't know.
+func (t *Turn) setFields(response []byte, id string) []byte {
+	set := func(name string, v any) {
+		raw, _ := json.Marshal(v) // a string, a bool or null
+		response = jsonfield.Set(response, name, raw)
+	}
+	if t.Store {
+		set("id", id)
+		set("store", true)
+	}
+	if t.Claim != nil {
+		set("background", true)
+	}
+	if t.Previous != "" {
+		set("previous_response_id", t.Previous)
+	}
+	return response
+}

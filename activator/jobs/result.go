@@ -1,0 +1,78 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+)
+
+type resultLine struct {
+	ID       string      `json:"id"`
+	CustomID string      `json:"custom_id"`
+	Response *response   `json:"response"`
+	Error    *lineFailed `json:"error"`
+}
+
+// response is the answer to a line, whatever its status.
+type response struct {
+	Status  int             `json:"status_code"`
+	Request string          `json:"request_id"`
+	Body    json.RawMessage `json:"body"`
+}
+
+// lineFailed is why a line has no answer.
+type lineFailed struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// requestID returns the id of a line's request, for its result and the access log.
+func (r *run) requestID(n int) string {
+	return fmt.Sprintf("batch_req_%s_%d", strings.TrimPrefix(r.id, "batch_"), n+1)
+}
+
+func (o *outcome) result(r *run) store.Result {
+	id := r.requestID(o.line)
+	if o.answer.status == 0 {
+		return o.failure(r, "stream_cut", "the answer was cut")
+	}
+	res := store.Result{Line: o.line, OK: o.answer.status/100 == 2}
+	if res.OK {
+		res.Tokens = tokensOf(o.answer.body)
+	}
+	if r.messages {
+		res.Text = messageText(o.id, res.OK, o.answer.body)
+		return res
+	}
+	res.Text = text(resultLine{ID: id, CustomID: o.id, Response: &response{Status: o.answer.status, Request: id, Body: raw(o.answer.body)}})
+	return res
+}
+
+// failure returns the result of a line that has no answer.
+func (o *outcome) failure(r *run, code, message string) store.Result {
+	if r.messages {
+		return store.Result{Line: o.line, Text: messageFailure(o.id, code, message)}
+	}
+	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}
+}
+
+// raw returns a body for use within a line: as compact JSON, or as a string if it is no JSON.
+func raw(body []byte) json.RawMessage {
+	var one bytes.Buffer
+	if json.Compact(&one, body) == nil && one.Len() > 0 {
+		return one.Bytes()
+	}
+	quoted, _ := json.Marshal(string(body)) // strings always marshal
+	return quoted
+}
+
+func text(l any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(l) // its fields are valid JSON
+	return b.Bytes()
+}

@@ -1,0 +1,211 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// answer is the answer of one attempt.
+type answer struct {
+	status int // 0: none, it was cut
+	header http.Header
+	body   []byte
+	large  bool // it exceeded the limit
+	short  bool // no memory was left for it, or its request could not be read now
+	// charged is its memory, which its holder must release.
+	charged int64
+}
+
+// kept stores an answer. It belongs to the goroutine that serves the request.
+type kept struct {
+	answer
+	limit  int
+	memory *memory // nil: not charged
+	paid   int64   // the memory reserved before the answer came
+	buf    bytes.Buffer
+}
+
+// errTooMuch ends an answer that exceeds the limit or the available memory.
+var errTooMuch = errors.New("the answer is larger than what is kept")
+
+// Header implements [http.ResponseWriter].
+func (k *kept) Header() http.Header { return k.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (k *kept) WriteHeader(status int) {
+	if k.status == 0 && status >= http.StatusOK {
+		k.status = status
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (k *kept) Write(p []byte) (int, error) {
+	k.WriteHeader(http.StatusOK)
+	if k.buf.Len()+len(p) > k.limit {
+		k.large = true
+		return 0, errTooMuch
+	}
+	if n := int64(k.buf.Len()+len(p)) - k.paid - k.charged; k.memory != nil && n > 0 {
+		if !k.memory.reserve(n) {
+			k.short = true
+			return 0, errTooMuch
+		}
+		k.charged += n
+	}
+	return k.buf.Write(p)
+}
+
+// FlushError, SetReadDeadline and SetWriteDeadline support [http.ResponseController]: there is no slow client.
+func (k *kept) FlushError() error                { return nil }
+func (k *kept) SetReadDeadline(time.Time) error  { return nil }
+func (k *kept) SetWriteDeadline(time.Time) error { return nil }
+
+// sent is a request to be sent for a caller.
+type sent struct {
+	caller activator.Caller
+	terms  activator.Terms
+	id     string // of the request
+	uri    string
+	header http.Header
+	body   io.ReadCloser
+	size   int64
+	paid   int64        // the memory reserved for the answer
+	claim  *store.Claim // its id becomes the stored response's; nil: a new id
+}
+
+// serveRequest sends a request and stores its answer. It blocks until the answer or ctx has ended.
+func (s *Server) serveRequest(ctx context.Context, q sent) (a answer) {
+	at, err := url.ParseRequestURI(q.uri)
+	if err != nil { // it was valid when it was read
+		return answer{status: http.StatusBadRequest}
+	}
+	at.Scheme, at.Host = "http", "localhost"
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), q.body)
+	if err != nil {
+		return answer{status: http.StatusBadRequest}
+	}
+	r.Header, r.ContentLength, r.RequestURI = q.header, q.size, q.uri
+	r.Header["X-Request-Id"] = []string{q.id}
+	k := &kept{limit: s.cfg.MaxAnswer, memory: &s.memory, paid: q.paid}
+	k.header = http.Header{}
+	func() {
+		defer func() {
+			switch v := recover(); v {
+			case nil:
+			case http.ErrAbortHandler: // the answer was cut
+				k.status = 0
+			default:
+				panic(v)
+			}
+		}()
+		s.serveStored(k, r, q)
+	}()
+	k.body = k.buf.Bytes()
+	return k.answer
+}
+
+// fate is the outcome of an attempt.
+type fate int
+
+const (
+	final   fate = iota // the answer is the result
+	refused             // no instance has seen it: it is sent again while there is time
+	failed              // an instance failed at it: it is sent again a limited number of times
+)
+
+// refusals are the codes of requests that no instance has seen and that may be accepted later.
+var refusals = []string{api.CodeBusy, api.CodeHoldFull, api.CodeHoldTimeout, api.CodeRateLimit, api.CodeAsleep, api.CodeLoading, api.CodeDraining,
+	api.CodeShutdown, api.CodeNoCapacity, api.CodeNoIssuer}
+
+// judge returns what follows an attempt, and how long to wait before the next one, if the answer specifies it.
+func judge(a answer) (f fate, code string, after time.Duration) {
+	switch {
+	case a.large:
+		return final, "", 0
+	case a.short:
+		return refused, api.CodeBusy, time.Second
+	case a.status == 0:
+		return failed, api.CodeStreamCut, 0
+	case a.status/100 == 2:
+		return final, "", 0
+	}
+	var e struct {
+		Error struct {
+			Code any `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(a.body, &e) == nil {
+		code, _ = e.Error.Code.(string)
+	}
+	if a.status < http.StatusInternalServerError && a.status != http.StatusTooManyRequests {
+		return final, code, 0
+	}
+	if ms, err := strconv.Atoi(a.header.Get("Retry-After-Ms")); err == nil {
+		after = time.Duration(min(ms, 60_000)) * time.Millisecond
+	}
+	if a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) {
+		return refused, code, after
+	}
+	if code == api.CodeEvicted { // ended for another request: not its own failure
+		return refused, code, after
+	}
+	return failed, code, after
+}
+
+// pause returns the wait before the nth attempt, at least after.
+func pause(n int, after time.Duration) time.Duration {
+	return min(max(after, 250*time.Millisecond<<min(n, 7)), time.Minute)
+}
+
+// tokensOf returns the tokens reported in an answer.
+func tokensOf(body []byte) store.Tokens {
+	type details struct {
+		Cached    int64 `json:"cached_tokens"`
+		Reasoning int64 `json:"reasoning_tokens"`
+	}
+	var a struct {
+		Usage struct {
+			Prompt            int64   `json:"prompt_tokens"`
+			Completion        int64   `json:"completion_tokens"`
+			Input             int64   `json:"input_tokens"`
+			Output            int64   `json:"output_tokens"`
+			PromptDetails     details `json:"prompt_tokens_details"`
+			CompletionDetails details `json:"completion_tokens_details"`
+			InputDetails      details `json:"input_tokens_details"`
+			OutputDetails     details `json:"output_tokens_details"`
+		} `json:"usage"`
+	}
+	if json.Unmarshal(body, &a) != nil {
+		return store.Tokens{}
+	}
+	u := a.Usage
+	return store.Tokens{Input: u.Prompt + u.Input, Output: u.Completion + u.Output,
+		Cached: u.PromptDetails.Cached + u.InputDetails.Cached, Reasoning: u.CompletionDetails.Reasoning + u.OutputDetails.Reasoning}
+}
+
+// held returns how long a request was held before it was sent, from its Server-Timing.
+func held(h http.Header) time.Duration {
+	rest, found := strings.CutPrefix(h.Get("Server-Timing"), "hold;dur=")
+	if !found {
+		return 0
+	}
+	text, _, _ := strings.Cut(rest, ",")
+	ms, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(ms > 0 && ms < 1e12) {
+		return 0
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}

@@ -1,0 +1,327 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/responses"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+// Config sets limits. Zero fields have the defaults that they name.
+type Config struct {
+	// MaxFile bounds a file, in bytes. Default 200 MiB, as at OpenAI.
+	MaxFile int64
+	// MaxLines bounds the lines of a batch. Default 50,000, as at OpenAI.
+	MaxLines int
+	// MaxLine bounds a line, in bytes. Default 8 MiB.
+	MaxLine int
+	// MaxModels bounds the models in a batch. Default 100.
+	MaxModels int
+	// MaxAnswer bounds a stored answer, in bytes. Default 32 MiB.
+	MaxAnswer int
+	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
+	MaxBatches, MaxLater int
+	// Uploads bounds the concurrent uploads. Default 64.
+	Uploads int
+	// Active bounds the batches that run or wait for instances at once, Lines their lines in flight, and Later the
+	// later requests in progress. Default 128, 1,000 and 1,000. One owner may have an eighth of Active.
+	Active, Lines, Later int
+	// Memory bounds the total bodies and answers in progress, in bytes; it must suffice for one. Default 256 MiB.
+	Memory int64
+	// Attempts is how often a line or a request is tried if instances fail at it. Default 3.
+	Attempts int
+	// Patience is how long a later request may go without an answer. Default 1 h.
+	Patience time.Duration
+	// Gathering is how long after the start models of other clusters may still be unknown. 0: all are known.
+	Gathering time.Duration
+	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default
+	// 0: they don't wait.
+	Gather time.Duration
+	// Poll is the interval of checking which instances are awake while lines wait. Default 250 ms.
+	Poll time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxFile = cmp.Or(c.MaxFile, 200<<20)
+	c.MaxLines = cmp.Or(c.MaxLines, 50_000)
+	c.MaxLine = cmp.Or(c.MaxLine, 8<<20)
+	c.MaxModels = cmp.Or(c.MaxModels, 100)
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, 32<<20)
+	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
+	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
+	c.Uploads = cmp.Or(c.Uploads, 64)
+	c.Active = cmp.Or(c.Active, 128)
+	c.Lines = cmp.Or(c.Lines, 1000)
+	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
+	c.Later = cmp.Or(c.Later, 1000)
+	c.Attempts = cmp.Or(c.Attempts, 3)
+	c.Patience = cmp.Or(c.Patience, time.Hour)
+	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
+	return c
+}
+
+// Front is the front door for the requests; an *[activator.Activator] is one.
+type Front interface {
+	// Caller identifies a request's sender; the error is an *[api.Error].
+	Caller(r *http.Request) (activator.Caller, error)
+	// ReadBody reads the whole body of a request.
+	ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error)
+	// OwnHost reports whether a host is a function's own.
+	OwnHost(host string) bool
+	// Room returns the free capacity of a model's instances, or why the caller may not use it.
+	Room(c activator.Caller, model string) (activator.Room, *api.Error)
+	// ServeLater serves a request for a caller.
+	ServeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, t activator.Terms)
+}
+
+// Server serves files, batches, later answers and stored responses. See the package comment.
+type Server struct {
+	cfg     Config
+	store   *store.Store
+	front   Front
+	log     *slog.Logger
+	metrics *metrics
+	keeper  *responses.Keeper
+	gate    gate
+	pace    pace
+	memory  memory
+	uploads chan struct{} // a place for each upload; taken and given back by requests; Config.Uploads places
+	lines   chan struct{} // likewise for lines; Config.Lines places
+	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
+
+	began time.Time // when Run began; set before it starts anything
+
+	mu       sync.Mutex // guards the fields below
+	batches  pool
+	requests pool
+}
+
+// The causes for ending work in progress.
+var (
+	errCancelled = errors.New("its client has cancelled it")
+	errClosing   = errors.New("the server ends")
+	errLost      = errors.New("its claim does not count any more")
+)
+
+// New returns a server. It starts no goroutine. log may be nil.
+func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b := &Server{cfg: cfg, store: s, front: front, log: log,
+		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
+	var err error
+	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
+		return nil, fmt.Errorf("register metrics of batches: %w", err)
+	}
+	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.requests = pool{most: cfg.Later, each: cfg.Later, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
+	return b, nil
+}
+
+// Prefixes of the paths served here.
+const (
+	pathFiles    = "/v1/files"
+	pathBatches  = "/v1/batches"
+	pathAsync    = "/v1/async"
+	pathMessages = "/v1/messages/batches" // Anthropic's
+	pathStored   = responses.Path + "/"   // of a single response
+)
+
+// isOurs reports whether a path belongs to files, batches, later answers or stored responses.
+func isOurs(path string) bool {
+	if strings.HasPrefix(path, pathStored) {
+		return path != pathStored+"compact" // not a response
+	}
+	for _, p := range []string{pathFiles, pathBatches, pathAsync, pathMessages} {
+		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// Handler serves the paths of files and batches, requests for later answers, and responses to be stored; next gets
+// all others.
+func (s *Server) Handler(next http.Handler) http.Handler {
+	ours, next := s.routes(), s.withStoredResponses(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
+			ours.ServeHTTP(w, r)
+		case r.Method == http.MethodPost && asksLater(r.Header) && !s.front.OwnHost(r.Host):
+			s.askLater(w, r, next)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Without answers, on the paths of files, batches and stored responses, that there is no store and how to configure
+// one; next gets all others.
+func Without(next http.Handler, own func(host string) bool, how string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isOurs(r.URL.Path) || own(r.Host) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		inbound.Unread(w, r)
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers and responses are not kept here: %s", how))
+	})
+}
+
+// handler answers a caller's request; the error that it returns is written to the client.
+type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) error
+
+// Paths returns all paths of a [Server], as "METHOD PATH" with names in braces.
+func Paths() (all []string) {
+	(&Server{}).eachRoute(func(pattern string, _ handler) { all = append(all, pattern) })
+	return all
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	s.eachRoute(func(pattern string, h handler) { mux.Handle(pattern, s.withCaller(h)) })
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
+	}))
+	return mux
+}
+
+// eachRoute calls add with each path and its handler.
+func (s *Server) eachRoute(add func(pattern string, h handler)) {
+	add("POST "+pathFiles, s.upload)
+	add("GET "+pathFiles, s.listFiles)
+	add("GET "+pathFiles+"/{id}", s.showFile)
+	add("GET "+pathFiles+"/{id}/content", s.fileContent)
+	add("DELETE "+pathFiles+"/{id}", s.deleteFile)
+	add("POST "+pathBatches, s.createBatch)
+	add("GET "+pathBatches, s.listBatches)
+	add("GET "+pathBatches+"/{id}", s.showBatch)
+	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
+	add("POST "+pathMessages, s.createMessages)
+	add("GET "+pathMessages, s.listMessages)
+	add("GET "+pathMessages+"/{id}", s.showMessages)
+	add("GET "+pathMessages+"/{id}/results", s.messageResults)
+	add("POST "+pathMessages+"/{id}/cancel", s.cancelMessages)
+	add("DELETE "+pathMessages+"/{id}", s.deleteMessages)
+	add("GET "+pathAsync+"/{id}", s.showLater)
+	add("DELETE "+pathAsync+"/{id}", s.deleteLater)
+	add("GET "+pathStored+"{id}", s.showResponse)
+	add("DELETE "+pathStored+"{id}", s.deleteResponse)
+	add("GET "+pathStored+"{id}/input_items", s.responseItems)
+	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
+}
+
+// withCaller identifies the caller before h answers.
+func (s *Server) withCaller(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := s.front.Caller(r)
+		if err == nil {
+			err = h(w, r, c)
+		}
+		if err != nil {
+			inbound.Unread(w, r)
+			refuse(w, r, err)
+		}
+	})
+}
+
+// refuse writes an error, with an id for inquiries.
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if api.AsError(err).Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
+	api.WriteErrorTo(w, r, explain(err))
+}
+
+// explain maps the store's errors to errors for clients.
+func explain(err error) error {
+	var e *api.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, store.ErrNotFound):
+		return api.Errorf(http.StatusNotFound, "", "there is no such thing, or it is another tenant's")
+	case errors.Is(err, store.ErrUnavailable):
+		return responses.Unavailable()
+	case errors.Is(err, store.ErrFull):
+		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "%v", store.ErrFull)
+		for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+			if errors.Is(cause, store.ErrFull) {
+				e.Message = cause.Error()
+			}
+			if _, several := cause.(interface{ Unwrap() []error }); several {
+				break
+			}
+		}
+		e.NoRetry = true
+		return e
+	}
+	return err
+}
+
+// Run runs batches and serves requests until ctx ends and everything it started has stopped. Work without a result is
+// taken over by the store's next server.
+func (s *Server) Run(ctx context.Context) {
+	s.began = time.Now()
+	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var all, watch sync.WaitGroup
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	watch.Go(func() { s.store.Watch(watching, s.handleNews) })
+	sweep := time.NewTicker(time.Minute)
+	defer sweep.Stop()
+	s.sweep()
+	for ctx.Err() == nil {
+		s.startJobs(closing, &all)
+		select {
+		case <-s.work:
+		case <-sweep.C:
+			s.sweep()
+		case <-ctx.Done():
+		}
+	}
+	stop(errClosing)
+	all.Wait()
+	unwatch() // until then this member's work counts as alive
+	watch.Wait()
+}
+
+// unknownYet reports whether a model is unknown but may still appear.
+func (s *Server) unknownYet(code string) bool {
+	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
+}
+
+// signalWork signals that there may be something to start.
+func (s *Server) signalWork() {
+	select {
+	case s.work <- struct{}{}:
+	default: // Run has not looked since the last signal
+	}
+}
+
+func (s *Server) sweep() {
+	if n, err := s.store.Sweep(time.Now()); err != nil {
+		s.log.Error("delete expired records", "error", err)
+	} else if n > 0 {
+		s.log.Info("deleted expired records", "records", n)
+	}
+}

@@ -1,0 +1,403 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
+)
+
+// Claim is the right to work on a job, until another claim follows: from then on every method returns ErrFenced. It
+// belongs to one goroutine.
+type Claim struct {
+	s       *Store
+	job     *Job   // as known to the claim
+	version string // of the record
+	unsure  bool   // a write of it, by this claim or another, may have happened
+	ended   bool   // the job has ended, or another claim has followed, or the claim is closed
+
+	pieces  int       // the number of pieces, or answers, that this claim has begun
+	tails   [2][]byte // the content of the last pieces, if they are this claim's
+	retried bool      // results of the last Record may have been recorded
+}
+
+// Claim claims a job for working on it. [Claim.Close] ends the claim. ErrState: the job has ended. ErrHeld: another
+// works on it; with take, the job is taken from that one instead.
+func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
+	if err := s.joinMembers(); err != nil {
+		return nil, err
+	}
+	before := ""
+	j, version, err := s.changeJob(owner, id, func(j *Job) error {
+		if j.Done() {
+			return ErrState
+		}
+		if !take {
+			if err := s.mayClaim(j.Holder); err != nil {
+				return err
+			}
+		}
+		before = claimHint(j.Epoch, j.Holder)
+		j.Epoch++
+		j.Holder = s.member
+		return nil
+	})
+	if errors.Is(err, ErrState) {
+		s.forgetHints(owner, id) // the member that ended it may not have deleted them
+	}
+	if err != nil {
+		s.forgetClaim(id)
+		return nil, err
+	}
+	c := &Claim{s: s, job: j, version: version}
+	s.recordClaim(j, before)
+	if !j.Sealed.IsZero() {
+		defer c.Close()
+		if err := c.endBatch(); err != nil {
+			return nil, err
+		}
+		return nil, ErrState
+	}
+	return c, nil
+}
+
+// Job returns the record as known to the claim.
+func (c *Claim) Job() Job { return *c.job }
+
+// LinesDone returns the lines of a batch that are done.
+func (c *Claim) LinesDone() map[int]bool {
+	done := map[int]bool{}
+	for line := range 8 * len(c.job.Lines) {
+		if c.job.lineDone(line) {
+			done[line] = true
+		}
+	}
+	return done
+}
+
+// Close ends the claim; another may follow.
+func (c *Claim) Close() {
+	if c.ended {
+		return
+	}
+	_ = c.markLost()
+	if c.unsure { // others notice when this member is gone, and this one at its next poll
+		return
+	}
+	next := c.job.clone()
+	next.Holder = ""
+	if _, err := put(c.s, c.key(), objects.Condition{Version: c.version}, next); err == nil {
+		c.s.changeHint(next, claimHint(next.Epoch, c.s.member), claimHint(next.Epoch, ""))
+	}
+}
+
+func (c *Claim) key() string { return keyOf(kindJob, c.job.Owner, c.job.ID) }
+
+// markLost ends a claim that does not count any more.
+func (c *Claim) markLost() error {
+	c.ended, c.tails = true, [2][]byte{}
+	c.s.forgetClaim(c.job.ID)
+	return ErrFenced
+}
+
+func (j *Job) clone() *Job {
+	c := *j
+	c.Lines = slices.Clone(j.Lines)
+	for k := range j.Pieces {
+		c.Pieces[k] = slices.Clone(j.Pieces[k])
+	}
+	return &c
+}
+
+// rereadRecord reads the record after a write that may have happened.
+func (c *Claim) rereadRecord() error {
+	j, version, err := read[Job](c.s, c.key())
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return c.markLost()
+	case err != nil:
+		return err
+	case j.Epoch != c.job.Epoch || j.Holder != c.s.member && !j.Done():
+		return c.markLost()
+	}
+	c.job, c.version, c.unsure = j, version, false
+	return nil
+}
+
+// Change changes the record under the claim's epoch. If cancellation was requested meanwhile, the record has that
+// state before do is called. After an error the claim's copy is unchanged, or is read again before the next change.
+func (c *Claim) Change(do func(*Job) error) error {
+	if c.ended {
+		return ErrFenced
+	}
+	for range mostConflicts {
+		if c.unsure {
+			if err := c.rereadRecord(); err != nil {
+				return err
+			}
+		}
+		next := c.job.clone()
+		if err := do(next); err != nil {
+			return err
+		}
+		version, err := put(c.s, c.key(), objects.Condition{Version: c.version}, next)
+		if err == nil {
+			c.job, c.version = next, version
+			return nil
+		}
+		if c.unsure = true; !errors.Is(err, objects.ErrChanged) {
+			return err
+		}
+	}
+	return changing(c.job.ID)
+}
+
+// Record adds results to a batch. After nil all of them are durable, each line once. After an error none counts. After
+// ErrUnavailable, call it again with the same results, optionally followed by others. ErrFenced: another has the
+// batch, or a line already has a result.
+func (c *Claim) Record(results []Result) error {
+	if err := c.record(results); err != nil {
+		return fmt.Errorf("record %d lines of %s: %w", len(results), c.job.ID, err)
+	}
+	return nil
+}
+
+func (c *Claim) record(all []Result) error {
+	if c.unsure && !c.ended {
+		if err := c.rereadRecord(); err != nil {
+			return err
+		}
+	}
+	results, texts := c.unrecorded(all)
+	n := int64(len(texts[0]) + len(texts[1]))
+	if len(results) == 0 {
+		return nil
+	}
+	if err := c.s.reserve(c.job.Owner, n); err != nil {
+		return err
+	}
+	made, err := c.writePieces(texts)
+	if err == nil {
+		err = c.Change(func(j *Job) error { return addResults(j, results, texts, made) })
+	}
+	switch {
+	case err == nil:
+		c.retried = false
+	case errors.Is(err, ErrUnavailable) && c.unsure:
+		c.s.room.add(ownerKey(c.job.Owner), -n)
+		c.retried, c.tails = true, [2][]byte{}
+		return err
+	default:
+		c.s.room.add(ownerKey(c.job.Owner), -n)
+	}
+	for k, m := range made {
+		switch {
+		case m.Name != "" && err != nil:
+			c.s.forget(dataKey(c.job.Owner, c.job.ID, m.Name))
+		case m.Name != "":
+			if c.tails[k] = m.text; m.replaces != "" {
+				c.s.forget(dataKey(c.job.Owner, c.job.ID, m.replaces))
+			}
+		}
+	}
+	return err
+}
+
+// unrecorded returns the results that the last Record has not recorded, and their texts for both files.
+func (c *Claim) unrecorded(all []Result) (results []Result, texts [2][]byte) {
+	for _, r := range all {
+		if c.retried && c.job.lineDone(r.Line) { // under this epoch nobody else records lines
+			c.s.room.add(ownerKey(c.job.Owner), int64(len(r.Text)))
+			continue
+		}
+		k := 1
+		if r.OK {
+			k = 0
+		}
+		results, texts[k] = append(results, r), append(texts[k], r.Text...)
+	}
+	return results, texts
+}
+
+// made is a piece that was written and is in no record yet.
+type made struct {
+	Piece
+	text     []byte // the piece's content, if more may be appended
+	replaces string // the piece whose content it begins with; empty: none
+}
+
+// writePieces writes texts as pieces; a small last piece is rewritten with the text appended.
+func (c *Claim) writePieces(texts [2][]byte) (all [2]made, err error) {
+	for k, text := range texts {
+		if len(text) == 0 {
+			continue
+		}
+		var m made
+		if n := len(c.job.Pieces[k]); n > 0 && len(c.tails[k]) > 0 && len(c.tails[k]) < c.s.cfg.Merge {
+			m.replaces = c.job.Pieces[k][n-1].Name
+			text = slices.Concat(c.tails[k], text)
+		}
+		c.pieces++
+		m.Piece = Piece{Name: fmt.Sprintf("%s-%d-%d", [2]string{"out", "err"}[k], c.job.Epoch, c.pieces), Bytes: int64(len(text))}
+		if len(text) < c.s.cfg.Merge {
+			m.text = text
+		}
+		all[k] = m
+		if err := c.s.write(dataKey(c.job.Owner, c.job.ID, m.Name), text); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// addResults marks lines as done, and adds their pieces.
+func addResults(j *Job, results []Result, texts [2][]byte, made [2]made) error {
+	if !j.Sealed.IsZero() || j.Done() {
+		return ErrFenced
+	}
+	for _, r := range results {
+		if j.lineDone(r.Line) {
+			return ErrFenced
+		}
+		j.addResult(r)
+	}
+	for k, m := range made {
+		if m.Name == "" {
+			continue
+		}
+		if m.replaces != "" {
+			j.Pieces[k] = j.Pieces[k][:len(j.Pieces[k])-1]
+		}
+		j.Pieces[k] = append(j.Pieces[k], m.Piece)
+	}
+	j.OutBytes += int64(len(texts[0]))
+	j.ErrBytes += int64(len(texts[1]))
+	return nil
+}
+
+// Finish ends a batch with a status and creates its output files. It can be called again after an error.
+func (c *Claim) Finish(status string, faults []Fault) error {
+	if c.job.Done() && !c.unsure {
+		return nil
+	}
+	err := c.Change(func(j *Job) error {
+		if j.Sealed.IsZero() {
+			j.Sealed, j.Outcome, j.Faults = time.Now(), status, faults
+		}
+		return nil
+	})
+	if err == nil {
+		err = c.endBatch()
+	}
+	if err != nil {
+		return fmt.Errorf("finish %s: %w", c.job.ID, err)
+	}
+	return nil
+}
+
+// endBatch ends a batch that is sealed.
+func (c *Claim) endBatch() error {
+	for _, f := range c.job.outputs(c.s.cfg.Keep) {
+		if _, err := put(c.s, keyOf(kindFile, f.Owner, f.ID), objects.Condition{Absent: true}, &f); err != nil && !errors.Is(err, objects.ErrChanged) {
+			return err
+		}
+	}
+	err := c.Change(func(j *Job) error {
+		j.Status = j.Outcome
+		j.markEnded(j.Sealed, c.s.cfg.Keep)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.forgetEnded()
+	c.s.forgetPieces(c.job)
+	return nil
+}
+
+// markEnded marks a job as ended.
+func (j *Job) markEnded(at time.Time, keep time.Duration) {
+	j.Ended, j.Expires, j.Holder = at, at.Add(keep), ""
+}
+
+// forgetEnded ends the claim of a job that has ended.
+func (c *Claim) forgetEnded() {
+	_ = c.markLost()
+	c.s.forgetHints(c.job.Owner, c.job.ID)
+}
+
+// forgetPieces deletes a batch's unused pieces: those of attempts that did not count.
+func (s *Store) forgetPieces(j *Job) {
+	kept := map[string]bool{}
+	for _, pieces := range j.Pieces {
+		for _, p := range pieces {
+			kept[dataKey(j.Owner, j.ID, p.Name)] = true
+		}
+	}
+	all, err := s.objects.List(dataKey(j.Owner, j.ID, ""))
+	if err != nil { // they stay as long as the batch
+		return
+	}
+	for _, e := range all {
+		if !kept[e.Key] {
+			s.forget(e.Key)
+		}
+	}
+}
+
+// Answer ends a request with its answer. After an error there is none, unless it is ErrUnavailable: call it again.
+// ErrFenced means that no one waits for this one.
+func (c *Claim) Answer(code int, header http.Header, body []byte) error {
+	return c.writeAnswer(body, func(j *Job) { j.Code, j.AnswerHeader = code, header })
+}
+
+// writeAnswer writes the body of an answer, and ends the job.
+func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
+	if c.ended {
+		return ErrFenced
+	}
+	owner, n := c.job.Owner, int64(len(body))
+	if err := c.s.reserve(owner, n); err != nil {
+		return err
+	}
+	c.pieces++
+	asked := c.job.Body
+	out := Piece{Name: c.answerName(c.pieces), Bytes: n}
+	err := c.s.writeBody(owner, c.job.ID, out, body)
+	if err == nil {
+		err = c.Change(func(j *Job) error {
+			if j.Done() { // an earlier attempt has happened
+				return errAnswered
+			}
+			do(j)
+			j.Answer, j.Body = out, Piece{}
+			j.markEnded(time.Now(), c.s.cfg.Keep)
+			return nil
+		})
+	}
+	if err != nil && !errors.Is(err, errAnswered) {
+		c.s.room.add(ownerKey(owner), -n)
+		if errors.Is(err, ErrFenced) { // no record names it
+			c.s.forget(dataKey(owner, c.job.ID, out.Name))
+		}
+		return err
+	}
+	c.forgetEnded()
+	c.s.forget(dataKey(owner, c.job.ID, asked.Name))
+	for k := range c.pieces { // other attempts
+		if name := c.answerName(k + 1); name != c.job.Answer.Name {
+			c.s.forget(dataKey(owner, c.job.ID, name))
+		}
+	}
+	c.s.room.add(ownerKey(owner), c.job.Answer.Bytes-n-asked.Bytes)
+	return nil
+}
+
+func (c *Claim) answerName(attempt int) string {
+	return fmt.Sprintf("out-%d-%d", c.job.Epoch, attempt)
+}
+
+var errAnswered = errors.New("the job has ended")

@@ -1,0 +1,33 @@
+package store
+
+import (
+	"encoding/base32"
+	"encoding/binary"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	crand "crypto/rand"
+)
+
+// ordered is an encoding that preserves order, so that an owner's records are sorted by time.
+var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
+
+// ids generates unguessable ids that grow with time. The zero value is ready; it is safe for concurrent use.
+type ids struct {
+	last atomic.Int64 // the last time in an id, in nanoseconds
+}
+
+// next returns a new id and its time.
+func (i *ids) next(prefix string) (string, time.Time) {
+	now := time.Now()
+	for {
+		last := i.last.Load()
+		t := max(last+1, now.UnixNano())
+		if i.last.CompareAndSwap(last, t) {
+			var at [8]byte
+			binary.BigEndian.PutUint64(at[:], uint64(t)) //nolint:gosec // it is after 1970
+			return prefix + strings.ToLower(ordered.EncodeToString(at[:])) + strings.ToLower(crand.Text()), now
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
+)
+
+// New stores a job. A batch has its input, endpoint, window and metadata; the error is ErrNotFound if the owner has no
+// such file. A request has its method, URI and header, and a body; one for a response already has its id. window is the
+// time until the job is given up.
+func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
+	if err := s.prepare(); err != nil {
+		return j, err
+	}
+	responses := 0
+	switch {
+	case IsResponse(j.ID):
+		j.Created = time.Now()
+		responses = 1
+	case j.Input == "":
+		j.ID, j.Created = s.ids.next(PrefixAsync)
+	default:
+		if _, err := s.File(j.Owner, j.Input); err != nil {
+			return j, err
+		}
+		prefix := PrefixBatch
+		if j.Messages {
+			prefix = PrefixMessages
+		}
+		j.ID, j.Created = s.ids.next(prefix)
+		j.OutID, _ = s.ids.next("file-")
+		j.ErrID, _ = s.ids.next("file-")
+		j.Status = Validating
+	}
+	j.Deadline, j.Body = j.Created.Add(window), Piece{"in", int64(len(body))}
+	owner := ownerKey(j.Owner)
+	if err := s.room.reserveResponses(owner, responses); err != nil {
+		return j, err
+	}
+	err := s.reserve(j.Owner, j.Body.Bytes)
+	if err == nil {
+		if err = s.createJob(&j, body); err != nil {
+			s.room.add(owner, -j.Body.Bytes)
+		}
+	}
+	if err != nil {
+		s.room.addResponses(owner, -responses)
+	}
+	return j, err
+}
+
+// createJob writes a job's body, its hint and its record.
+func (s *Store) createJob(j *Job, body []byte) error {
+	err := s.writeBody(j.Owner, j.ID, j.Body, body)
+	if err == nil {
+		err = s.write(hintKey(j.Owner, j.ID, firstHint), nil)
+	}
+	if err == nil {
+		_, err = put(s, keyOf(kindJob, j.Owner, j.ID), objects.Condition{Absent: true}, j)
+	}
+	if err != nil { // it may exist, but no one knows its id
+		s.forget(keyOf(kindJob, j.Owner, j.ID), hintKey(j.Owner, j.ID, firstHint), dataKey(j.Owner, j.ID, j.Body.Name))
+	}
+	return err
+}
+
+// Job returns an owner's job. One that has expired is ErrNotFound.
+func (s *Store) Job(owner, id string) (Job, error) {
+	j, _, err := find[Job](s, kindJob, owner, id)
+	if err == nil && j.Done() && !time.Now().Before(j.Expires) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Job{}, err
+	}
+	return *j, nil
+}
+
+// Jobs lists an owner's jobs whose ids have a prefix. more reports whether others follow.
+func (s *Store) Jobs(owner, prefix string, q Query) (all []Job, more bool, err error) {
+	now := time.Now()
+	return page(s, keyOf(kindJob, owner, ""), prefix, q, func(j *Job) bool { return !j.Done() || now.Before(j.Expires) })
+}
+
+// Cancel requests the cancellation of a batch. One that has ended, or is about to, is ErrState; repeating it has no
+// effect. The member that runs it learns of it at the next poll.
+func (s *Store) Cancel(owner, id string) (Job, error) {
+	j, _, err := s.changeJob(owner, id, func(j *Job) error {
+		switch {
+		case !j.Sealed.IsZero():
+			return ErrState
+		case j.Status == Validating, j.Status == InProgress:
+			j.Status, j.CancelAsked = Cancelling, time.Now()
+			return nil
+		case j.Status == Cancelling:
+			return nil
+		}
+		return ErrState
+	})
+	if err == nil {
+		err = s.write(hintKey(owner, id, cancelHint), nil)
+	}
+	if j == nil {
+		return Job{}, err
+	}
+	return *j, err
+}
+
+// Delete deletes a job and what came of it. A batch that has not ended is ErrState. Who works on a request learns of it
+// at the next poll.
+func (s *Store) Delete(owner, id string) error {
+	j, _, err := find[Job](s, kindJob, owner, id)
+	switch {
+	case err != nil:
+		return err
+	case j.IsBatch() && !j.Done():
+		return ErrState
+	}
+	return s.dropJob(j)
+}
+
+func (s *Store) dropJob(j *Job) error {
+	if err := s.objects.Delete(keyOf(kindJob, j.Owner, j.ID)); err != nil {
+		return err
+	}
+	for _, f := range j.outputs(0) {
+		if f, _, err := find[File](s, kindFile, j.Owner, f.ID); err == nil {
+			if err := s.dropFile(j.Owner, f); err != nil {
+				return err
+			}
+		} else if unlessGone(err) != nil {
+			return err
+		}
+	}
+	for _, p := range []Piece{j.Body, j.Answer} {
+		if p.Bytes > 0 {
+			s.forget(dataKey(j.Owner, j.ID, p.Name))
+		}
+	}
+	if !j.Done() {
+		s.forgetHints(j.Owner, j.ID)
+	}
+	s.room.add(ownerKey(j.Owner), -j.Body.Bytes-j.Answer.Bytes)
+	if IsResponse(j.ID) {
+		s.room.addResponses(ownerKey(j.Owner), -1)
+	}
+	return nil
+}
+
+// OpenRequest opens the body of a request that has not ended.
+func (s *Store) OpenRequest(j Job) (Body, error) { return s.openPiece(j.Owner, j.ID, j.Body) }
+
+// ReadRequest reads the body of a request that has not ended.
+func (s *Store) ReadRequest(j Job) ([]byte, error) { return s.readBody(j.Owner, j.ID, j.Body) }
+
+// OpenAnswer opens the answer of a request.
+func (s *Store) OpenAnswer(j Job) (Body, error) { return s.openPiece(j.Owner, j.ID, j.Answer) }
+
+// ReadResponse reads a response's input and answer.
+func (s *Store) ReadResponse(j Job) (input, answer []byte, err error) {
+	raw, err := s.readBody(j.Owner, j.ID, j.Answer)
+	if err != nil {
+		return nil, nil, err
+	}
+	return raw[:j.InputBytes:j.InputBytes], raw[j.InputBytes:], nil
+}
+
+// NewResponseID returns the id and time for a response to be stored. It stores nothing.
+func (s *Store) NewResponseID() (string, time.Time) { return s.ids.next(PrefixResponse) }
+
+// KeepResponse stores a response whose id, owner, status and time are set, with its input and answer. After an error
+// other than ErrUnavailable it is not stored. The responses before, that it continues from, are kept as long as it is.
+// claim is the claim of the request that it answers, which is then done; nil: none. ErrFenced: no one waits for this
+// one.
+func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim *Claim) error {
+	from := r.Created
+	if claim != nil {
+		from = time.Now()
+	}
+	err := s.prepare()
+	if err == nil {
+		err = s.prolong(r.Owner, before, from.Add(s.cfg.Keep))
+	}
+	body := append(append(make([]byte, 0, len(input)+len(answer)), input...), answer...)
+	switch {
+	case err != nil:
+	case claim != nil:
+		err = claim.writeAnswer(body, func(j *Job) {
+			j.Status, j.Previous, j.Background, j.InputBytes = r.Status, r.Previous, r.Background, int64(len(input))
+		})
+	default:
+		r.InputBytes, r.Answer = int64(len(input)), Piece{"out-" + rand.Text(), int64(len(body))}
+		err = s.createResponse(&r, body)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the response: %w", err)
+	}
+	return nil
+}
+
+// createResponse creates the record of a response that has no request.
+func (s *Store) createResponse(r *Job, body []byte) error {
+	r.markEnded(r.Created, s.cfg.Keep)
+	owner := ownerKey(r.Owner)
+	if err := s.room.reserveResponses(owner, 1); err != nil {
+		return err
+	}
+	err := s.reserve(r.Owner, r.Answer.Bytes)
+	if err != nil {
+		s.room.addResponses(owner, -1)
+		return err
+	}
+	err = s.writeBody(r.Owner, r.ID, r.Answer, body)
+	if err == nil {
+		_, err = put(s, keyOf(kindJob, r.Owner, r.ID), objects.Condition{Absent: true}, r)
+	}
+	if err == nil {
+		return nil
+	}
+	s.room.add(owner, -r.Answer.Bytes)
+	s.room.addResponses(owner, -1)
+	s.forget(dataKey(r.Owner, r.ID, r.Answer.Name))
+	if errors.Is(err, objects.ErrChanged) {
+		return ErrFenced
+	}
+	s.forget(keyOf(kindJob, r.Owner, r.ID)) // it may exist: its client is told that it does not
+	return err
+}
+
+// prolong keeps responses until a time. Differences below a thirtieth of the time are ignored, so that not every turn
+// writes them all.
+func (s *Store) prolong(owner string, ids []string, until time.Time) error {
+	errs := make([]error, len(ids))
+	slots := make(chan struct{}, abreast) // taken and given back by each; bounds the concurrency
+	var all sync.WaitGroup
+	for k, id := range ids {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			_, _, errs[k] = s.changeJob(owner, id, func(old *Job) error {
+				if until.Sub(old.Expires) <= s.cfg.Keep/30 {
+					return errEnough
+				}
+				old.Expires = until
+				return nil
+			})
+			if errors.Is(errs[k], errEnough) || errors.Is(errs[k], ErrNotFound) { // it is kept long enough, or was deleted meanwhile
+				errs[k] = nil
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+var errEnough = errors.New("there is nothing to change")

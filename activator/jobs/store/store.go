@@ -1,0 +1,360 @@
+package store
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
+	"github.com/rouse-dev/rouse/internal/s3"
+)
+
+// The errors that callers distinguish.
+var (
+	ErrNotFound = objects.ErrNotFound
+	// ErrFull means that [Limits.MaxBytes] or the disk is used up.
+	ErrFull = objects.ErrFull
+	// ErrUnavailable means that the store does not answer now, but may later.
+	ErrUnavailable = objects.ErrUnavailable
+	// ErrFenced means that another claim has followed, or that the object is gone.
+	ErrFenced = errors.New("the claim does not count any more")
+	// ErrInUse means that a batch still reads the file.
+	ErrInUse = errors.New("it is in use")
+	// ErrState means that the object's state does not allow the operation.
+	ErrState = errors.New("it has ended")
+	// ErrHeld means that another live user of the store has claimed it.
+	ErrHeld = errors.New("another has claimed it")
+)
+
+// Passing reports whether an error may go away: the store is full or unavailable.
+func Passing(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) }
+
+// Config is a store's configuration. Zero fields have the defaults that they name.
+type Config struct {
+	// At is its folder, for one server, or s3://BUCKET/PREFIX, for any number; empty: no store.
+	At string
+	Limits
+	// Wait is how long to wait for another process that is about to close a folder. Default 2 s.
+	Wait time.Duration
+	// Spare is the free disk space that bodies in a folder leave for records. Default 64 MiB.
+	Spare int64
+	// S3 is the service of buckets.
+	S3 s3.Service
+	// Timeout and Try bound requests to a bucket: see [objects.BucketConfig].
+	Timeout, Try time.Duration
+	// Poll is the interval of looking for work, and of beats. Default 5 s.
+	Poll time.Duration
+	// Lease is how long a member may go without a beat before others take over its claims. Default 30 s.
+	Lease time.Duration
+	// Survey is the interval of counting everything and deleting what has expired. Default 10 min.
+	Survey time.Duration
+	// Piece is the size of a file's pieces, and Merge the size from which results begin a new piece. Default 4 MiB,
+	// and 512 KiB in a bucket, 64 KiB in a folder.
+	Piece, Merge int
+}
+
+func (c Config) withDefaults() Config {
+	c.Limits = c.Limits.withDefaults()
+	c.Wait = cmp.Or(c.Wait, 2*time.Second)
+	c.Spare = cmp.Or(c.Spare, 64<<20)
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Survey = cmp.Or(c.Survey, 10*time.Minute)
+	c.Piece = cmp.Or(c.Piece, 4<<20)
+	if c.Merge == 0 {
+		c.Merge = 64 << 10
+		if c.Shared() {
+			c.Merge = 512 << 10
+		}
+	}
+	return c
+}
+
+// Shared reports whether several servers can use the store, over a network.
+func (c Config) Shared() bool { return strings.HasPrefix(c.At, "s3://") }
+
+// gather is how long results wait for others if recording them takes network requests.
+const gather = 2 * time.Second
+
+// Gather returns how long results of a batch may wait for others before they are recorded.
+func (c Config) Gather() time.Duration {
+	if c.Shared() {
+		return gather
+	}
+	return 0
+}
+
+// Validate returns an error for an invalid location.
+func (c Config) Validate() error {
+	if c.Shared() {
+		_, _, err := objects.ParseURL(c.At)
+		return err
+	}
+	if scheme, _, found := strings.Cut(c.At, "://"); found {
+		return fmt.Errorf("%.20q is no kind of store: want a folder, or s3://BUCKET/PREFIX", scheme)
+	}
+	return nil
+}
+
+// Store is an open store.
+type Store struct {
+	cfg     Config
+	objects objects.Objects
+	member  string // this process's name in the store
+	ids     ids
+	room    *room
+	log     *slog.Logger
+	ready   objects.Gate
+	joined  objects.Gate
+
+	mu       sync.Mutex           // guards the fields below
+	held     map[string]hold      // the claims of this member, by id
+	members  map[string]beat      // as last seen, by name
+	seen     map[string]time.Time // when work without a holder was first seen, by id
+	looked   time.Time            // when members were last read
+	surveyed time.Time
+	expiries map[string]expiry // of files, by key, so that each is read once
+}
+
+// hold is a claim of this member.
+type hold struct {
+	owner string
+	epoch uint64
+}
+
+// beat is a member's last beat.
+type beat struct {
+	version string
+	since   time.Time // when this version was first seen
+}
+
+// Open opens the store; cfg.At must not be empty. log may be nil. It fails if a bucket can't be used: see
+// [objects.Bucket]. If the service does not answer, Open succeeds, and methods return [ErrUnavailable] until it does.
+func Open(cfg Config, log *slog.Logger) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	var in objects.Objects
+	var err error
+	if cfg.Shared() {
+		in, err = objects.OpenBucket(objects.BucketConfig{Service: cfg.S3, At: cfg.At, Timeout: cfg.Timeout, Try: cfg.Try})
+	} else {
+		in, err = objects.OpenFolder(cfg.At, cfg.Wait, cfg.Spare)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return OpenIn(in, cfg, log)
+}
+
+// OpenIn opens the store in some objects, which it closes.
+func OpenIn(in objects.Objects, cfg Config, log *slog.Logger) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if cfg.Limits.Shared != "" {
+		cfg.Limits.Shared = ownerKey(cfg.Limits.Shared)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: newRoom(cfg.Limits), log: log,
+		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
+	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
+		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)
+	} else if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return s, nil
+}
+
+// format is the content of the format object.
+type format struct {
+	Version int
+}
+
+const thisFormat = 2
+
+// prepare reads or creates the format, and counts what is there.
+func (s *Store) prepare() error {
+	return s.ready.Pass(func() error {
+		f, _, err := read[format](s, "format")
+		if errors.Is(err, ErrNotFound) {
+			f = &format{Version: thisFormat}
+			if _, err = put(s, "format", objects.Condition{Absent: true}, f); errors.Is(err, objects.ErrChanged) {
+				f, _, err = read[format](s, "format")
+			}
+		}
+		if err == nil && f.Version != thisFormat {
+			err = fmt.Errorf("open the store %s: another version of Rouse has made it: it has the format %d, want %d", s.cfg.At, f.Version, thisFormat)
+		}
+		if err != nil {
+			return err
+		}
+		all, err := s.survey()
+		if err != nil {
+			return err
+		}
+		s.room.set(all.used)
+		if !s.objects.Shared() { // what an earlier process has left
+			s.sweepOrphans(all, 0)
+		}
+		return nil
+	})
+}
+
+// Bytes returns the total size of all bodies.
+func (s *Store) Bytes() int64 { return s.room.bytes() }
+
+// reserve adds n bytes to an owner's use, or returns why it can't.
+func (s *Store) reserve(owner string, n int64) error {
+	if err := s.objects.Room(n); err != nil {
+		return err
+	}
+	return s.room.reserve(ownerKey(owner), n)
+}
+
+// Fits returns why n more bytes of an owner's, and so many responses, can't be stored now; nil: they can, as far as
+// known.
+func (s *Store) Fits(owner string, n int64, responses int) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if err := s.reserve(owner, n); err != nil {
+		return err
+	}
+	s.room.add(ownerKey(owner), -n)
+	if err := s.room.reserveResponses(ownerKey(owner), responses); err != nil {
+		return err
+	}
+	s.room.addResponses(ownerKey(owner), -responses)
+	return nil
+}
+
+// Close closes the store. No method may be called afterwards. Others may take over this member's claims at once.
+func (s *Store) Close() error {
+	if s.joined.Open() {
+		s.forget("members/" + s.member)
+	}
+	return s.objects.Close()
+}
+
+// ownerKey returns the part of a key for an owner.
+func ownerKey(owner string) string {
+	var k strings.Builder
+	long := 0 // objects may store an upper-case letter as two
+	for i := range len(owner) {
+		switch ch := owner[i]; {
+		case ch >= 0x80 || !objects.IsName(string(rune(ch)), "_-"):
+			fmt.Fprintf(&k, "=%02x", ch)
+		case 'A' <= ch && ch <= 'Z':
+			long++
+			fallthrough
+		default:
+			k.WriteByte(ch)
+		}
+	}
+	switch {
+	case k.Len() == 0:
+		return "="
+	case k.Len()+long > 200: // places may store a part of a key as a file name
+		sum := sha256.Sum256([]byte(owner))
+		return "==" + hex.EncodeToString(sum[:])
+	}
+	return k.String()
+}
+
+// isID reports whether an id may be one of ours. Others are not looked up.
+func isID(id string) bool { return id != "" && len(id) <= 100 && objects.IsName(id, "_-") }
+
+// The kinds of records: the first part of their keys.
+const (
+	kindFile = "files"
+	kindJob  = "jobs"
+)
+
+func keyOf(kind, owner, id string) string { return kind + "/" + ownerKey(owner) + "/" + id }
+
+func dataKey(owner, id, name string) string { return keyOf("data", owner, id) + "/" + name }
+
+// stamped is a record as it is stored: Write is unique to each write, so that a repeated write is recognised.
+type stamped[T any] struct {
+	Write  string
+	Record T
+}
+
+// forget deletes objects that no longer count. A sweep deletes those that remain.
+func (s *Store) forget(keys ...string) {
+	for _, key := range keys {
+		s.objects.Forget(key)
+	}
+}
+
+func read[T any](s *Store, key string) (v *T, version string, err error) {
+	raw, version, err := s.objects.Get(key, 0, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	r := new(stamped[T])
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, "", fmt.Errorf("read the record %s: %w", key, err)
+	}
+	return &r.Record, version, nil
+}
+
+// find reads an owner's record by an unchecked id.
+func find[T any](s *Store, kind, owner, id string) (v *T, version string, err error) {
+	if !isID(id) {
+		return nil, "", ErrNotFound
+	}
+	if err := s.prepare(); err != nil {
+		return nil, "", err
+	}
+	return read[T](s, keyOf(kind, owner, id))
+}
+
+// put writes a record on a condition: see [objects.Objects].
+func put[T any](s *Store, key string, when objects.Condition, v *T) (version string, err error) {
+	raw, err := json.Marshal(stamped[T]{Write: rand.Text(), Record: *v})
+	if err != nil {
+		return "", err
+	}
+	return s.objects.Put(key, raw, when)
+}
+
+// write writes an object that is no record.
+func (s *Store) write(key string, body []byte) error {
+	_, err := s.objects.Put(key, body, objects.Condition{})
+	return err
+}
+
+// mostConflicts bounds how often a change is retried because others were faster.
+const mostConflicts = 20
+
+// changeJob changes a job. It returns an error of do unchanged, with the job.
+func (s *Store) changeJob(owner, id string, do func(*Job) error) (j *Job, version string, err error) {
+	for range mostConflicts {
+		j, version, err := find[Job](s, kindJob, owner, id)
+		if err != nil {
+			return nil, "", err
+		}
+		if err := do(j); err != nil {
+			return j, version, err
+		}
+		if version, err = put(s, keyOf(kindJob, owner, id), objects.Condition{Version: version}, j); !errors.Is(err, objects.ErrChanged) {
+			return j, version, err
+		}
+	}
+	return nil, "", changing(id)
+}
+
+func changing(id string) error {
+	return fmt.Errorf("%w: the record of %s is changed all the time", ErrUnavailable, id)
+}

@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
+)
+
+// expiry is when a file expires, by its record at the time of reading.
+type expiry struct {
+	version string
+	at      time.Time
+}
+
+// survey is the content of the whole store.
+type survey struct {
+	used    used
+	records map[string]objects.Entry // by key
+	data    []objects.Entry
+	hints   []objects.Entry
+	members []objects.Entry
+}
+
+func (s *Store) survey() (*survey, error) {
+	all, err := s.objects.List("")
+	if err != nil {
+		return nil, err
+	}
+	v := &survey{used: used{bytes: map[string]int64{}, responses: map[string]int{}}, records: map[string]objects.Entry{}}
+	for _, e := range all {
+		parts := strings.Split(e.Key, "/")
+		switch kind, n := parts[0], len(parts); {
+		case kind == "data" && n == 4:
+			v.data = append(v.data, e)
+			v.used.bytes[parts[1]] += e.Size
+		case kind == "open" && n == 4:
+			v.hints = append(v.hints, e)
+		case kind == "members" && n == 2:
+			v.members = append(v.members, e)
+		case (kind == kindFile || kind == kindJob) && n == 3:
+			if v.records[e.Key] = e; IsResponse(parts[2]) {
+				v.used.responses[parts[1]]++
+			}
+		}
+	}
+	return v, nil
+}
+
+// Sweep deletes what has expired: files that no batch reads, and jobs. It returns the number. It does nothing until
+// [Config.Survey] has passed since the last time.
+func (s *Store) Sweep(now time.Time) (n int, err error) {
+	s.mu.Lock()
+	wait := !s.surveyed.IsZero() && time.Since(s.surveyed) < s.cfg.Survey
+	s.mu.Unlock()
+	if wait {
+		return 0, nil
+	}
+	if err := s.prepare(); err != nil {
+		return 0, err
+	}
+	v, err := s.survey()
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	s.surveyed = time.Now()
+	s.mu.Unlock()
+	if s.objects.Shared() { // otherwise this process has counted all changes
+		s.room.set(v.used)
+	}
+	s.forgetExpiries(v)
+	for key, e := range v.records {
+		expire := s.expireJob
+		if strings.HasPrefix(key, kindFile+"/") {
+			expire = s.expireFile
+		}
+		deleted, e := expire(key, e, now)
+		if e = unlessGone(e); deleted && e == nil {
+			n++
+		}
+		err = errors.Join(err, e)
+	}
+	s.sweepOrphans(v, time.Hour)
+	return n, err
+}
+
+// forgetExpiries drops the cached expiries of deleted files.
+func (s *Store) forgetExpiries(v *survey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.expiries {
+		if _, there := v.records[key]; !there {
+			delete(s.expiries, key)
+		}
+	}
+}
+
+// expireJob deletes a job if it has expired. It reads only those whose last write is as old as the time that they are
+// kept.
+func (s *Store) expireJob(key string, e objects.Entry, now time.Time) (bool, error) {
+	if now.Sub(e.Modified) < s.cfg.Keep {
+		return false, nil
+	}
+	j, _, err := read[Job](s, key)
+	if err != nil || !j.Done() || now.Before(j.Expires) {
+		return false, err
+	}
+	return true, s.dropJob(j)
+}
+
+// expireFile deletes a file if it has expired. Its client has chosen the time, so each is read once.
+func (s *Store) expireFile(key string, e objects.Entry, now time.Time) (bool, error) {
+	s.mu.Lock()
+	known, read1 := s.expiries[key]
+	s.mu.Unlock()
+	if read1 && known.version == e.Version && now.Before(known.at) {
+		return false, nil
+	}
+	f, _, err := read[File](s, key)
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	s.expiries[key] = expiry{e.Version, f.Expires}
+	s.mu.Unlock()
+	if now.Before(f.Expires) {
+		return false, nil
+	}
+	if used, err := s.isInput(f.Owner, f.ID); used || err != nil {
+		return false, err
+	}
+	return true, s.dropFile(f.Owner, f)
+}
+
+// sweepOrphans deletes unreferenced objects: written before a record that never came, or left after its deletion. Hints
+// are deleted when they have this age, and others after a day. Ages are measured by the service's clock, as far as it
+// is known from the newest object.
+func (s *Store) sweepOrphans(v *survey, age time.Duration) {
+	now := time.Time{}
+	for _, m := range v.members { // this member has written its own within the last polls
+		if m.Modified.After(now) {
+			now = m.Modified
+		}
+	}
+	old := func(e objects.Entry, age time.Duration) bool { return age == 0 || now.Sub(e.Modified) > age }
+	for _, m := range v.members {
+		if old(m, 24*age) {
+			s.forget(m.Key)
+		}
+	}
+	recorded := func(key string) bool {
+		parts := strings.Split(key, "/")
+		_, file := v.records[kindFile+"/"+parts[1]+"/"+parts[2]]
+		_, job := v.records[kindJob+"/"+parts[1]+"/"+parts[2]]
+		return file || job
+	}
+	for _, h := range v.hints {
+		if !recorded(h.Key) && old(h, age) {
+			s.forget(h.Key)
+		}
+	}
+	for _, d := range v.data {
+		if !recorded(d.Key) && old(d, 24*age) {
+			s.forget(d.Key)
+			if age == 0 {
+				s.room.add(strings.Split(d.Key, "/")[1], -d.Size)
+			}
+		}
+	}
+}

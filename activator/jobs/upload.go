@@ -1,0 +1,236 @@
+package jobs
+
+import (
+	"errors"
+	"io"
+	"math"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Bounds of a form besides its file.
+const (
+	maxParts = 16
+	maxField = 1 << 10
+	formCost = 64 << 10 // bytes of the form besides its file
+)
+
+type form struct {
+	purpose, name string
+	keep          time.Duration
+	file          *store.Upload
+}
+
+func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	kept, err := s.receiveFile(w, r, c, s.cfg.MaxFile+formCost, func(_ io.Reader, file *store.Upload) (name, purpose string, keep time.Duration, err error) {
+		f := form{file: file}
+		err = s.readForm(r, &f)
+		return f.name, f.purpose, f.keep, err
+	})
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(w, http.StatusOK, fileOf(kept))
+	return nil
+}
+
+// receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
+func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
+	select {
+	case s.uploads <- struct{}{}:
+		defer func() { <-s.uploads }()
+	default:
+		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
+	}
+	if r.ContentLength > limit {
+		return store.File{}, s.tooLarge()
+	}
+	in := newPaced(w, r, limit)
+	defer in.clearDeadline()
+	file, err := s.store.NewUpload(c.Owner())
+	if err != nil {
+		return store.File{}, err
+	}
+	name, purpose, keep, err := read(in, file)
+	if err != nil {
+		file.Discard()
+		return store.File{}, in.explain(err, s.tooLarge())
+	}
+	return file.Commit(name, purpose, keep)
+}
+
+func (s *Server) tooLarge() *api.Error {
+	return api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the file is larger than the limit of %s", api.Bytes(s.cfg.MaxFile))
+}
+
+// readForm reads the parts of a form: the file goes straight to disk.
+func (s *Server) readForm(r *http.Request, f *form) error {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "multipart/form-data" {
+		return api.BadRequest("", "the Content-Type is %.80q: want multipart/form-data with the parts purpose and file", r.Header.Get("Content-Type"))
+	}
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return api.BadRequest("", "the form can't be read: %v", err)
+	}
+	fields := map[string]string{}
+	got := false
+	for n := 0; ; n++ {
+		p, err := parts.NextRawPart()
+		switch {
+		case errors.Is(err, io.EOF):
+			return f.check(fields, got)
+		case err != nil:
+			return err
+		case n >= maxParts:
+			return api.BadRequest("", "the form has more than %d parts: want purpose and file", maxParts)
+		}
+		name := p.FormName()
+		if name != "file" {
+			if fields[name], err = field(p, name); err != nil {
+				return err
+			}
+			continue
+		}
+		if got {
+			return api.BadRequest("file", "the form has two files: send one at a time")
+		}
+		got, f.name = true, clipName(p.FileName())
+		if _, err := io.Copy(f.file, p); err != nil {
+			return err
+		}
+		if f.file.Bytes() > s.cfg.MaxFile {
+			return s.tooLarge()
+		}
+	}
+}
+
+// field reads the value of a part that is no file.
+func field(p *multipart.Part, name string) (string, error) {
+	raw, err := io.ReadAll(io.LimitReader(p, maxField+1))
+	if err == nil && len(raw) > maxField {
+		err = api.BadRequest("", "the part %.40q has more than %d bytes", name, maxField)
+	}
+	return string(raw), err
+}
+
+// clipName returns the name of a file, cut to the allowed length.
+func clipName(name string) string {
+	name = strings.ToValidUTF8(name, "�")
+	for len(name) > 255 {
+		_, n := utf8.DecodeLastRuneInString(name)
+		name = name[:len(name)-n]
+	}
+	if name == "" {
+		return "upload.jsonl"
+	}
+	return name
+}
+
+// Bounds of expires_after, as OpenAI's.
+const (
+	leastKeep = time.Hour
+	mostKeep  = 30 * 24 * time.Hour
+)
+
+func (f *form) check(fields map[string]string, got bool) error {
+	f.purpose = fields["purpose"]
+	switch {
+	case f.purpose == "":
+		return &api.Error{Status: http.StatusBadRequest, Param: "purpose", Code: "missing_required_parameter", Message: "the part purpose is missing: want batch"}
+	case f.purpose != purposeBatch:
+		return api.BadRequest("purpose", "the purpose is %.40q: nothing here uses files but batches, want batch", f.purpose)
+	case !got:
+		return &api.Error{Status: http.StatusBadRequest, Param: "file", Code: "missing_required_parameter", Message: "the part file is missing"}
+	case f.file.Bytes() == 0:
+		return &api.Error{Status: http.StatusBadRequest, Param: "file", Code: "empty_file", Message: "the file is empty"}
+	}
+	var err error
+	f.keep, err = keepFor(fields["expires_after[anchor]"], fields["expires_after[seconds]"], "expires_after")
+	return err
+}
+
+// keepFor parses how long a file is kept; 0: unspecified.
+func keepFor(anchor, seconds, param string) (time.Duration, error) {
+	if anchor == "" && seconds == "" {
+		return 0, nil
+	}
+	if anchor != "created_at" {
+		return 0, api.BadRequest(param, "%s.anchor is %.40q: want created_at", param, anchor)
+	}
+	n, err := strconv.ParseFloat(seconds, 64)
+	if err != nil || !(n >= leastKeep.Seconds() && n <= mostKeep.Seconds()) {
+		return 0, api.BadRequest(param, "%s.seconds is %.40q: want a number from %v to %v", param, seconds, leastKeep.Seconds(), mostKeep.Seconds())
+	}
+	return time.Duration(math.Round(n)) * time.Second, nil
+}
+
+// The required pace of a client's upload.
+const (
+	idle = 10 * time.Second
+	rate = 1 << 10 // bytes per second, on average, after the first idle
+)
+
+// paced is a body that the client must send fast enough, of bounded size.
+type paced struct {
+	in      io.Reader
+	body    io.Closer
+	control *http.ResponseController
+	began   time.Time
+	moved   time.Time
+	n       int64
+}
+
+func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
+	limited := http.MaxBytesReader(w, r.Body, limit)
+	p := &paced{in: limited, body: limited, control: http.NewResponseController(w), began: time.Now()}
+	r.Body = p
+	return p
+}
+
+// Read extends the deadline, now and then.
+func (p *paced) Read(b []byte) (int, error) {
+	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > idle/4 {
+		p.moved = now
+		slowest := p.began.Add(idle + time.Duration(float64(p.n)/rate*float64(time.Second)))
+		if next := now.Add(idle); next.Before(slowest) {
+			slowest = next
+		}
+		_ = p.control.SetReadDeadline(slowest) // only a test's connection has no deadlines
+	}
+	n, err := p.in.Read(b)
+	p.n += int64(n)
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (p *paced) Close() error { return p.body.Close() }
+
+// clearDeadline removes the deadline.
+func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }
+
+// explain turns an error of reading into one for the client.
+func (p *paced) explain(err error, tooLarge *api.Error) error {
+	var large *http.MaxBytesError
+	var known *api.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, store.ErrFull):
+		return err
+	case errors.As(err, &large):
+		return tooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, idle)
+	}
+	return api.BadRequest("", "the body can't be read to its end: %v", err)
+}

@@ -1,0 +1,370 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Want is one request as the queue sees it. Its owner sets the exported fields before the first [Function.Acquire], and
+// uses the same Want for all attempts. The hooks are called without locks, except End.
+type Want struct {
+	route.Want
+	// Client is the client whose share the request uses.
+	Client string
+	// Priority orders requests; higher goes first.
+	Priority int
+	// Background requests use only spare capacity, and are no demand.
+	Background bool
+	// AtOnce refuses the request if no slot is free.
+	AtOnce bool
+	// Group is the model with variants that the client named; empty: it named the function.
+	Group api.FunctionName
+	// Bytes is the size of the body. Input and Tokens are the estimated tokens of its input, and of all. Prompt is
+	// the size of the part of the body that Prefix is of; 0: unknown.
+	Bytes         api.Bytes
+	Input, Tokens api.Tokens
+	Prompt        int
+	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up. The
+	// last two may be zero.
+	Begun, Due, Deadline time.Time
+	// Trace is the client's trace; zero: none.
+	Trace api.Trace
+
+	// End ends the request, waiting or running; it must not block.
+	End func(error)
+	// Waits is called each time before the request waits; nil: not called. since is when it first waited.
+	Waits func(f *Function, since time.Time)
+	// Ahead may send the request right behind the call that wakes an instance: it is the only one that waits. It must
+	// not block, and calls answered once the instance begins to answer, which gives the request a slot there if it
+	// still waits. Nil: the request is not sent before it has a slot.
+	Ahead func(to Target, answered func())
+
+	ticket uint64             // its place in the queue; 0: none yet
+	entry  *entry             // nil: it has not waited for this function
+	since  time.Time          // when it first waited, for any function; zero: never
+	paused time.Duration      // how long its limit stood still during the wait
+	ctx    context.Context    // ends the wait
+	done   context.CancelFunc // releases ctx; called at the end of the wait
+	held   time.Duration      // the total time in the queue
+	woke   time.Duration      // the part of held in which no instance was awake
+	wake   *Wake              // the trace that its answer ends; nil: none
+	woken  api.Trace          // the trace of the wake that it waited for; zero: none
+}
+
+// Waited returns the total time in the queues, the part of it in which no instance was awake, and whether the request
+// has ever waited.
+func (w *Want) Waited() (held, woke time.Duration, ever bool) {
+	return w.held, w.woke, !w.since.IsZero()
+}
+
+// Woken returns the trace of the wake that the request waited for; zero: it waited for none.
+func (w *Want) Woken() api.Trace { return w.woken }
+
+// Sent records when the request was sent to an instance and when the first byte of the answer was there.
+func (w *Want) Sent(sent, answered time.Time) {
+	if w.wake != nil {
+		w.wake.sent, w.wake.answered = sent, answered
+	}
+}
+
+// TakeWake returns the trace of the wake that the request's answer ends, once; nil: none. The caller ends it with
+// [Wake.FirstByte].
+func (w *Want) TakeWake() *Wake {
+	t := w.wake
+	w.wake = nil
+	return t
+}
+
+// Renew lets w wait as long as a new request, with its place in the order of the queue.
+func (w *Want) Renew() { w.since, w.paused, w.entry = time.Time{}, 0, nil }
+
+// Leave ends w's stay at f: w holds no slot, and may go to another function.
+func (f *Function) Leave(w *Want) {
+	f.mu.Lock()
+	delete(f.wants, w)
+	f.mu.Unlock()
+	w.entry, w.ticket, w.wake = nil, 0, nil
+}
+
+// waitStart is the work left to do, without the function's lock, for a request that has entered the queue.
+type waitStart struct {
+	unavailable, paused time.Duration // the clocks when it entered
+	displaced           []*entry
+	crowded             *api.Error      // the refusal of the displaced
+	alone               bool            // no other request waits, and no instance is awake
+	waking              *route.Instance // its wake began with this request; nil: none
+	ahead               *Target         // where to send the request behind that wake; nil: nowhere
+}
+
+// Acquire returns a slot for w, and blocks in the queue if none is free. The error is the refusal, an *[api.Error], or
+// the cause of ctx's end. A request that has given back a slot goes before all that wait.
+func (f *Function) Acquire(ctx context.Context, w *Want) (*Slot, error) {
+	now := time.Now()
+	s, q, err := f.admit(ctx, w, now)
+	switch {
+	case err != nil:
+		f.meter.changed()
+		return nil, err
+	case s == nil:
+		if s, err = f.wait(w, now, q); err != nil {
+			return nil, err
+		}
+	default:
+		f.meter.changed()
+	}
+	if s.trace != nil {
+		w.wake, w.woken = s.trace, s.trace.root.Trace()
+	}
+	return s, nil
+}
+
+// admit gives w a free slot or a place in the queue, or refuses it.
+func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, q *waitStart, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sight := f.q.cfg.Sight; sight != nil {
+		if barred := sight.Bars(f.Name, w.Client); barred != nil {
+			return s, q, barred
+		}
+	}
+	if f.strays(w.Want, now) {
+		return s, q, notAmong()
+	}
+	again := w.ticket != 0
+	if !again && !w.Background { // a request that is refused counts as demand all the same
+		f.last = now
+	}
+	if err := f.refusal(now); err != nil {
+		return s, q, err
+	}
+	if !again {
+		f.wants[w] = struct{}{}
+		w.ticket = f.queue.Ticket()
+	}
+	// If not every request may use every slot, a free slot may be one that no waiting request can use.
+	sees := f.sees()
+	if again || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 {
+		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
+			w.wake.goesTo(i.ID, now)
+			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, f.cost(w)})), q, nil
+		}
+	}
+	if w.AtOnce {
+		return s, q, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no slot is free")
+	}
+	displaced, refused := f.enter(ctx, w, again, now)
+	if refused != nil {
+		return s, q, refused
+	}
+	return s, f.startWait(w, displaced, now), nil
+}
+
+// startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
+func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
+	asleep := !f.set.Awake(now)
+	if asleep {
+		f.traceWake(w)
+	} else {
+		f.shed(w)
+	}
+	q := &waitStart{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
+	q.waking = f.beginWake(now)
+	if q.waking != nil && q.alone && w.Ahead != nil && !f.Spec().Unloaded(q.waking.Status()) {
+		q.ahead = &Target{Instance: q.waking.ID, Base: q.waking.Base(), Spec: f.Spec()}
+	}
+	if len(displaced) > 0 {
+		q.crowded = f.crowdedOut(now)
+	}
+	return q
+}
+
+// enter puts w into the queue, and returns the entries that it displaces. The caller holds mu.
+func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time) (displaced []*entry, refused *api.Error) {
+	if w.since.IsZero() {
+		w.since = now
+	}
+	limit := w.since.Add(f.Spec().Hold.Timeout + w.paused)
+	e := w.entry
+	if e == nil {
+		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: w.Due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
+			e.Deadline = w.Deadline
+		}
+	}
+	ctx, done := f.patience(ctx, limit, now)
+	e.Until(ctx)
+	if again {
+		f.queue.PutBack(e, now)
+	} else {
+		out, why, ok := f.queue.Enter(e, now, f.expected(now))
+		if !ok {
+			done()
+			return nil, f.full(w, why, now)
+		}
+		displaced = out
+	}
+	w.entry, w.ctx, w.done = e, ctx, done
+	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	return displaced, nil
+}
+
+// wait blocks until w, which entered the queue at since, gets a slot, is refused, or gives up.
+func (f *Function) wait(w *Want, since time.Time, q *waitStart) (*Slot, error) {
+	for _, e := range q.displaced {
+		e.Offer(&Slot{refused: q.crowded}) // a client that left needs no refusal
+	}
+	if q.waking != nil {
+		runtime.Gosched() // let the wake's goroutine start first: the rest can wait for another thread
+	}
+	if q.ahead != nil {
+		e, i := w.entry, q.waking
+		w.Ahead(*q.ahead, func() { f.answered(e, i) })
+	}
+	if q.alone && q.waking == nil {
+		f.meter.sendNow()
+	} else {
+		f.meter.changed()
+	}
+	if w.Waits != nil {
+		w.Waits(f, w.since)
+	}
+	s, ok := w.entry.Wait()
+	f.endWait(w, s, ok, since, q)
+	ended := context.Cause(w.ctx)
+	w.done()
+	switch {
+	case !ok:
+		return nil, ended
+	case s.refused != nil:
+		return nil, s.refused
+	}
+	return s, nil
+}
+
+// endWait records the end of a wait: with a slot or a refusal if ok, otherwise because the client left or its time
+// was up.
+func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitStart) {
+	now := time.Now()
+	f.mu.Lock()
+	left := f.queue.Leave(w.entry)
+	if f.queue.Len() == 0 {
+		f.trace.abandon()
+		f.trace = nil
+	}
+	if ok && s.refused == nil {
+		if s.trace == nil {
+			w.wake.goesTo(s.Instance, now) // a trace of the slot's own knows it already
+		}
+		f.run(w, s)
+	}
+	w.held += now.Sub(since)
+	w.woke += f.unavailable.at(now) - q.unavailable
+	w.paused += f.paused.at(now) - q.paused
+	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.mu.Unlock()
+	if left {
+		f.meter.changed()
+	}
+}
+
+// dispatch hands free slots to waiting requests, in order, until no slot is free or no request waits.
+func (f *Function) dispatch() {
+	changed := false
+	for {
+		e, s, ok := f.next()
+		if !ok {
+			break
+		}
+		f.offer(e, s)
+		changed = true
+	}
+	if changed {
+		f.meter.changed()
+	}
+}
+
+// next takes the next request out of the queue, with a slot for it; false: none waits, or no slot is free.
+func (f *Function) next() (e *entry, s *Slot, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sees, now := f.sees(), time.Now()
+	if e = f.first(sees, now); e == nil {
+		return nil, s, false
+	}
+	i, why := f.set.PickFor(now, e.Want, of(sees, e.Client))
+	if i == nil && f.strays(e.Want, now) {
+		f.queue.Leave(e)
+		return e, &Slot{refused: notAmong()}, true
+	}
+	if i == nil {
+		return nil, s, false
+	}
+	f.queue.Leave(e)
+	return e, f.hand(i, why, e), true
+}
+
+// first returns the entry that gets the next slot, or a refusal. If not every instance may see every request, it is
+// the first entry that may use a free slot. The caller holds mu.
+func (f *Function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *entry {
+	if sees == nil && f.queue.Picky() == 0 {
+		return f.queue.First()
+	}
+	return f.queue.FirstOf(func(e *entry) bool {
+		return f.set.FreeFor(now, e.Want, of(sees, e.Client)) || f.strays(e.Want, now)
+	})
+}
+
+// strays reports whether a request may use none of the present instances, or only sleeping ones while others are
+// awake, so that nobody wakes one. The caller holds mu.
+func (f *Function) strays(w route.Want, now time.Time) bool {
+	if w.Only == nil {
+		return false
+	}
+	some, _ := f.set.May(w)
+	return !some || f.set.Awake(now) && !f.set.AwakeFor(now, w)
+}
+
+// hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
+func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
+	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Cost})
+	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
+	s.trace.goesTo(i.ID, time.Now())
+	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	return s
+}
+
+// offer hands a slot over; if the request has left, the slot is freed.
+func (f *Function) offer(e *entry, s *Slot) {
+	if e.Offer(s) || s.refused != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trace == nil && f.queue.Len() > 0 {
+		f.trace = s.trace
+	}
+	f.release(s, 0)
+}
+
+// answered gives e, if it still waits, a slot of the instance that answers the request that was sent ahead. The
+// instance may be in any state, by its last report: if it is about to sleep again, it waits for this request.
+func (f *Function) answered(e *entry, i *route.Instance) {
+	f.mu.Lock()
+	waits := f.queue.Leave(e)
+	var s *Slot
+	if waits { // otherwise it has a slot, or has left
+		f.set.Reserve(i, e.Want.Adapter)
+		f.set.Sent(i, e.Want, time.Now())
+		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
+	}
+	f.mu.Unlock()
+	if waits {
+		f.offer(e, s)
+		f.meter.changed()
+	}
+}

@@ -1,0 +1,264 @@
+// Package queue stands between a request that was read and an instance that serves it. It holds this activator's state
+// of each function: the instances as they report themselves, their slots, the requests that wait, the wake that they
+// wait for, and the demand that the autoscaler learns.
+//
+// It knows no clients' protocols: it neither reads requests nor sends them. The life of one request here:
+//
+//  1. Its owner describes it in a [Want] and calls [Function.Acquire]. A free slot of an awake instance is returned at
+//     once (package route chooses the instance).
+//  2. Without one the request waits in the function's queue (package hold), or is refused. If no instance is awake and
+//     a grant allows it, a sleeping one is woken ([Queues.Grant]), once, however many requests wait. Demand goes to the
+//     autoscaler (package demand).
+//  3. Whatever may free a slot or wake an instance dispatches: it hands free slots to waiting requests, in order.
+//  4. The owner sends the request to the slot's instance. [Slot.Done] ends it. [Slot.GiveBack] returns the slot of an
+//     instance that did not serve the request: the owner calls Acquire again, and the request keeps its place.
+//  5. [Function.Leave] ends the request's stay at the function.
+//
+// All methods are safe for concurrent use; a Want and a Slot belong to one goroutine at a time. Only Acquire and
+// [Queues.Revoke] block.
+package queue
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// Config is what all functions share. Emitter, Waker, Metrics, Tracer, Renamed and Log are required.
+type Config struct {
+	// Name is the activator's name.
+	Name string
+	// Emitter sends demand and the records of wakes.
+	Emitter api.Emitter
+	Waker   Waker
+	Metrics *metrics.Metrics
+	Tracer  *waketrace.Tracer
+	// Renamed is called without locks when the declared functions or the names of their adapters have changed.
+	Renamed func()
+	// Waits returns what keeps a function from waking, or ""; nil: always unknown.
+	Waits func(api.FunctionName) string
+	// Sight limits which instances may see which clients' requests; nil: all may see all.
+	Sight Sight
+	// Others tells other activators what clients' requests have cost here; nil: no others.
+	Others interface{ Served(u control.ClientUse) }
+	Log    *slog.Logger
+}
+
+// Sight decides which instances may see which clients' requests. It is called while a function is locked: it must not
+// block or call the activator. Clients are identified as in [peer.Peer].
+type Sight interface {
+	// Sees returns a function that reports whether an instance of f may see a client's requests; nil: each may see
+	// all.
+	Sees(f api.FunctionName) func(client string, i api.InstanceID) bool
+	// Bars returns why no instance, present or future, may see a client's requests; nil: one may.
+	Bars(f api.FunctionName, client string) *api.Error
+}
+
+// Queues holds the functions of one activator.
+type Queues struct {
+	cfg    Config
+	grants *grants
+	woken  chan *Wake // for Run to report; dropped if it is full; never closed
+
+	mu        sync.Mutex // guards functions; never locked while a function is
+	functions map[api.FunctionName]*Function
+}
+
+// New returns Queues without functions.
+func New(cfg Config) *Queues {
+	return &Queues{cfg: cfg, grants: newGrants(cfg.Waker), woken: make(chan *Wake, maxWoken), functions: make(map[api.FunctionName]*Function)}
+}
+
+// Run reports wakes until ctx ends. Then it ends the wakes in progress and sends each function's last demand.
+func (q *Queues) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case t := <-q.woken:
+			q.report(t)
+		case <-ctx.Done():
+		}
+	}
+	q.grants.close()
+	for _, f := range q.All() {
+		f.close()
+	}
+}
+
+// function returns a function, and creates it if needed: reports and grants may arrive before the declaration.
+func (q *Queues) function(name api.FunctionName) *Function {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f := q.functions[name]
+	if f == nil {
+		f = newFunction(q, name)
+		q.functions[name] = f
+	}
+	return f
+}
+
+// known returns a function, or nil.
+func (q *Queues) known(name api.FunctionName) *Function {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.functions[name]
+}
+
+// All returns all functions, declared or not, in no order.
+func (q *Queues) All() []*Function {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make([]*Function, 0, len(q.functions))
+	for _, f := range q.functions {
+		all = append(all, f)
+	}
+	return all
+}
+
+// Declare declares a function, or changes it. Waiting requests keep waiting, under the new limits.
+func (q *Queues) Declare(spec api.Function) {
+	kind := spec.Runtime.Kind
+	spec = spec.WithDefaults()
+	if spec.Service != "" {
+		spec.Runtime.Kind = kind // for a revision without a kind, the image may decide
+	}
+	f := q.function(spec.Name)
+	f.mu.Lock()
+	for _, old := range f.Spec().Runtime.Adapters {
+		if !slices.ContainsFunc(spec.Runtime.Adapters, func(a api.Adapter) bool { return a.Name == old.Name }) {
+			f.seen = slices.DeleteFunc(f.seen, func(n api.ModelName) bool { return n == old.Name })
+		}
+	}
+	f.spec.Store(&spec)
+	f.declared = true
+	f.failed = nil
+	f.queue.Limit(spec.Hold)
+	f.set.Slots(spec.Concurrency)
+	f.mu.Unlock()
+	f.dispatch()
+	q.cfg.Renamed()
+}
+
+// Remove removes a function. Requests that wait for it are refused; running ones finish.
+func (q *Queues) Remove(name api.FunctionName) {
+	q.mu.Lock()
+	f := q.functions[name]
+	delete(q.functions, name)
+	q.mu.Unlock()
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.declared = false
+	f.mu.Unlock()
+	q.cfg.Renamed()
+	f.RefuseWaiting(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed while the request waited", name))
+	f.close()
+	f.Metrics.Remove()
+}
+
+// Expect sets how long a start and a wake of a function took before this process began; 0: unknown. Waiting clients
+// are told these times until this process has measured its own.
+func (q *Queues) Expect(name api.FunctionName, load, wake time.Duration) {
+	f := q.function(name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
+}
+
+// Retire stops sending requests to the present instances of a function, whatever they report: the function is about
+// to be redeclared, and new instances replace them. It does nothing if the function is not known.
+func (q *Queues) Retire(name api.FunctionName) {
+	if f := q.known(name); f != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.set.Retire()
+	}
+}
+
+// Brings sets the adapters that are built into a function's runtime, until an instance reports its own. Their names
+// become models of the function. It does nothing if the function is not known.
+func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
+	f := q.known(name)
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	if len(f.seen) == 0 {
+		f.seen = adapters
+	}
+	f.mu.Unlock()
+	q.cfg.Renamed()
+}
+
+// Observe applies an instance's report. Outdated reports are ignored.
+func (q *Queues) Observe(st api.InstanceStatus) {
+	f := q.function(st.Function)
+	f.update(func(now time.Time) { f.learn(st, now) })
+	if st.Ready() {
+		f.gather()
+	}
+	if st.State == api.Gone {
+		q.grants.forget(st.Instance)
+	}
+}
+
+// Grant stores a grant. If requests wait, the wake begins at once.
+func (q *Queues) Grant(g api.Grant) {
+	if !q.grants.grant(g) {
+		return
+	}
+	f := q.function(g.Function)
+	f.mu.Lock()
+	f.beginWake(time.Now())
+	waking := f.waking.instance != ""
+	f.mu.Unlock()
+	if waking {
+		f.meter.changed()
+	}
+}
+
+// Revoke revokes the grants of g's instance up to g's epoch. It blocks until no wake under them is in progress or can
+// begin, and then returns nil.
+func (q *Queues) Revoke(ctx context.Context, g api.Grant) error { return q.grants.revoke(ctx, g) }
+
+// Fail records that a function can't start now. Waiting requests are refused with err. New ones are refused too,
+// until an instance is awake or err's RetryAfter, if it has one, has passed. A nil err ends this.
+func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
+	f := q.function(name)
+	f.mu.Lock()
+	f.failed, f.failedUntil = err, time.Time{}
+	if err != nil && err.RetryAfter > 0 {
+		f.failedUntil = time.Now().Add(err.RetryAfter)
+	}
+	f.mu.Unlock()
+	if err != nil {
+		f.RefuseWaiting(err)
+	}
+}
+
+// Report sends a function's demand now rather than when it is due: an operator's command must be judged by the
+// present demand. It does nothing if the function is not known.
+func (q *Queues) Report(name api.FunctionName) {
+	if f := q.known(name); f != nil {
+		f.meter.sendNow()
+	}
+}
+
+// ServedElsewhere charges a client for what its requests cost at another activator, which counts against its turns
+// here.
+func (q *Queues) ServedElsewhere(u control.ClientUse) {
+	if f := q.known(u.Function); f != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.queue.Elsewhere(u.Client, u.Priority, u.Cost)
+	}
+}

@@ -1,0 +1,173 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// noWaker wakes nothing.
+type noWaker struct{}
+
+func (noWaker) Wake(context.Context, api.Endpoint, api.Grant) (api.InstanceStatus, error) {
+	return api.InstanceStatus{}, errors.New("no wake is expected")
+}
+
+// startFunction returns the function m with one awake instance of some slots.
+func startFunction(t *testing.T, slots int, change func(*api.Function)) *Function {
+	t.Helper()
+	m, err := metrics.New(prometheus.NewRegistry(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := New(Config{Name: "test", Emitter: api.EmitterFunc(func(api.Event) {}), Waker: noWaker{}, Metrics: m, Tracer: waketrace.NewTracer(nil), Renamed: func() {}, Log: slog.New(slog.DiscardHandler)})
+	spec := api.Function{Name: "default/m", Concurrency: slots}
+	if change != nil {
+		change(&spec)
+	}
+	q.Declare(spec)
+	q.Observe(api.InstanceStatus{Instance: "m-0001", Function: spec.Name, State: api.Awake, PID: 7, Seq: 1, Endpoint: "http://192.0.2.1:80", Since: time.Now()})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); q.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return q.function(spec.Name)
+}
+
+// want describes a request of a client that ends with the returned context.
+func want(t *testing.T, client string, priority int) (context.Context, *Want) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	return ctx, &Want{Client: client, Priority: priority, Begun: time.Now(), End: cancel}
+}
+
+// TestGivenBackKeepsItsPlace: a request whose instance gave it back goes before the ones that wait.
+func TestGivenBackKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 1, nil)
+		ctx, first := want(t, "a", 0)
+		s, err := f.Acquire(ctx, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		acquire := func(name string, ctx context.Context, w *Want) {
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			order <- name
+			s.Done(Used{Served: true, Input: 1, Output: 1})
+			f.Leave(w)
+		}
+		ctx2, second := want(t, "b", 0)
+		go acquire("second", ctx2, second)
+		synctest.Wait()
+		s.GiveBack(api.CodeBusy)
+		go acquire("first", ctx, first)
+		if got := <-order + " " + <-order; got != "first second" {
+			t.Errorf("the order is %s", got)
+		}
+		if held, woke, waited := second.Waited(); !waited || held == 0 || woke != 0 {
+			t.Errorf("the second waited for %s, %s of it without an awake instance", held, woke)
+		}
+		if a := f.Activity(); a.Running != 0 || a.Waiting != 0 || len(f.wants) != 0 {
+			t.Errorf("left are %+v, and %d requests", a, len(f.wants))
+		}
+	})
+}
+
+// TestShedding: a request that waits ends the latest one of the lowest priority, which holds its slot until it is done.
+func TestShedding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 2, func(spec *api.Function) { spec.Hold.EvictSheddable = true })
+		var running [2]*Slot
+		var ends [2]context.Context
+		for n, priority := range []int{-1, -2} {
+			ctx, w := want(t, "a", priority)
+			w.Background = true
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			running[n], ends[n] = s, ctx
+		}
+		if d := f.level(); d.Running != 0 || d.Background != 2 || !d.LastRequest.IsZero() {
+			t.Errorf("the demand of background requests is %+v", d)
+		}
+		got := make(chan *Slot)
+		ctx, w := want(t, "b", 0)
+		go func() {
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- s
+		}()
+		<-ends[1].Done()
+		var cause *api.Error
+		if !errors.As(context.Cause(ends[1]), &cause) || cause.Code != api.CodeEvicted || ends[0].Err() != nil {
+			t.Errorf("ended with %v and %v", context.Cause(ends[1]), context.Cause(ends[0]))
+		}
+		running[1].Done(Used{})
+		(<-got).Done(Used{Served: true})
+		running[0].Done(Used{})
+		if len(f.sheddable) != 0 || f.background != 0 || f.slots != 0 {
+			t.Errorf("left are %d sheddable, %d background requests and %d slots", len(f.sheddable), f.background, f.slots)
+		}
+	})
+}
+
+// TestEndAll: waiting and running requests end, each with the reason.
+func TestEndAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 1, nil)
+		ctx, w := want(t, "a", 0)
+		s, err := f.Acquire(ctx, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := make(chan error)
+		go func() {
+			ctx, w := want(t, "b", 0)
+			_, err := f.Acquire(ctx, w)
+			waits <- err
+		}()
+		synctest.Wait()
+		reason := api.Errorf(503, api.CodeShutdown, "shutting down")
+		f.EndAll(reason)
+		if err := <-waits; !errors.Is(err, reason) || !errors.Is(context.Cause(ctx), reason) {
+			t.Errorf("ended with %v and %v", err, context.Cause(ctx))
+		}
+		s.Done(Used{})
+	})
+}
+
+// TestGenerated: an unfinished answer is estimated at the output of others in that time, and at most the requested
+// tokens.
+func TestGenerated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &Function{output: 30}
+		s := &Slot{f: f, taken: time.Now(), want: &Want{}}
+		time.Sleep(2 * time.Second)
+		if got := s.Generated(); got != 30 {
+			t.Errorf("%d tokens where no answer has shown how fast they come, want 30", got)
+		}
+		f.pace = 20 * time.Millisecond
+		for asked, want := range map[api.Tokens]api.Tokens{0: 100, 400: 100, 60: 60} {
+			s.want = &Want{Input: 7, Tokens: 7 + asked}
+			if got := s.Generated(); got != want {
+				t.Errorf("%d tokens of %d, want %d", got, asked, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package queue
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Target is an instance that a request may be sent to, and its function's declaration.
+type Target struct {
+	Instance api.InstanceID
+	Base     *url.URL // of the instance's root; must not be changed
+	Spec     *api.Function
+}
+
+// Slot is the right to send one request to an instance. Its owner ends it with either [Slot.Done] or [Slot.GiveBack].
+type Slot struct {
+	Target
+	Choice api.Choice // why this instance was chosen
+
+	f        *Function
+	instance *route.Instance
+	terms    terms
+	charge   charge
+	taken    time.Time
+	trace    *Wake      // the trace that the request ends; nil: none
+	want     *Want      // the request that has the slot; nil: not yet known
+	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
+}
+
+// terms are what a slot is reserved for, and the cost charged so far.
+type terms struct {
+	adapter  api.ModelName
+	client   string
+	priority int
+	cost     float64
+}
+
+// Used is what a request used of the slot that it ends with [Slot.Done].
+type Used struct {
+	// Served: the instance answered. Otherwise the client left first, or the request was ended.
+	Served        bool
+	Input, Output api.Tokens
+	// Prompt is the model server's own count of the prompt's tokens; 0: unknown.
+	Prompt api.Tokens
+}
+
+// usualOutput is the assumed number of output tokens before any answer was seen.
+const usualOutput api.Tokens = 256
+
+// cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
+// bounds it. The caller holds mu.
+func (f *Function) cost(w *Want) float64 {
+	return Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput)))
+}
+
+// atMost bounds an estimate of w's output by what w asks for.
+func (w *Want) atMost(output api.Tokens) api.Tokens {
+	if asked := w.Tokens - w.Input; asked > 0 {
+		return min(output, asked)
+	}
+	return output
+}
+
+// take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
+func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
+	f.slots++
+	f.Metrics.Running(1)
+	f.tellOthers(t, t.cost)
+	return &Slot{
+		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
+		f: f, instance: i, terms: t, taken: time.Now(), charge: f.queue.Charge(t.client, t.priority, t.cost),
+	}
+}
+
+// run records that w has s, and returns s. If the function evicts sheddable requests and w is one, w may be ended for
+// others. The caller holds mu.
+func (f *Function) run(w *Want, s *Slot) *Slot {
+	s.want = w
+	if f.Spec().Hold.EvictSheddable && w.Priority < 0 {
+		f.sheddable[w] = struct{}{}
+	}
+	if w.Background {
+		f.background++
+	}
+	return s
+}
+
+// release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
+func (f *Function) release(s *Slot, cost float64) {
+	f.queue.Settle(s.charge, cost)
+	f.tellOthers(s.terms, cost-s.terms.cost)
+	delete(f.sheddable, s.want)
+	f.slots--
+	if s.want != nil && s.want.Background {
+		f.background--
+	}
+	f.Metrics.Running(-1)
+	f.set.Release(s.instance, s.terms.adapter)
+}
+
+// tellOthers tells the other activators the cost of a client's requests. It does not block.
+func (f *Function) tellOthers(t terms, cost float64) {
+	if others := f.q.cfg.Others; others != nil {
+		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Client: t.client, Cost: cost})
+	}
+}
+
+// Done gives the slot back after the last byte, or after the client left.
+func (s *Slot) Done(u Used) {
+	f, now := s.f, time.Now()
+	f.mu.Lock()
+	f.release(s, Cost(u.Input, u.Output))
+	if u.Served && u.Output > 0 {
+		pace := now.Sub(s.taken) / time.Duration(u.Output)
+		f.pace += (pace - cmp.Or(f.pace, pace)) / 8
+		f.pace = cmp.Or(f.pace, pace)
+		f.output += (u.Output - cmp.Or(f.output, u.Output)) / 8 // an exponential mean over about the last eight
+		f.output = cmp.Or(f.output, u.Output)
+	}
+	if u.Served {
+		f.queue.Served(now)
+		f.set.Served(s.instance)
+		f.set.Count(s.want.Prompt, u.Prompt)
+	}
+	wanted := f.queue.Len() > 0
+	f.mu.Unlock()
+	if wanted {
+		f.dispatch()
+	}
+	f.meter.changed()
+	f.gather()
+}
+
+// GiveBack gives back the slot of an instance that refused the request or failed, which is avoided for a while. code is
+// the reason.
+func (s *Slot) GiveBack(code string) {
+	f, now := s.f, time.Now()
+	f.mu.Lock()
+	f.release(s, 0)
+	f.callAgain(f.set.Avoid(s.instance, code, now), now)
+	f.unavailable.set(!f.set.Awake(now), now)
+	f.mu.Unlock()
+	f.dispatch()
+	f.meter.changed()
+}
+
+// Generated estimates the tokens generated for a request that is not a stream and whose answer has not begun.
+func (s *Slot) Generated() api.Tokens {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	output := cmp.Or(s.f.output, usualOutput)
+	if s.f.pace > 0 {
+		output = api.Tokens(time.Since(s.taken) / s.f.pace)
+	}
+	return s.want.atMost(output)
+}
+
+// Alternatives returns the hosts of up to most instances that the request may use instead, the best first.
+func (s *Slot) Alternatives(most int) (hosts []string) {
+	f := s.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range f.set.Next(s.instance, most, time.Now(), s.want.Want, of(f.sees(), s.want.Client)) {
+		hosts = append(hosts, i.Base().Host)
+	}
+	return hosts
+}
+
+// Move moves the slot to the instance at host; false: there is none.
+func (s *Slot) Move(host string) bool {
+	f, now := s.f, time.Now()
+	f.mu.Lock()
+	i := f.set.Move(s.instance, host, now, s.want.Want)
+	if i != nil {
+		s.instance, s.Instance, s.Base = i, i.ID, i.Base()
+		f.callAgain(f.set.NextTry(now), now)
+	}
+	f.mu.Unlock()
+	if i != nil {
+		f.dispatch()
+	}
+	return i != nil
+}
+
+// callAgain schedules another dispatch at the given time. The caller holds mu.
+func (f *Function) callAgain(at, now time.Time) {
+	if !f.retryAt.IsZero() && !at.Before(f.retryAt) {
+		return
+	}
+	f.retryAt = at
+	f.retry.Reset(max(at.Sub(now), 0))
+}
+
+// again runs on the timer: an instance may be retried, or a wake begun.
+func (f *Function) again() {
+	now := time.Now()
+	f.mu.Lock()
+	f.retryAt = time.Time{}
+	if next := f.set.NextTry(now); !next.IsZero() {
+		f.callAgain(next, now)
+	}
+	f.unavailable.set(!f.set.Awake(now), now)
+	f.beginWake(now)
+	f.mu.Unlock()
+	f.dispatch()
+}
+
+// shed ends a running request so that w, which waits and is not sheddable itself, gets its slot. The victim is the
+// latest request of the lowest priority. Its slot is free once it has ended. The caller holds mu.
+func (f *Function) shed(w *Want) {
+	if !f.Spec().Hold.EvictSheddable || w.Priority < 0 {
+		return
+	}
+	var victim *Want
+	for v := range f.sheddable {
+		if victim == nil || v.Priority < victim.Priority || v.Priority == victim.Priority && v.Begun.After(victim.Begun) {
+			victim = v
+		}
+	}
+	if victim == nil {
+		return
+	}
+	delete(f.sheddable, victim)
+	victim.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
+		WithRetryAfter(f.queue.RetryAfter(0)))
+}

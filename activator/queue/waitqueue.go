@@ -1,0 +1,399 @@
+package queue
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Priorities are clamped to this range, so that clients can't grow the number of bands.
+const (
+	minPriority = -8
+	maxPriority = 8
+)
+
+// aging is the extra wait after which an entry goes before one whose priority is a step higher.
+const aging = 10 * time.Second
+
+// entry is one request's place. Its fields are set before [waitQueue.Enter] and do not change while it waits.
+type entry struct {
+	// Priority orders entries; higher goes first.
+	Priority int
+	// Client is the client whose share of the queue it uses.
+	Client string
+	// Bytes and Tokens are the size of the request.
+	Bytes  api.Bytes
+	Tokens api.Tokens
+	// Cost is the request's expected cost; the queue ignores it.
+	Cost float64
+	// Deadline is when the entry gives up; zero: never.
+	Deadline time.Time
+	// Due is when the entry should be served, which orders one client's entries; zero: at the deadline.
+	Due time.Time
+	// Ticket is the entry's place within its priority, from [waitQueue.Ticket]; zero: [waitQueue.Enter] draws one.
+	Ticket uint64
+	// Group is the model whose other variants may serve the request too; empty: none.
+	Group api.FunctionName
+	// Want selects the instances that the request may go to; the queue only checks whether it excludes any.
+	Want route.Want
+
+	arrived time.Time
+	lane    *lane         // nil: not in the queue
+	slot    int           // index in the lane's entries, from 1
+	byAge   *list.Element // its element of the queue's all
+	gone    <-chan struct{}
+	// handed carries the outcome. The sender is the goroutine that took the entry out of the queue. It is never
+	// closed, and unbuffered, so that a value is handed over only if it is received.
+	handed chan *Slot
+}
+
+// Until makes the wait end when ctx ends. It is called before each [waitQueue.Enter] and [waitQueue.PutBack].
+func (e *entry) Until(ctx context.Context) {
+	e.gone = ctx.Done()
+	if e.handed == nil {
+		e.handed = make(chan *Slot)
+	}
+}
+
+// Wait blocks until a value is handed over or the entry's context ends, and reports which. After false the caller
+// must call [waitQueue.Leave].
+func (e *entry) Wait() (handed *Slot, ok bool) {
+	select {
+	case v := <-e.handed:
+		return v, true
+	case <-e.gone:
+		return handed, false
+	}
+}
+
+// Offer hands v to the waiter of an entry that was taken out of the queue. It returns false if the waiter left; v
+// then still belongs to the caller. It blocks no longer than the waiter's goroutine needs to run.
+func (e *entry) Offer(v *Slot) bool {
+	select {
+	case e.handed <- v:
+		return true
+	case <-e.gone:
+		return false
+	}
+}
+
+// waitQueue holds the waiting requests of one function. It is bounded by the number of requests and by the memory of their bodies. The order of requests:
+//
+//   - A higher priority goes first, but waiting counts too: [aging] is worth one step.
+//   - Within a priority, the least-served client goes first: [waitQueue.Charge] counts the cost of each request,
+//     [waitQueue.Settle] corrects it once it is known. A client that returns from a pause starts level with the
+//     least-served one.
+//   - Among one client's entries the nearest deadline goes first, then the oldest entry.
+//
+// One client may fill the queue while no other has entries. In a full queue, entries of a priority below 0 are
+// displaced by higher ones. Otherwise each client with entries has an equal share: an entry within its client's share
+// is admitted, and displaces the newest entry of the client with the most.
+//
+// A waitQueue does not decide when a request may go, reads no clock (the caller passes now) and starts no goroutine.
+//
+// The life of one entry:
+//
+//  1. [waitQueue.Enter] admits it, or refuses it at once: the queue is full, or the entry's deadline is nearer than the
+//     expected wake. Enter also returns the entries that it displaced, which the caller refuses.
+//  2. The entry's own goroutine blocks in [entry.Wait] and does nothing else meanwhile, so that a hand-over never
+//     waits for a slow client.
+//  3. The owner of a free slot, or of a refusal, takes the first entry with [waitQueue.Next], or with [waitQueue.First] and
+//     [waitQueue.Leave], and hands over with [entry.Offer]. The hand-over is an unbuffered send: it happens while the
+//     other side waits, or not at all. A request whose client left is therefore never counted as served.
+//  4. A request that an instance gave back returns with [waitQueue.PutBack] to its former place, before all later ones.
+//  5. The context of an entry ends when its client leaves. Its goroutine then calls [waitQueue.Leave], which frees its
+//     place.
+//
+// A waitQueue is not safe for concurrent use: a mutex of its owner must guard it. [entry.Wait] and [entry.Offer] are
+// called without that mutex.
+//
+// The zero value refuses all: see [waitQueue.Limit].
+type waitQueue struct {
+	limits api.Hold
+	bands  [maxPriority - minPriority + 1]band // by priority
+	all    list.List                           // by ticket
+	count  int
+	bytes  api.Bytes
+	tokens api.Tokens
+	shared int
+	picky  int
+	pace   pace
+	// tickets is the last ticket drawn.
+	tickets uint64
+	clients map[string]*client // clients with entries
+}
+
+// client counts one client's entries.
+type client struct {
+	count int
+	bytes api.Bytes
+}
+
+// Limit sets the limits. Present entries stay.
+func (q *waitQueue) Limit(h api.Hold) { q.limits = h }
+
+// fullReason is the reason why a queue refuses an entry.
+type fullReason string
+
+// The reasons for refusal.
+const (
+	fullCount    fullReason = "count"    // the number of entries is at its limit
+	fullBytes    fullReason = "bytes"    // the memory of the bodies is at its limit
+	fullDeadline fullReason = "deadline" // the entry's deadline is nearer than the expected wake
+)
+
+// Enter admits e, or returns the reason why not. out are the entries that e displaced: they have left the queue, and
+// the caller refuses them. expected is the time until the first instance can accept requests; 0: now, or unknown.
+func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out []*entry, why fullReason, ok bool) {
+	if expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline) {
+		return nil, fullDeadline, false
+	}
+	for full := q.full(e); full != ""; full = q.full(e) {
+		v := q.sheddable(e)
+		if v == nil && q.withinShare(e) {
+			v = q.newestOfMost(full)
+		}
+		if v == nil { // too large even without them
+			for _, v := range out {
+				q.insert(v)
+			}
+			return nil, full, false
+		}
+		q.remove(v)
+		out = append(out, v)
+	}
+	if e.Ticket == 0 {
+		e.Ticket = q.Ticket()
+	}
+	e.arrived = now
+	q.insert(e)
+	return out, "", true
+}
+
+func (q *waitQueue) full(e *entry) fullReason {
+	switch {
+	case q.count >= q.limits.Capacity:
+		return fullCount
+	case q.bytes+e.Bytes > q.limits.MaxBytes:
+		return fullBytes
+	}
+	return ""
+}
+
+// withinShare reports whether e's client would, with e, have at most an equal share. If so and the queue is too full
+// for e, some other client has more than its share.
+func (q *waitQueue) withinShare(e *entry) bool {
+	c, clients := q.clients[e.Client], len(q.clients)
+	if c == nil {
+		c = &client{}
+		clients++
+	}
+	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
+}
+
+// sheddable returns the entry to displace for e: a late one of the lowest priority below 0 and below e's. Nil: none.
+func (q *waitQueue) sheddable(e *entry) *entry {
+	for i := range min(clamp(e.Priority), -minPriority) {
+		if last := q.bands[i].last(); last != nil {
+			return last
+		}
+	}
+	return nil
+}
+
+// newestOfMost returns the newest entry among the clients that use the most of the exhausted limit.
+func (q *waitQueue) newestOfMost(why fullReason) *entry {
+	has := func(c *client) int64 {
+		if why == fullCount {
+			return int64(c.count)
+		}
+		return int64(c.bytes)
+	}
+	var most int64
+	for _, c := range q.clients {
+		most = max(most, has(c))
+	}
+	at := q.all.Back()
+	for has(q.clients[entryAt(at).Client]) < most {
+		at = at.Prev()
+	}
+	return entryAt(at)
+}
+
+// Ticket draws the next ticket. A request that is served without waiting draws one too: if it comes back, it goes
+// before all later ones.
+func (q *waitQueue) Ticket() uint64 {
+	q.tickets++
+	return q.tickets
+}
+
+// PutBack admits an entry that an instance gave back, at the place of its ticket. It ignores the limits: the request
+// was admitted before.
+func (q *waitQueue) PutBack(e *entry, now time.Time) {
+	if e.arrived.IsZero() { // it was served without waiting
+		e.arrived = now
+	}
+	q.insert(e)
+}
+
+// entry returns the entry of a list's element; nil for nil.
+func entryAt(at *list.Element) *entry {
+	if at == nil {
+		return nil
+	}
+	return at.Value.(*entry)
+}
+
+// clamp returns the index of a priority's band.
+func clamp(priority int) int { return min(max(priority, minPriority), maxPriority) - minPriority }
+
+func (q *waitQueue) band(priority int) *band { return &q.bands[clamp(priority)] }
+
+// put inserts e into all by its ticket. A new entry belongs near the back, and a returning one near the front: both
+// are quick.
+func (q *waitQueue) put(e *entry) *list.Element {
+	if b := entryAt(q.all.Back()); b == nil || b.Ticket < e.Ticket {
+		return q.all.PushBack(e)
+	}
+	at := q.all.Front()
+	for entryAt(at).Ticket < e.Ticket {
+		at = at.Next()
+	}
+	return q.all.InsertBefore(e, at)
+}
+
+// insert adds e to its band and to all.
+func (q *waitQueue) insert(e *entry) {
+	q.band(e.Priority).insert(e)
+	e.byAge = q.put(e)
+	q.count++
+	q.bytes += e.Bytes
+	q.tokens += e.Tokens
+	if e.Group != "" {
+		q.shared++
+	}
+	if e.Want.Only != nil {
+		q.picky++
+	}
+	if q.clients == nil {
+		q.clients = make(map[string]*client)
+	}
+	c := q.clients[e.Client]
+	if c == nil {
+		c = &client{}
+		q.clients[e.Client] = c
+	}
+	c.count++
+	c.bytes += e.Bytes
+}
+
+// Next takes out the entry whose turn it is, or returns nil.
+func (q *waitQueue) Next() *entry {
+	e := q.First()
+	if e != nil {
+		q.remove(e)
+	}
+	return e
+}
+
+// First returns the entry whose turn it is, or nil. The entry stays in the queue: [waitQueue.Leave] takes it out.
+func (q *waitQueue) First() *entry { return q.earliest((*band).first) }
+
+// earliest returns, among the first entries of all priorities, the one that has waited the longest for its priority.
+func (q *waitQueue) earliest(of func(*band) *entry) *entry {
+	var first *entry
+	var since time.Time // its arrival, shifted by its priority
+	for i := len(q.bands) - 1; i >= 0; i-- {
+		e := of(&q.bands[i])
+		if e == nil {
+			continue
+		}
+		if came := e.arrived.Add(-aging * time.Duration(i+minPriority)); first == nil || came.Before(since) {
+			first, since = e, came
+		}
+	}
+	return first
+}
+
+// FirstOf is [waitQueue.First] among the entries for which may returns true. If no entry is picky, may must return the
+// same for all entries of a client.
+func (q *waitQueue) FirstOf(may func(*entry) bool) *entry {
+	return q.earliest(func(b *band) *entry { return b.firstOf(may, q.picky > 0) })
+}
+
+// LeaveFirst takes out the entry of a group with the highest priority, among these the oldest; nil: there is none.
+func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
+	for at := q.all.Front(); at != nil && q.shared > 0; at = at.Next() {
+		if e := entryAt(at); e.Group == group && (first == nil || e.Priority > first.Priority) {
+			first = e
+		}
+	}
+	if first != nil {
+		q.remove(first)
+	}
+	return first
+}
+
+// Leave takes e out of the queue; it returns false if e was not in it.
+func (q *waitQueue) Leave(e *entry) bool {
+	if e.lane == nil {
+		return false
+	}
+	q.remove(e)
+	return true
+}
+
+func (q *waitQueue) remove(e *entry) {
+	q.band(e.Priority).remove(e)
+	q.all.Remove(e.byAge)
+	e.byAge = nil
+	q.count--
+	q.bytes -= e.Bytes
+	q.tokens -= e.Tokens
+	if e.Group != "" {
+		q.shared--
+	}
+	if e.Want.Only != nil {
+		q.picky--
+	}
+	c := q.clients[e.Client]
+	c.bytes -= e.Bytes
+	if c.count--; c.count == 0 {
+		delete(q.clients, e.Client)
+	}
+}
+
+// Len returns the number of entries.
+func (q *waitQueue) Len() int { return q.count }
+
+// Clients returns the number of entries of each client.
+func (q *waitQueue) Clients() map[string]int {
+	all := make(map[string]int, len(q.clients))
+	for name, c := range q.clients {
+		all[name] = c.count
+	}
+	return all
+}
+
+// Bytes returns the memory of the entries' bodies.
+func (q *waitQueue) Bytes() api.Bytes { return q.bytes }
+
+// Shared returns the number of entries that other functions may serve.
+func (q *waitQueue) Shared() int { return q.shared }
+
+// Picky returns the number of entries that may go to some instances only.
+func (q *waitQueue) Picky() int { return q.picky }
+
+// Tokens returns the estimated size of the entries.
+func (q *waitQueue) Tokens() api.Tokens { return q.tokens }
+
+// Oldest returns how long the oldest entry has waited; 0 without entries.
+func (q *waitQueue) Oldest(now time.Time) time.Duration {
+	if q.count == 0 {
+		return 0
+	}
+	return now.Sub(entryAt(q.all.Front()).arrived)
+}

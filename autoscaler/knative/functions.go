@@ -1,0 +1,250 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+// functions reads the declarations of revisions, and gives them to the core.
+type functions struct {
+	*state
+	nodes *nodes
+}
+
+// readFunction converts a revision to a function. problem is what is wrong with its declaration. It locks.
+func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (fn api.Function, rev *servingv1.Revision, problem, err error) {
+	rev, err = fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
+	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists: the lister is behind
+		rev, err = fs.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
+	}
+	if err != nil {
+		return fn, nil, nil, fmt.Errorf("read the revision %s: %w", name, err)
+	}
+	spec, err := json.Marshal(rev.Spec)
+	if err != nil {
+		return fn, nil, nil, fmt.Errorf("read the revision %s: %w", name, err)
+	}
+	fn, problem = config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
+		Annotations: rev.Annotations, Spec: spec, Adapters: fs.adaptersOf(rev), GPUs: fs.cfg.GPUResources})
+	return fn, rev, problem, nil
+}
+
+// adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
+// revision's and can be changed without a new revision. A list that can't be read changes nothing. It locks.
+func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
+	s, err := fs.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
+	if err != nil {
+		return nil
+	}
+	text, has := s.Annotations[api.AnnotationAdapters]
+	if !has {
+		return nil
+	}
+	list, err := config.Adapters(text)
+	if err != nil {
+		fs.log.Warn("a service's adapters can't be read and stay as they are", "service", s.Namespace+"/"+s.Name, "error", err)
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		if r := fs.revisions[api.NewFunctionName(rev.Namespace, rev.Name)]; r != nil && r.loaded {
+			list = r.spec.Runtime.Adapters
+			return &list
+		}
+		return nil
+	}
+	return &list
+}
+
+// followAdapters reconciles a Service's revisions when its list of adapters changes.
+func (fs *functions) followAdapters() error {
+	again := func(o any) {
+		s, is := o.(*servingv1.Service)
+		if !is {
+			return // it was deleted, and its revisions will be
+		}
+		name := api.NewFunctionName(s.Namespace, s.Name)
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		for _, r := range fs.revisions {
+			if r.spec.ServiceName() == name {
+				fs.changed(r.name)
+			}
+		}
+	}
+	_, err := fs.watch.services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: again, DeleteFunc: again,
+		UpdateFunc: func(before, now any) {
+			a, b := before.(*servingv1.Service), now.(*servingv1.Service)
+			if was, had := a.Annotations[api.AnnotationAdapters]; had != hasAdapters(b) || was != b.Annotations[api.AnnotationAdapters] {
+				again(b)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch services: %w", err)
+	}
+	return nil
+}
+
+func hasAdapters(s *servingv1.Service) bool {
+	_, has := s.Annotations[api.AnnotationAdapters]
+	return has
+}
+
+// putFunction gives the core a function if it differs from the last one told.
+func (fs *functions) putFunction(r *revision) {
+	if !r.declared {
+		return
+	}
+	if told := bounded(fs.nodes.forCore(r.spec), r.scaling, r.trouble != nil); !reflect.DeepEqual(told, r.told) {
+		r.told = told
+		fs.core.PutFunction(told)
+	}
+}
+
+// setDeclaration stores a revision's declaration.
+func (fs *functions) setDeclaration(r *revision, fn api.Function, problem error) {
+	if !reflect.DeepEqual(r.spec, fn) {
+		fs.namesDue.Ring()
+	}
+	r.spec, r.loaded, r.problem = fn, true, ""
+	if problem == nil {
+		problem = checkDual(fn)
+	}
+	if problem != nil {
+		r.problem = problem.Error()
+	}
+}
+
+// bounded applies the bounds of its PodAutoscaler to a function:
+//
+//  1. An unreachable one has no minimum and goes soon.
+//  2. One that has never been up keeps its initial scale awake until all were awake once, if that is above zero and no start
+//     failed.
+//  3. Otherwise its own min-scale holds.
+func bounded(fn api.Function, s scaling, failed bool) api.Function {
+	switch {
+	case s.unreachable:
+		fn.MinScale = 0
+		if fn.SleepAfter == 0 {
+			fn.SleepAfter = api.DefaultSleepAfter
+		}
+		fn.UnloadAfter = unreachableGone
+	case !s.initialized && !failed:
+		fn.MinScale = max(s.min, s.initial)
+		fn.MaxScale = max(fn.MaxScale, fn.MinScale)
+	default:
+		fn.MinScale = s.min
+	}
+	if s.most > 0 {
+		fn.MaxScale = max(s.most, fn.MinScale)
+	}
+	return fn
+}
+
+// unreachableGone is how long an unreachable instance sleeps.
+const unreachableGone = time.Second
+
+// Resolve returns the revisions that a name stands for: the revision of that name, or those of a service, the one with most
+// traffic first. It returns none if there is neither.
+func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
+	f.mu.Lock()
+	own := f.revision(name) != nil
+	f.mu.Unlock()
+	if own {
+		return []api.FunctionName{name}
+	}
+	revs, err := f.watch.revisions.Lister().Revisions(name.Namespace()).List(labels.SelectorFromSet(labels.Set{serving.ServiceLabelKey: name.Name()}))
+	if err != nil {
+		f.log.Error("the revisions of a service can't be listed", "service", name, "error", err)
+	}
+	share := map[string]int64{}
+	if route, err := f.watch.routes.Lister().Routes(name.Namespace()).Get(name.Name()); err == nil {
+		for _, t := range route.Status.Traffic {
+			if t.Percent != nil {
+				share[t.RevisionName] += *t.Percent
+			}
+		}
+	}
+	revs = slices.DeleteFunc(slices.Clone(revs), func(r *servingv1.Revision) bool { return !f.functions.isFunction(r) })
+	slices.SortFunc(revs, func(a, b *servingv1.Revision) int {
+		switch {
+		case share[a.Name] != share[b.Name]:
+			return int(share[b.Name] - share[a.Name])
+		case !a.CreationTimestamp.Time.Equal(b.CreationTimestamp.Time):
+			return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+		}
+		return strings.Compare(b.Name, a.Name)
+	})
+	names := make([]api.FunctionName, len(revs))
+	for k, r := range revs {
+		names[k] = api.NewFunctionName(r.Namespace, r.Name)
+	}
+	return names
+}
+
+// isFunction reports whether a revision is of our class.
+func (fs *functions) isFunction(o any) bool {
+	rev, ok := o.(*servingv1.Revision)
+	if !ok {
+		return false
+	}
+	pa, err := fs.watch.pas.Lister().PodAutoscalers(rev.Namespace).Get(rev.Name)
+	return err == nil && api.IsFunction(rev.Annotations, pa.Annotations)
+}
+
+// hasFunction reports whether an object has the label of a revision of our class.
+func (fs *functions) hasFunction(o any) bool {
+	m, ok := o.(metav1.Object)
+	if !ok {
+		return true // a missed deletion: an extra pass does no harm
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.revision(api.NewFunctionName(m.GetNamespace(), m.GetLabels()[serving.RevisionLabelKey])) != nil
+}
+
+// registeredFunction returns a function with a valid declaration.
+func (fs *functions) registeredFunction(ctx context.Context, name api.FunctionName) (api.Function, error) {
+	fs.mu.Lock()
+	r := fs.revision(name)
+	loaded := r != nil && r.loaded
+	fs.mu.Unlock()
+	if r == nil {
+		pa, err := fs.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
+		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance continues on its own
+			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
+		}
+		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
+	}
+	if !loaded {
+		fn, _, problem, err := fs.readFunction(ctx, name)
+		if err != nil {
+			return api.Function{}, api.Errorf(http.StatusNotFound, "", "%v", err)
+		}
+		fs.mu.Lock()
+		fs.setDeclaration(r, fn, problem)
+		fs.mu.Unlock()
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if r.problem != "" {
+		return api.Function{}, api.Errorf(http.StatusUnprocessableEntity, "", "%s", r.problem)
+	}
+	return r.spec, nil
+}

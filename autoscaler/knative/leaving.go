@@ -1,0 +1,126 @@
+package knative
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+)
+
+// A pod that is being deleted runs for most of a minute, and its model server may hold GPU memory all that time. So
+// [Fleet.Stop] tells an instance to end once its pod is being deleted, and its memory is free only when it has ended.
+
+// onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or whose revision is gone: r is nil
+// then. The deletion of an unknown one began before this process led. One of a pair counts until it is gone; without a revision only its
+// finalizer keeps it, so its binding is not read.
+func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
+	p := tr.leaving[api.InstanceID(o.Name)]
+	switch {
+	case p != nil && p.object.UID == o.UID:
+		p.object = o
+		tr.planPairOf(p)
+	case p != nil:
+	case roleOf(o) == control.RoleInstance:
+		tr.adoptEnding(r, o)
+	case r != nil:
+		p = newEnded(o)
+		p.pair.bound, p.devices = api.InstanceID(o.Annotations[dualpod.AnnotationBound]), dualpod.Devices(o)
+		tr.keepLeaving(p)
+	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, dualpod.Finalizer):
+		tr.keepLeaving(newEnded(o))
+	}
+}
+
+// keepLeaving keeps a pod that is being deleted or has ended, until it is gone.
+func (tr *tracker) keepLeaving(p *pod) {
+	tr.leaving[p.id] = p
+	tr.planPairOf(p)
+}
+
+// dropLeaving forgets a pod that no longer exists.
+func (tr *tracker) dropLeaving(o *corev1.Pod) {
+	if p := tr.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+		tr.reportGone(p)
+		p.endSpan.Done(nil)
+		delete(tr.leaving, p.id)
+		tr.planPairOf(p)
+	}
+}
+
+// stopProcess tells an instance to end as soon as its requests have ended, if its pod is being deleted without a stop: its Service was
+// removed or a newer revision replaced it. Knative lets the containers run for most of a minute after the last request, and they hold
+// memory, on GPUs too, which the next model needs.
+func (tr *tracker) stopProcess(p *pod) {
+	if p.stopping || !p.joined() || p.role != control.RoleInstance || p.object.DeletionTimestamp == nil || p.status.State == api.Gone {
+		return
+	}
+	client, endpoint, drain := p.client, p.endpoint, grace(p)
+	tr.startCall(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, drain+emptyTimeout)
+		defer cancel()
+		if _, err := client.Stop(ctx, endpoint, control.StopRequest{Drain: drain}); err != nil {
+			tr.log.Debug("an instance whose pod is being deleted was not told to end", "instance", p.id, "error", err)
+		}
+	})
+}
+
+// grace returns the remaining grace period of a pod that is being deleted.
+func grace(p *pod) time.Duration {
+	if s := p.object.DeletionGracePeriodSeconds; s != nil && *s > 0 {
+		return time.Duration(*s) * time.Second
+	}
+	return time.Second
+}
+
+// adoptEnding takes in an unknown instance whose pod is being deleted: it was stopped before this process led. The core counts
+// its memory until its process is gone; activators are not told of it.
+func (tr *tracker) adoptEnding(r *revision, o *corev1.Pod) {
+	_, s := container(o)
+	if r == nil || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
+		return
+	}
+	p := newEnded(o)
+	p.devices = tr.nodes.heldDevices(p, dualpod.Devices(o))
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Draining, Taken: true, Since: p.seen, Concurrency: r.spec.Concurrency,
+		Devices: p.devices, Node: o.Spec.NodeName}
+	tr.nodes.setWholeGPUs(p, &p.status)
+	p.expiring, p.last = true, lastOf(p, "")
+	tr.keepLeaving(p)
+	tr.core.ObserveInstance(p.status)
+}
+
+// expiringPod returns the pod of an instance that is being deleted and still counts, nil if there is none.
+func (tr *tracker) expiringPod(id api.InstanceID) *pod {
+	if p := tr.leaving[id]; p != nil && p.expiring {
+		return p
+	}
+	return nil
+}
+
+// reportGone tells the core once that an instance is gone.
+func (tr *tracker) reportGone(p *pod) {
+	if p.expiring {
+		p.expiring = false
+		close(p.over)
+		tr.publishStatus(p, p.last)
+	}
+}
+
+// writeDevices annotates a pod that is about to be deleted with its GPUs, for the next leader, which may start before it is
+// gone.
+func (tr *tracker) writeDevices(ctx context.Context, p *pod) {
+	tr.mu.Lock()
+	o, devices := p.object, p.devices
+	tr.mu.Unlock()
+	if len(devices) == 0 || slices.Equal(dualpod.Devices(o), devices) {
+		return
+	}
+	if err := tr.annotate(ctx, o, dualpod.AnnotationDevices, dualpod.JoinDevices(devices)); err != nil {
+		tr.log.Debug("the GPUs of a pod that is to go could not be written on it", "pod", p.id, "error", err)
+	}
+}

@@ -1,0 +1,133 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// pairs carries out the plans of package dualpod: it binds, separates, creates and releases the pods of functions with dual pods.
+type pairs struct {
+	*state
+	nodes    *nodes
+	scaler   *scaler
+	tracker  *tracker
+	orders   *orders
+	lastWant int // the number of the last want
+}
+
+// pair is the state of a pod that is one of two; see package dualpod.
+type pair struct {
+	// bound is the other pod, empty if there is none; since is when that was decided.
+	bound api.InstanceID
+	since time.Time
+	// busy says that a call is under way; stuck, that the provider failed to sleep.
+	busy, stuck bool
+	// spent says that the requester's provider went to sleep; released, that the requester is being released.
+	spent, released bool
+	// down says that the provider sleeps, or is going deeper; used is when it was last awake.
+	down  bool
+	used  time.Time
+	marks dualpod.Marks
+	span  *waketrace.Span // of the call that it must be awake for
+}
+
+// want is one instance that must become awake.
+type want struct {
+	id       int
+	r        *revision
+	provider api.InstanceID // the chosen sleeper; empty: a new one
+	grant    api.Grant
+	ctx      context.Context // of the call that waits
+	marks    dualpod.Marks
+	done     chan wanted // has room for the one result
+}
+
+// wanted is the result of a want.
+type wanted struct {
+	status api.InstanceStatus
+	err    error
+}
+
+// making is a provider whose pod is being created.
+type making struct {
+	want      *want // that it is created for
+	requester *pod  // that it will be bound to; nil: none
+	node      string
+	devices   []api.DeviceID
+	since     time.Time
+}
+
+// bound returns the name of the requester, "" if there is none.
+func (m *making) bound() api.InstanceID {
+	if m.requester == nil {
+		return ""
+	}
+	return m.requester.id
+}
+
+// unheardFor is how long a provider that existed before a restart has to report its state.
+const unheardFor = 15 * time.Second
+
+// checkDual returns what is wrong with a function with dual pods, nil if nothing is.
+func checkDual(fn api.Function) error {
+	switch {
+	case !fn.DualPods:
+		return nil
+	case fn.Runtime.Endpoint != "":
+		return fmt.Errorf("annotation %s: a sidecar container would run in the pod that only claims GPUs: leave %s out and let the function start its runtime, or leave the annotation out",
+			api.AnnotationDualPods, api.AnnotationEndpoint)
+	}
+	return dualpod.CheckPatch(fn.ProviderPatch)
+}
+
+// addWant registers an instance that must become awake for the call of ctx. The caller holds the mutex.
+func (pr *pairs) addWant(ctx context.Context, r *revision, g api.Grant, provider api.InstanceID) *want {
+	pr.lastWant++
+	w := &want{id: pr.lastWant, r: r, provider: provider, grant: g, ctx: ctx, done: make(chan wanted, 1)}
+	w.marks.Asked = time.Now()
+	r.wants = append(r.wants, w)
+	pr.pairsDue.Ring()
+	return w
+}
+
+// awaitWant waits until a want is served. It locks.
+func (pr *pairs) awaitWant(w *want) (api.InstanceStatus, error) {
+	pr.changed(w.r.name)
+	defer pr.changed(w.r.name)
+	select {
+	case d := <-w.done:
+		return d.status, d.err
+	case <-w.ctx.Done():
+	}
+	pr.mu.Lock()
+	w.remove()
+	pr.mu.Unlock()
+	pr.pairsDue.Ring()
+	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(w.ctx))
+}
+
+// remove removes a want from the list.
+func (w *want) remove() {
+	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
+}
+
+// spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's.
+func (pr *pairs) spanOf(p *pod) *waketrace.Span {
+	if p.role == control.RoleRequester {
+		if r := pr.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {
+			return waketrace.From(r.making[p.pair.bound].want.ctx)
+		}
+		p = pr.pods[p.pair.bound]
+	}
+	if p == nil {
+		return nil
+	}
+	return p.pair.span
+}

@@ -1,0 +1,206 @@
+package knative
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// revision is one function: a Knative revision of our class.
+type revision struct {
+	name api.FunctionName
+	// spec is the declared function; told is the one given to the core, whose bounds may differ. problem says what is wrong
+	// with the declaration.
+	spec     api.Function
+	loaded   bool
+	told     api.Function
+	declared bool
+	scaling  scaling
+	problem  string
+	warned   string    // the last problem that was reported to the user
+	adopted  bool      // its existing pods have been taken in
+	fenced   time.Time // when its NetworkPolicies were last written
+
+	pods   map[api.InstanceID]*pod // of its Deployment
+	starts []*start                // starts that wait for a pod, the oldest first
+
+	// Used for functions with dual pods: the pods that run its model, the instances that must become awake, the providers
+	// being created, and the number of claims about to be added to want.
+	providers map[api.InstanceID]*pod
+	wants     []*want
+	making    map[api.InstanceID]*making
+	raising   int
+	// want is the number of pods that its Deployment should have, -1 while unknown.
+	want int
+	// acted is closed when Kubernetes has acted on the scale, nil while nothing waits for that.
+	acted chan struct{}
+	// patching is the lock for writing the scale.
+	patching chan struct{}
+	// trouble is why the last start failed, nil since one succeeded.
+	trouble *trouble
+}
+
+// trouble is a pod's problem.
+type trouble struct {
+	reason  string // one word, for conditions
+	message string // what happened and what to do
+}
+
+// scaling is the scale configuration in a PodAutoscaler.
+type scaling struct {
+	min, initial int
+	most         int // config-autoscaler's maximum for a function without max-scale; 0: none
+	unreachable  bool
+	initialized  bool
+}
+
+// elsewhere reports whether it runs in other clusters: the activators, as a front door, have it created there, and it has no
+// pods here.
+func (r *revision) elsewhere() bool { return r.problem == "" && r.spec.Clusters != "" }
+
+// sortedPods lists the pods of a Deployment that are not being deleted, by name.
+func (r *revision) sortedPods() []*pod {
+	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
+}
+
+// adoptScale reads the wanted scale from a Deployment, if it is not known yet.
+func (r *revision) adoptScale(d *appsv1.Deployment) {
+	if r.want < 0 {
+		r.want = replicas(d)
+	}
+}
+
+// livePods counts the pods that are not being stopped.
+func (r *revision) livePods() int {
+	n := 0
+	for _, p := range r.pods {
+		if !p.stopping {
+			n++
+		}
+	}
+	return n
+}
+
+// scalingDown reports whether pods have yet to be deleted for a lower scale.
+func (r *revision) scalingDown() bool { return r.livePods() < len(r.pods) }
+
+// lowerFor lowers the wanted scale by p, which Kubernetes is to delete.
+func (r *revision) lowerFor(p *pod) {
+	p.stopping = true
+	r.want = max(0, r.want-1)
+	select {
+	case <-p.swapped: // of an earlier try
+	default:
+	}
+}
+
+// announceAct ends the waits of [scaler.awaitAct]: Kubernetes has acted on the scale.
+func (r *revision) announceAct() {
+	if r.acted != nil {
+		close(r.acted)
+		r.acted = nil
+	}
+}
+
+// deletedBefore lists the pods of the revision that Kubernetes deletes before p and that can't come up at present, and returns
+// one that can, nil if there is none. Pods that are being stopped don't count.
+func (r *revision) deletedBefore(p *pod) (stuck []*pod, rising *pod) {
+	for _, q := range r.pods {
+		switch {
+		case q == p || q.stopping || !takenBefore(q.object, p.object):
+		case q.trouble != "" || q.object.Spec.NodeName == "" && refusedBy(q.object) != nil:
+			stuck = append(stuck, q)
+		default:
+			rising = q
+		}
+	}
+	return stuck, rising
+}
+
+// dropPod removes a pod that is being deleted or has ended. If the scale was lowered for another pod, that one lives on instead.
+func (r *revision) dropPod(p *pod) {
+	delete(r.pods, p.id)
+	delete(r.providers, p.id)
+	if !p.stopping && p.role != control.RoleProvider {
+		for _, q := range r.sortedPods() {
+			if q.stopping {
+				q.stopping = false
+				q.swapped <- struct{}{}
+				break
+			}
+		}
+	}
+	r.announceAct()
+}
+
+// failWants fails all wants of a function.
+func (r *revision) failWants(err error) {
+	for _, w := range r.wants {
+		w.done <- wanted{err: err}
+	}
+	r.wants = nil
+}
+
+// wantSpan returns the span of the first wake that waits for a claim of a function.
+func (r *revision) wantSpan() *waketrace.Span {
+	if len(r.wants) == 0 {
+		return nil
+	}
+	return waketrace.From(r.wants[0].ctx)
+}
+
+func replicas(d *appsv1.Deployment) int {
+	if d.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*d.Spec.Replicas)
+}
+
+// addStart registers a start and raises the scale for it, unless pods are coming that no start waits for. A pod that came just now
+// may have been unknown when the start was decided, such as a Deployment's initial scale: it is taken for this start. If it was
+// known, the core will decide on one more at once.
+func (r *revision) addStart(g api.Grant) *start {
+	s := &start{grant: g, began: time.Now()}
+	for _, p := range r.sortedPods() {
+		if p.epoch == 0 && !p.joined() && !p.before && !p.stopping && time.Since(p.seen) < lately {
+			p.assignStart(s)
+			return s
+		}
+	}
+	if r.want-r.livePods()-len(r.starts) <= 0 {
+		r.want = r.livePods() + len(r.starts) + 1
+	}
+	r.starts = append(r.starts, s)
+	return s
+}
+
+// dropStart removes a start that got no pod, and its part of the scale. It returns false if the start has its pod, or the revision was deleted.
+func (r *revision) dropStart(s *start) bool {
+	for k, t := range r.starts {
+		if t == s {
+			r.starts = append(r.starts[:k:k], r.starts[k+1:]...)
+			r.want = max(0, r.want-1)
+			r.announceAct()
+			return true
+		}
+	}
+	return false
+}
+
+// start is a start that waits for its pod.
+type start struct {
+	grant api.Grant
+	began time.Time
+	pod   api.InstanceID // empty until there is one
+	err   error          // why there will be none
+}
+
+// lately is the longest time between a start's decision and its call.
+const lately = 2 * time.Second

@@ -1,0 +1,44 @@
+package render
+
+import (
+	"encoding/json"
+	"regexp"
+	"testing"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// TestReadable: but for its durations a value is what it is in JSON, and these can be read again.
+func TestReadable(t *testing.T) {
+	at := time.Unix(1e9, 0).UTC()
+	f := admin.Function{
+		Function:  api.Function{Name: "a/b", Runtime: api.Runtime{Args: []string{"x"}}, Hold: api.Hold{MaxBytes: 7}},
+		Instances: []api.InstanceStatus{{Instance: "i", Since: at, Memory: api.Memory{Host: 1 << 40}}},
+		Activator: api.Activity{Waiting: 3},
+	}
+	want, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := jsonv2.Marshal(f, readable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain := regexp.MustCompile(`"0s"`).ReplaceAll(got, []byte("0")); string(plain) != string(want) {
+		t.Errorf("got  %s\nwant %s", plain, want)
+	}
+	f.Function.SleepAfter, f.Function.Hold.Timeout = 90*time.Second, 5*time.Minute
+	got, _ = jsonv2.Marshal([]admin.Function{f}, readable)
+	for _, part := range []string{`"sleepAfter":"1m30s"`, `"timeout":"5m0s"`} {
+		if !regexp.MustCompile(part).Match(got) {
+			t.Errorf("%s is not in %s", part, got)
+		}
+	}
+	if got, _ := jsonv2.Marshal(map[string]any{"d": time.Second, "n": nil, "l": []api.Decision(nil)}, readable); string(got) != `{"d":"1s","l":null,"n":null}` {
+		t.Errorf("a map: got %s", got)
+	}
+}

@@ -1,0 +1,185 @@
+package vllmsim
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+
+	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
+)
+
+// responsesForm is OpenAI's responses API: text in, text out. It keeps nothing.
+var responsesForm = form{
+	prefix: "resp_", fail: (*Server).fail,
+	begin: func(p *reply) error {
+		_ = p.numbered("response.created", map[string]any{"response": p.response(false)})
+		_ = p.numbered("response.in_progress", map[string]any{"response": p.response(false)})
+		item := p.item(false)
+		item["content"] = []any{}
+		_ = p.numbered("response.output_item.added", map[string]any{"output_index": 0, "item": item})
+		return p.numbered("response.content_part.added", p.within(map[string]any{"part": p.part()}))
+	},
+	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
+		if text == "" {
+			return nil
+		}
+		return p.numbered("response.output_text.delta", p.within(map[string]any{"delta": text, "logprobs": []any{}}))
+	},
+	finish: func(p *reply) {
+		_ = p.numbered("response.output_text.done", p.within(map[string]any{"text": p.text, "logprobs": []any{}}))
+		_ = p.numbered("response.content_part.done", p.within(map[string]any{"part": p.part()}))
+		_ = p.numbered("response.output_item.done", map[string]any{"output_index": 0, "item": p.item(true)})
+		_ = p.numbered("response."+p.status(true), map[string]any{"response": p.response(true)}) // the client has left
+	},
+	whole: func(p *reply) any { return p.response(true) },
+}
+
+func responses(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
+	var body struct {
+		sampling
+		Input        json.RawMessage `json:"input"`
+		Instructions json.RawMessage `json:"instructions"`
+		MaxOutput    *int            `json:"max_output_tokens"`
+	}
+	var a ask
+	err := read(r, &body)
+	if err == nil {
+		body.MaxTokens = body.MaxOutput
+		a, err = body.ask(s.cfg.Surface)
+	}
+	var list []message
+	if err == nil && len(body.Instructions) > 0 {
+		list = append(list, message{Role: "system", Content: body.Instructions})
+	}
+	if err == nil {
+		var said []message
+		if len(body.Input) > 0 && body.Input[0] == '"' {
+			said = []message{{Role: "user", Content: body.Input}}
+		} else if json.Unmarshal(body.Input, &said) != nil {
+			err = bad("input", "input must be a string or a list of messages")
+		}
+		list = append(list, said...)
+	}
+	if err == nil {
+		a.prompt, err = conversation(list)
+	}
+	s.generate(w, r, &a, err, responsesForm, ill)
+}
+
+func (p *reply) status(over bool) string {
+	switch {
+	case !over:
+		return "in_progress"
+	case p.job.reason == "length":
+		return "incomplete"
+	}
+	return "completed"
+}
+
+func (p *reply) item(over bool) map[string]any {
+	return map[string]any{"id": "msg_" + p.id, "type": "message", "role": "assistant", "status": p.status(over), "content": []any{p.part()}}
+}
+
+func (p *reply) part() map[string]any {
+	return map[string]any{"type": "output_text", "text": p.text, "annotations": []any{}, "logprobs": nil}
+}
+
+// response is the body of the responses API, before the first token and after the last.
+func (p *reply) response(over bool) map[string]any {
+	b := map[string]any{
+		"id": p.id, "object": "response", "created_at": p.created, "model": p.a.name, "status": p.status(over), "output": []any{},
+		"parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "temperature": 1.0, "top_p": 1.0, "error": nil,
+		"incomplete_details": nil, "instructions": nil, "metadata": nil, "usage": nil,
+	}
+	if over {
+		u := p.usage(p.job.seq.Generated)
+		b["output"] = []any{p.item(true)}
+		b["usage"] = map[string]any{
+			"input_tokens": u["prompt_tokens"], "output_tokens": u["completion_tokens"], "total_tokens": u["total_tokens"],
+			"input_tokens_details": u["prompt_tokens_details"], "output_tokens_details": map[string]any{"reasoning_tokens": 0},
+		}
+	}
+	if b["status"] == "incomplete" {
+		b["incomplete_details"] = map[string]any{"reason": "max_output_tokens"}
+	}
+	return b
+}
+
+// numbered sends one event of the responses API.
+func (p *reply) numbered(kind string, more map[string]any) error {
+	more["type"], more["sequence_number"] = kind, p.number
+	p.number++
+	return p.send(kind, more)
+}
+
+// within says which part of the answer an event speaks of.
+func (p *reply) within(more map[string]any) map[string]any {
+	more["item_id"], more["output_index"], more["content_index"] = "msg_"+p.id, 0, 0
+	return more
+}
+
+// messagesForm is Anthropic's API. A stream of it that ends without message_stop has failed.
+var messagesForm = form{
+	prefix: "msg_",
+	fail: func(_ *Server, w http.ResponseWriter, err error) {
+		f := failureOf(err)
+		if f == nil {
+			panic(http.ErrAbortHandler)
+		}
+		kind := map[int]string{400: "invalid_request_error", 404: "not_found_error", 503: "overloaded_error"}[f.status]
+		write(w, f.status, map[string]any{"type": "error", "error": map[string]any{"type": cmp.Or(kind, "api_error"), "message": f.message}})
+	},
+	begin: func(p *reply) error {
+		_ = p.send("message_start", map[string]any{"type": "message_start", "message": p.message([]any{}, nil, 0)})
+		return p.send("content_block_start", map[string]any{"type": "content_block_start", "index": 0, "content_block": map[string]any{"type": "text", "text": ""}})
+	},
+	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
+		return p.send("content_block_delta", map[string]any{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": text}})
+	},
+	finish: func(p *reply) {
+		_ = p.send("content_block_stop", map[string]any{"type": "content_block_stop", "index": 0})
+		_ = p.send("message_delta", map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": p.endReason(), "stop_sequence": p.job.stopReason()}, "usage": map[string]any{"output_tokens": p.tokens}})
+		_ = p.send("message_stop", map[string]any{"type": "message_stop"}) // the client has left
+	},
+	whole: func(p *reply) any {
+		return p.message([]any{map[string]any{"type": "text", "text": p.text}}, p.endReason(), p.job.seq.Generated)
+	},
+}
+
+func messages(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
+	var body struct {
+		sampling
+		Messages []message       `json:"messages"`
+		System   json.RawMessage `json:"system"`
+		Stops    []string        `json:"stop_sequences"`
+	}
+	var a ask
+	err := read(r, &body)
+	if err == nil {
+		a, err = body.ask(s.cfg.Surface)
+	}
+	if err == nil {
+		a.stop = body.Stops
+		if len(body.System) > 0 {
+			body.Messages = append([]message{{Role: "system", Content: body.System}}, body.Messages...)
+		}
+		a.prompt, err = conversation(body.Messages)
+	}
+	s.generate(w, r, &a, err, messagesForm, ill)
+}
+
+func (p *reply) message(content []any, reason any, generated int) map[string]any {
+	return map[string]any{"id": p.id, "type": "message", "role": "assistant", "model": p.a.name, "content": content,
+		"stop_reason": reason, "stop_sequence": p.job.stopReason(), "usage": map[string]any{"input_tokens": p.job.seq.Prompt, "output_tokens": generated}}
+}
+
+// endReason is why an answer ended, in Anthropic's words.
+func (p *reply) endReason() string {
+	switch {
+	case p.job.stopReason() != nil:
+		return "stop_sequence"
+	case p.job.reason == "length":
+		return "max_tokens"
+	}
+	return "end_turn"
+}

@@ -1,0 +1,433 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
+)
+
+// simulated is what the servers that are simulated differ in.
+type simulated struct {
+	host  string
+	port  int
+	flags func(*Command, flags)
+	// routes are patterns of net/http and their handlers; the administrative ones are there in dev mode alone.
+	routes, admin func(*Server) map[string]http.HandlerFunc
+	// open reports whether a path needs no key.
+	open func(path string) bool
+	// failure is the body of an error.
+	failure func(*failure) any
+	metrics func(Config) metricNames
+}
+
+var servers = map[Surface]simulated{
+	VLLM: {"", 8000, vllmFlags, vllmRoutes, vllmAdmin, func(p string) bool { return !strings.HasPrefix(p, "/v1") }, openAIFailure, vllmMetrics},
+	SGLang: {"127.0.0.1", 30000, sglangFlags, sglangRoutes, nil,
+		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") },
+		func(f *failure) any { // it is flat
+			return map[string]any{"object": "error", "message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}
+		}, sglangMetrics},
+	LlamaCpp: {"127.0.0.1", 8080, llamaFlags, llamaRoutes, nil,
+		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") }, llamaFailure, llamaMetrics},
+	RayServe: {"127.0.0.1", 8000, rayFlags, rayRoutes, nil, func(string) bool { return false }, openAIFailure, vllmMetrics},
+}
+
+func openAIFailure(f *failure) any {
+	return map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}}
+}
+
+func llamaFailure(f *failure) any {
+	kind := map[int]string{
+		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusNotFound: "not_found_error",
+		http.StatusNotImplemented: "not_supported_error", http.StatusServiceUnavailable: "unavailable_error",
+	}[f.status]
+	if kind == "" {
+		kind = "server_error"
+	}
+	return map[string]any{"error": map[string]any{"code": f.status, "message": f.message, "type": kind}}
+}
+
+// handler serves the routes of the server that is simulated. What is not there gets FastAPI's words.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range s.kind.routes(s) {
+		mux.HandleFunc(pattern, h)
+	}
+	if s.cfg.DevMode && s.kind.admin != nil {
+		for pattern, h := range s.kind.admin(s) {
+			mux.HandleFunc(pattern, h)
+		}
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusNotFound, map[string]any{"detail": "Not Found"})
+	})
+	return mux
+}
+
+func vllmRoutes(s *Server) map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"POST /v1/chat/completions": s.generating(chat), "POST /v1/completions": s.generating(completions),
+		"POST /v1/responses": s.generating(responses), "POST /v1/messages": s.generating(messages),
+		"POST /detokenize": s.detokenize, "GET /v1/models": s.models, "GET /health": s.health, "GET /metrics": s.metrics.handler().ServeHTTP,
+	}
+	if s.cfg.LoRA && s.cfg.RuntimeLoRA {
+		routes["POST /v1/load_lora_adapter"], routes["POST /v1/unload_lora_adapter"] = s.loadLoRA, s.unloadLoRA
+	}
+	return routes
+}
+
+func vllmAdmin(s *Server) map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /sleep": func(w http.ResponseWriter, r *http.Request) {
+			level, err := query(r, "level", 1)
+			if err == nil {
+				err = s.sleep(r.Context(), level, r.URL.Query().Get("mode"))
+			}
+			s.done(w, err)
+		},
+		"POST /wake_up": func(w http.ResponseWriter, r *http.Request) { s.done(w, s.wake(r.Context(), r.URL.Query()["tags"])) },
+		"GET /is_sleeping": func(w http.ResponseWriter, _ *http.Request) {
+			write(w, http.StatusOK, map[string]any{"is_sleeping": s.engine.sleeping()})
+		},
+		"POST /collective_rpc": s.collectiveRPC,
+		"POST /reset_prefix_cache": func(w http.ResponseWriter, _ *http.Request) {
+			write(w, http.StatusOK, map[string]any{"success": s.engine.resetCache()})
+		},
+	}
+}
+
+// sglangRoutes are SGLang's. Everything is open to everybody who has the key, as there.
+func sglangRoutes(s *Server) map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"POST /v1/chat/completions": s.generating(chat), "POST /v1/completions": s.generating(completions),
+		"GET /v1/models": s.models, "GET /health": s.health,
+		"GET /server_info": func(w http.ResponseWriter, _ *http.Request) {
+			write(w, http.StatusOK, map[string]any{"model_path": s.cfg.Model, "served_model_name": s.cfg.Names[0], "enable_memory_saver": s.cfg.Sleep,
+				"enable_weights_cpu_backup": s.cfg.WeightsBackup})
+		},
+		"POST /flush_cache": func(w http.ResponseWriter, _ *http.Request) {
+			if !s.engine.resetCache() {
+				http.Error(w, "Flush cache failed.", http.StatusBadRequest)
+			}
+		},
+		"POST /release_memory_occupation": s.releaseMemory, "POST /resume_memory_occupation": s.resumeMemory,
+		"POST /update_weights_from_disk": func(w http.ResponseWriter, r *http.Request) {
+			if err := s.reload(r.Context()); err != nil {
+				s.fail(w, err)
+				return
+			}
+			write(w, http.StatusOK, map[string]any{"success": true, "message": "Succeeded to update model weights.", "num_paused_requests": 0})
+		},
+	}
+	if s.cfg.LoRA {
+		routes["POST /load_lora_adapter"], routes["POST /unload_lora_adapter"] = s.sglangLoRA, s.sglangLoRA
+	}
+	if s.cfg.Metrics {
+		routes["GET /metrics"] = s.metrics.handler().ServeHTTP
+	}
+	return routes
+}
+
+func llamaRoutes(s *Server) map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /v1/chat/completions": s.generating(chat), "POST /v1/completions": s.generating(completions), "POST /completion": s.generating(llamaCompletion),
+		"GET /v1/models": s.models, "GET /health": s.health, "GET /slots": s.slots, "POST /lora-adapters": s.setScales,
+		"GET /metrics": func(w http.ResponseWriter, r *http.Request) {
+			if !s.cfg.Metrics {
+				s.fail(w, &failure{status: http.StatusNotImplemented, message: "This server does not support metrics endpoint. Start it with `--metrics`"})
+				return
+			}
+			s.metrics.handler().ServeHTTP(w, r)
+		},
+	}
+}
+
+// rayRoutes are those of an application on Ray Serve that has one OpenAI endpoint.
+func rayRoutes(s *Server) map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /v1/chat/completions": s.generating(chat),
+		"GET /-/healthz":            func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("success")) },
+		"GET /-/routes":             func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, map[string]any{"/": "default"}) },
+	}
+}
+
+// done answers an administrative call: 200 without a body, or the error.
+func (s *Server) done(w http.ResponseWriter, err error) {
+	if err != nil {
+		s.fail(w, err)
+	}
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	if s.engine.isDead() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if s.cfg.Surface == LlamaCpp {
+		write(w, http.StatusOK, map[string]any{"status": "ok"})
+	}
+}
+
+// models lists the model by its names, and the adapters. parent is null for the model.
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	var all []any
+	add := func(id, root string, parent any) {
+		card := map[string]any{"id": id, "object": "model", "created": s.begun.Unix(), "owned_by": string(s.cfg.Surface)}
+		if s.cfg.Surface != LlamaCpp {
+			card["root"], card["parent"], card["max_model_len"] = root, parent, s.cfg.MaxModelLen
+		}
+		all = append(all, card)
+	}
+	for _, name := range s.cfg.Names {
+		add(name, s.cfg.Model, nil)
+	}
+	s.mu.Lock()
+	for _, a := range s.adapters {
+		add(a.Name, a.Path, s.cfg.Names[0])
+	}
+	s.mu.Unlock()
+	write(w, http.StatusOK, map[string]any{"object": "list", "data": all})
+}
+
+// collectiveRPC knows reload_weights.
+func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Method string `json:"method"`
+	}
+	err := read(r, &body)
+	if err == nil && body.Method != "reload_weights" {
+		err = said("Call to collective_rpc method failed: 'Worker' object has no attribute '%s'", body.Method)
+	}
+	if err == nil {
+		err = s.reload(r.Context())
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	write(w, http.StatusOK, map[string]any{"results": []any{nil}})
+}
+
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Tokens []words.Token `json:"tokens"`
+	}
+	if err := read(r, &body); err != nil {
+		s.fail(w, err)
+		return
+	}
+	write(w, http.StatusOK, map[string]any{"prompt": words.Decode(body.Tokens)})
+}
+
+// adapterBody names an adapter to be loaded or unloaded.
+type adapterBody struct {
+	Name string `json:"lora_name"`
+	Path string `json:"lora_path"`
+}
+
+// loadLoRA loads an adapter; an absolute path must exist.
+func (s *Server) loadLoRA(w http.ResponseWriter, r *http.Request) {
+	var body adapterBody
+	err := read(r, &body)
+	switch {
+	case err != nil:
+	case body.Name == "" || body.Path == "":
+		err = &failure{status: http.StatusBadRequest, kind: "InvalidUserInput", message: "Both 'lora_name' and 'lora_path' must be provided."}
+	case !present(body.Path):
+		err = &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("Loading lora %s failed: No adapter found for %s", body.Name, body.Path)}
+	case !s.addAdapter(body):
+		err = &failure{status: http.StatusBadRequest, kind: "InvalidUserInput", message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", body.Name)}
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	fmt.Fprintf(w, "Success: LoRA adapter '%s' added successfully.", body.Name)
+}
+
+func (s *Server) unloadLoRA(w http.ResponseWriter, r *http.Request) {
+	var body adapterBody
+	err := read(r, &body)
+	if err == nil && !s.removeAdapter(body.Name) {
+		err = &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The lora adapter '%s' cannot be found.", body.Name)}
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	fmt.Fprintf(w, "Success: LoRA adapter '%s' removed successfully.", body.Name)
+}
+
+// sglangLoRA loads or unloads an adapter and answers in SGLang's way.
+func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
+	var body adapterBody
+	if err := read(r, &body); err != nil {
+		s.fail(w, err)
+		return
+	}
+	failed, status := "", http.StatusOK
+	switch {
+	case r.URL.Path == "/unload_lora_adapter":
+		if !s.removeAdapter(body.Name) {
+			failed = fmt.Sprintf("LoRA adapter %s is not loaded.", body.Name)
+		}
+	case body.Name == "" || !present(body.Path):
+		failed = fmt.Sprintf("Failed to load LoRA adapter %s from %s: no adapter found.", body.Name, body.Path)
+	case !s.addAdapter(body):
+		failed = fmt.Sprintf("LoRA adapter %s is already loaded.", body.Name)
+	}
+	if failed != "" {
+		status = http.StatusBadRequest
+	}
+	write(w, status, map[string]any{"success": failed == "", "error_message": failed})
+}
+
+// present says whether an adapter can be loaded from path: a folder, or the name of a repository.
+func present(path string) bool {
+	if !filepath.IsAbs(path) && !strings.HasPrefix(path, ".") {
+		return strings.Count(path, "/") == 1
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// adapter returns the index of an adapter, or a negative number. s.mu is held.
+func (s *Server) adapter(name string) int {
+	return slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == name })
+}
+
+// addAdapter reports false if there is one of that name.
+func (s *Server) addAdapter(a adapterBody) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.adapter(a.Name) >= 0 {
+		return false
+	}
+	s.adapters = append(s.adapters, Adapter{Name: a.Name, Path: a.Path})
+	return true
+}
+
+// removeAdapter reports whether there was one.
+func (s *Server) removeAdapter(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.adapters)
+	s.adapters = slices.DeleteFunc(s.adapters, func(a Adapter) bool { return a.Name == name })
+	return len(s.adapters) < n
+}
+
+// slots lists what each slot of llama-server does, and how many tokens it holds.
+func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
+	s.engine.mu.Lock()
+	all := s.engine.batch.All()
+	slots := make([]any, s.cfg.MaxSeqs)
+	for i := range slots {
+		slot := map[string]any{"id": i, "n_ctx": s.cfg.MaxModelLen, "is_processing": false}
+		if i < len(all) && all[i].Running() {
+			slot["is_processing"], slot["n_prompt_tokens"] = true, all[i].Prompt+all[i].Generated
+		}
+		slots[i] = slot
+	}
+	s.engine.mu.Unlock()
+	write(w, http.StatusOK, slots)
+}
+
+// scale is how much of an adapter llama-server applies.
+type scale struct {
+	ID    int     `json:"id"`
+	Scale float64 `json:"scale"`
+}
+
+// setScales makes the adapter with the greatest scale speak, for every request.
+func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
+	var body []scale
+	err := read(r, &body)
+	if err == nil {
+		s.mu.Lock()
+		var scaled int
+		if scaled, err = s.loudest(body); err == nil {
+			s.scaled = scaled
+		}
+		s.mu.Unlock()
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	write(w, http.StatusOK, map[string]any{"success": true})
+}
+
+// loudest returns the index of the adapter with the greatest scale, negative for none. s.mu is held.
+func (s *Server) loudest(scales []scale) (int, error) {
+	loudest, best := -1, 0.0
+	for _, one := range scales {
+		if one.ID < 0 || one.ID >= len(s.adapters) {
+			return -1, bad("lora", "invalid adapter id %d", one.ID)
+		}
+		if one.Scale > best {
+			loudest, best = one.ID, one.Scale
+		}
+	}
+	return loudest, nil
+}
+
+// releaseMemory asserts that nothing runs or waits: else SGLang's scheduler dies, and the server with it.
+func (s *Server) releaseMemory(w http.ResponseWriter, r *http.Request) {
+	e, ctx := s.engine, s.outlive(r.Context())
+	tags, err := tagsOf(r)
+	if err == nil {
+		err = e.takeTurn(ctx)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	defer e.endTurn()
+	e.mu.Lock()
+	busy := len(e.jobs) > 0
+	if busy {
+		e.die("AssertionError: release_memory_occupation should be called only when server is idle.")
+	}
+	e.batch.Reset()
+	e.mu.Unlock()
+	if busy {
+		s.fail(w, errDead)
+		return
+	}
+	level := 2
+	if s.cfg.WeightsBackup {
+		level = 1
+	}
+	s.done(w, s.release(ctx, level, tags))
+}
+
+func (s *Server) resumeMemory(w http.ResponseWriter, r *http.Request) {
+	tags, err := tagsOf(r)
+	if err == nil {
+		sleeping := s.sleepingTags()
+		if tags = slices.DeleteFunc(tags, func(t string) bool { return !slices.Contains(sleeping, t) }); len(tags) > 0 {
+			err = s.wake(r.Context(), tags)
+		}
+	}
+	s.done(w, err)
+}
+
+// tagsOf reads {"tags":[…]}; none means all.
+func tagsOf(r *http.Request) ([]string, error) {
+	var body struct {
+		Tags []string `json:"tags"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil && r.ContentLength != 0 {
+		return nil, bad("", "%v", err)
+	}
+	if len(body.Tags) == 0 {
+		return []string{tagWeights, tagKV}, nil
+	}
+	return slices.DeleteFunc(body.Tags, func(t string) bool { return t != tagWeights && t != tagKV }), nil
+}
