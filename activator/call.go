@@ -218,12 +218,12 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id)
 	}
 	c.a.picks.add(c, s)
-	stop := c.limit(s.Spec.RequestTimeout, tookTooLong)
-	defer stop()
+	last := c.limit(s.Spec.RequestTimeout, tookTooLong)
+	defer last.stop()
 	if c.req.streams() {
-		return c.stream(s)
+		return c.stream(s, last)
 	}
-	answer, err := c.try(s)
+	answer, err := c.try(s, last)
 	if err != nil {
 		return false, c.failed(s, err)
 	}
@@ -240,8 +240,13 @@ func (c *call) failed(s *queue.Slot, err error) error {
 		s.Done(queue.Used{Input: used.input, Output: used.output})
 		return err
 	}
-	s.GiveBack(failed.Code)
+	c.waitedThere(s, failed.Waited)
 	c.sent.last = failed.Code
+	if failed.Waited > 0 && failed.Code == api.CodeBusy {
+		s.GiveBack("")
+		return nil
+	}
+	s.GiveBack(failed.Code)
 	if failed.Code == api.CodeMoved {
 		c.gaveWay(s)
 		return nil

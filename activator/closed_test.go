@@ -17,11 +17,14 @@ import (
 // ours are headers that only we may send to instances, as a client may write them.
 var ours = []string{
 	control.HeaderState, "x-rouse-stream-state", "X_Rouse_Stream_State", "X-ROUSE_Stream-State", control.HeaderTenant, "X_Rouse_Tenant", control.HeaderTrusted, control.HeaderWait,
-	control.HeaderRefused, control.HeaderFailed, control.HeaderUsage, "X_Rouse_Usage", "Ce-Id", "K-Network-Hash",
+	control.HeaderRefused, control.HeaderFailed, control.HeaderUsage, control.HeaderQueue, "X_Rouse_Usage", "Ce-Id", "K-Network-Hash",
 }
 
-// said returns the headers of ours that an instance got.
+// said returns the headers of ours that an instance got, but for the place in the order of its slots, which each has.
 func said(r *http.Request) (names []string) {
+	if control.TakeTurn(r.Header).Client == 0 {
+		names = append(names, "no turn")
+	}
 	for name, values := range r.Header {
 		if control.Reserved(name) {
 			names = append(names, fmt.Sprint(name, values))
@@ -119,7 +122,7 @@ func TestClientsDoNotSpeakForUsAsTheyStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if got := <-told; got != "" || resp.ProtoMajor != 2 {
+	if got := <-told; got != "" || resp.ProtoMajor != 2 || resp.StatusCode != http.StatusOK {
 		t.Errorf("by %s the instance was told %q", resp.Proto, got)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // TestWhoLeavesIsCharged: a client that leaves is charged for its instance's work: the known part of a stream, and an
@@ -93,7 +93,7 @@ func TestWhoLeavesIsCharged(t *testing.T) {
 				input = len(body) / 4
 			}
 			m.want(input, test.output, `"status":499`)
-			if want := queue.Cost(api.Tokens(input), api.Tokens(test.output)); m.uses.cost != want {
+			if want := control.Cost(api.Tokens(input), api.Tokens(test.output)); m.uses.cost != want {
 				t.Errorf("its turn cost %v, want %v", m.uses.cost, want)
 			}
 		})

@@ -24,22 +24,37 @@ type delivery struct {
 	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 
-// try sends the request to one instance and waits for the first bytes of its answer.
-func (c *call) try(s *queue.Slot) (*forward.Answer, error) {
+// try sends the request to one instance and waits for the first bytes of its answer. last is the limit of the whole.
+func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 	c.sent.attempts++
 	c.reply.comment.dispatched()
 	sent := time.Now()
-	stop := c.limit(s.Spec.FirstByteTimeout, beganTooLate)
+	first := c.limit(s.Spec.FirstByteTimeout, beganTooLate)
 	answer, done, err := c.sent.speculated(s.Instance)
 	if !done {
 		c.nameAlternatives(s)
-		answer, err = c.a.client.Send(c.ctx, *c.attempt(s.Target))
+		attempt := c.attempt(s.Target)
+		attempt.Turn = s.Turn()
+		answer, err = c.a.client.Send(fromTurn(c.ctx, first, last), *attempt)
 		c.followGateway(s)
 	}
-	stop()
+	first.stop()
 	c.reply.timing.First = time.Since(sent)
+	if err == nil {
+		c.waitedThere(s, answer.Waited())
+	}
 	c.want.Sent(sent, sent.Add(c.reply.timing.First))
 	return answer, err
+}
+
+// waitedThere counts the time in which the request waited for its turn at the instance as time in the queue.
+func (c *call) waitedThere(s *queue.Slot, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	s.Waited(d)
+	t := &c.reply.timing
+	t.Hold, t.Queue, t.First = t.Hold+d, t.Queue+d, max(t.First-d, 0)
 }
 
 // maxAlternatives is how many alternative instances a gateway is told.

@@ -61,7 +61,9 @@ func startFake(t testing.TB, function api.FunctionName, id string, concurrency i
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: f}
+	server := &http.Server{Handler: f, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return f

@@ -190,7 +190,7 @@ func (c *call) spend(id api.InstanceID, used tokens) {
 	if used.input+used.output == 0 { // the instance refused it
 		return
 	}
-	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: queue.Cost(used.input, used.output)}
+	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: control.Cost(used.input, used.output)}
 	if c.holder.account != nil {
 		u.Key = c.holder.account.Name
 	}

@@ -2,15 +2,19 @@ package activator
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // pieces is a body whose pieces come after pauses; it ends with its request.
@@ -116,5 +120,39 @@ func TestIdleEndsWhatIsNoStream(t *testing.T) {
 			_ = a.Run(ctx)
 		}()
 		a.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m"}`)))
+	})
+}
+
+// TestLimitsBeginWithTheTurn: limits of time begin again when the request has waited for its turn at the instance, and
+// not for another interim answer.
+func TestLimitsBeginWithTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := &call{ctx: ctx, cancel: cancel}
+		last, none := c.limit(time.Second, tookTooLong), c.limit(0, beganTooLate)
+		trace := httptrace.ContextClientTrace(fromTurn(ctx, none, last))
+		interim := func(status int, h textproto.MIMEHeader) {
+			if err := trace.Got1xxResponse(status, h); err != nil {
+				t.Error(err)
+			}
+		}
+		turn := textproto.MIMEHeader{control.HeaderQueue: {"900"}}
+		time.Sleep(900 * time.Millisecond)
+		interim(http.StatusProcessing, turn)
+		time.Sleep(900 * time.Millisecond)
+		if ctx.Err() != nil {
+			t.Fatalf("ended by %v although its turn has just come", context.Cause(ctx))
+		}
+		interim(http.StatusProcessing, nil)
+		interim(http.StatusEarlyHints, turn)
+		time.Sleep(200 * time.Millisecond)
+		var late *api.Error
+		if !errors.As(context.Cause(ctx), &late) || late.Code != api.CodeRequestTimeout {
+			t.Errorf("ended by %v, want the limit", context.Cause(ctx))
+		}
+		interim(http.StatusProcessing, turn) // too late
+		if httptrace.ContextClientTrace(fromTurn(ctx, none)) != nil {
+			t.Error("without limits there is a trace")
+		}
 	})
 }

@@ -341,20 +341,27 @@ func (g handled) Enter() (base string, refused *api.Error) {
 	if _, refused = g.Gate.Enter(); refused != nil {
 		return "", refused
 	}
-	return g.entered()
+	return g.entered(g.Leave)
 }
 
 func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	if _, inside, validated, refused = g.Gate.EnterBehind(ctx, limit); refused == nil {
-		base, refused = g.entered()
+		base, refused = g.entered(g.Leave)
 	}
 	return base, inside, validated, refused
 }
 
+func (g handled) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
+	if _, refused, err = g.Gate.EnterInTurn(ctx, t, beforeWait); refused == nil && err == nil {
+		base, refused = g.entered(func() { g.LeaveTurn(t, 0) })
+	}
+	return base, refused, err
+}
+
 // entered returns the base URL for a request that holds a slot. It gives the slot back if the handler refuses.
-func (g handled) entered() (base string, refused *api.Error) {
+func (g handled) entered(leave func()) (base string, refused *api.Error) {
 	if base, refused = g.handler.Base(); refused != nil {
-		g.Leave()
+		leave()
 	}
 	return base, refused
 }
@@ -364,6 +371,15 @@ type inside struct{ *supervise.Gate }
 
 func (g inside) Enter() (base string, refused *api.Error) { return g.Inside() }
 func (inside) Leave()                                     {}
+
+// EnterInTurn is Enter, too.
+func (g inside) EnterInTurn(context.Context, control.Turn, func() error) (base string, refused *api.Error, err error) {
+	base, refused = g.Inside()
+	return base, refused, nil
+}
+
+// LeaveTurn does nothing: there is no slot to give back.
+func (inside) LeaveTurn(control.Turn, float64) {}
 
 // EnterBehind is Enter: the client's request has already waited behind the wake if it had to.
 func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -95,6 +96,15 @@ func (a *Answer) Status() int { return a.resp.StatusCode }
 
 // Events reports whether the body is a readable stream of server-sent events.
 func (a *Answer) Events() bool { return a.media == "text/event-stream" }
+
+// Waited returns how long the request waited for its turn at the instance.
+func (a *Answer) Waited() time.Duration { return Waited(a.resp.Header) }
+
+// Waited returns how long a request waited for its turn at the instance, from the answer's header.
+func Waited(h http.Header) time.Duration {
+	ms, _ := strconv.Atoi(h.Get(control.HeaderQueue)) // 0 without one
+	return time.Duration(ms) * time.Millisecond
+}
 
 // Lines reports whether the body is a generation in lines of JSON, as in Ollama's own API.
 func (a *Answer) Lines() bool {

@@ -54,6 +54,8 @@ type Call struct {
 	Base *url.URL
 	// Wait asks the instance, which is being woken, to hold the request until it is awake; see [control.HeaderWait].
 	Wait bool
+	// Turn is the request's place in the order of the instance's slots; zero: it is refused if none is free.
+	Turn control.Turn
 	// Tenant is the request's tenant, for the instance; empty: not sent.
 	Tenant string
 	// Models are the models that the requests within it may name ([control.HeaderModels]); nil: all.
@@ -95,6 +97,8 @@ type Memory = relay.Memory
 type Failure struct {
 	// Given means that the runtime may have seen the request, which may have caused the failure.
 	Given bool
+	// Waited is how long the request waited for its turn at the instance.
+	Waited time.Duration
 	// Code is the code of the refusal or failure.
 	Code string
 	// Err is the error for the client if no other instance answers.
@@ -210,6 +214,9 @@ func (call Call) ours(h http.Header) {
 	if call.Wait {
 		h[control.HeaderWait] = []string{"true"}
 	}
+	if call.Turn.Client != 0 {
+		h[control.HeaderQueue] = []string{call.Turn.String()}
+	}
 	if call.Tenant != "" {
 		h[control.HeaderTenant] = []string{call.Tenant}
 	}
@@ -273,7 +280,7 @@ func (a *Answer) failure() *Failure {
 	}
 	e := a.error()
 	if code != "" {
-		return &Failure{Code: code, Err: e}
+		return &Failure{Code: code, Err: e, Waited: a.Waited()}
 	}
 	if e.Code == api.CodeRuntimeFailed {
 		return &Failure{Given: true, Code: e.Code, Err: e}

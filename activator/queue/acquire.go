@@ -142,6 +142,9 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	if err := f.refusal(now); err != nil {
 		return s, q, err
 	}
+	if again && w.held >= f.Spec().Hold.Timeout+w.paused { // at instances
+		return s, q, f.timedOut(now, "")
+	}
 	if !again {
 		f.wants[w] = struct{}{}
 		w.ticket = f.queue.Ticket()

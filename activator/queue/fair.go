@@ -3,15 +3,8 @@ package queue
 import (
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/heap"
 )
-
-// outputWeight is the cost of an output token in input tokens: each takes a step of the model of its own.
-const outputWeight = 2
-
-// Cost returns a request's cost to its client, in input tokens.
-func Cost(input, output api.Tokens) float64 { return float64(input) + outputWeight*float64(output) }
 
 // band holds the requests of one priority, by client. A client's counter is the total cost of its requests; the
 // client with the lowest counter is next. (Virtual token counters: Sheng et al., "Fairness in Serving Large Language

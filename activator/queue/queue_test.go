@@ -171,3 +171,59 @@ func TestGenerated(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnsAtTheInstance: an instance at which a request waited takes more of them than it has slots, one whose turn did
+// not come is not avoided, and the wait there counts as a wait in the queue.
+func TestTurnsAtTheInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 1, func(spec *api.Function) { spec.Hold.Timeout = time.Minute })
+		ctx, first := want(t, "a", 0)
+		s, err := f.Acquire(ctx, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn := s.Turn()
+		if _, second := want(t, "b", 0); turn.Client == 0 || turn.Client == clientHash(second.Client) {
+			t.Errorf("the client is %x", turn.Client)
+		}
+		got := make(chan *Slot)
+		ctx2, second := want(t, "b", 0)
+		go func() {
+			s, err := f.Acquire(ctx2, second)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- s
+		}()
+		synctest.Wait()
+		s.Waited(50 * time.Second)
+		other := <-got // beside the first
+		s.Waited(20 * time.Second)
+		s.GiveBack("")
+		if f.set.NextTry(time.Now()) != (time.Time{}) {
+			t.Error("the instance is avoided")
+		}
+		var refused *api.Error
+		if _, err := f.Acquire(ctx, first); !errors.As(err, &refused) || refused.Code != api.CodeHoldTimeout {
+			t.Errorf("got %v, want a refusal after 70 s", err)
+		}
+		if held, woke, _ := first.Waited(); held != 70*time.Second || woke != 0 {
+			t.Errorf("it waited for %s, %s of it without an awake instance", held, woke)
+		}
+		other.Done(Used{Served: true})
+		time.Sleep(sharedEnds)
+		ctx, third := want(t, "c", 0)
+		if s, err = f.Acquire(ctx, third); err != nil {
+			t.Fatal(err)
+		}
+		_, fourth := want(t, "d", 0)
+		fourth.AtOnce = true
+		if _, err := f.Acquire(ctx, fourth); err == nil {
+			t.Error("an instance that is not shared any more takes more requests than it has slots")
+		}
+		s.Done(Used{})
+	})
+}
+
+// sharedEnds is when an instance no longer counts as shared.
+const sharedEnds = 3 * time.Second

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"cmp"
+	"hash/fnv"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -56,7 +58,7 @@ const usualOutput api.Tokens = 256
 // cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
 // bounds it. The caller holds mu.
 func (f *Function) cost(w *Want) float64 {
-	return Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput)))
+	return control.Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput)))
 }
 
 // atMost bounds an estimate of w's output by what w asks for.
@@ -115,7 +117,7 @@ func (f *Function) tellOthers(t terms, cost float64) {
 func (s *Slot) Done(u Used) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
-	f.release(s, Cost(u.Input, u.Output))
+	f.release(s, control.Cost(u.Input, u.Output))
 	if u.Served && u.Output > 0 {
 		pace := now.Sub(s.taken) / time.Duration(u.Output)
 		f.pace += (pace - cmp.Or(f.pace, pace)) / 8
@@ -138,12 +140,14 @@ func (s *Slot) Done(u Used) {
 }
 
 // GiveBack gives back the slot of an instance that refused the request or failed, which is avoided for a while. code is
-// the reason.
+// the reason; empty: the request has waited there, its turn did not come, and the instance is not avoided.
 func (s *Slot) GiveBack(code string) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
 	f.release(s, 0)
-	f.callAgain(f.set.Avoid(s.instance, code, now), now)
+	if code != "" {
+		f.callAgain(f.set.Avoid(s.instance, code, now), now)
+	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.mu.Unlock()
 	f.dispatch()
@@ -159,6 +163,27 @@ func (s *Slot) Generated() api.Tokens {
 		output = api.Tokens(time.Since(s.taken) / s.f.pace)
 	}
 	return s.want.atMost(output)
+}
+
+// Turn returns the request's place in the order of the instance's slots, among those of all activators.
+func (s *Slot) Turn() control.Turn {
+	return control.Turn{Client: clientHash(s.terms.client), Priority: s.terms.priority, Waited: time.Since(s.want.Begun), Cost: s.terms.cost}
+}
+
+// clientHash returns the hash of a client by which all activators name it to instances; never 0.
+func clientHash(client string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, client) // it never fails
+	return max(h.Sum64(), 1)
+}
+
+// Waited records how long the request waited for its turn at the instance.
+func (s *Slot) Waited(d time.Duration) {
+	s.want.held += d
+	s.f.mu.Lock()
+	s.f.set.Shared(s.instance, time.Now())
+	s.f.mu.Unlock()
+	s.f.dispatch()
 }
 
 // Alternatives returns the hosts of up to most instances that the request may use instead, the best first.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // Priorities are clamped to this range, so that clients can't grow the number of bands.
@@ -14,9 +15,6 @@ const (
 	minPriority = -8
 	maxPriority = 8
 )
-
-// aging is the extra wait after which an entry goes before one whose priority is a step higher.
-const aging = 10 * time.Second
 
 // entry is one request's place. Its fields are set before [waitQueue.Enter] and do not change while it waits.
 type entry struct {
@@ -82,7 +80,7 @@ func (e *entry) Offer(v *Slot) bool {
 
 // waitQueue holds the waiting requests of one function. It is bounded by the number of requests and by the memory of their bodies. The order of requests:
 //
-//   - A higher priority goes first, but waiting counts too: [aging] is worth one step.
+//   - A higher priority goes first, but waiting counts too: [control.Aging] is worth one step.
 //   - Within a priority, the least-served client goes first: [waitQueue.Charge] counts the cost of each request,
 //     [waitQueue.Settle] corrects it once it is known. A client that returns from a pause starts level with the
 //     least-served one.
@@ -311,7 +309,7 @@ func (q *waitQueue) earliest(of func(*band) *entry) *entry {
 		if e == nil {
 			continue
 		}
-		if came := e.arrived.Add(-aging * time.Duration(i+minPriority)); first == nil || came.Before(since) {
+		if came := e.arrived.Add(-control.Aging * time.Duration(i+minPriority)); first == nil || came.Before(since) {
 			first, since = e, came
 		}
 	}

@@ -59,6 +59,7 @@ type Instance struct {
 	others   int       // requests of others in its runtime, by its last report
 	ready    bool      // by its last report
 	retired  bool      // accepts no further requests, see [Set.Retire]
+	shared   time.Time // until then others' requests are taken to wait for its slots
 	avoid    time.Time // not picked before
 	work     *api.Load // its runtime's load, by its last report
 	reported time.Time
@@ -161,10 +162,21 @@ func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	s.tombstones.Add(st.Instance, seq, now.Add(keepTombstone))
 }
 
-// free reports whether i accepts a request now.
+// free reports whether i accepts a request now. If requests of other activators wait for its slots, it accepts twice as
+// many: they wait there, in one order with the others'.
 func (i *Instance) free(now time.Time) bool {
-	return i.takes() && i.running < i.slots && !i.avoided(now)
+	most := i.slots
+	if now.Before(i.shared) {
+		most *= 2
+	}
+	return i.takes() && i.running < most && !i.avoided(now)
 }
+
+// sharedFor is how long an instance counts as shared after a request had to wait for a slot there.
+const sharedFor = 2 * time.Second
+
+// Shared records that a request had to wait for a slot of i, so that other activators use it too.
+func (s *Set) Shared(i *Instance, now time.Time) { i.shared = now.Add(sharedFor) }
 
 // FreeFor reports whether [Set.PickFor] would find an instance.
 func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool {

@@ -95,7 +95,12 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	x.outcome.Path = anyPath
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
-	base, inside, validated, refused := x.enter(probe)
+	place, refused, err := x.enter(probe, func() error { return nil })
+	if err != nil { // the client left
+		x.outcome.Status = api.StatusClientClosed
+		p.cfg.Observe(x.outcome)
+		panic(http.ErrAbortHandler)
+	}
 	if refused != nil {
 		if probe { // 1.
 			w.WriteHeader(http.StatusOK)
@@ -105,10 +110,10 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 		p.cfg.Observe(x.outcome)
 		return
 	}
-	defer p.cfg.Gate.Leave()
+	defer place.leave()
 	x.live = p.load.begin("", int(max(r.ContentLength, 0)))
 	defer x.live.end()
-	x.everything(inside, base, validated)
+	x.everything(place.inside, place.base, place.validated)
 	if probe {
 		return
 	}
@@ -117,20 +122,6 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// enter gets the request its slot, after the wake that it came with if there is one.
-func (x *exchange) enter(probe bool) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
-	if probe {
-		base, refused = x.proxy.cfg.Gate.EnterProbe()
-		return base, x.r.Context(), nil, refused
-	}
-	if _, behind := x.r.Header[control.HeaderWait]; behind {
-		delete(x.r.Header, control.HeaderWait)
-		return x.proxy.cfg.Gate.EnterBehind(x.r.Context(), control.MostWait)
-	}
-	base, refused = x.proxy.cfg.Gate.Enter()
-	return base, x.r.Context(), nil, refused
 }
 
 // everything passes on a request that holds its slot.
@@ -142,7 +133,7 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 	}
 	if timeout := x.proxy.cfg.Timeout; timeout > 0 && x.r.Header.Get("Upgrade") == "" {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.began.Add(timeout))
+		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.waited+timeout))
 		defer cancel()
 	}
 	if x.r.ProtoMajor == 2 {

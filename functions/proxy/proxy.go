@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,14 @@ type Moves interface {
 	Movable(is bool)
 	// Moving reports whether the movable requests are being ended so that they move.
 	Moving() bool
+}
+
+// Turns is a [Gate] in which requests wait for their turn.
+type Turns interface {
+	// EnterInTurn is Enter for a request that may wait for a slot. beforeWait is called before it waits, and its error ends that.
+	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
+	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
+	LeaveTurn(t control.Turn, cost float64)
 }
 
 // Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
@@ -178,6 +187,7 @@ type exchange struct {
 	path    api.ClientPath
 	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
 	began   time.Time
+	waited  time.Duration // for its turn
 	outcome Outcome
 	meter   relay.Usage
 	report  report
@@ -192,39 +202,78 @@ type exchange struct {
 }
 
 func (x *exchange) serve() {
-	if _, behind := x.r.Header[control.HeaderWait]; behind {
-		delete(x.r.Header, control.HeaderWait)
-		x.serveBehind()
-		return
+	var object *jsonfield.Object
+	prepare := func() (err error) {
+		if object == nil {
+			object, err = x.prepare()
+		}
+		return err
 	}
-	base, refused := x.proxy.cfg.Gate.Enter()
+	p, refused, err := x.enter(false, prepare)
 	if refused != nil {
 		x.refuse(refused)
 		return
 	}
-	defer x.proxy.cfg.Gate.Leave()
-	body, err := x.prepare()
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	x.ask(x.r.Context(), base, body, nil)
+	defer p.leave()
+	if err := prepare(); err != nil {
+		x.fail(err)
+		return
+	}
+	x.ask(p.inside, p.base, object, p.validated)
 }
 
-// serveBehind serves a request that came with a wake: it is prepared before it waits.
-func (x *exchange) serveBehind() {
-	body, err := x.prepare()
-	if err != nil {
-		x.fail(err)
-		return
+// place is a slot in the runtime.
+type place struct {
+	base      string
+	inside    context.Context   // of the runtime's request
+	validated func() *api.Error // reports whether the answer may be used; nil: it may
+	leave     func()
+}
+
+// enter takes a slot: 1. for a probe; 2. behind the call that wakes the runtime; 3. in turn; 4. now or never. beforeWait is called before
+// a wait, and its error ends that.
+func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused *api.Error, err error) {
+	gate := x.proxy.cfg.Gate
+	p.inside, p.leave = x.r.Context(), gate.Leave
+	turn := control.TakeTurn(x.r.Header)
+	turns, ordered := gate.(Turns)
+	_, behind := x.r.Header[control.HeaderWait]
+	delete(x.r.Header, control.HeaderWait)
+	switch {
+	case probe: // 1.
+		p.base, refused = gate.EnterProbe()
+	case behind: // 2.
+		if err = beforeWait(); err == nil {
+			p.base, p.inside, p.validated, refused = gate.EnterBehind(p.inside, control.MostWait)
+		}
+	case ordered && turn.Client != 0: // 3.
+		var waits time.Time
+		p.base, refused, err = turns.EnterInTurn(p.inside, turn, func() error { waits = time.Now(); return beforeWait() })
+		if !waits.IsZero() {
+			x.w.Header()[control.HeaderQueue] = []string{strconv.FormatInt(time.Since(waits).Milliseconds()+1, 10)}
+			x.waited = time.Since(waits)
+			if refused == nil && err == nil {
+				x.w.WriteHeader(http.StatusProcessing) // the activator's limits begin now
+			}
+		}
+		p.leave = func() { turns.LeaveTurn(turn, x.cost(turn)) }
+	default: // 4.
+		p.base, refused = gate.Enter()
 	}
-	base, inside, validated, refused := x.proxy.cfg.Gate.EnterBehind(x.r.Context(), control.MostWait)
-	if refused != nil {
-		x.refuse(refused)
-		return
+	return p, refused, err
+}
+
+// cost returns what the request has cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
+func (x *exchange) cost(t control.Turn) float64 {
+	o := &x.outcome
+	if o.PromptTokens == 0 && o.GeneratedTokens == 0 && o.Sent > 0 && o.Status < http.StatusBadRequest {
+		return t.Cost
 	}
-	defer x.proxy.cfg.Gate.Leave()
-	x.ask(inside, base, body, validated)
+	return control.Cost(api.Tokens(o.PromptTokens), api.Tokens(o.GeneratedTokens))
 }
 
 // ask sends a request that holds a slot to the runtime, and passes the answer on. validated reports whether the answer may be used; nil:
@@ -232,7 +281,7 @@ func (x *exchange) serveBehind() {
 func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object, validated func() *api.Error) {
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
+		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.waited+x.proxy.cfg.Timeout))
 		defer cancel()
 	}
 	if x.held() {

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // Gate counts the requests in the runtime and admits new ones only while it is awake and has room. It is safe for many goroutines. Only
-// EnterBehind blocks.
+// EnterBehind and EnterInTurn block.
 type Gate struct {
 	limit int
 
@@ -27,6 +28,7 @@ type Gate struct {
 	refusal    *api.Error  // why it is closed
 	back       reopening   // when it is expected to be open again
 	validation *validation // admits requests that came with a wake; nil: none
+	turns      turns       // requests that wait for a slot
 	running    int
 	movables   int  // how many of these can move to another instance
 	moving     bool // they are being ended for that
@@ -74,6 +76,82 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 	return g.enter(g.base)
 }
 
+// EnterInTurn is Enter for a request that may wait for its turn while the gate is open and has no free slot. The caller calls LeaveTurn
+// when the request has ended. beforeWait is called before the request waits, and its error ends that. A request that has waited for
+// [control.MaxTurn] is refused.
+func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
+	base, refused = g.tryTurn(t)
+	if refused == nil || refused.Code != api.CodeBusy {
+		return base, refused, nil
+	}
+	if err := beforeWait(); err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, control.MaxTurn, refused)
+	defer cancel()
+	w := &turn{Turn: t, arrived: time.Now().Add(-t.Waited), admitted: make(chan struct{})}
+	g.mu.Lock()
+	g.turns.add(w)
+	g.admit()
+	g.mu.Unlock()
+	select {
+	case <-w.admitted:
+		return w.base, w.refused, nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	waits := g.turns.remove(w)
+	g.mu.Unlock()
+	switch {
+	case waits && context.Cause(ctx) == error(refused):
+		return "", refused, nil
+	case !waits && w.refused == nil: // it was admitted at the same moment
+		g.LeaveTurn(t, 0)
+	}
+	return "", nil, context.Cause(ctx)
+}
+
+// tryTurn is [Gate.EnterInTurn] without a wait.
+func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if base, refused = g.enter(g.base); refused == nil {
+		g.turns.arrive(t.Client)
+		g.turns.charge(t)
+	}
+	return base, refused
+}
+
+// LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
+func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
+	g.mu.Lock()
+	g.turns.leave(t.Client, cost-t.Cost)
+	g.mu.Unlock()
+	g.Leave()
+}
+
+// admit gives free slots to the requests that wait, in turn. A gate that is not open refuses them all. g.mu is held.
+func (g *Gate) admit() {
+	for len(g.turns.waiting) > 0 {
+		w := g.turns.next()
+		base, refused := g.enter(g.base)
+		if refused != nil && refused.Code == api.CodeBusy {
+			return
+		}
+		if w.base, w.refused = base, refused; refused != nil {
+			g.turns.remove(w)
+		} else {
+			g.turns.admit(w)
+		}
+		close(w.admitted)
+	}
+}
+
+// full returns the refusal of a request for which there is no slot.
+func (g *Gate) full() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.limit).WithRetryAfter(time.Second)
+}
+
 // EnterProbe is Enter for a probe, which is also admitted while the runtime is not ready for requests.
 func (g *Gate) EnterProbe() (base string, refused *api.Error) {
 	g.mu.Lock()
@@ -86,6 +164,7 @@ func (g *Gate) setReady(unready *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unready = unready
+	g.admit()
 }
 
 // enter takes a slot in the runtime at base; empty: there is none. g.mu is held.
@@ -102,7 +181,7 @@ func (g *Gate) takePlace(base string) (string, *api.Error) {
 	case base == "":
 		return "", g.refused()
 	case g.running >= g.limit:
-		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.running).WithRetryAfter(time.Second)
+		return "", g.full()
 	}
 	if g.running++; g.running == 1 {
 		select {
@@ -206,6 +285,7 @@ func (g *Gate) Leave() {
 	if g.running == 0 && g.idle != nil {
 		close(g.idle)
 	}
+	g.admit()
 	g.settle()
 }
 
@@ -297,6 +377,7 @@ func (g *Gate) open(e api.Endpoint) {
 	g.last = g.base
 	g.endValidation(nil)
 	g.turn()
+	g.admit()
 }
 
 // shut admits no more requests, and sets the refusal and when it ends. Unless the instance is starting, a validation ends with that
@@ -309,6 +390,7 @@ func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 		g.endValidation(why)
 	}
 	g.turn()
+	g.admit()
 	if g.idle == nil {
 		g.idle = make(chan struct{})
 		if g.running == 0 {

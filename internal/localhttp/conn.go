@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -103,6 +105,11 @@ func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*
 		}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			return nil, fmt.Errorf("status %s, which was not asked for", resp.Status)
+		}
+		if t := httptrace.ContextClientTrace(r.Context()); t != nil && t.Got1xxResponse != nil {
+			if err := t.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
+				return nil, err // the caller's own
+			}
 		}
 	}
 	return nil, fmt.Errorf("more than %d interim answers", maxInterim)

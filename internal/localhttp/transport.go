@@ -13,7 +13,7 @@
 //     connection. Before, the connection is polled: if the other side has closed it or sent bytes, it is dropped. If
 //     nothing could be written, another one is tried. A new connection on the loopback interface is made without
 //     waiting.
-//  3. The header of the answer is read, at most [api.MaxAnswerHeader] bytes; interim responses (1xx) are skipped. Its
+//  3. The header of the answer is read, at most [api.MaxAnswerHeader] bytes; interim responses (1xx) are skipped, but for [httptrace.ClientTrace.Got1xxResponse]. Its
 //     ID is compared before the caller sees a byte. It is an error if it names another request, or none on a reused
 //     connection; the connection is then closed.
 //  4. The caller reads the body from the connection. At its end the connection becomes idle if the answer has named

@@ -1,0 +1,74 @@
+package control
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// HeaderQueue carries the place of a request in the order of an instance's slots, a [Turn]. Only the activator sets it.
+// An instance without a free slot lets such a request wait for its turn, beside those of other activators, where it
+// refuses one without the header at once. An answer has it if the request waited there, with the milliseconds, and so has an
+// interim answer (102) that is sent when the wait ends.
+const HeaderQueue = "X-Rouse-Queue"
+
+// MaxTurn is the longest wait for a turn at an instance. Then the request is refused as busy, and returns to its place
+// in its activator's queue.
+const MaxTurn = 15 * time.Second
+
+// Aging is the extra wait after which a request goes before one whose priority is a step higher.
+const Aging = 10 * time.Second
+
+// Cost returns a request's cost to its client, in input tokens. An output token takes a step of the model of its own.
+func Cost(input, output api.Tokens) float64 { return float64(input) + 2*float64(output) }
+
+// Turn orders the requests that wait for a slot of an instance. The zero value: the request does not wait.
+type Turn struct {
+	// Client is a hash of the request's client.
+	Client uint64
+	// Priority: higher goes first.
+	Priority int
+	// Waited is how long the request has waited so far.
+	Waited time.Duration
+	// Cost is the expected cost, in input tokens.
+	Cost float64
+}
+
+// String returns the value of [HeaderQueue].
+func (t Turn) String() string {
+	b := make([]byte, 0, 64)
+	b = strconv.AppendUint(b, t.Client, 16)
+	b = strconv.AppendInt(append(b, ' '), int64(t.Priority), 10)
+	b = strconv.AppendInt(append(b, ' '), t.Waited.Milliseconds(), 10)
+	return string(strconv.AppendFloat(append(b, ' '), t.Cost, 'f', 0, 64))
+}
+
+// TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
+// wait.
+func TakeTurn(h http.Header) Turn {
+	v := h[HeaderQueue]
+	delete(h, HeaderQueue)
+	if len(v) != 1 {
+		return Turn{}
+	}
+	t, _ := parseTurn(v[0])
+	return t
+}
+
+func parseTurn(v string) (Turn, bool) {
+	f := strings.Split(v, " ")
+	if len(f) != 4 {
+		return Turn{}, false
+	}
+	client, err1 := strconv.ParseUint(f[0], 16, 64)
+	priority, err2 := strconv.Atoi(f[1])
+	waited, err3 := strconv.ParseUint(f[2], 10, 40)
+	cost, err4 := strconv.ParseUint(f[3], 10, 40)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || client == 0 {
+		return Turn{}, false
+	}
+	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Cost: float64(cost)}, true
+}
