@@ -167,7 +167,15 @@ func (f *Folder) place(from, to string, when Condition) error {
 	if err := f.rename(from, to, when); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return changed(dir)
+}
+
+// changed syncs a folder in which a name was changed. After an error the change may or may not last.
+func changed(dir string) error {
+	if err := syncDir(dir); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
 }
 
 func (f *Folder) rename(from, to string, when Condition) error {
@@ -238,7 +246,7 @@ func (f *Folder) Delete(key string) error {
 	} else if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return changed(filepath.Dir(path))
 }
 
 // Forget implements [Objects].
