@@ -201,15 +201,6 @@ func (a *Activator) Run(ctx context.Context) error {
 	return nil
 }
 
-// PutFunction declares a function, or changes it. Waiting requests keep waiting, under the new limits.
-func (a *Activator) PutFunction(spec api.Function) { a.Declare(spec) }
-
-// RemoveFunction removes a function. Requests that wait for it are refused; running ones finish.
-func (a *Activator) RemoveFunction(name api.FunctionName) { a.Remove(name) }
-
-// ObserveInstance applies an instance's report. Outdated reports are ignored.
-func (a *Activator) ObserveInstance(st api.InstanceStatus) { a.Observe(st) }
-
 // Declared reports whether a function is declared.
 func (a *Activator) Declared(name api.FunctionName) bool { return a.names.Load().byName[name] != nil }
 

@@ -123,8 +123,8 @@ func (q *Queues) All() []*Function {
 	return all
 }
 
-// Declare declares a function, or changes it. Waiting requests keep waiting, under the new limits.
-func (q *Queues) Declare(spec api.Function) {
+// PutFunction declares a function, or changes it. Waiting requests keep waiting, under the new limits.
+func (q *Queues) PutFunction(spec api.Function) {
 	kind := spec.Runtime.Kind
 	spec = spec.WithDefaults()
 	if spec.Service != "" {
@@ -147,8 +147,8 @@ func (q *Queues) Declare(spec api.Function) {
 	q.cfg.Renamed()
 }
 
-// Remove removes a function. Requests that wait for it are refused; running ones finish.
-func (q *Queues) Remove(name api.FunctionName) {
+// RemoveFunction removes a function. Requests that wait for it are refused; running ones finish.
+func (q *Queues) RemoveFunction(name api.FunctionName) {
 	q.mu.Lock()
 	f := q.functions[name]
 	delete(q.functions, name)
@@ -199,8 +199,8 @@ func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
 	q.cfg.Renamed()
 }
 
-// Observe applies an instance's report. Outdated reports are ignored.
-func (q *Queues) Observe(st api.InstanceStatus) {
+// ObserveInstance applies an instance's report. Outdated reports are ignored.
+func (q *Queues) ObserveInstance(st api.InstanceStatus) {
 	f := q.function(st.Function)
 	f.update(func(now time.Time) { f.learn(st, now) })
 	if st.Ready() {

@@ -34,8 +34,8 @@ func startFunction(t *testing.T, slots int, change func(*api.Function)) *Functio
 	if change != nil {
 		change(&spec)
 	}
-	q.Declare(spec)
-	q.Observe(api.InstanceStatus{Instance: "m-0001", Function: spec.Name, State: api.Awake, PID: 7, Seq: 1, Endpoint: "http://192.0.2.1:80", Since: time.Now()})
+	q.PutFunction(spec)
+	q.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: spec.Name, State: api.Awake, PID: 7, Seq: 1, Endpoint: "http://192.0.2.1:80", Since: time.Now()})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); q.Run(ctx) }()

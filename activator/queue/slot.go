@@ -2,13 +2,12 @@ package queue
 
 import (
 	"cmp"
-	"hash/fnv"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -171,11 +170,7 @@ func (s *Slot) Turn() control.Turn {
 }
 
 // clientHash returns the hash of a client by which all activators name it to instances; never 0.
-func clientHash(client string) uint64 {
-	h := fnv.New64a()
-	_, _ = io.WriteString(h, client) // it never fails
-	return max(h.Sum64(), 1)
-}
+func clientHash(client string) uint64 { return max(prefix.Hash(client), 1) }
 
 // Waited records how long the request waited for its turn at the instance.
 func (s *Slot) Waited(d time.Duration) {
