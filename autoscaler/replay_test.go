@@ -25,8 +25,8 @@ import (
 // replayed is the result of a replay.
 type replayed struct{ segments, followed, rounds, decisions int }
 
-// replayAll replays each segment of a record alone. The error is what was not alike, to the byte; where a segment follows another, so is
-// the state that it begins with.
+// replayAll replays each segment of a record alone. It returns an error if a replayed byte differs, or if a segment
+// does not begin with the state that the one before it ended with.
 func replayAll(path string) (n replayed, err error) {
 	segments, err := flight.Open(path)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestKept: of two sleepers that are awake as soon the one is woken that has kept the conversation, whichever has a grant; not where memory has to be made free
-// for it, nor where its sleep is deeper.
+// TestKept has two sleepers that would be awake at the same time. The one that has kept the conversation is woken,
+// whichever has a grant, unless memory must be freed for it or its sleep is deeper.
 func TestKept(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

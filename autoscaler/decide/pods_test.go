@@ -158,8 +158,8 @@ func TestAHundredInTurnResized(t *testing.T) {
 	}
 }
 
-// TestAHundredInTurn asks for a hundred functions, one after the other, where a node has room for ten pods: all are
-// served, those that stay longest are those that were used last, and who has a place keeps it as long as nobody needs it.
+// TestAHundredInTurn asks for a hundred functions, one after the other, where a node has room for ten pods. All are
+// served. The last used ones stay longest, and each keeps its place as long as no other needs it.
 func TestAHundredInTurn(t *testing.T) {
 	s := newSim()
 	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}

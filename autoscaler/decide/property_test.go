@@ -134,7 +134,7 @@ func TestIdleBeforeBusy(t *testing.T) {
 			s.Functions[k].Spec.Memory.Devices, s.Functions[k].Need.Devices = 0, 0
 		}
 		s.watch = func(actions []Action) {
-			gainers := map[api.FunctionName]bool{} // and whoever else waits
+			gainers := map[api.FunctionName]bool{} // and others that wait
 			busy := false
 			for _, a := range actions {
 				switch a.Kind {

@@ -35,7 +35,7 @@ type sim struct {
 	flaky *rand.Rand
 	// told are the actions since the last look, a line each; waits are told once.
 	told []string
-	// total is what nodes have of what pods request; nil: nobody asks a scheduler. bound is where pods are.
+	// total is the room for pods' requests on each node; nil: there is no scheduler. bound lists the placed pods.
 	total map[string]api.Requests
 	bound map[api.InstanceID]string
 	// resizes says that pods can be resized; growing are those that wait for more, and what follows when they have it.
@@ -52,7 +52,7 @@ type nature struct {
 	requests          api.Requests // of its pods
 	file              api.Bytes    // what its instances on a node have in common while they are up
 	users             int
-	work              Load // inside the runtimes, all together; TTFT is that of one alone
+	work              Load // inside the runtimes, all together; TTFT is measured for a single request
 	// starving is since when users wait without an instance; worst is the longest that lasted.
 	starving time.Time
 	worst    time.Duration

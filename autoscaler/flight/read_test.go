@@ -132,8 +132,8 @@ func lost(t *testing.T, whole [][]string, data []byte) (missing int, said bool) 
 	return missing, said
 }
 
-// TestEachByte: a file that is cut anywhere, or has another bit anywhere, gives nothing that was not written; and whatever is missing is said, but where it was
-// cut between two chunks: that is what a file looks like that is being written.
+// TestEachByte cuts a file at each byte, and flips a bit of each byte. Nothing is read that was not written, and every
+// gap is reported. A cut between two chunks is no gap: a file that is being written looks the same.
 func TestEachByte(t *testing.T) {
 	const m, n = 2, 1
 	data, _ := written(t, m, n)

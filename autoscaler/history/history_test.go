@@ -51,8 +51,8 @@ func states(held map[api.InstanceID]admin.Held) []string {
 	return list
 }
 
-// TestReadersAgree: whoever reads often, seldom or for the first time knows the same, whatever was forgotten in between, and nothing
-// is kept beyond the bounds.
+// TestReadersAgree checks that all readers see the same, whether they read often, seldom or for the first time and
+// whatever was dropped in between, and that nothing is kept beyond the limits.
 func TestReadersAgree(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	r, now, want := history.New(began), began, map[api.InstanceID]admin.Held{}

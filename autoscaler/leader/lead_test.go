@@ -98,8 +98,8 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// Each leader's term is higher than that of all before: of the other process, of a life before
-// in the same pod, which held the lease when it was killed, and of a lease that somebody deleted.
+// TestTermsRise checks that each leader's term is higher than all earlier ones. The earlier leaders are the other
+// process, a killed process in the same pod that held the lease, and one whose lease was deleted.
 func TestTermsRise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()

@@ -32,7 +32,7 @@ func meta(name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: control.SystemNamespace, Labels: labels, UID: "uid-" + "1"}
 }
 
-// stock is what Knative's manifests install, as far as it matters here.
+// stock returns the objects that Knative's manifests install, as far as they matter here.
 func stock(version string) []runtime.Object {
 	return []runtime.Object{
 		&corev1.Service{ObjectMeta: meta(settings.Service, map[string]string{"app": "activator"}), Spec: corev1.ServiceSpec{

@@ -20,8 +20,8 @@ func harsh(seed uint64) map[string]Config {
 	}
 }
 
-// TestHarshWorlds: each request is served, refused or broken off, once; no memory is promised twice and nothing starts on a node that
-// has left (the world fails if it is); a GPU is not held for longer than it is there.
+// TestHarshWorlds checks that each request is served, refused or broken off, once. No memory is promised twice and
+// nothing starts on a node that has left: the world fails if so. A GPU is not held for longer than it exists.
 func TestHarshWorlds(t *testing.T) {
 	for seed := range uint64(2) {
 		trace, err := Generate(Shape{Functions: 9, Length: time.Hour, Rate: 1500, Seed: seed})

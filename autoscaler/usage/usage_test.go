@@ -239,7 +239,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestBeginsAnew: an activator that begins anew counts from nothing; what one has counted before the meter began is not counted.
+// TestBeginsAnew checks that an activator that restarts counts from nothing, and that counts from before the meter
+// began are ignored.
 func TestBeginsAnew(t *testing.T) {
 	m := New(start)
 	say := func(begun time.Time, requests int64) int64 {
