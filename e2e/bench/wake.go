@@ -145,7 +145,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		Against: "the same requests in the same moment while all are awake",
 	}, asleep, awake)
 	added := m.Rouse.P95 - m.Baseline.P95
-	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above that of functions that are awake (it is %.1f)", crowdGate, added)}, nil
+	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.

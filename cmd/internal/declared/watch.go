@@ -36,7 +36,7 @@ const (
 // mostWatched bounds the watched folders: the kernel's limit is shared by all programs of a user.
 const mostWatched = 4000
 
-// Watch has s follow the declarations until ctx ends. now is what s already serves.
+// Watch has s follow the declarations until ctx ends. now holds the declarations that s already serves.
 func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

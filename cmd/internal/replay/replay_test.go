@@ -310,8 +310,8 @@ func TestNothingThen(t *testing.T) {
 	}
 }
 
-// TestDamaged: of a record that was cut, has a byte that is another, or parts of one segment in another, everything that is replayed is decided as it was, or it is said
-// from where on it is not.
+// TestDamaged replays records that were cut, that have a wrong byte, or that have parts of one segment in another.
+// Everything that is replayed is decided as it was, or the replay says from where on it is not.
 func TestDamaged(t *testing.T) {
 	data, ends := joined(t, hour(t))
 	rounds := func(all []Checked) (n int) {

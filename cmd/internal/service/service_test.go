@@ -94,7 +94,7 @@ func TestUnitIsClosed(t *testing.T) {
 	}
 }
 
-// TestUnit: words are what they were, and nothing of the sandbox keeps models or GPUs out.
+// TestUnit checks that arguments are quoted, and that the sandbox keeps no models or GPUs out.
 func TestUnit(t *testing.T) {
 	o := options("--model", `50% of $HOME "x"`)
 	unit := service.Unit(o)
@@ -123,7 +123,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestPlist: it is XML, and words are what they were.
+// TestPlist checks that the file is XML and that arguments survive it.
 func TestPlist(t *testing.T) {
 	text := service.Plist(options("--model", "<a>&b"), "/Users/ann/Library/Logs")
 	var words []string

@@ -183,7 +183,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	}
 	m.DifferenceOfP50, m.Ratio = report.Round(m.Rouse.P50-base.P50), report.Round(m.Rouse.P50/base.P50)
 	added := m.Rouse.P95 - base.P95
-	return []report.Measurement{m.Gated(added <= crowdGateP95, "p95 at most %g ms above that of functions that are awake (it is %.0f)", crowdGateP95, added)}, nil
+	return []report.Measurement{m.Gated(added <= crowdGateP95, "p95 at most %g ms above the p95 of functions that are awake (it is %.0f)", crowdGateP95, added)}, nil
 }
 
 // streams asks functions in the same moment.
