@@ -177,7 +177,7 @@ func responsesError(t *testing.T, before, last map[string]any) {
 	}
 }
 
-// agentError is what MLflow's AgentServer says.
+// agentError checks the error of MLflow's AgentServer.
 func agentError(t *testing.T, _, last map[string]any) {
 	if text, _ := last["error"].(string); text == "" || len(last) != 1 {
 		t.Errorf("the error is %v, want its text alone", last)

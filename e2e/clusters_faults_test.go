@@ -108,7 +108,7 @@ func newFar(t *testing.T) *far {
 	return f
 }
 
-// start starts the server of a host, anew where it was killed.
+// start starts the server of a host, again if it was killed.
 func (f *far) start(host byte) {
 	if err := f.places[host].start(f.args[host]...); err != nil {
 		f.t.Error(err)
@@ -183,7 +183,7 @@ func (f *far) ask(front byte, model string, stream bool) error {
 	return nil
 }
 
-// allowed is what a fault may do to requests.
+// allowed lists the effects that a fault may have on requests.
 type allowed struct {
 	cut   bool // an answer that has begun may end, and says so
 	front byte // this front door is killed: its own clients may lose what they had there
@@ -264,8 +264,8 @@ func (f *far) recovery(name string, d time.Duration, ways ...[2]byte) {
 	f.t.Logf("%-28s what C alone has is answered by X %v and by Y %v after it, of which 100ms are the answer's own", name+":", x.Round(time.Millisecond), y.Round(time.Millisecond))
 }
 
-// clocks has the clock of C jump an hour ahead and that of Y an hour back, has them hear nothing of one another for a time, and has
-// both clocks jump back.
+// clocks moves the clock of C an hour ahead and the clock of Y an hour back, separates the two for a time, and moves
+// both clocks back.
 func (f *far) clocks(silence time.Duration) {
 	jump := func(cluster, front int32) {
 		for host, seconds := range map[byte]int32{hostC: cluster, hostY: front} {

@@ -236,7 +236,7 @@ func TestFrontDoorEnds(t *testing.T) {
 	}
 }
 
-// TestNotAnAgent: whoever speaks something else to the port of clusters is sent away.
+// TestNotAnAgent checks that the port of clusters refuses other protocols.
 func TestNotAnAgent(t *testing.T) {
 	t.Parallel()
 	f := newFrontDoor(t, "desk")

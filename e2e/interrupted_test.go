@@ -29,7 +29,7 @@ type moment struct {
 	done bool   // vLLM has done what it was called for, and has not said so
 }
 
-// askingWords marks the prompts of clients: whoever else has vLLM generate is a canary, or a probe.
+// askingWords marks the prompts of clients. Other generations in vLLM are canaries or probes.
 const askingWords = "a client asks"
 
 // stopping is a vLLM that stands still in one of these moments, once, when it is armed.
@@ -216,7 +216,7 @@ func (f *interrupted) run(ctx context.Context, p *place) error {
 	return err
 }
 
-// says is what a function answers to a client.
+// says returns a function's answer to a client.
 func (p *place) says(ctx context.Context, name string) (string, error) {
 	raw, err := json.Marshal(map[string]any{"model": name, "prompt": askingWords + " for a word", "max_tokens": 12, "temperature": 0})
 	if err != nil {
@@ -243,7 +243,7 @@ func (p *place) says(ctx context.Context, name string) (string, error) {
 	return got.Choices[0].Text, nil
 }
 
-// hourly is what was learned of a function that is asked for each hour, the next time at next.
+// hourly returns the learned state of a function that has a request each hour, the next one at next.
 func hourly(t *testing.T, next time.Time) string {
 	t.Helper()
 	r := &rhythm.Rhythm{}

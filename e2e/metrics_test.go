@@ -198,7 +198,7 @@ func (f *measuredFunction) wake() {
 
 func (f *measuredFunction) cycle() { f.sleep(); f.wake() }
 
-// counted is what the answers say.
+// counted holds the sums over the answers.
 type counted struct {
 	requests          int
 	prompt, generated int

@@ -99,8 +99,9 @@ func TestBusyVictimMoves(t *testing.T) {
 	replays(t, p)
 }
 
-// TestSurplusMoves: of two instances that both stream one is enough, and another function of the same priority needs its memory. It gives way at
-// once, and its stream goes on beside that of the other one. Neither client sees a difference.
+// TestSurplusMoves has two instances that both stream, where one is enough, and another function of the same priority
+// that needs its memory. One gives way at once, and its stream continues beside the stream of the other. Neither client
+// sees a difference.
 func TestSurplusMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")

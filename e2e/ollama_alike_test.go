@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// description is what Ollama's API tells of a model.
+// description is the part of Ollama's description of a model that is compared.
 type description struct {
 	Details      map[string]any
 	Info         map[string]any `json:"model_info"`

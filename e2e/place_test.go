@@ -45,7 +45,7 @@ func newPlace() (*place, error) {
 	return &place{dir: runtime, runtime: runtime}, nil
 }
 
-// env is what the server and the commands of a test find in their environment.
+// env returns the environment of the server and the commands of a test.
 func (p *place) env() []string {
 	return append([]string{"XDG_RUNTIME_DIR=" + p.runtime, "HOME=" + p.runtime, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "XDG_STATE_HOME=", "OLLAMA_MODELS=", "ROUSE_CACHE=", "K_SINK=", "ROUSE_SERVER="}, p.extra...)
 }
@@ -270,7 +270,7 @@ func (p *place) serve(t *testing.T, args ...string) {
 	}
 }
 
-// instance is what `rouse describe` says of one instance.
+// instance is an instance in the output of `rouse describe`.
 type instance struct {
 	Instance string
 	State    string

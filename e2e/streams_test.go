@@ -142,7 +142,7 @@ func TestStreamsOutliveTheirInstance(t *testing.T) {
 	}
 }
 
-// drawn are what an answer tells of its time, its ids, and what of its prompt was in a cache.
+// drawn matches an answer's times, its ids, and the number of cached tokens of its prompt.
 var drawn = regexp.MustCompile(`"(created_at|created|completed_at|[a-z_]+_duration|input_tokens|cache_read_input_tokens|cached_tokens)":("[^"]*"|\d+)|"[a-z]*(_|-)?[A-Z0-9]{26}(_\d+)?"`)
 
 // streamOf reads a whole stream and calls seen behind each of its lines. Times and ids are left out.

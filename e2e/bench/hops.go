@@ -56,7 +56,7 @@ func (h hop) sum(of func(*child.Process) (float64, error)) (all float64, err err
 	return all, nil
 }
 
-// load is what clients ask for, and how many at a time.
+// load is a kind of request, and how many clients send at once.
 type load struct {
 	name   string
 	tokens int

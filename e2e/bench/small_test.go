@@ -144,7 +144,7 @@ func read(t *testing.T, path string) (r report.Report) {
 	return r
 }
 
-// number is what differs between the names of a small run's rows and a whole one's.
+// number matches the numbers in the names of rows, which differ between a small run and a whole one.
 var number = regexp.MustCompile(`\d[\d.,]*`)
 
 // rows counts rows by their names without numbers.

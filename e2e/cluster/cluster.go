@@ -129,7 +129,7 @@ func (c *Cluster) Exec(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Services is what runs in the node beside pods.
+// Services returns the state of the services that run in the node beside pods.
 func (c *Cluster) Services(ctx context.Context) ([]ServiceStatus, error) {
 	return c.super.list(ctx)
 }

@@ -77,12 +77,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         BinaryName = %q
 `
 
-// There is no registry, so what is gone can't be pulled again: images are never
-// collected (100), nothing is evicted (0%%), and a pull that failed before the image
-// was loaded does not count against it (NeverVerify). Of the signals of eviction the
-// kubelet counts page cache in use as used memory, and the disk is the whole machine's:
-// a build beside the cluster would have Knative's own pods evicted, for good.
-// failCgroupV1: the host may have either version.
+// There is no registry, so a deleted image can't be pulled again. Images are therefore never collected (100), nothing
+// is evicted (0%%), and a pull that failed before the image was loaded does not count against it (NeverVerify). For
+// eviction, the kubelet counts page cache in use as used memory, and the disk is the whole machine's. So a build beside
+// the cluster would have Knative's own pods evicted. failCgroupV1: the host may have either version.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs

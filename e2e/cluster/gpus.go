@@ -14,14 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
-// GPUs are the fake devices of the node. The device plugin shows them to the kubelet,
-// and whatever stands for a model server accounts its memory on them, whichever pod
-// it is in (package device): what does not fit fails as on a real GPU.
+// GPUs are the fake devices of the node. The device plugin shows them to the kubelet. Every simulated model server
+// accounts its memory on them, whichever pod it is in (package device), and fails as on a real GPU if its memory does
+// not fit.
 type GPUs struct {
 	Count    int   // devices
 	Replicas int   // pods that may share a device; 1: none share
 	MemoryMB int   // of each device
-	Lost     []int // those that have fallen off the bus: unhealthy, and whoever uses them fails
+	Lost     []int // devices that have fallen off the bus: unhealthy, and a process that uses them fails
 }
 
 // Validate says what can't be.
@@ -92,7 +92,7 @@ func (n node) fakegpu(g GPUs) Service {
 		"-dir="+kubeletDir+"/device-plugins", "-node="+NodeName, "-kubeconfig="+n.places.Kubeconfig())
 }
 
-// runtimeScript is what containerd calls instead of runc.
+// runtimeScript is the program that containerd calls instead of runc.
 const runtimeScript = "#!/bin/sh\nexec %q -runc %q -devices %q -- \"$@\"\n"
 
 // giveGPUs writes the script through which containers get the devices, and returns where it is.

@@ -82,8 +82,8 @@ func groups() (all []string) {
 	return all
 }
 
-// record is what must be known to take a node down again, whoever brought it up
-// and however that ended. It is written before the host is changed.
+// record holds what is needed to take a node down, even if its start was interrupted. It is written before the host is
+// changed.
 type record struct {
 	Checkout string            `json:"checkout"`
 	Cache    string            `json:"cache"`

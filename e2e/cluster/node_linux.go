@@ -97,7 +97,7 @@ func begin(p Places, r *record) error {
 	return err
 }
 
-// missing is what must be made so that dir exists, the deepest first.
+// missing lists the folders to make so that dir exists, the deepest first.
 func missing(dir string) (made []string) {
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil {

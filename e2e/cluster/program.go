@@ -83,7 +83,7 @@ func sets() []set {
 	}, ownSet()}
 }
 
-// ownSet is what is written here.
+// ownSet is the set of programs of this module.
 func ownSet() set {
 	return set{
 		Name: "own", Module: "knative",
@@ -91,7 +91,7 @@ func ownSet() set {
 	}
 }
 
-// kwokSet is built for who asks for nodes that are not there ([Cluster.SetKWOK]).
+// kwokSet is the set of programs for simulated nodes ([Cluster.SetKWOK]).
 func kwokSet() set {
 	return set{Name: "kwok", Module: "kwok", Programs: named("sigs.k8s.io/kwok/cmd/", "kwok")}
 }
@@ -262,8 +262,8 @@ func (b builder) build(ctx context.Context, s set, dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// outputs is what to pass to -o, and the packages for it: one folder for all
-// programs that are called as their packages, one file for each other.
+// outputs returns the values of -o, each with its packages: one folder for all programs that have their package's name,
+// one file for each other.
 func (s set) outputs(dir string) map[string][]string {
 	m := map[string][]string{}
 	for name, pkg := range s.Programs {
@@ -330,7 +330,7 @@ func (b builder) sweep() error {
 	return nil
 }
 
-// mkdir makes a folder; whoever uses it next says what is wrong if it can't.
+// mkdir makes a folder. If it fails, the first use of the folder reports the error.
 func mkdir(dir string) string {
 	_ = os.MkdirAll(dir, 0o755)
 	return dir

@@ -119,7 +119,7 @@ func (c *Crowd) attack(ctx context.Context, conn net.Conn, i int) {
 	}
 }
 
-// flood is what is sent without end.
+// flood is the piece of data that is sent without end.
 var flood = strings.Repeat("x", floodPiece)
 
 func pause(ctx context.Context, d time.Duration) {

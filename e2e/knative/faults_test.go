@@ -100,8 +100,8 @@ func TestMissingClass(t *testing.T) {
 	}
 }
 
-// TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods: whoever
-// asks is refused after a few tries, its operator reads why, and nothing is tried for ever.
+// TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods. A request is refused after a few
+// tries, its operator reads why, and nothing is tried for ever.
 func TestPodsThatKubernetesRefuses(t *testing.T) {
 	parallel(t)
 	c := rouse(t)

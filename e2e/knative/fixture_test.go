@@ -140,7 +140,7 @@ func (f *function) states() []string {
 	return states
 }
 
-// pod is what tests read of a pod.
+// pod is the part of a pod that tests read.
 type pod struct {
 	Metadata struct {
 		Name              string            `json:"name"`

@@ -128,7 +128,7 @@ func leader(t *testing.T, c *cluster.Cluster) string {
 	return all[0].Metadata.Name
 }
 
-// why is what kn rouse why says of f; an error where nobody answers.
+// why returns the output of kn rouse why for f; an error if there is no answer.
 func (f *function) why() string {
 	f.t.Helper()
 	out, err := f.c.Kn(f.t.Context(), "rouse", "why", f.name)

@@ -31,7 +31,7 @@ const (
 const large = "--load-time 100ms --wake-time 20ms --sleep-time 20ms --reload-time 50ms --prefill-time 1us --step-time 200us " +
 	"--gpu-memory-utilization 0.85 --residue 1GiB"
 
-// declares is what a function says of such a model.
+// declares holds the annotations of a function with such a model.
 var declares = []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=69Gi", "rouse.dev/memory=64Mi"}
 
 // gpus gives the node so many GPUs that pods may share, and a namespace of its own to

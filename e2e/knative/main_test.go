@@ -110,8 +110,8 @@ func letIn(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// hurried is an overlay whose activators end sooner than they do elsewhere, for the ingress here hears of it at once, and
-// whose pods are seen to be ready at once and request little CPU: a small node is left to the tests.
+// hurried is an overlay for a small node. Its activators end sooner than elsewhere, since the ingress here learns of it
+// at once. Its pods are seen to be ready at once and request little CPU, so that most of it is left to the tests.
 const hurried = `resources: [%s]
 images:
   - {name: dev.local/rouse-activator, newTag: %[2]s}

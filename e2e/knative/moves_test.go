@@ -67,8 +67,9 @@ func greedy(ctx context.Context, f *function, prompt string, tokens int, seen fu
 	return choices, fmt.Errorf("after %d events the stream ends without a last one", len(choices))
 }
 
-// streamsLeaveTheirPod has a stream of our engine lose its instance in the middle: for a function of a higher priority that needs its GPU, and by a pod that is
-// killed and one that is deleted. Each time its client gets what it would have got.
+// streamsLeaveTheirPod has a stream of our engine lose its instance in the middle. The reason is a function of a higher
+// priority that needs its GPU, a pod that is killed, or a pod that is deleted. Each time the client gets the same text
+// as without.
 func streamsLeaveTheirPod(t *testing.T) {
 	c, in := gpus(t, 1)
 	if out, err := c.Kubectl(t.Context(), "annotate", "namespace", in, "rouse.dev/max-priority=1"); err != nil {

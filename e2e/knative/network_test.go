@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// network is what a cluster's NetworkPolicies say, for its pods as they are. Whether anything
-// enforces them is for the cluster's network: the bridge of the tests does not.
+// network evaluates a cluster's NetworkPolicies for its present pods. Whether anything enforces them depends on the
+// cluster's network: the bridge of the tests does not.
 type network struct {
 	t          *testing.T
 	policies   []networkingv1.NetworkPolicy

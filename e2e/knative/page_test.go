@@ -25,8 +25,8 @@ patches:
       - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/periodSeconds, value: 1}
 `
 
-// TestPage: people sign in at the page in the cluster by an OpenID provider, in a real Chromium, through what terminates TLS; the
-// functions that they see and order about are the cluster's. cmd/internal/page/test/signin.mjs is what they do.
+// TestPage has people sign in at the page in the cluster by an OpenID provider, in a real Chromium, through a proxy
+// that terminates TLS. They see and control the cluster's functions. cmd/internal/page/test/signin.mjs has their steps.
 func TestPage(t *testing.T) {
 	parallel(t)
 	c := rouse(t)

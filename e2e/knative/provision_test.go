@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// TestHeldWhileANodeIsProvisioned takes the only node out of use and asks for a function: its request is held beyond
-// its own limit while an event says that a node is being added, its stream says so, and it is answered when there is one.
+// TestHeldWhileANodeIsProvisioned takes the only node out of use and asks for a function. Its request is held beyond
+// its own limit while an event says that a node is being added. Its stream says so too, and it is answered once there
+// is a node.
 func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 	c := rouse(t)
 	f := create(t, "no-node", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/hold-timeout=8s"})

@@ -118,7 +118,7 @@ func replayed(t *testing.T, c *cluster.Cluster, program, file string) {
 		return ""
 	})
 	cmd := exec.CommandContext(t.Context(), program, "replay", file)
-	cmd.Env = append(os.Environ(), "TZ=Asia/Kolkata") // the record's zone counts, not that of who reads it
+	cmd.Env = append(os.Environ(), "TZ=Asia/Kolkata") // the record's zone counts, not the reader's
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "each is decided again as it was, to the byte") {
 		kept := filepath.Join(os.TempDir(), "rouse-e2e", t.Name())

@@ -55,7 +55,7 @@ func (b *brain) say(variant, replicas string) {
 // relayed is the namespace of what the relay scales here.
 const relayed = "rouse-relayed"
 
-// relayOverlay is what users write to have the relay with targets of their own.
+// relayOverlay is an overlay as users write it, to have the relay with targets of their own.
 const relayOverlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 components: [%s]

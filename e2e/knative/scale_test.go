@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// autoscaled is what a function's revision says of its scale.
+// autoscaled is the scale in the status of a function's revision.
 type autoscaled struct {
 	Spec struct {
 		Reachability string

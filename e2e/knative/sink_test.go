@@ -21,7 +21,7 @@ type sink struct {
 
 	mu   sync.Mutex // guards what follows
 	seen []string   // "TYPE from PRODUCER, cluster=EXTENSION", each once
-	mode string     // "refuse" and "hang" are what bad sinks do
+	mode string     // the fault, "refuse" or "hang"; empty: none
 }
 
 // newSink listens where the pods of the cluster reach this machine.

@@ -20,7 +20,7 @@ func slowly(t *testing.T, name, flags string, annotations []string, more ...stri
 		append(more, "--env", "VLLMSIM_FLAGS=--load-time 0 "+flags)...)
 }
 
-// told is what a client has got of a streamed completion so far.
+// told is the part of a streamed completion that a client has got so far.
 type told struct {
 	words int
 	end   string // "[DONE]", or the code of the error that ended it; empty: it is not over

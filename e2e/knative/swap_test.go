@@ -30,9 +30,8 @@ func (s *turns) count() int {
 	return s.taken
 }
 
-// twoModelsSwapUnderLoad asks two functions all the time that share a GPU which
-// holds one of them awake: they take turns, every request is answered with its own
-// text, no model server runs out of memory, and no pod is started again.
+// twoModelsSwapUnderLoad sends a steady load to two functions that share a GPU which holds one of them awake. They take
+// turns. Every request is answered with its own text, no model server runs out of memory, and no pod is restarted.
 func twoModelsSwapUnderLoad(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)

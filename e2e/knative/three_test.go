@@ -133,9 +133,9 @@ func (w *three) ask(ctx context.Context, i int64, front int, cut bool) error {
 	return fmt.Errorf("%s at front door %d: got %q, ended %t, with an error %t; want %q whole", model, front, got, done, failed, want)
 }
 
-// threeClustersAndTwoFrontDoors: Kubernetes and two machines are clusters of two front doors. Under load the agents of Kubernetes, a
-// machine and a front door are killed: no answer is another's, none that was cut looks whole, and nothing that had no answer yet is lost but what a
-// front door had that was killed.
+// threeClustersAndTwoFrontDoors has Kubernetes and two machines as clusters of two front doors. Under load the agents
+// of Kubernetes, a machine and a front door are killed. No answer is another's, and no cut answer looks whole. Only
+// requests at the killed front door may be lost before their answer begins.
 func threeClustersAndTwoFrontDoors(t *testing.T) {
 	w := newThree(t)
 	killed := 0 // front door 0 is: its clients may lose what it had

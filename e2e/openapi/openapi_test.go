@@ -116,7 +116,8 @@ func TestLoadRefused(t *testing.T) {
 	}
 }
 
-// TestTap: bytes pass as they are, also where a side ends its own half or all, and what is told of answers is what they were.
+// TestTap checks that bytes pass unchanged, also if a side closes one half or both, and that the recorded answers equal
+// the real ones.
 func TestTap(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

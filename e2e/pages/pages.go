@@ -33,15 +33,15 @@ import (
 
 // Block is a part of a page.
 type Block struct {
-	// Line is that of its first line in the page, from 1.
+	// Line is the number of its first line in the page, from 1.
 	Line int
-	// Info is what stands behind the fence; of a comment "run", "serve" or "stop". Empty: text.
+	// Info is the text after the opening fence; for a comment, "run", "serve" or "stop". Empty: the block is text.
 	Info string
-	// Text is what is in it, and of text all of it.
+	// Text is its content.
 	Text string
 	// Fenced says that it stands between fences, which are no part of Text.
 	Fenced bool
-	// NotRun is why it is not run. Cluster says that it is run in a cluster.
+	// NotRun says why it is not run. Cluster says that it is run in a cluster.
 	NotRun  string
 	Cluster bool
 

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Config is what a [Shell] needs.
+// Config configures a [Shell].
 type Config struct {
 	// Dir is the folder that it begins in.
 	Dir string
@@ -29,11 +29,11 @@ type Config struct {
 	Alone bool
 	// Patience bounds each command.
 	Patience time.Duration
-	// Update: what is printed is no fault where the page has something else.
+	// Update accepts an output that differs from the page.
 	Update bool
 }
 
-// errShell is a shell that does not answer any more.
+// errShell says that the shell does not answer any more.
 var errShell = errors.New("the shell does not go on")
 
 // Shell is a reader at a terminal, and the servers that they have started.
@@ -219,7 +219,7 @@ func (s *Shell) terminal(n int) string {
 	return filepath.Join(s.cfg.Home, fmt.Sprintf("terminal-%d", n))
 }
 
-// ready is what servers print when they serve.
+// ready matches the output of a server that serves.
 var ready = regexp.MustCompile(`(?m)^(stop:|listening on )|^\s*stop:|\n\s*stop:`)
 
 // serveUnseen starts a server that the page does not show.
@@ -249,7 +249,7 @@ func (s *Shell) stop() error {
 	return s.must(`for p in $(jobs -p); do for c in $(cat /proc/$p/task/$p/children); do kill -TERM $c; done; done; wait; true`)
 }
 
-// printed is what a terminal shows of a log of script(1).
+// printed returns the text that a terminal shows for a log of script(1).
 func (s *Shell) printed(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {

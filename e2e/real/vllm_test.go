@@ -281,7 +281,7 @@ func (v *vllm) metric(t *testing.T, name string) (sum float64) {
 	return sum
 }
 
-// tokens are what was counted of requests: by Rouse for its tenants, or by vLLM.
+// tokens are counts of requests, by Rouse for its tenants or by vLLM.
 type tokens struct {
 	Requests int64
 	Input    int64 `json:"inputTokens"`

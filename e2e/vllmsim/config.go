@@ -38,7 +38,7 @@ type Adapter struct {
 type Config struct {
 	Surface Surface // default VLLM
 	Model   string
-	// Names are what clients call it. Default: Model.
+	// Names are the model's names for clients. Default: Model.
 	Names []string
 	// APIKeys are the accepted keys. Empty: no key is needed.
 	APIKeys []string

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// errDead is what every request gets once the engine has died.
+// errDead is the error of every request once the engine has died.
 var errDead error = said("EngineCore encountered an issue. See stack trace (above) for the root cause.")
 
 // engine is the batch, its clock, and the state of its memory.

@@ -207,7 +207,7 @@ func (e *events) tokenSent(r *http.Request) error {
 	return e.trouble(e.tokens)
 }
 
-// trouble is what happens when n tokens are out.
+// trouble applies the fault that is due after n tokens.
 func (e *events) trouble(n int) error {
 	switch n {
 	case e.a.killed:

@@ -55,7 +55,7 @@ func llamaMetrics(Config) metricNames {
 	}
 }
 
-// metrics are what a server publishes. Its engine's lock guards lastLoRA; the registry guards itself.
+// metrics are the metrics that a server publishes. Its engine's lock guards lastLoRA; the registry guards itself.
 type metrics struct {
 	cfg      Config
 	names    metricNames

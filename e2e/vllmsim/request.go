@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// ask is what a client wants generated, whatever API it came by.
+// ask is a request to generate, independent of the API that it came by.
 type ask struct {
 	// name is the model as the client called it; adapter is empty for the base model.
 	name, adapter string
@@ -241,8 +241,9 @@ func (a *ask) least(room int) int {
 // mostContinued bounds how much of an answer is found again at the end of a prompt.
 const mostContinued = 1024
 
-// seedOf is the seed of the answer to a prompt. A model does not know which of its tokens are a prompt's: where one that was given as tokens ends with the
-// first tokens of what is said to its beginning, made of them, that goes on.
+// seedOf returns the seed of the answer to a prompt. If a prompt that was given as tokens ends with the first tokens of
+// the answer to its beginning, that answer continues; made is the number of those tokens. A model does not know which
+// of its tokens are a prompt's.
 func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int) {
 	prompt := a.prompt
 	of := func(prompt []words.Token) uint64 {

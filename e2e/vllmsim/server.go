@@ -148,8 +148,8 @@ func (s *Server) place() error {
 	return nil
 }
 
-// share is what the device gives this server while it is awake. llama-server
-// takes what it needs; the others a part of the device.
+// share returns the memory of the device that this server takes while it is awake. llama-server takes the memory that
+// it needs; the others take a share of the device.
 func (s *Server) share() int64 {
 	if s.cfg.Surface == LlamaCpp {
 		return s.cfg.Residue + s.cfg.Weights + int64(s.cfg.MaxModelLen)*kvTokenBytes
@@ -198,7 +198,7 @@ func (s *Server) crash() {
 
 // memory is the device of one server.
 type memory interface {
-	// room is what is free for it, and all.
+	// room returns the free memory and the total.
 	room() (free, total int64)
 	resize(bytes int64) error
 	// lost says that the device does not exist any more.

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// simulated is what the servers that are simulated differ in.
+// simulated holds the differences between the simulated servers.
 type simulated struct {
 	host  string
 	port  int

@@ -16,11 +16,10 @@ const (
 	tagKV      = "kv_cache"
 )
 
-// sleepLine is what vLLM says when it has fallen asleep. It is written at once.
+// sleepLine is vLLM's log line when it has fallen asleep. It is written at once.
 const sleepLine = "Sleep mode freed %s GiB memory, %s GiB memory is still in use."
 
-// errOOM is what vLLM's allocator says when it can't map memory again
-// (vllm-project/vllm#13941).
+// errOOM is the error of vLLM's allocator when it can't map memory again (vllm-project/vllm#13941).
 var errOOM = errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62")
 
 // takeTurn waits for the turn to change sleep or weights.
@@ -244,7 +243,7 @@ func (s *Server) sleepingTags() (tags []string) {
 	return tags
 }
 
-// wanted is what the state of sleep takes of the device.
+// wanted returns the device memory that the present state of sleep needs.
 func (s *Server) wanted() (bytes int64) {
 	e := s.engine
 	e.mu.Lock()

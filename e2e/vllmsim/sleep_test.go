@@ -17,7 +17,7 @@ func sleeper(dir string) Config {
 	return Config{DevMode: true, Sleep: true, Weights: 16 * gibibyte, Device: device.Config{Dir: dir, Memory: 80 * gibibyte}}
 }
 
-// usedGiB is what the first device of dir has in use, in whole GiB.
+// usedGiB returns the memory in use on the first device of dir, in whole GiB.
 func usedGiB(t *testing.T, dir string) int64 {
 	t.Helper()
 	devices, err := device.List(dir)

@@ -1,10 +1,10 @@
-// Command conversations measures what it costs that a model sleeps between two turns of a conversation: the time to the
-// first token of the second one, beside that of an engine that never slept and of one that keeps nothing. The
-// models have random weights.
+// Command conversations measures the cost of a sleep between two turns of a conversation. It compares the time to the
+// first token of the second turn with an engine that never slept and with one that keeps nothing. The models have
+// random weights.
 //
 //	go run ./e2e/bench/conversations -rouse bin/rouse -o docs/bench/conversations.json
 //
-// With -move it measures what a stream pauses that goes on at another engine.
+// With -move it measures the pause of a stream that continues at another engine.
 //
 //	go run ./e2e/bench/conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
 package main
@@ -147,7 +147,7 @@ func (x *talk) end() {
 	}
 }
 
-// begin starts an engine, or starts it anew.
+// begin starts an engine, and stops the old one first if there is one.
 func (x *talk) begin(ctx context.Context, s **server, args ...string) (err error) {
 	if *s != nil {
 		(*s).Stop()

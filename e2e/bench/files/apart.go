@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// faults are what happens to machines in mid-transfer: the last one is killed when it has half of the file, the link of the one
-// before stalls then, and the one before that spoils what it sends.
+// faults selects faults of machines in mid-transfer. kill kills the last one when it has half of the file. stall stalls
+// the link of the one before it then. spoil makes the one before that send wrong data.
 type faults struct{ kill, stall, spoil bool }
 
 // apart does what together does with a process and a network namespace for each machine, and with machines that fail.
@@ -133,7 +133,7 @@ func (s *stage) begin(ctx context.Context, rate int, r role) (*process, error) {
 // most bounds the machines beside the source: those that fetch at once, and two that come later.
 const most = 10
 
-// has is what a machine says that has the file.
+// has is the output of a machine that has the file.
 func (s *stage) has() string { return fmt.Sprintf("%s%x", saysHas, sha256.Sum256(s.content)) }
 
 // race lets n machines fetch the file at once.

@@ -30,7 +30,7 @@ const (
 	saysDiffers = "a peer has sent another chunk"
 )
 
-// role is what a machine's process is.
+// role configures the process of a machine.
 type role struct {
 	as     string // source, node, spoiler (a node that spoils what it sends) or liar (which has another file)
 	at     string // where it listens

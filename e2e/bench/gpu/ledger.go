@@ -101,14 +101,14 @@ func (u *up) become(ctx context.Context, state string) error {
 // settles is how long the two may take to agree: memory is measured after a sleep, and a driver takes its time to say so.
 const settles = 20 * time.Second
 
-// held is what is said of the device, in bytes.
+// held is the use of the device, in bytes, by three sources.
 type held struct {
-	// account is what the ledger has given away: a sleeper that may be woken at any time has what it takes awake.
+	// account is the memory that the ledger has allocated: a sleeper that may be woken at any time counts as if awake.
 	account int64
-	// reported is what the instance says that it uses now: measured, or all that it may where nvidia-smi does not name its
-	// processes, as in some containers. Awake it says nothing.
+	// reported is the use that the instance reports. It is measured, or the most that it may use if nvidia-smi does not
+	// name its processes, as in some containers. An awake instance reports nothing.
 	reported int64
-	// used is what nvidia-smi says beyond what it said before.
+	// used is the use that nvidia-smi shows beyond the use before the test.
 	used int64
 }
 

@@ -25,7 +25,7 @@ type Report struct {
 	Parts []Part   `json:"parts"`
 }
 
-// Device is what computed, and with what. Of a processor there are no name, driver and memory.
+// Device is the device that computed, and its software. A processor has no name, driver and memory.
 type Device struct {
 	Name       string `json:"name,omitempty"`
 	Driver     string `json:"driver,omitempty"`
@@ -88,7 +88,7 @@ type Figure struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
 	Value float64 `json:"value"`
-	// Limit is what bounds it or what it is compared with, in the same unit, and Of says which; no Of: there is none.
+	// Limit is an upper bound or a value to compare with, in the same unit. Of says which; empty: there is none.
 	Limit float64 `json:"limit,omitempty"`
 	Of    string  `json:"of,omitempty"`
 }

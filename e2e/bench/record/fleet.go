@@ -40,7 +40,7 @@ func (f *fleet) work(ctx context.Context) {
 	}
 }
 
-// ask is what is told of a function that has requests for so long.
+// ask reports demand for a function, as if it had requests for that length of time.
 func (f *fleet) ask(ctx context.Context, name api.FunctionName, length time.Duration) {
 	end := time.Now().Add(length)
 	last, running := time.Time{}, 0

@@ -56,11 +56,11 @@ type Measurement struct {
 	Rouse    Summary  `json:"rouse"`
 	Against  string   `json:"against,omitempty"`
 	Baseline *Summary `json:"baseline,omitempty"`
-	// Difference is the median of the differences of neighbouring rounds, and
-	// DifferenceOfP50 that of the two medians.
+	// Difference is the median of the differences of neighbouring rounds. DifferenceOfP50 is the difference of the two
+	// medians.
 	Difference      float64 `json:"difference,omitempty"`
 	DifferenceOfP50 float64 `json:"differenceOfP50,omitempty"`
-	// Ratio is that of the two medians.
+	// Ratio is the ratio of the two medians.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Gate is the condition, and Held whether it is met; empty: there is none.
 	Gate string `json:"gate,omitempty"`
@@ -68,7 +68,7 @@ type Measurement struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Summary is what is kept of a series.
+// Summary holds the quantiles and the minimum of a series.
 type Summary struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
@@ -203,7 +203,7 @@ func processor() string {
 	return "unknown"
 }
 
-// LoadAverage is that of the last 1, 5 and 15 minutes.
+// LoadAverage returns the load averages of the last 1, 5 and 15 minutes.
 func LoadAverage() string {
 	raw, _ := os.ReadFile("/proc/loadavg") // empty elsewhere
 	fields := strings.Fields(string(raw))

@@ -21,8 +21,7 @@ const (
 	crowdGateP95 = 2000.0
 )
 
-// noTime makes the simulated model server load, sleep and wake in no time: what is
-// left is what is around it.
+// noTime makes the simulated model server load, sleep and wake in no time, so that only the rest is measured.
 const noTime = "VLLMSIM_FLAGS=--time-scale 0"
 
 const (

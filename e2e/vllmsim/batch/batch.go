@@ -120,7 +120,7 @@ func (b *Batch) release(s *Sequence) {
 	s.blocks = nil
 }
 
-// Load is what waits and what runs.
+// Load is the waiting and the running work.
 type Load struct {
 	Running, Waiting int
 	// Usage is the share of blocks that are in use, 0 to 1.

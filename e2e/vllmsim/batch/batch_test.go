@@ -253,7 +253,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// check counts the holders of every block anew.
+// check counts the holders of every block again.
 func (b *Batch) check() string {
 	holders := make([]int, len(b.pool.blocks))
 	for _, s := range b.running {

@@ -22,7 +22,7 @@ const (
 	ownSocket     = "fakegpu.sock"
 )
 
-// offers is what the kubelet may give to containers.
+// offers returns the IDs that the kubelet may give to containers.
 func (c config) offers() []string {
 	var ids []string
 	for _, uuid := range c.gpus {
@@ -37,7 +37,7 @@ func (c config) offers() []string {
 	return ids
 }
 
-// health is that of an offer: the one of its device.
+// health returns the health of an offer's device.
 func (c config) health(id string) string {
 	device, _, _ := strings.Cut(id, "::")
 	if slices.Contains(c.lost, device) {
