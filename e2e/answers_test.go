@@ -81,7 +81,7 @@ func (p *place) judge() error {
 	return nil
 }
 
-// wrongs ends the judging and says what was wrong.
+// wrongs ends the checks and returns the errors.
 func (j *judged) wrongs() error {
 	j.tap.Close()
 	j.mu.Lock()

@@ -59,7 +59,7 @@ func shiftClock(pid int, seconds int32) (err error) {
 	return errNoClock
 }
 
-// vdso is where a process has the kernel's own library, and what it is.
+// vdso returns the address and the image of the kernel's own library in a process.
 func vdso(pid int) (base int64, image []byte, err error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {

@@ -34,7 +34,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// newReader starts a shell in an empty folder. It ends with the test, and so does what was started in it.
+// newReader starts a shell in an empty folder. It ends with the test, and so do the processes started in it.
 func newReader(t *testing.T) *pages.Shell {
 	t.Helper()
 	p, err := newPlace()

@@ -106,7 +106,7 @@ func conversationsGoOn(t *testing.T, how, other []string) {
 		}
 		return len(files)
 	}
-	for kept() == 0 { // until the digest of the file is there
+	for kept() == 0 { // until the digest of the file is written
 		turn("a")
 		if n := control("/sleep?level=2"); n != 0 {
 			t.Errorf("at level 2 %d tokens are kept", n)

@@ -26,7 +26,7 @@ import (
 type moment struct {
 	name string
 	path string // of the call to vLLM
-	done bool   // vLLM has done what it was called for, and has not said so
+	done bool   // vLLM has done the call and has not answered yet
 }
 
 // askingWords marks the prompts of clients. Other generations in vLLM are canaries or probes.
@@ -67,7 +67,7 @@ func (s *stopping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.at.done {
-		s.Handler.ServeHTTP(w, r) // what it says is sent when the handler returns: it is short
+		s.Handler.ServeHTTP(w, r) // the answer is short, so it is sent when the handler returns
 	}
 	s.once.Do(func() { close(s.reached) })
 	select {
@@ -170,7 +170,7 @@ spec:
 	done.Wait()
 }
 
-// run has the request come, and says what is wrong with what becomes of it.
+// run sends the request, and returns an error if its result is wrong.
 func (f *interrupted) run(ctx context.Context, p *place) error {
 	want, err := p.says(ctx, f.name)
 	if err != nil {
@@ -192,7 +192,7 @@ func (f *interrupted) run(ctx context.Context, p *place) error {
 		text, err := p.says(ctx, f.name)
 		answered <- answer{text, err}
 	}()
-	err = retry(func() error { // until it is there
+	err = retry(func() error { // until it exists
 		if f.vllm.asked.Load() > before {
 			return nil
 		}

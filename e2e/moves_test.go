@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// besideSlow is the manifest of slow, whose streams take a while, and of a small function that needs its memory. What is given is further annotations of each, and what
-// slow takes at once (0: as many as it does).
+// besideSlow returns the manifest of slow, whose streams take a while, and of a small function that needs its memory.
+// concurrency is the limit of slow; 0: its default.
 func besideSlow(t *testing.T, slow, small string, concurrency int) string {
 	t.Helper()
 	model := infertest.File(t, infertest.Spec{Dim: 512, Layers: 16, Vocab: 4000, Context: 512})

@@ -33,7 +33,7 @@ type place struct {
 	sink    *sink  // nil: none receives
 	files   *files // of the script; nil: none
 	judged  []*judged
-	direct  bool // nobody listens between clients and server
+	direct  bool // there is no tap between clients and server
 	strange bool // only failures are judged: what its runtimes answer need not be as OpenAI describes it
 }
 
@@ -77,7 +77,7 @@ func (p *place) sane() error {
 	return nil
 }
 
-// right says what was wrong with the answers of all servers.
+// right returns the errors in the answers of all servers.
 func (p *place) right() error {
 	var all error
 	for _, j := range p.judged {
@@ -217,7 +217,7 @@ func (s *server) wait() (int, error) {
 	}
 }
 
-// rouse runs a command against this place's server and returns what it printed.
+// rouse runs a command against this place's server and returns its output.
 func (p *place) rouse(args ...string) (stdout string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()

@@ -58,7 +58,7 @@ func TestAServerIsKilledWithWorkInHand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
 	texts := []string{"what is generated", "what waits"}
-	want, left := map[string]string{}, map[string]string{} // texts and ids, by what was asked
+	want, left := map[string]string{}, map[string]string{} // texts and ids, by request
 	for _, text := range texts {
 		left[text] = background(ctx, t, c2, asked(text, 300, true))
 	}

@@ -79,7 +79,7 @@ func (g openGate) EnterBehind(ctx context.Context, _ time.Duration) (string, con
 	return string(g), ctx, nil, nil
 }
 
-// cutter is a way to the engine that breaks off behind so many events; -1: nowhere.
+// cutter is a transport to the engine that breaks off after a number of events; -1: never.
 type cutter struct{ behind int }
 
 func (c cutter) RoundTrip(r *http.Request) (*http.Response, error) {

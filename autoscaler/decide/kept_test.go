@@ -46,7 +46,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestBound: where what waits may not go to each instance, none but the one that it may go to is woken, and nothing is started.
+// TestBound checks requests that may not go to each instance: only an instance that they may go to is woken, and none
+// is started.
 func TestBound(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

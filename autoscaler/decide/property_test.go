@@ -93,8 +93,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// TestNobodyStarves keeps random worlds busy for ten minutes: everybody who has
-// users and can fit gets turns, and turns are not so short that switching is all that is done.
+// TestNobodyStarves keeps random worlds busy for ten minutes. Every function that has users and can fit gets turns, and
+// turns are long enough for work between the switches.
 func TestNobodyStarves(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))

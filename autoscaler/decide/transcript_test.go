@@ -46,7 +46,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// transcribe runs a transcript and returns it with what was printed.
+// transcribe runs a transcript and returns it with its output.
 func transcribe(t *testing.T, in string) string {
 	s := newSim()
 	var out, printed strings.Builder
@@ -63,7 +63,7 @@ func transcribe(t *testing.T, in string) string {
 			expecting = true
 		case expecting && line == "":
 			flush()
-		case expecting: // what was expected
+		case expecting: // the expected output
 		case line == "" || strings.HasPrefix(line, "#"):
 			out.WriteString(line + "\n")
 		default:
@@ -327,7 +327,7 @@ func (a args) requests(name string) api.Requests {
 	return r
 }
 
-// room says what a node has left of what pods request.
+// room sets the room for pods' requests on a node.
 func (s *sim) room(a args) {
 	room := inventory.Room{Node: a.word(1), Free: a.requests("free"), Leaving: a.requests("leaving")}
 	s.Rooms = append(slices.DeleteFunc(s.Rooms, func(r inventory.Room) bool { return r.Node == room.Node }), room)

@@ -76,8 +76,7 @@ func TestAnAddressThatChanges(t *testing.T) {
 	})
 }
 
-// TestAPodWhoseAddressIsHidden joins from another address than its own, as behind a
-// mesh's proxy: what is reported says so.
+// TestAPodWhoseAddressIsHidden joins from another address than its own, as behind a mesh's proxy: the report says so.
 func TestAPodWhoseAddressIsHidden(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.instances["10.0.0.1:8080"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })

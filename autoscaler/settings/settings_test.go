@@ -160,8 +160,8 @@ func TestOlderVersion(t *testing.T) {
 	}
 }
 
-// TestSettingsOfBefore: what an older version has set and this one does not goes back to what it was, unless somebody has
-// changed it in the meantime; what somebody else set stays.
+// TestSettingsOfBefore checks that a setting that only an older version set gets its former value again, unless it was
+// changed in the meantime. Settings of others stay.
 func TestSettingsOfBefore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data, want map[string]string
@@ -257,7 +257,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Without Knative nothing is touched, it is said once, and the reconciler goes on when it comes.
+// Without Knative nothing is changed, one message says so, and the reconciler continues once Knative is installed.
 func TestKnativeIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, nil)})

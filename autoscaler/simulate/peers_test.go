@@ -28,14 +28,16 @@ func TestPeersByHand(t *testing.T) {
 	}
 }
 
-// TestTurnsKeepEveryToken: what is interrupted goes on where it was, and costs its tokens and the switches, no more.
+// TestTurnsKeepEveryToken checks that interrupted work continues where it was, and costs no more than its tokens and
+// the switches.
 func TestTurnsKeepEveryToken(t *testing.T) {
 	long := func(at time.Duration, model api.ModelName) Arrival {
 		a := ask(at, model)
 		a.Output = 200
 		return a
 	}
-	// Both have work for 20 s and are there already: turns of 4 s and switches of 1 s between them, the first of them b's at 104.
+	// Both have work for 20 s and are loaded: turns of 4 s and switches of 1 s between them, the first of them b's at
+	// 104.
 	trace := Trace{ask(0, "a"), ask(20*time.Second, "b"), ask(60*time.Second, "a"), long(100*time.Second, "a"), long(101*time.Second, "b")}
 	w, r := play(t, tinyConfig(1, "a", "b"), trace, 200*time.Second, Policy{Name: "tokens"})
 	// 40 s of work and nine switches: the last one ends at 149.

@@ -41,7 +41,7 @@ func TestPrewake(t *testing.T) {
 		hours, least float64
 	}{
 		{Cron, 2, 0, 1.05, 0.3},
-		{Office, 14, 7 * day, 1.05, 0.3}, // what it learns takes a week
+		{Office, 14, 7 * day, 1.05, 0.3}, // learning takes a week
 	} {
 		for _, seed := range []uint64{21, 22} {
 			length := time.Duration(tc.days) * day
@@ -58,7 +58,7 @@ func TestPrewake(t *testing.T) {
 	}
 }
 
-// TestPrewakeOfRandomArrivals: what has no rhythm gets no worse by more than 2 %.
+// TestPrewakeOfRandomArrivals checks that loads without a rhythm get no worse by more than 2 %.
 func TestPrewakeOfRandomArrivals(t *testing.T) {
 	for _, load := range []Load{Steady, Bursty, Diurnal} {
 		trace, err := Generate(Shape{Functions: 8, Load: load, Seed: 23})

@@ -112,7 +112,7 @@ func (s small) run(t *testing.T, dir string) {
 	}
 }
 
-// incomplete says what a row lacks.
+// incomplete returns an error for a row with a missing field.
 func incomplete(m report.Measurement) error {
 	switch {
 	case m.Name == "" || m.What == "" || m.Unit == "" || m.N < 1:

@@ -69,7 +69,7 @@ func certify(p Places) error {
 	return os.Rename(tmp, p.Kubeconfig())
 }
 
-// pair is a key and what others know it by: a certificate, or a public key. Both are PEM.
+// pair is a private key and its certificate or public key. Both are PEM.
 type pair struct {
 	key, cert []byte
 	private   *ecdsa.PrivateKey

@@ -10,16 +10,15 @@ import (
 // directory is.
 const kubeletDir = "/var/lib/kubelet"
 
-// fixed are folders that programs write to whatever they are told. Over each, the
-// node mounts a folder of its own.
+// fixed lists folders that programs write to whatever their configuration. Over each, the node mounts a folder of its
+// own.
 var fixed = []struct{ host, own string }{
 	{kubeletDir, "kubelet"},
 	{"/var/lib/cni", "cni-results"},
 	{"/var/log/containers", "containers"}, // links into the pods' logs
 }
 
-// configure writes what the node's programs read. The reasons stand beside what
-// is not a default.
+// configure writes the files that the node's programs read. Values other than defaults have their reasons beside them.
 func configure(p Places, built programs) error {
 	runtime, err := giveGPUs(p, built)
 	if err != nil {

@@ -24,7 +24,7 @@ type GPUs struct {
 	Lost     []int // devices that have fallen off the bus: unhealthy, and a process that uses them fails
 }
 
-// Validate says what can't be.
+// Validate returns an error if the numbers are impossible.
 func (g GPUs) Validate() error {
 	if g.Count < 0 || g.Replicas < 1 || g.MemoryMB < 1 {
 		return fmt.Errorf("fake devices: there must be at least 0, for at least 1 pod each, with at least 1 MiB: got %d, %d, %d",
@@ -55,8 +55,8 @@ func (g GPUs) uuids(lost bool) string {
 	return strings.Join(all, ",")
 }
 
-// make makes the devices in dir as they are to be. One that is there keeps its
-// holders; one that is none of them any more stays until nobody uses it.
+// make makes the devices in dir. An existing device keeps its holders; one that is no longer wanted stays until it has
+// no holder.
 func (g GPUs) make(dir string) error {
 	if err := device.Create(dir); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
 	return c.super.run(ctx, node{c.places, built}.fakegpu(g))
 }
 
-// Devices reads the fake devices: what each has, and who uses how much of it.
+// Devices reads the fake devices: the memory of each, and its holders.
 func (c *Cluster) Devices() ([]device.Device, error) {
 	return device.List(c.places.devices())
 }

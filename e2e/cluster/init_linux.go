@@ -140,7 +140,7 @@ func fork(s Service, out *os.File) (int, error) {
 	})
 }
 
-// reap takes every process that ended, its own and what others left behind.
+// reap reaps every process that ended, its own and orphans.
 func (f *first) reap(ended <-chan os.Signal) {
 	for range ended {
 		for {

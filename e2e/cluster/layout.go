@@ -30,7 +30,7 @@ const (
 
 const module = "github.com/rouse-dev/rouse"
 
-// Places is where a cluster keeps what it keeps.
+// Places holds the folders of a cluster.
 type Places struct {
 	Checkout string // the root of the module: what the programs are built from
 	Cache    string // programs, images and manifests by the hash of their inputs; CI may keep it

@@ -144,7 +144,7 @@ func startOf(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The name, in parentheses, may hold anything; what follows is numbers.
+	// The name, in parentheses, may hold anything; numbers follow it.
 	_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {

@@ -109,8 +109,8 @@ type programs map[string]string
 
 func (p programs) path(set, program string) string { return filepath.Join(p[set], program) }
 
-// key is a hash of all that goes into a set: what it is, the toolchain, and the
-// files of its module. The files of other modules are pinned by go.sum.
+// key returns a hash of all inputs of a set: its definition, the toolchain, and the files of its module. The files of
+// other modules are pinned by go.sum.
 func (s set) key(dir, toolchain string) (string, error) {
 	h := sha256.New()
 	def, err := json.Marshal(s) // maps are written in the order of their keys
@@ -197,7 +197,7 @@ func (b builder) one(ctx context.Context, s set) (programs, error) {
 	return programs{s.Name: dir}, err
 }
 
-// find says where a set lies in the cache, and whether it is there.
+// find returns the place of a set in the cache, and whether it exists.
 func (b builder) find(s set, toolchain string) (dir string, there bool, err error) {
 	key, err := s.key(b.places.build(s.Module), toolchain)
 	if err != nil {
@@ -224,8 +224,8 @@ func (b builder) toolchain(ctx context.Context) (string, error) {
 	return strings.Join(strings.Fields(string(out)+" gcc "+string(cc)), " "), nil
 }
 
-// build builds one set beside its place and moves it there as a whole, so that
-// what lies in the cache is whole whenever a build is killed.
+// build builds one set beside its place and then renames it, so that the cache has only complete sets even if a build
+// is killed.
 func (b builder) build(ctx context.Context, s set, dir string) error {
 	start := time.Now()
 	b.log.Info("building", "set", s.Name)
@@ -306,7 +306,7 @@ func (b builder) fetch(ctx context.Context, s set, env []string) error {
 	return fmt.Errorf("fetch the modules of %s: %w: can GOPROXY be reached?\n%s", s.Name, err, tail(out, 2000))
 }
 
-// sweep removes what a killed build left, and what nobody has used for a month.
+// sweep removes the remains of killed builds, and sets that were not used for a month.
 func (b builder) sweep() error {
 	for _, kind := range []string{"programs", "images"} {
 		dir := mkdir(filepath.Join(b.places.Cache, kind))

@@ -69,7 +69,7 @@ func (f *frontDoorElsewhere) ready(log string) (missing string) {
 	return ""
 }
 
-// knows says what is missing until clients of the front door find a model.
+// knows returns what is missing until clients of the front door find a model.
 func (f *frontDoorElsewhere) knows(ctx context.Context, model string) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+"/v1/models/"+model, nil)
 	if err != nil {
@@ -194,7 +194,7 @@ func theClusterServesAFrontDoorElsewhere(t *testing.T) {
 		for _, name := range agents() {
 			kill(t, c, name)
 		}
-		if err := <-ended; err != nil { // it goes on through the next one
+		if err := <-ended; err != nil { // it continues through the next agent
 			t.Errorf("the stream through a killed agent: %v", err)
 		}
 		if got, err := stream(3); err != nil || got.end != "[DONE]" {

@@ -38,9 +38,9 @@ func (f *function) reasons() string {
 	return said
 }
 
-// aFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be
-// woken beside another whose word is true: who asks for it is refused, its operator reads why, it is not
-// tried again and again, and the other function does not notice.
+// aFunctionThatLiesAboutItsMemory declares half of the memory that its model takes. It can't be woken beside a function
+// with a true declaration. Its requests are refused, its operator reads why, it is not tried again and again, and the
+// other function is not disturbed.
 func aFunctionThatLiesAboutItsMemory(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
@@ -119,10 +119,9 @@ func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
 	}
 }
 
-// aDeviceIsLost takes the GPU away that a function is awake on and whose pod has it
-// alone. Its model server ends, and can't be started there; the function gets another
-// pod with another GPU, and its answers are right again. What is awake on a GPU beside
-// it does not notice.
+// aDeviceIsLost removes the GPU of an awake function whose pod has it alone. Its model server ends, and can't be
+// started there. The function gets another pod with another GPU, and its answers are right again. A function on another
+// GPU is not disturbed.
 func aDeviceIsLost(t *testing.T) {
 	c, in := gpus(t, 1)
 	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1})

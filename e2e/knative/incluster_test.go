@@ -116,7 +116,7 @@ func TestTheClusterIsChecked(t *testing.T) {
 	}
 }
 
-// TestThePageOfTheCluster serves the page by kn rouse ui, and reads what it shows by the way that the page does.
+// TestThePageOfTheCluster serves the page by kn rouse ui, and reads the page's data as the page does.
 func TestThePageOfTheCluster(t *testing.T) {
 	parallel(t)
 	f := create(t, "on-the-page", functionImage, lasting)

@@ -20,8 +20,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// greedy streams so many tokens of a function's answer to prompt, and calls seen with the number of each of its events. It returns what each
-// of them says, but for the id and the time, which must not change. An error says what no whole stream may have.
+// greedy streams tokens of a function's answer to prompt, and calls seen with the number of each event. It returns the
+// events' texts without the id and the time, which must not change. It returns an error for a stream that is not a
+// valid whole one.
 func greedy(ctx context.Context, f *function, prompt string, tokens int, seen func(n int)) (choices []string, err error) {
 	body, err := json.Marshal(map[string]any{"model": f.name, "prompt": prompt, "stream": true, "ignore_eos": true, "temperature": 0, "max_tokens": tokens})
 	if err != nil {

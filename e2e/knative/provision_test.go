@@ -72,7 +72,7 @@ func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 		line := lines.Text()
 		if n, _ := fmt.Sscanf(line, ": rouse stage=provisioning-node waited=%fs", &waited); n == 1 && waited > 12 && !said {
 			said = strings.Contains(line, "cpu-pool 1->2")
-			uncordon() // the node is there
+			uncordon() // the node exists
 		}
 		done = done || line == "data: [DONE]"
 		if strings.Contains(line, `"error"`) {

@@ -87,7 +87,7 @@ func TestStockFunctionsFailAsEver(t *testing.T) {
 				return string(have.Status) + " " + have.Reason + ": " + have.Message
 			})
 			like := []string{"--annotation-revision", "autoscaling.knative.dev/class=" + class, "--annotation-revision", "rouse.dev/model=pico", "--scale-init", "0"}
-			if tt.ours != "" { // nobody need wait for long for an answer that does not come
+			if tt.ours != "" { // a short wait is enough for an answer that does not come
 				like = append(like, "--annotation-revision", "rouse.dev/hold-timeout=20s")
 			}
 			ours := tt.make(t, in, "ours-"+tt.name, like...)

@@ -66,8 +66,8 @@ func twoModelsSwapUnderLoad(t *testing.T) {
 	hasUsed(t, c, 69*gib) // one awake and one asleep
 }
 
-// threeSleepOnOneDevice lets three functions sleep on one GPU, one of them without
-// its weights, and asks them in turn: asleep only what stays of them is in use.
+// threeSleepOnOneDevice lets three functions sleep on one GPU, one of them without its weights, and asks them in turn.
+// While all are asleep, only their residues are in use.
 func threeSleepOnOneDevice(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
@@ -93,8 +93,8 @@ func threeSleepOnOneDevice(t *testing.T) {
 	}
 }
 
-// TestTheAutoscalerIsKilledDuringASwap kills the autoscaler that decides between the
-// sleep of one function and the wake of another. The one that follows ends what was begun.
+// TestTheAutoscalerIsKilledDuringASwap kills the autoscaler between the sleep of one function and the wake of another.
+// The next leader completes the swap.
 func TestTheAutoscalerIsKilledDuringASwap(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)

@@ -87,7 +87,7 @@ func (a *authority) secret(c *cluster.Cluster, namespace, name string, dns ...st
 		a.t.Fatal(err)
 	}
 	a.t.Cleanup(func() {
-		_, _ = c.Kubectl(context.Background(), "-n", namespace, "delete", "secret", name) // nobody reads it any more
+		_, _ = c.Kubectl(context.Background(), "-n", namespace, "delete", "secret", name) // it is not read any more
 	})
 }
 
@@ -126,7 +126,7 @@ func TestInternalTLS(t *testing.T) {
 		if err := internalTLS(context.Background(), c, "null"); err != nil {
 			t.Errorf("turn system-internal-tls off again: %v", err)
 		}
-		// What Knative made for each namespace with revisions; nobody makes it a Secret any more.
+		// Knative made these for each namespace with revisions; it makes no Secrets for them any more.
 		if _, err := c.Kubectl(context.Background(), "delete", "certificates.networking.internal.knative.dev", "-A", "--field-selector", "metadata.name=serving-certs"); err != nil {
 			t.Error(err)
 		}

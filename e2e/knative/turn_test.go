@@ -18,15 +18,16 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// fit is how many pods fit on the node in TestManyFunctionsInTurn, and functions how many functions are asked there. ROUSE_E2E_FUNCTIONS
-// has another number, and ROUSE_E2E_REPORT the file for what was measured (make bench-turn).
+// fit is the number of pods that fit on the node in TestManyFunctionsInTurn, and functions the number of functions
+// there. ROUSE_E2E_FUNCTIONS sets another number, and ROUSE_E2E_REPORT the file for the measurements (make bench-turn).
 const (
 	fit       = 10
 	functions = 14
 )
 
-// TestManyFunctionsInTurn asks for more functions than the node has room for awake, one after the other, and the first of them
-// again. None is refused and none goes: who sleeps gives up what its pod requests, and gets it back before it wakes.
+// TestManyFunctionsInTurn asks for more functions than the node has room for awake, one after the other, and the first
+// of them again. None is refused and no pod is deleted: a sleeper's pod gives up its requests, and gets them back
+// before it wakes.
 func TestManyFunctionsInTurn(t *testing.T) {
 	c := rouse(t)
 	n := functions

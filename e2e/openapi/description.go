@@ -29,7 +29,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Description says what answers look like.
+// Description describes valid answers.
 type Description struct {
 	answers map[string]*jsonschema.Schema // by "METHOD path", with " stream" for events of streams
 	events  map[string]*jsonschema.Schema // of a response's stream, by type
@@ -209,7 +209,8 @@ func (d *Description) add(name string, raw []byte) error {
 
 const components = "#/components/schemas/"
 
-// addEvents takes the alternatives of a schema apart by their type: what is wrong with an event is then said of that one alone.
+// addEvents divides the alternatives of a schema by type, so that an error in an event is reported for its own type
+// only.
 func (d *Description) addEvents(s *source, schema string) error {
 	all, _ := at(s.doc, "components", "schemas", schema, "anyOf").([]any)
 	for _, one := range all {

@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, path string
 		status             int
-		body, wrong        string // wrong: words of what is said; empty: nothing is wrong
+		body, wrong        string // wrong: words of the error; empty: no error
 	}{
 		{"an answer", "POST", "/v1/chat/completions", 200, `{"id":"x","note":null}`, ""},
 		{"a field of another type", "POST", "/v1/chat/completions", 200, `{"id":7}`, "got number, want string"},

@@ -58,7 +58,7 @@ var comment = regexp.MustCompile(`^<!-- (not run|cluster|run|serve|stop)(?:: ?(.
 func Parse(text string) (Page, error) {
 	var p Page
 	var plain strings.Builder
-	var next Block // what is said of the next block
+	var next Block // the properties of the next block
 	lines := strings.SplitAfter(text, "\n")
 	flush := func(at int) {
 		if plain.Len() > 0 {
@@ -124,7 +124,8 @@ func (b Block) Shell() bool { return b.Fenced && (b.Info == "console" || b.Info 
 // fileName is the name of a file in the comment that it begins with.
 var fileName = regexp.MustCompile(`^# ([\w.-]+\.\w+)\b`)
 
-// Follow runs what is for a cluster, or what is not. It returns the page with what was printed, and what was wrong, which names lines.
+// Follow runs the blocks that need a cluster, or the others. It returns the page with the outputs, and the errors,
+// which name lines.
 func (p Page) Follow(s *Shell, cluster bool) (text string, wrong error) {
 	var out strings.Builder
 	for _, b := range p.Blocks {

@@ -88,7 +88,7 @@ func (s *Shell) Close() error {
 // mark is printed behind each command, with its status.
 const mark = "--- that was it ---"
 
-// run runs a command, and returns what it printed and its status.
+// run runs a command, and returns its output and its status.
 func (s *Shell) run(line string) (text, status string, err error) {
 	if _, err := fmt.Fprintf(s.in, "%s\necho '%s' $?\n", line, mark); err != nil {
 		return "", "", fmt.Errorf("%w: %w", errShell, err)
@@ -138,10 +138,10 @@ func (s *Shell) file(text string) error {
 	return os.WriteFile(filepath.Join(s.cfg.Dir, m[1]), []byte(text), 0o600)
 }
 
-// looks matches commands that change nothing: what they show may come a moment later.
+// looks matches commands that change nothing: their output may be a moment late.
 var looks = regexp.MustCompile(`^(kn )?rouse (ls|list|clusters|usage|keys list)\b|^(kn )?rouse (why|trace|describe) |^kubectl .*\bget `)
 
-// console runs the commands of a block, and returns it with what they printed.
+// console runs the commands of a block, and returns it with their outputs.
 func (s *Shell) console(block string) (string, error) {
 	var text strings.Builder
 	var wrong error
@@ -186,7 +186,7 @@ func (s *Shell) server(block string) (string, error) {
 	}
 }
 
-// begins says whether a text has first lines that the page tells.
+// begins reports whether a text begins with the lines on the page.
 func begins(text, want string) bool {
 	lines := strings.SplitAfter(text, "\n")
 	for n := range lines {

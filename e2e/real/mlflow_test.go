@@ -287,7 +287,7 @@ func TestMLflow(t *testing.T) {
 // TestMLflowBehind asks an MLflow server that is a function of its own what it is asked past Rouse: no byte of an answer may differ.
 func TestMLflowBehind(t *testing.T) {
 	dir := installed(t, "mlflow")
-	const nowhere = "http://127.0.0.1:1" // what its model would ask
+	const nowhere = "http://127.0.0.1:1" // the address for its model's requests
 	u := start(t, dir, fmt.Sprintf(`apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: served}

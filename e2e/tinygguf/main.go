@@ -207,7 +207,8 @@ func ones(g *gguf.Writer, name string, n int) {
 	})
 }
 
-// layer writes the weights of a layer: attention of so many values in all its heads, and a feed-forward network.
+// layer writes the weights of a layer: attention with the given number of values in all its heads, and a feed-forward
+// network.
 func layer(g *gguf.Writer, l, dim, heads, ffn int) {
 	name := func(part string) string { return fmt.Sprintf("blk.%d.%s.weight", l, part) }
 	ones(g, name("attn_norm"), dim)

@@ -74,8 +74,8 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	return cmd, nil
 }
 
-// called tells the surface by the name of the program, and takes the words away
-// that only choose a program: serve, run, -m MODULE, and the name.
+// called returns the surface by the name of the program, and the arguments without the words that only choose a
+// program: serve, run, -m MODULE, and the name.
 func called(args []string) (Surface, []string) {
 	surface := VLLM
 	if len(args) == 0 {
@@ -235,7 +235,8 @@ func (cmd *Command) readApplication() error {
 	return nil
 }
 
-// read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes what is no flag: the model.
+// read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes the arguments that
+// are no flags: the model.
 func (f flags) read(args []string, bare func(string), warnings io.Writer) error {
 	given := map[string]bool{}
 	for len(args) > 0 {

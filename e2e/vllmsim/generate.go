@@ -104,7 +104,7 @@ func (p *reply) stream(r *http.Request, f form, tokens []words.Token, have int, 
 	return nil
 }
 
-// grow makes text what is out, and returns what of it was not.
+// grow sets the text that was sent, and returns the part of it that is new.
 func (p *reply) grow(text string) string {
 	rest := text[min(len(p.text), len(text)):]
 	if len(text) > len(p.text) {

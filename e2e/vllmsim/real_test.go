@@ -134,7 +134,8 @@ func understoodBySimulator(t *testing.T, surface Surface) map[string]bool {
 // theRest is the devices' and the simulator's own.
 var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$`)
 
-// TestRealServers: what the simulators and Rouse know of servers is in the lists of these, but for what deviates with a reason.
+// TestRealServers checks that all names that the simulators and Rouse use of servers are in the servers' lists, except
+// for the deviations with a reason.
 func TestRealServers(t *testing.T) {
 	var deviating []string
 	parts := map[string]func(t *testing.T, surface Surface) map[string]bool{"Understand": understood, "Say": answered, "SayWhatIsRead": fieldsRead, "HaveTheMetrics": metricsRead}
@@ -247,7 +248,7 @@ func passed(t *testing.T, surface Surface, there map[string]bool) map[string]boo
 	return all
 }
 
-// beginning says whether a path that ends with a slash is the beginning of one that is there.
+// beginning reports whether a path that ends with a slash is the beginning of one in there.
 func beginning(there map[string]bool, path string) bool {
 	for line := range there {
 		if strings.HasSuffix(path, "/") && strings.HasPrefix(line, "path POST "+path) {

@@ -159,7 +159,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 	defer s.mu.Unlock()
 	i, plain := -1, a.name
 	switch s.cfg.Surface {
-	case LlamaCpp: // it does not look at the name; adapters speak for everybody
+	case LlamaCpp: // the name is ignored; adapters answer for every name
 		i = s.scaled
 		if len(a.lora) > 0 {
 			var err error
@@ -168,7 +168,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 			}
 		}
 	case RayServe: // an application has but one model
-	case SGLang: // it names an adapter as model:adapter, or by lora_path, of which it refuses what is not loaded
+	case SGLang: // an adapter is named as model:adapter, or by lora_path; one that is not loaded is refused
 		if base, tail, found := strings.Cut(a.name, ":"); found && slices.Contains(s.cfg.Names, base) {
 			plain = tail
 		}
@@ -189,7 +189,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 	return s.adapters[i], nil
 }
 
-// job writes the whole answer in advance: it depends on nothing but what is asked.
+// job computes the whole answer in advance: it depends on the request only.
 func (s *Server) job(a *ask) (*job, error) {
 	adapter, err := s.resolve(a)
 	if err != nil {

@@ -77,7 +77,7 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.ready)
 	s.engine.loop(ctx)
 	if ctx.Err() == nil {
-		// What waits for an answer gets its 500 before the process ends, as with vLLM.
+		// Waiting requests get their 500 before the process ends, as with vLLM.
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// outlive is a context that goes on when the client of a call leaves.
+// outlive returns a context that stays valid when the client of a call leaves.
 func (s *Server) outlive(ctx context.Context) context.Context {
 	if run := s.run.Load(); run != nil {
 		return *run
@@ -217,7 +217,7 @@ func openMemory(cfg Config) (memory, error) {
 	return sharedMemory{c}, nil
 }
 
-// ownMemory is nobody else's.
+// ownMemory is a device that only this server uses.
 type ownMemory struct {
 	total int64
 	used  atomic.Int64

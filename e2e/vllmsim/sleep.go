@@ -36,7 +36,8 @@ func (e *engine) takeTurn(ctx context.Context) error {
 
 func (e *engine) endTurn() { <-e.turn; e.wakeLoop() }
 
-// halt stops scheduling in one of vLLM's modes: abort ends what there is, wait lets what runs finish. The turn is held.
+// halt stops scheduling in one of vLLM's modes: abort ends all requests, wait lets the running ones finish. The turn is
+// held.
 func (e *engine) halt(ctx context.Context, mode string) error {
 	e.mu.Lock()
 	var drained chan struct{}
@@ -130,7 +131,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	garbage := e.garbage
 	e.mu.Unlock()
 	s.mu.Lock()
-	for i := range s.adapters { // vLLM goes on as if they were there
+	for i := range s.adapters { // vLLM behaves as if they were loaded
 		s.adapters[i].lost = s.adapters[i].lost || garbage
 	}
 	s.mu.Unlock()
@@ -288,14 +289,14 @@ func (s *Server) reload(ctx context.Context) error {
 	return nil
 }
 
-// sleeping says what GET /is_sleeping says: asleep, partly asleep, or paused.
+// sleeping returns the answer of GET /is_sleeping: asleep, partly asleep, or paused.
 func (e *engine) sleeping() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.paused || len(e.asleep) > 0
 }
 
-// duration is a time that was set, or what seconds say. Negative: none.
+// duration returns the set time, or else the given seconds. Negative: none.
 func (e *engine) duration(set time.Duration, seconds float64) time.Duration {
 	if set != 0 {
 		return max(0, set)

@@ -96,7 +96,7 @@ type follower struct {
 	s       Server
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
-	said    map[string]string // what was reported of each thing, so that it is reported once
+	said    map[string]string // the last report on each thing, so that it is reported once
 	watched map[string]bool
 }
 

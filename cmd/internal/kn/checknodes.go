@@ -82,7 +82,7 @@ func (c *checker) nodes(ctx context.Context) {
 	}
 }
 
-// told formats what nodes offer: "NVIDIA: 3 on 2 nodes".
+// told formats the GPUs that nodes offer: "NVIDIA: 3 on 2 nodes".
 func told(maker string, offers map[string]int64) string {
 	var all int64
 	for _, n := range offers {

@@ -24,7 +24,7 @@ func onlyAdapters(a, b api.Function) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// checkAdapters says what is wrong with a function's adapters and their names.
+// checkAdapters returns an error if a function's adapters or their names are invalid.
 func checkAdapters(f api.Function) error {
 	if err := f.Runtime.CheckAdapters(); err != nil {
 		return api.BadRequest("name", "the function %s: %v", f.Name.Name(), err)

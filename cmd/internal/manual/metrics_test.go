@@ -96,7 +96,7 @@ func (m metric) unit() string {
 	return ""
 }
 
-// listing is a registry that keeps what it is given.
+// listing is a registry that keeps the collectors.
 type listing struct {
 	prometheus.Registerer
 	all []prometheus.Collector

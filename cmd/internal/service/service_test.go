@@ -226,7 +226,8 @@ func TestInstall(t *testing.T) {
 		t.Errorf("called are %q, want %q", got, want)
 	}
 
-	// While it runs: the same again restarts nothing, though what listens is the service; something else does.
+	// While it runs, installing the same again restarts nothing, although the service listens. Another unit restarts
+	// it.
 	if err := os.WriteFile(active, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("the status of none: %v", err)
 	}
 
-	// Somebody else's file.
+	// A file that was not written by Rouse.
 	if err := os.WriteFile(path, []byte("[Service]\nExecStart=/mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

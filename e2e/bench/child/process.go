@@ -47,7 +47,7 @@ const (
 	Stderr Stream = true
 )
 
-// words keeps the end of what is written.
+// words keeps the end of the output.
 type words struct {
 	mu  sync.Mutex // guards all
 	all []byte
@@ -106,7 +106,7 @@ func Start(cmd *exec.Cmd, from Stream, word string) (*Process, string, error) {
 	}
 }
 
-// Words is the end of what it has written.
+// Words returns the end of the process's output.
 func (p *Process) Words() string {
 	p.said.mu.Lock()
 	defer p.said.mu.Unlock()

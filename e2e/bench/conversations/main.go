@@ -66,7 +66,7 @@ const (
 // subject is a generated model.
 type subject struct {
 	name   string
-	length int // tokens of a stream that is moved: so many that it does not end before
+	length int // tokens of a stream that is moved; enough that it does not end earlier
 	spec   infertest.Spec
 }
 
@@ -77,12 +77,12 @@ func subjects() []subject {
 	}
 }
 
-// model generates the file, unless it is there.
+// model generates the file, unless it exists.
 func (s subject) model(o options) (string, error) {
 	return child.Model(o.models, fmt.Sprintf("%s-%d", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context), s.spec, o.small)
 }
 
-// series are milliseconds, by what was measured.
+// series are milliseconds, by measurement.
 type series map[string][]float64
 
 // measure repeats the turns and compares.

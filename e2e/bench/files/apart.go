@@ -50,7 +50,7 @@ func apart(ctx context.Context, o options, add func(...report.Measurement)) erro
 	for _, c := range cases {
 		name := fmt.Sprintf("%d machines%s", o.nodes, c.name)
 		m := report.Compare(report.Measurement{Name: name, What: what + ": until the last one has it that is not ended, or cut off", Unit: "s", Against: "one machine alone"}, c.took, one)
-		if !c.faults.stall { // who waits for it can't know sooner
+		if !c.faults.stall { // a waiting machine can't know sooner
 			m = m.Gated(m.Ratio <= 1.3, "at most 1.3 x of one")
 		}
 		add(m)
@@ -105,7 +105,7 @@ func (s *stage) close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// begin starts a machine with a link of so many MiB a second, and waits until it listens.
+// begin starts a machine with a link of the given rate in MiB a second, and waits until it listens.
 func (s *stage) begin(ctx context.Context, rate int, r role) (*process, error) {
 	host, err := s.add(ctx, rate<<20)
 	if err != nil {

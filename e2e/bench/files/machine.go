@@ -56,7 +56,7 @@ func (r role) line() (args []string) {
 	return append([]string{"machine"}, args...)
 }
 
-// machine is the process of a machine. It listens, fetches once it is told to by a line of its input, and ends with that.
+// machine runs the process of a machine. It listens, fetches when it reads a line, and then ends.
 func machine(ctx context.Context, args []string) error {
 	var r role
 	if err := r.flags().Parse(args); err != nil {

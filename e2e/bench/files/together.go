@@ -138,7 +138,7 @@ func connect(dir, secret string, rate, n int, serve func(net.Listener, http.Hand
 	return caches, nil
 }
 
-// counting counts what is sent of a content.
+// counting counts the bytes sent of a content.
 type counting struct {
 	http.ResponseWriter
 	sent *atomic.Int64

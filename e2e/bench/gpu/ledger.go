@@ -112,7 +112,7 @@ type held struct {
 	used int64
 }
 
-// fault says what is wrong with it in a state; "" if nothing is.
+// fault returns the contradiction in a state; "" if there is none.
 func (h held) fault(state string) string {
 	switch {
 	case state == "unloaded" && (h.account != 0 || h.used > slack):
@@ -125,7 +125,7 @@ func (h held) fault(state string) string {
 	return ""
 }
 
-// compare waits until ledger and nvidia-smi agree, and writes down what they say. It fails where they never do.
+// compare waits until ledger and nvidia-smi agree, and records their values. It fails if they never agree.
 func (u *up) compare(ctx context.Context, p *Part, who, state string, before map[string]int64, env []string) error {
 	var h held
 	for deadline := time.Now().Add(settles); ; {
@@ -222,7 +222,7 @@ func smi(ctx context.Context, env []string) (map[string]int64, error) {
 	return used, nil
 }
 
-// function is a manifest of one function on one GPU, which sleeps when it is told to, and never else.
+// function returns a manifest of one function on one GPU that sleeps only on an order.
 func function(name string, annotations map[string]string, args ...string) string {
 	var all strings.Builder
 	if annotations["rouse.dev/rehearse"] == "" {

@@ -59,7 +59,7 @@ type bench struct {
 	sizes                                 []float64
 	vllmModel, models, dir                string
 	facts                                 Device
-	noTorch                               error // why torch is missing or of no use, nil if it is there
+	noTorch                               error // why torch is missing or unusable; nil if it works
 	notes                                 []string
 }
 
@@ -198,7 +198,7 @@ func (b *bench) look(ctx context.Context) error {
 		b.others(ctx)
 		return nil
 	}
-	// With a device that torch can't use, what needs no torch goes on.
+	// If torch can't use the device, the parts without torch still run.
 	why := fmt.Errorf("torch %s of %s finds no CUDA device: %s", b.facts.Torch, b.python, b.facts.NoCUDA)
 	if _, err := smi(ctx, nil); err != nil {
 		return fmt.Errorf("%w; %w: run with --small", why, err)

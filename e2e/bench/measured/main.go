@@ -120,7 +120,7 @@ func (s section) write(b *strings.Builder, r report.Report) {
 	}
 }
 
-// target says what a measurement should meet, and whether it does.
+// target returns a measurement's gate, and whether it was met.
 func target(m report.Measurement) string {
 	switch {
 	case m.Held == nil:

@@ -100,7 +100,7 @@ func measure(s size, rounds int) ([]report.Measurement, error) {
 	return ms, err
 }
 
-// plans times n plans in milliseconds, each of which must have so many actions of a kind.
+// plans times n plans in milliseconds, each of which must have the wanted number of actions of a kind.
 func plans(c *decidetest.Cluster, n int, want decide.Kind, number int) ([]float64, error) {
 	took := make([]float64, n)
 	for k := range took {

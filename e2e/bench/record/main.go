@@ -49,7 +49,7 @@ var loads = []load{
 	{"1,000 functions, 100 busy", 1000, 100, 2 * time.Second, false},
 }
 
-// run measures the loads. Each goes on for ten seconds before it is measured.
+// run measures the loads. Each runs for ten seconds before the measurement.
 func run(ctx context.Context, r *report.Run) error {
 	warm, length := report.Sized(r.Small, 10*time.Second, time.Second), report.Sized(r.Small, time.Minute, 2*time.Second) // an instance reports its load after two
 	var parts []report.Part

@@ -48,7 +48,7 @@ type Machine struct {
 // Measurement is one number with all that is needed to judge it.
 type Measurement struct {
 	Name string `json:"name"`
-	// What says what was measured, and Baseline against what.
+	// What describes the measurement, and Baseline its baseline.
 	What string `json:"what"`
 	Unit string `json:"unit"`
 	// N is the number of rounds of each side; every round of the two alternates.
@@ -95,7 +95,7 @@ func Quantile(series []float64, q float64) float64 {
 	return s[low] + (s[high]-s[low])*(at-float64(low))
 }
 
-// Round keeps four decimals. What is no number, or infinite, stays so: no report is written with it.
+// Round keeps four decimals. NaN and infinities are unchanged: no report is written with them.
 func Round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // Sized is how much of something a run has: whole, or few where it is small.

@@ -51,7 +51,7 @@ const instances = 1000
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// prompt is a text of so many tokens, of four bytes each.
+// prompt returns a text of the given number of tokens, of four bytes each.
 func prompt(name string, tokens int) []byte {
 	var b strings.Builder
 	for n := 0; b.Len() < 4*tokens; n++ {

@@ -189,8 +189,8 @@ type used struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the conversations
-// come in another order, so that who asks next has nothing to do with which engine has just become free.
+// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the
+// conversations come in another order, so that the next request does not depend on which engine has just become free.
 func play(ctx context.Context, seed, conversations int, sessions bool, sends []send) (float64, error) {
 	var mu sync.Mutex // guards both
 	prompts, cached := 0, 0

@@ -84,7 +84,7 @@ var targets = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 
 
 // hours is 1.
 func (b *bench) hours(ctx context.Context) ([]report.Measurement, error) {
-	const gpus = 16 // nobody waits for one: more change nothing
+	const gpus = 16 // no function waits for one: more change nothing
 	var ms []report.Measurement
 	for _, target := range targets {
 		fmt.Fprintln(os.Stderr, "searching for", target)

@@ -148,7 +148,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if _, err := command(ctx, "kubectl", "wait", "ksvc", "-n", "default", "-l", "bench=crowd", "--for=condition=Ready", "--timeout=180s"); err != nil {
 		return nil, err
 	}
-	const few = 5 // pods are made at a time: it is not what is measured
+	const few = 5 // pods are made at a time: that is not measured
 	for i := 0; i < len(names); i += few {
 		end := min(i+few, len(names))
 		if _, err := b.streams(ctx, names[i:end]); err != nil {

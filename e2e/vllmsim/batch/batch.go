@@ -25,7 +25,7 @@ type Config struct {
 	BlockTokens, Blocks int
 	// Adapters may be in one batch. 0: any number.
 	Adapters int
-	// Events keeps what happens to the prefix cache, for [Batch.Events].
+	// Events records the changes of the prefix cache, for [Batch.Events].
 	Events bool
 	Timing Timing
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Config says who opens which device.
+// Config selects a device and its holder.
 type Config struct {
 	// Dir is the folder.
 	Dir string

@@ -36,7 +36,7 @@ func (c config) labels() map[string]*string {
 	return all
 }
 
-// label labels the node as soon as it is there.
+// label labels the node as soon as it exists.
 func label(ctx context.Context, c config, log *slog.Logger) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": c.labels()}})
 	if err != nil {

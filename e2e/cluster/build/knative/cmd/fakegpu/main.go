@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// resource is the name of what is offered.
+// resource is the name of the offered resource.
 const resource = "nvidia.com/gpu"
 
 // config holds the values of the flags.

@@ -69,7 +69,7 @@ func (plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*dev
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the devices once: with other flags, it is another plugin that tells others.
+// ListAndWatch sends the devices once: another set of flags is another process.
 func (p plugin) ListAndWatch(_ *deviceplugin.Empty, to deviceplugin.DevicePlugin_ListAndWatchServer) error {
 	var devices []*deviceplugin.Device
 	for _, id := range p.offers() {

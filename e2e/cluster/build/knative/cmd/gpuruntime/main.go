@@ -25,7 +25,7 @@ import (
 	"syscall"
 )
 
-// The variable by which a container is given devices, and those of whom it gets the folder.
+// The variables for a container's devices and for their folder, and where that is mounted.
 const (
 	visible = "NVIDIA_VISIBLE_DEVICES"
 	folder  = "VLLMSIM_DEVICES"
@@ -90,8 +90,8 @@ func edit(file, devices string) error {
 	return os.WriteFile(file, changed, 0o600)
 }
 
-// add is the description with the devices in it, or nil where it sees none. What it
-// does not know it passes on as it is.
+// add returns the container's description with the devices in it, or nil if the container sees none. It keeps unknown
+// fields unchanged.
 func add(raw []byte, devices string) ([]byte, error) {
 	var spec, process map[string]json.RawMessage
 	var env []string
@@ -121,7 +121,7 @@ func add(raw []byte, devices string) ([]byte, error) {
 	return json.Marshal(spec)
 }
 
-// read reads a field, if it is there.
+// read reads a field, if it exists.
 func read(of map[string]json.RawMessage, name string, to any) error {
 	if of[name] == nil {
 		return nil

@@ -141,7 +141,7 @@ func (c *controller) mark(ctx context.Context, key string) error {
 	if !c.mine(ingress) || ingress.Status.ObservedGeneration == ingress.Generation && ingress.IsReady() {
 		return nil
 	}
-	ingress = ingress.DeepCopy() // the informer's is everybody's
+	ingress = ingress.DeepCopy() // the informer's object is shared
 	ingress.Status.InitializeConditions()
 	ingress.Status.MarkNetworkConfigured()
 	at := []networking.LoadBalancerIngressStatus{{DomainInternal: c.name}}
