@@ -12,8 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestSharedIsChargedOnce: instances of one file on a node, of whatever functions, take its memory once: while they come, when one of
-// them is gone without a word, also the one that is charged for all, after a restart, and when they disagree.
+// TestSharedIsChargedOnce checks that instances of one file on a node are charged for its memory once, even if their
+// functions differ. That holds while they come, when one of them disappears, when that one was charged for all, after a
+// restart, and when they disagree.
 func TestSharedIsChargedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const whole, file = 3 * api.GiB, 2560 * api.MiB
@@ -98,8 +99,8 @@ func TestSharedIsChargedOnce(t *testing.T) {
 	})
 }
 
-// TestAStartBesideTheFile: once two instances of a function were seen to have one file in memory, a third one needs only what is
-// its own, and `rouse why` says so; what is in use never exceeds the machine.
+// TestAStartBesideTheFile checks a third instance of a function after two were seen to share one file in memory. It
+// needs only its own memory, `rouse why` says so, and the memory in use never exceeds the machine's.
 func TestAStartBesideTheFile(t *testing.T) {
 	inWorld(t, 6656*api.MiB, func(w *fleet) {
 		f := w.add("f", 3*api.GiB, func(f *fakeFunction) {

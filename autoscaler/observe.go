@@ -214,8 +214,8 @@ func (a *loop) exceeds(i *instance, now time.Time) {
 	a.tell(d)
 }
 
-// settleTime is how long the measurement of a sleeper may take; firstSettleTime, that of its GPUs if no sleeper of its function
-// has been measured yet.
+// settleTime limits the measurement of a sleeper. firstSettleTime limits the measurement of its GPUs if no sleeper of
+// its function has been measured yet.
 const (
 	settleTime      = 300 * time.Millisecond
 	firstSettleTime = 3 * time.Second

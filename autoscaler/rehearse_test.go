@@ -45,8 +45,8 @@ func TestRehearsal(t *testing.T) {
 	})
 }
 
-// TestRehearsalInterrupted has a request come at each step of a rehearsal, for the function itself or for another that needs the memory: each is answered, and
-// waits for no more than the sleep, a start or a wake.
+// TestRehearsalInterrupted sends a request at each step of a rehearsal, for the function itself or for another that
+// needs the memory. Each is answered, and waits for no more than the sleep, a start or a wake.
 func TestRehearsalInterrupted(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		for ms := 11000; ms <= 18000; ms += 100 {

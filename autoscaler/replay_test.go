@@ -25,8 +25,8 @@ import (
 // replayed is the result of a replay.
 type replayed struct{ segments, followed, rounds, decisions int }
 
-// replayAll replays each segment of a record alone. The error is what was not alike, to the byte; where a segment follows another, so is
-// the state that it begins with.
+// replayAll replays each segment of a record alone. It returns an error if a replayed byte differs, or if a segment
+// does not begin with the state that the one before it ended with.
 func replayAll(path string) (n replayed, err error) {
 	segments, err := flight.Open(path)
 	if err != nil {
@@ -121,8 +121,8 @@ func recorded(t *testing.T) (segments []*flight.Segment, data []byte) {
 
 const secret = "s3cr3t-s3cr3t"
 
-// TestNoSecrets: what a record has, uncompressed, has nothing of what was declared as a command, an environment or a reference, of what
-// a runtime printed, or of tenants; and yet each decision is the same.
+// TestNoSecrets checks that an uncompressed record has no text from declared commands, environments or references, from
+// a runtime's output, or from tenants. Each decision is replayed the same without them.
 func TestNoSecrets(t *testing.T) {
 	_, data := recorded(t)
 	fails := 0
@@ -172,7 +172,8 @@ func mutant(plan planner, change func(*decide.Action) (keep bool)) planner {
 	}
 }
 
-// TestChangedDecisionIsFound: a program that leaves out one decision of any kind, or has another reason or instance, is told from the one that was recorded.
+// TestChangedDecisionIsFound checks that the replay finds a difference if a program leaves out one decision of any
+// kind, or has another reason or instance.
 func TestChangedDecisionIsFound(t *testing.T) {
 	segments, _ := recorded(t)
 	n := 0

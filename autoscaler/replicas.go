@@ -9,10 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// replicas is the replica signal: how many instances of each function should be awake, and are, for autoscalers that
-// scale by it. It exports each metric under Rouse's own name and under that of llm-d's Workload Variant Autoscaler, so
-// that an HPA or ScaledObject written for the latter works unchanged. Prometheus renames their label namespace to
-// exported_namespace when it scrapes them from a pod.
+// replicas is the replica signal: how many instances of each function should be awake, and how many are, for
+// autoscalers that scale by it. It exports each metric under Rouse's own name and under the name of llm-d's Workload
+// Variant Autoscaler, so that an HPA or ScaledObject written for the latter works unchanged. Prometheus renames their
+// label namespace to exported_namespace when it scrapes them from a pod.
 type replicas struct {
 	desired, current                  *prometheus.Desc
 	wvaDesired, wvaCurrent, wvaDegree *prometheus.Desc

@@ -42,7 +42,7 @@ func describe() error {
 	return nil
 }
 
-// judged is what stands between the clients of a place and its server.
+// judged checks the traffic between the clients of a place and its server.
 type judged struct {
 	tap *openapi.Tap
 
@@ -51,7 +51,7 @@ type judged struct {
 	seen  int
 }
 
-// judge has all that clients of the server are answered judged, until the place is closed.
+// judge checks every answer that the server's clients get, until the place is closed.
 func (p *place) judge() error {
 	s := p.server
 	if openAPI == nil {
@@ -81,7 +81,7 @@ func (p *place) judge() error {
 	return nil
 }
 
-// wrongs ends the judging and says what was wrong.
+// wrongs ends the checks and returns the errors.
 func (j *judged) wrongs() error {
 	j.tap.Close()
 	j.mu.Lock()

@@ -68,7 +68,7 @@ spec:
 				agent := strings.HasSuffix(tt.path, "/invocations")
 				switch n := len(events) - 1; {
 				case events[n] == "data: [DONE]" && (agent || fault == "error-event=3"):
-					events = events[:n] // vLLM ends so what it has said of itself, and MLflow everything
+					events = events[:n] // vLLM ends its own streams so, and MLflow all
 				case agent:
 					t.Errorf("the last event is %q, want [DONE]", events[n])
 				}
@@ -86,7 +86,8 @@ spec:
 	}
 }
 
-// A model server that says that it has no room, beside what it does, refuses no client: who came then gets its answer a little later.
+// A model server that reports that it is full does not make Rouse refuse a client: a waiting client gets its answer a
+// little later.
 func TestBusyModelServer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "functions.yaml")
@@ -162,7 +163,7 @@ func eventOf(t *testing.T, text string) (name string, data map[string]any) {
 func openAIError(t *testing.T, _, last map[string]any) {
 	t.Helper()
 	e, _ := last["error"].(map[string]any)
-	_, coded := e["code"].(string) // else nobody tells ours from a model server's
+	_, coded := e["code"].(string) // the code distinguishes our errors from a model server's
 	if message, _ := e["message"].(string); message == "" || e["type"] == "" || !coded {
 		t.Errorf("the error is %v, want message, type and a code", last)
 	}
@@ -177,7 +178,7 @@ func responsesError(t *testing.T, before, last map[string]any) {
 	}
 }
 
-// agentError is what MLflow's AgentServer says.
+// agentError checks the error of MLflow's AgentServer.
 func agentError(t *testing.T, _, last map[string]any) {
 	if text, _ := last["error"].(string); text == "" || len(last) != 1 {
 		t.Errorf("the error is %v, want its text alone", last)

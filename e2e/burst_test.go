@@ -107,7 +107,7 @@ func (b *burst) ask(client *http.Client, i int) error {
 // errWrong is an answer that looks good and is not.
 var errWrong = errors.New("a wrong answer")
 
-// completion is what is read of an answer, or of a chunk of it.
+// completion is the part of an answer, or of a chunk of it, that the test reads.
 type completion struct {
 	Choices []struct {
 		Text    string
@@ -200,7 +200,7 @@ func burstWait(ts *testscript.TestScript, neg bool, args []string) {
 	p.bursts = nil
 }
 
-// stats is what a fake runtime counts.
+// stats are the counters of a fake runtime.
 type stats struct{ Generations, Running, Left int }
 
 // stats asks the fake runtime of a function, at the port on its command line.

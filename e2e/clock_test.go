@@ -18,9 +18,10 @@ import (
 // errNoClock says that a process's clock can't be changed here.
 var errNoClock = errors.New("the clock of one process can't be changed on this machine")
 
-// shiftClock makes the time of day of a running process wrong by so many seconds; 0 makes it right. The process is that which everybody runs: it
-// asks the kernel's vDSO for the time, and in its own copy of that the function is replaced by one that asks the kernel and adds
-// the seconds. Its monotonic clock stays as it is, as where somebody sets a machine's clock. Children that it starts have the right time.
+// shiftClock sets the time of day of a running process wrong by some seconds; 0 sets it right. The process asks the
+// kernel's vDSO for the time. In its copy of the vDSO the function is replaced by one that asks the kernel and adds the
+// seconds. Its monotonic clock does not change, as when somebody sets a machine's clock. Its children have the right
+// time.
 func shiftClock(pid int, seconds int32) (err error) {
 	if runtime.GOARCH != "amd64" {
 		return errNoClock
@@ -58,7 +59,7 @@ func shiftClock(pid int, seconds int32) (err error) {
 	return errNoClock
 }
 
-// vdso is where a process has the kernel's own library, and what it is.
+// vdso returns the address and the image of the kernel's own library in a process.
 func vdso(pid int) (base int64, image []byte, err error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {

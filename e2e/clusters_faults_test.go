@@ -42,8 +42,8 @@ spec: {template: {spec: {containerConcurrency: 4, containers: [{image: a, comman
 `
 )
 
-// far is three clusters and two front doors in a network that can be disturbed. Clusters A and B join both front doors, and
-// C joins Y alone, so that X has what is alone in C by Y.
+// far is three clusters and two front doors in a network that can be disturbed. Clusters A and B join both front doors,
+// and C joins Y alone, so that X reaches the functions that only C has through Y.
 type far struct {
 	t      *testing.T
 	net    *network
@@ -108,7 +108,7 @@ func newFar(t *testing.T) *far {
 	return f
 }
 
-// start starts the server of a host, anew where it was killed.
+// start starts the server of a host, again if it was killed.
 func (f *far) start(host byte) {
 	if err := f.places[host].start(f.args[host]...); err != nil {
 		f.t.Error(err)
@@ -146,7 +146,7 @@ func (f *far) known(front byte) {
 	}
 }
 
-// What may become of a request, besides its answer.
+// The results of a request other than its answer.
 var (
 	errLost = errors.New("lost before the first byte")
 	errCut  = errors.New("cut after the first byte, and said so")
@@ -183,13 +183,13 @@ func (f *far) ask(front byte, model string, stream bool) error {
 	return nil
 }
 
-// allowed is what a fault may do to requests.
+// allowed lists the effects that a fault may have on requests.
 type allowed struct {
 	cut   bool // an answer that has begun may end, and says so
-	front byte // this front door is killed: its own clients may lose what they had there
+	front byte // this front door is killed: its own clients may lose their requests there
 }
 
-// under has clients ask both front doors for both functions while disturb does what it does, and waits for every answer.
+// under has clients ask both front doors for both functions while disturb runs, and waits for every answer.
 func (f *far) under(name string, may allowed, disturb func()) {
 	f.t.Helper()
 	stop := make(chan struct{})
@@ -210,7 +210,7 @@ func (f *far) under(name string, may allowed, disturb func()) {
 					right.Add(1)
 				case front == may.front && !errors.Is(err, errWrong):
 					gone.Add(1)
-					time.Sleep(20 * time.Millisecond) // there is nobody to ask until it is started
+					time.Sleep(20 * time.Millisecond) // no server runs until it is started
 				case may.cut && errors.Is(err, errCut):
 					cut.Add(1)
 				default:
@@ -232,8 +232,8 @@ func (f *far) under(name string, may allowed, disturb func()) {
 	}
 }
 
-// outage has packets fail in some directions for a time, and returns how long after it each front door has answered what it was
-// asked in the middle of it.
+// outage has packets fail in some directions for a time. It returns how long after the outage each front door answered
+// a request from the middle of it.
 func (f *far) outage(name string, d time.Duration, ways ...[2]byte) (x, y time.Duration) {
 	time.Sleep(200 * time.Millisecond) // something runs
 	for _, w := range ways {
@@ -264,8 +264,8 @@ func (f *far) recovery(name string, d time.Duration, ways ...[2]byte) {
 	f.t.Logf("%-28s what C alone has is answered by X %v and by Y %v after it, of which 100ms are the answer's own", name+":", x.Round(time.Millisecond), y.Round(time.Millisecond))
 }
 
-// clocks has the clock of C jump an hour ahead and that of Y an hour back, has them hear nothing of one another for a time, and has
-// both clocks jump back.
+// clocks moves the clock of C an hour ahead and the clock of Y an hour back, separates the two for a time, and moves
+// both clocks back.
 func (f *far) clocks(silence time.Duration) {
 	jump := func(cluster, front int32) {
 		for host, seconds := range map[byte]int32{hostC: cluster, hostY: front} {

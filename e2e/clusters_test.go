@@ -34,7 +34,8 @@ type frontDoor struct {
 	at, certificate string
 }
 
-// newCertificate writes cert.pem and key.pem for addresses, signed by itself, and returns the first and what writes more files beside it.
+// newCertificate writes a self-signed cert.pem with key.pem for addresses. It returns the certificate, and a function
+// that writes more files beside it.
 func newCertificate(t *testing.T, dir string, addresses ...string) (certificate string, write func(name string, data []byte) string) {
 	t.Helper()
 	var ips []net.IP
@@ -102,7 +103,7 @@ func (f *frontDoor) join(t *testing.T, name string, args ...string) *place {
 	return newServer(t, append([]string{"--join", f.at, "--cluster", name, "--cluster-token-file", token, "--front-ca", f.certificate}, args...)...)
 }
 
-// TestClusters: a front door that has nothing serves what clusters have that dial in.
+// TestClusters checks that a front door without functions serves those of clusters that dial in.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	f := newFrontDoor(t, "desk", "rack")
@@ -159,7 +160,7 @@ func TestClusters(t *testing.T) {
 		}
 		<-desk.server.ended
 		answered := make(chan error, 1)
-		go func() { answered <- ask() }() // it is held: nobody has the model
+		go func() { answered <- ask() }() // it is held: no cluster has the model
 		f.join(t, "rack", "--model", "pico")
 		if err := <-answered; err != nil {
 			t.Error(err)
@@ -190,7 +191,8 @@ func TestClusters(t *testing.T) {
 	})
 }
 
-// TestFrontDoorEnds: a front door that is told to end answers what it holds for a cluster, and says that it ends.
+// TestFrontDoorEnds checks that a front door that ends answers the requests that it holds for a cluster, and announces
+// its end.
 func TestFrontDoorEnds(t *testing.T) {
 	t.Parallel()
 	f := newFrontDoor(t, "desk")
@@ -236,7 +238,7 @@ func TestFrontDoorEnds(t *testing.T) {
 	}
 }
 
-// TestNotAnAgent: whoever speaks something else to the port of clusters is sent away.
+// TestNotAnAgent checks that the port of clusters refuses other protocols.
 func TestNotAnAgent(t *testing.T) {
 	t.Parallel()
 	f := newFrontDoor(t, "desk")

@@ -1,21 +1,18 @@
-// Package e2e tests Rouse from outside: the program as users start it, as a
-// child process of the test, and the clients that users have (curl, the official
-// OpenAI clients for Go and JavaScript, and rouse's own commands).
+// Package e2e tests Rouse from outside. It starts the program as users do, as a child process of the test. The clients
+// are the users' too: curl, the official OpenAI clients for Go and JavaScript, and rouse's own commands.
 //
-// It refuses to know anything of the inside: what the tests see is what a person
-// or a client sees. Of Rouse itself they link what a client may have too, and the
-// judge of pico's answers (package engine/pico/corpus); models that they need are
-// written by commands in tinygguf and genmodel. A test never
-// sleeps; it asks again until the answer is the one that is to come, within a
-// bound.
+// It knows nothing of the inside: the tests see only what a person or a client sees. Of Rouse itself they link only
+// packages that a client may use, and the judge of pico's answers (package engine/pico/corpus). The commands tinygguf
+// and genmodel write the models that they need. A test never sleeps; it asks again until the expected answer comes or a
+// time limit ends.
 //
 // The life of one test:
 //
 //  1. TestMain builds rouse and the runtime that fails on demand, once.
 //  2. A script of testdata/script (or a Go test) starts its own server on a free
 //     port, with a folder for sockets of its own.
-//  3. It asks, kills, stops, and looks. What is answered on OpenAI's paths is judged
-//     by a description of its API on the way (package openapi).
+//  3. It asks, kills, stops, and looks. Answers on OpenAI's paths are checked on the way against a description of its
+//     API (package openapi).
 //  4. At its end the server is killed if it still runs, and no process of it may
 //     be left: each of them carries the folder's name in its environment.
 //

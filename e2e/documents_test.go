@@ -11,9 +11,9 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands of documents print into them")
 
-// TestDocuments runs the commands of the README and of the pages of docs as a reader does, each page in an empty folder, with a home and a
-// network of its own, and compares what they print with the page. -update writes it there. What counts of a page, and how blocks are marked
-// that need more than this machine has, is in package pages.
+// TestDocuments runs the commands of the README and of the pages of docs as a reader does, and compares their output
+// with the page. Each page has an empty folder, a home and a network of its own. -update writes the output to the page.
+// Package pages defines which differences count, and how blocks are marked that need more than this machine has.
 func TestDocuments(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a network of its own needs root")
@@ -34,7 +34,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// newReader starts a shell in an empty folder. It ends with the test, and so does what was started in it.
+// newReader starts a shell in an empty folder. It ends with the test, and so do the processes started in it.
 func newReader(t *testing.T) *pages.Shell {
 	t.Helper()
 	p, err := newPlace()

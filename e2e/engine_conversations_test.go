@@ -12,8 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// TestEngineConversations: a conversation goes on after sleeps of both levels and after a new start as if there had been none,
-// and what was computed of it is there; not for another tenant's salt, and not after the model's file was changed.
+// TestEngineConversations checks that a conversation continues after sleeps of both levels and after a new start, and
+// that its cached state is there. It must not be there for another tenant's salt, or after the model's file was
+// changed.
 func TestEngineConversations(t *testing.T) {
 	inGo := []string{"--worker", "process", "--threads", "1"}
 	t.Run("in Go", func(t *testing.T) { conversationsGoOn(t, inGo, nil) })
@@ -105,7 +106,7 @@ func conversationsGoOn(t *testing.T, how, other []string) {
 		}
 		return len(files)
 	}
-	for kept() == 0 { // until the digest of the file is there
+	for kept() == 0 { // until the digest of the file is written
 		turn("a")
 		if n := control("/sleep?level=2"); n != 0 {
 			t.Errorf("at level 2 %d tokens are kept", n)

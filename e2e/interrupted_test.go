@@ -26,10 +26,10 @@ import (
 type moment struct {
 	name string
 	path string // of the call to vLLM
-	done bool   // vLLM has done what it was called for, and has not said so
+	done bool   // vLLM has done the call and has not answered yet
 }
 
-// askingWords marks the prompts of clients: whoever else has vLLM generate is a canary, or a probe.
+// askingWords marks the prompts of clients. Other generations in vLLM are canaries or probes.
 const askingWords = "a client asks"
 
 // stopping is a vLLM that stands still in one of these moments, once, when it is armed.
@@ -67,7 +67,7 @@ func (s *stopping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.at.done {
-		s.Handler.ServeHTTP(w, r) // what it says is sent when the handler returns: it is short
+		s.Handler.ServeHTTP(w, r) // the answer is short, so it is sent when the handler returns
 	}
 	s.once.Do(func() { close(s.reached) })
 	select {
@@ -170,7 +170,7 @@ spec:
 	done.Wait()
 }
 
-// run has the request come, and says what is wrong with what becomes of it.
+// run sends the request, and returns an error if its result is wrong.
 func (f *interrupted) run(ctx context.Context, p *place) error {
 	want, err := p.says(ctx, f.name)
 	if err != nil {
@@ -192,7 +192,7 @@ func (f *interrupted) run(ctx context.Context, p *place) error {
 		text, err := p.says(ctx, f.name)
 		answered <- answer{text, err}
 	}()
-	err = retry(func() error { // until it is there
+	err = retry(func() error { // until it exists
 		if f.vllm.asked.Load() > before {
 			return nil
 		}
@@ -216,7 +216,7 @@ func (f *interrupted) run(ctx context.Context, p *place) error {
 	return err
 }
 
-// says is what a function answers to a client.
+// says returns a function's answer to a client.
 func (p *place) says(ctx context.Context, name string) (string, error) {
 	raw, err := json.Marshal(map[string]any{"model": name, "prompt": askingWords + " for a word", "max_tokens": 12, "temperature": 0})
 	if err != nil {
@@ -243,7 +243,7 @@ func (p *place) says(ctx context.Context, name string) (string, error) {
 	return got.Choices[0].Text, nil
 }
 
-// hourly is what was learned of a function that is asked for each hour, the next time at next.
+// hourly returns the learned state of a function that has a request each hour, the next one at next.
 func hourly(t *testing.T, next time.Time) string {
 	t.Helper()
 	r := &rhythm.Rhythm{}

@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// measured is one runtime of [TestProtocolMetrics]: what it is, and what can be known of it.
+// measured is one runtime of [TestProtocolMetrics], and the values that can be known of it.
 type measured struct {
 	args func(t *testing.T, dir string) []string // of rouse function, from --runtime on
 	env  string
@@ -33,7 +33,7 @@ type measured struct {
 	perToken bool
 }
 
-// runtimes are those of which the metrics are compared with what was counted.
+// runtimes lists the runtimes whose metrics are compared with the counts.
 var runtimes = map[string]measured{
 	"engine": {
 		args: func(*testing.T, string) []string {
@@ -112,7 +112,7 @@ func testMetrics(t *testing.T, m measured) {
 
 	before = idle
 	truth := f.ask()
-	f.sleep() // and nobody has looked since
+	f.sleep() // and it was not read since
 	asleep := f.scrape()
 	f.wantTotals(before, asleep, truth)
 	f.wantSizes(asleep, "asleep")
@@ -198,7 +198,7 @@ func (f *measuredFunction) wake() {
 
 func (f *measuredFunction) cycle() { f.sleep(); f.wake() }
 
-// counted is what the answers say.
+// counted holds the sums over the answers.
 type counted struct {
 	requests          int
 	prompt, generated int
@@ -302,7 +302,7 @@ func (f *measuredFunction) wantTotals(before, after samples, c counted) {
 	}
 }
 
-// wantSizes checks what does not change.
+// wantSizes checks the constant metrics.
 func (f *measuredFunction) wantSizes(s samples, when string) {
 	f.t.Helper()
 	capacity, cache, lora := s.get("vllm:max_token_capacity"), s.label("vllm:cache_config_info"), s.label("vllm:lora_requests_info")
@@ -334,7 +334,7 @@ func (f *measuredFunction) wantSizes(s samples, when string) {
 	}
 }
 
-// wantLoad checks what changes.
+// wantLoad checks the changing metrics.
 func (f *measuredFunction) wantLoad(s samples, when string, running, tokens float64) {
 	f.t.Helper()
 	for name, want := range map[string]float64{

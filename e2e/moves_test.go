@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// besideSlow is the manifest of slow, whose streams take a while, and of a small function that needs its memory. What is given is further annotations of each, and what
-// slow takes at once (0: as many as it does).
+// besideSlow returns the manifest of slow, whose streams take a while, and of a small function that needs its memory.
+// concurrency is the limit of slow; 0: its default.
 func besideSlow(t *testing.T, slow, small string, concurrency int) string {
 	t.Helper()
 	model := infertest.File(t, infertest.Spec{Dim: 512, Layers: 16, Vocab: 4000, Context: 512})
@@ -99,8 +99,9 @@ func TestBusyVictimMoves(t *testing.T) {
 	replays(t, p)
 }
 
-// TestSurplusMoves: of two instances that both stream one is enough, and another function of the same priority needs its memory. It gives way at
-// once, and its stream goes on beside that of the other one. Neither client sees a difference.
+// TestSurplusMoves has two instances that both stream, where one is enough, and another function of the same priority
+// that needs its memory. One gives way at once, and its stream continues beside the stream of the other. Neither client
+// sees a difference.
 func TestSurplusMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")

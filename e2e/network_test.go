@@ -26,7 +26,7 @@ type network struct {
 	lost   int
 }
 
-// fault is what happens to packets from one host to another.
+// fault is a fault of the packets from one host to another.
 type fault struct {
 	loss  float64 // the part that is lost; 1: nothing arrives
 	delay time.Duration

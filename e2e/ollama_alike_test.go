@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// description is what Ollama's API tells of a model.
+// description is the part of Ollama's description of a model that is compared.
 type description struct {
 	Details      map[string]any
 	Info         map[string]any `json:"model_info"`
@@ -32,7 +32,7 @@ func testOllamaAlike(ctx context.Context, t *testing.T, p *place) {
 	for at, d := range map[*place]*description{p: &theirs, engine: &ours} {
 		at.nativeInto(ctx, t, "/api/show", `{"model":"pico"}`, d)
 		slices.SortFunc(d.Tensors, func(a, b tensorShape) int { return strings.Compare(a.Name, b.Name) })
-		delete(d.Details, "parent_model") // Ollama has made its model of the file, and tells of that
+		delete(d.Details, "parent_model") // Ollama has made its model of the file, and says so
 	}
 	if diff := cmp.Diff(theirs, ours); diff != "" || len(ours.Tensors) == 0 || len(ours.Info) == 0 {
 		t.Errorf("what is told of pico's file (-Ollama +engine):\n%s", diff)

@@ -33,7 +33,7 @@ type place struct {
 	sink    *sink  // nil: none receives
 	files   *files // of the script; nil: none
 	judged  []*judged
-	direct  bool // nobody listens between clients and server
+	direct  bool // there is no tap between clients and server
 	strange bool // only failures are judged: what its runtimes answer need not be as OpenAI describes it
 }
 
@@ -45,7 +45,7 @@ func newPlace() (*place, error) {
 	return &place{dir: runtime, runtime: runtime}, nil
 }
 
-// env is what the server and the commands of a test find in their environment.
+// env returns the environment of the server and the commands of a test.
 func (p *place) env() []string {
 	return append([]string{"XDG_RUNTIME_DIR=" + p.runtime, "HOME=" + p.runtime, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "XDG_STATE_HOME=", "OLLAMA_MODELS=", "ROUSE_CACHE=", "K_SINK=", "ROUSE_SERVER="}, p.extra...)
 }
@@ -77,7 +77,7 @@ func (p *place) sane() error {
 	return nil
 }
 
-// right says what was wrong with the answers of all servers.
+// right returns the errors in the answers of all servers.
 func (p *place) right() error {
 	var all error
 	for _, j := range p.judged {
@@ -217,7 +217,7 @@ func (s *server) wait() (int, error) {
 	}
 }
 
-// rouse runs a command against this place's server and returns what it printed.
+// rouse runs a command against this place's server and returns its output.
 func (p *place) rouse(args ...string) (stdout string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -270,7 +270,7 @@ func (p *place) serve(t *testing.T, args ...string) {
 	}
 }
 
-// instance is what `rouse describe` says of one instance.
+// instance is an instance in the output of `rouse describe`.
 type instance struct {
 	Instance string
 	State    string

@@ -41,9 +41,10 @@ func ended(ctx context.Context, t *testing.T, c openai.Client, id string) *respo
 	}
 }
 
-// TestAServerIsKilledWithWorkInHand: of two servers with one bucket, one is killed while it has all there is in hand: a stream of a response that is to be
-// stored, a response in the background that is generated, one that waits for a slot, and a client that waits. Who waited sees that the connection is
-// cut. What nobody waits for is done by the other server, once, with the text that it would have had; what was not whole is not there.
+// TestAServerIsKilledWithWorkInHand kills one of two servers with one bucket while it has all kinds of work. It has a
+// stream of a response to store, a background response, a response that waits for a slot, and a waiting client. Waiting
+// clients see that the connection is cut. The other server does the background work, once, with the same text.
+// Incomplete responses are not stored.
 func TestAServerIsKilledWithWorkInHand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
@@ -57,7 +58,7 @@ func TestAServerIsKilledWithWorkInHand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
 	texts := []string{"what is generated", "what waits"}
-	want, left := map[string]string{}, map[string]string{} // texts and ids, by what was asked
+	want, left := map[string]string{}, map[string]string{} // texts and ids, by request
 	for _, text := range texts {
 		left[text] = background(ctx, t, c2, asked(text, 300, true))
 	}

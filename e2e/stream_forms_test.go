@@ -79,7 +79,7 @@ func (g openGate) EnterBehind(ctx context.Context, _ time.Duration) (string, con
 	return string(g), ctx, nil, nil
 }
 
-// cutter is a way to the engine that breaks off behind so many events; -1: nowhere.
+// cutter is a transport to the engine that breaks off after a number of events; -1: never.
 type cutter struct{ behind int }
 
 func (c cutter) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -112,10 +112,10 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	}
 }
 
-// telling are what an answer tells of its time and its ids, which are drawn for each answer.
+// telling matches an answer's times and ids, which differ for each answer.
 var telling = regexp.MustCompile(`"(created_at":"|[a-z_]+_duration":)[^",}]+|[A-Z0-9]{24,26}|("created(_at)?":)\d+`)
 
-// own counts what of that an answer has, each once.
+// own counts the matches in an answer, each once.
 func own(text string) int {
 	seen := map[string]bool{}
 	for _, s := range telling.FindAllString(text, -1) {
@@ -130,8 +130,9 @@ func own(text string) int {
 	return n
 }
 
-// TestStreamsGoOnThroughTheFunction asks for streams of every API through a function's translator and proxy, has the engine break off behind each
-// of its events, and again and again, and goes on with what the activator would have kept: what the client gets is what it would have got.
+// TestStreamsGoOnThroughTheFunction asks for streams of every API through a function's translator and proxy. The engine
+// breaks off after each of its events, again and again. The stream continues with the state that the activator would
+// have kept, and the client gets the same text as without.
 func TestStreamsGoOnThroughTheFunction(t *testing.T) {
 	t.Parallel()
 	url := bareEngine(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// choicesOf reads a streamed completion, and calls seen with the number of each of its events. What is the answer's own, its id and its time,
-// must not change.
+// choicesOf reads a streamed completion, and calls seen with the number of each event. The answer's id and time must
+// not change.
 func choicesOf(t *testing.T, url, body string, seen func(n int), header ...string) (choices []string, whole bool) {
 	t.Helper()
 	choices, whole, err := readChoices(t.Context(), url, body, seen, header...)
@@ -31,7 +31,7 @@ func choicesOf(t *testing.T, url, body string, seen func(n int), header ...strin
 	return choices, whole
 }
 
-// readChoices is choicesOf for any goroutine. An error says what no stream may have; that it ended early is none.
+// readChoices is choicesOf for any goroutine. It returns an error for an invalid stream; an early end is no error.
 func readChoices(ctx context.Context, url, body string, seen func(n int), header ...string) (choices []string, whole bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(body))
 	if err != nil {
@@ -96,8 +96,8 @@ spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory
 	return manifest
 }
 
-// TestStreamsOutliveTheirInstance kills what generates a stream, runtime or function, in the middle: the client
-// gets what it would have got.
+// TestStreamsOutliveTheirInstance kills the source of a stream, runtime or function, in the middle: the client gets the
+// same text as without.
 func TestStreamsOutliveTheirInstance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
@@ -142,7 +142,7 @@ func TestStreamsOutliveTheirInstance(t *testing.T) {
 	}
 }
 
-// drawn are what an answer tells of its time, its ids, and what of its prompt was in a cache.
+// drawn matches an answer's times, its ids, and the number of cached tokens of its prompt.
 var drawn = regexp.MustCompile(`"(created_at|created|completed_at|[a-z_]+_duration|input_tokens|cache_read_input_tokens|cached_tokens)":("[^"]*"|\d+)|"[a-z]*(_|-)?[A-Z0-9]{26}(_\d+)?"`)
 
 // streamOf reads a whole stream and calls seen behind each of its lines. Times and ids are left out.
@@ -182,7 +182,7 @@ func TestTranslatedStreamsOutliveTheirInstance(t *testing.T) {
 	t.Parallel()
 	manifest := slow(t)
 	p := newServer(t, "-f", manifest)
-	for path, test := range map[string]struct { // what follows a blank is no part of a path
+	for path, test := range map[string]struct { // a blank ends the path
 		body string
 		at   []int // lines behind which the runtime is killed; 0: the half
 	}{

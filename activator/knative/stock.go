@@ -44,7 +44,7 @@ type stock struct {
 	link *websocket.ManagedConnection // to Knative's autoscaler
 }
 
-// stockDeps are what Knative's program sets up before its activator.
+// stockDeps are the dependencies of Knative's activator that its main program creates.
 type stockDeps struct {
 	logger *zap.SugaredLogger
 	level  zap.AtomicLevel

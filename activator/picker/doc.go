@@ -1,9 +1,8 @@
 // Package picker makes the activator the endpoint picker of an InferencePool (v1) of the Gateway API inference
-// extension. A gateway asks it for a request's endpoint through Envoy's external processing protocol. The gateway
-// carries the bytes. Authentication, queueing, charges and slots are the activator's, as for any other request. A
-// pool without endpoints is no error: the request waits here until its model is awake. If the gateway limits the
-// endpoints, no other is named or woken, and if none remains the request is refused at once.
-// is named or woken, and where that leaves none the request is refused at once.
+// extension. A gateway asks it for a request's endpoint through Envoy's external processing protocol, and carries the
+// bytes itself. Authentication, queueing, charges and slots are the activator's, as for any other request. A pool
+// without endpoints is no error: the request waits here until its model is awake. If the gateway limits the endpoints,
+// no other is named or woken, and if none remains the request is refused at once.
 //
 // It makes no decisions of its own: the activator serves each request as if it had come over HTTP, and its call to an
 // instance ([forward.Via]) becomes the name of an endpoint.
@@ -14,7 +13,7 @@
 //     memory, within a time limit.
 //  2. The activator authenticates, holds and routes it. Its own answers, such as a refusal or a list of models,
 //     become immediate responses.
-//  3. The activator sends the request to an instance: the gateway is told its address and those of two others for
+//  3. The activator sends the request to an instance. It tells the gateway the instance's address and two others for
 //     retries (x-gateway-destination-endpoint, as a header and as metadata), the headers for the instance, and the
 //     body.
 //  4. The instance's answer arrives through the gateway, which may name the endpoint. If the gateway allows it

@@ -34,8 +34,8 @@ type charge struct {
 	cost float64
 }
 
-// lane returns the client's lane. If the client has no waiting requests, its counter is raised to that of the next
-// client: a pause earns no credit, and a client that has used more keeps its higher counter.
+// lane returns the client's lane. If the client has no waiting requests, its counter is raised to the next client's: a
+// pause earns no credit, and a client that has used more keeps its higher counter.
 func (b *band) lane(client string) *lane {
 	l := b.lanes[client]
 	if l == nil {

@@ -33,7 +33,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is what all functions share. Emitter, Waker, Metrics, Tracer, Renamed and Log are required.
+// Config is the configuration that all functions share. Emitter, Waker, Metrics, Tracer, Renamed and Log are required.
 type Config struct {
 	// Name is the activator's name.
 	Name string

@@ -172,8 +172,9 @@ func TestGenerated(t *testing.T) {
 	})
 }
 
-// TestTurnsAtTheInstance: an instance at which a request waited takes more of them than it has slots, one whose turn did
-// not come is not avoided, and the wait there counts as a wait in the queue.
+// TestTurnsAtTheInstance checks three rules for requests that wait at an instance. An instance at which a request
+// waited gets more requests than it has slots. An instance that gave no turn is not avoided. The wait there counts as a
+// wait in the queue.
 func TestTurnsAtTheInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startFunction(t, 1, func(spec *api.Function) { spec.Hold.Timeout = time.Minute })

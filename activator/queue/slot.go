@@ -34,7 +34,7 @@ type Slot struct {
 	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
 }
 
-// terms are what a slot is reserved for, and the cost charged so far.
+// terms describe the request that a slot is reserved for, and the cost charged so far.
 type terms struct {
 	adapter  api.ModelName
 	client   string
@@ -42,7 +42,7 @@ type terms struct {
 	cost     float64
 }
 
-// Used is what a request used of the slot that it ends with [Slot.Done].
+// Used is a request's use of the slot that it ends with [Slot.Done].
 type Used struct {
 	// Served: the instance answered. Otherwise the client left first, or the request was ended.
 	Served        bool

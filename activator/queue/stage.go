@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Stage is what a waiting request waits for.
+// Stage is the stage of the start or wake that a request waits for.
 type Stage struct {
 	Word     string        // the stage as one word
 	Why      string        // the obstacle; empty: none is known

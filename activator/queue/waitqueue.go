@@ -16,7 +16,15 @@ const (
 	maxPriority = 8
 )
 
-// entry is one request's place. Its fields are set before [waitQueue.Enter] and do not change while it waits.
+// entry is one request's place in a [waitQueue]. Its fields are set before [waitQueue.Enter] and do not change while it
+// waits. Its life:
+//
+//  1. [waitQueue.Enter] admits or refuses it.
+//  2. Its own goroutine blocks in [entry.Wait] and does nothing else, so that a hand-over never waits for a slow client.
+//  3. The owner of a free slot, or of a refusal, takes it out of the queue with [waitQueue.Next], or with
+//     [waitQueue.First] and [waitQueue.Leave], and hands over with [entry.Offer].
+//  4. If an instance gives the request back, [waitQueue.PutBack] returns it to its former place, before all later ones.
+//  5. If its client leaves, its context ends, and its goroutine calls [waitQueue.Leave], which frees its place.
 type entry struct {
 	// Priority orders entries; higher goes first.
 	Priority int
@@ -78,37 +86,17 @@ func (e *entry) Offer(v *Slot) bool {
 	}
 }
 
-// waitQueue holds the waiting requests of one function. It is bounded by the number of requests and by the memory of their bodies. The order of requests:
+// waitQueue holds the waiting requests of one function. Its size is limited by the number of requests and by the memory
+// of their bodies. [waitQueue.Next] takes entries in this order:
 //
 //   - A higher priority goes first, but waiting counts too: [control.Aging] is worth one step.
-//   - Within a priority, the least-served client goes first: [waitQueue.Charge] counts the cost of each request,
-//     [waitQueue.Settle] corrects it once it is known. A client that returns from a pause starts level with the
+//   - Within a priority, the least-served client goes first. A client that returns from a pause starts level with the
 //     least-served one.
 //   - Among one client's entries the nearest deadline goes first, then the oldest entry.
 //
-// One client may fill the queue while no other has entries. In a full queue, entries of a priority below 0 are
-// displaced by higher ones. Otherwise each client with entries has an equal share: an entry within its client's share
-// is admitted, and displaces the newest entry of the client with the most.
-//
-// A waitQueue does not decide when a request may go, reads no clock (the caller passes now) and starts no goroutine.
-//
-// The life of one entry:
-//
-//  1. [waitQueue.Enter] admits it, or refuses it at once: the queue is full, or the entry's deadline is nearer than the
-//     expected wake. Enter also returns the entries that it displaced, which the caller refuses.
-//  2. The entry's own goroutine blocks in [entry.Wait] and does nothing else meanwhile, so that a hand-over never
-//     waits for a slow client.
-//  3. The owner of a free slot, or of a refusal, takes the first entry with [waitQueue.Next], or with [waitQueue.First] and
-//     [waitQueue.Leave], and hands over with [entry.Offer]. The hand-over is an unbuffered send: it happens while the
-//     other side waits, or not at all. A request whose client left is therefore never counted as served.
-//  4. A request that an instance gave back returns with [waitQueue.PutBack] to its former place, before all later ones.
-//  5. The context of an entry ends when its client leaves. Its goroutine then calls [waitQueue.Leave], which frees its
-//     place.
-//
-// A waitQueue is not safe for concurrent use: a mutex of its owner must guard it. [entry.Wait] and [entry.Offer] are
-// called without that mutex.
-//
-// The zero value refuses all: see [waitQueue.Limit].
+// A waitQueue does not decide when a request may go, reads no clock (the caller passes now) and starts no goroutine. It
+// is not safe for concurrent use: a mutex of its owner must guard it. [entry.Wait] and [entry.Offer] are called without
+// that mutex. The zero value refuses all: see [waitQueue.Limit].
 type waitQueue struct {
 	limits api.Hold
 	bands  [maxPriority - minPriority + 1]band // by priority
@@ -145,6 +133,10 @@ const (
 
 // Enter admits e, or returns the reason why not. out are the entries that e displaced: they have left the queue, and
 // the caller refuses them. expected is the time until the first instance can accept requests; 0: now, or unknown.
+//
+// One client may fill the queue while no other has entries. In a full queue, higher entries displace entries of a
+// priority below 0. Otherwise each client with entries has an equal share: an entry within its client's share is
+// admitted, and displaces the newest entry of the client with the most.
 func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out []*entry, why fullReason, ok bool) {
 	if expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline) {
 		return nil, fullDeadline, false

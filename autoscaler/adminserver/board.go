@@ -23,8 +23,9 @@ const (
 	mostGone  = 1000                  // removed functions kept on the board
 )
 
-// board is what all readers of a stream are shown, each item with the version of its last change. While there is a reader, two
-// goroutines update it: the first reader starts them, the last one waits for their end. It is safe for concurrent use.
+// board holds the state that all readers of a stream see, each item with the version of its last change. While there is
+// a reader, two goroutines update it: the first reader starts them, the last one waits for their end. It is safe for
+// concurrent use.
 type board struct {
 	server *Server
 

@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide/decidetest"
 )
 
-// BenchmarkCluster measures one plan, in clusters of three sizes: at rest, of a function that sleeps or is gone and has requests, and while
-// 100 functions (10 in the smallest cluster) wait for what nobody can give them yet.
+// BenchmarkCluster measures one plan in clusters of three sizes: at rest, for a function with requests that is asleep
+// or gone, and while 100 functions (10 in the smallest cluster) wait for memory in use.
 func BenchmarkCluster(b *testing.B) {
 	for _, size := range []struct{ functions, nodes int }{{100, 12}, {1000, 125}, {10000, 1000}} {
 		c := decidetest.New(size.functions, size.nodes)

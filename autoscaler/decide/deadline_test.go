@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// TestRetriesAreSeenByOthers checks that whoever waits for an instance of another function is served once that may be called again,
-// and that plans say when.
+// TestRetriesAreSeenByOthers checks that a request that waits for an instance of another function is served once that
+// instance may be called again, and that plans say when.
 func TestRetriesAreSeenByOthers(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	retry := now.Add(3 * time.Second)

@@ -23,8 +23,8 @@ func (f *Function) idleSince() time.Time {
 	return f.LastRequest
 }
 
-// untilWanted returns the expected time until i is needed again, in seconds: if its function is idle, the forecast from its
-// arrivals, else as long as i has been idle, which is the best guess without any knowledge.
+// untilWanted returns the expected time until i is needed again, in seconds. If its function is idle, that is the
+// forecast from its arrivals. Otherwise it is the time that i has been idle, the best guess without any knowledge.
 func (p *plan) untilWanted(i *instance) float64 {
 	if f := i.f; !f.busy() && f.live() <= 1 {
 		if w, known := f.window(p.now); known {

@@ -70,8 +70,9 @@ func (p *plan) giveGrants() {
 	}
 }
 
-// mayHaveGrant reports whether i may have a standing grant: it sleeps, no demand needs it, the plan has not acted on it,
-// and its wake needs nothing from Kubernetes (no claim of GPUs, no requests that its pod gave up).
+// mayHaveGrant reports whether i may have a standing grant. It must be asleep, no demand may need it, and the plan must
+// not have acted on it. Its wake must need nothing from Kubernetes: no claim of GPUs, and no requests that its pod gave
+// up.
 func (p *plan) mayHaveGrant(i *instance) bool {
 	f := i.f
 	return !f.Undeclared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0

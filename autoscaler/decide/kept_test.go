@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestKept: of two sleepers that are awake as soon the one is woken that has kept the conversation, whichever has a grant; not where memory has to be made free
-// for it, nor where its sleep is deeper.
+// TestKept has two sleepers that would be awake at the same time. The one that has kept the conversation is woken,
+// whichever has a grant, unless memory must be freed for it or its sleep is deeper.
 func TestKept(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -46,7 +46,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestBound: where what waits may not go to each instance, none but the one that it may go to is woken, and nothing is started.
+// TestBound checks requests that may not go to each instance: only an instance that they may go to is woken, and none
+// is started.
 func TestBound(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -12,8 +12,8 @@ type ledger struct {
 	*Topology
 	clock
 	fs []*function // all functions, by name
-	// free is what is left of each device, negative if waiting demands have booked ahead. coming is what instances on their way down will
-	// release, soft what sleepers hold, and functions that have more instances than
+	// free is the unused memory of each device, negative if waiting demands have booked ahead. coming is the memory
+	// that stopping instances will release. soft is the memory of sleepers and of functions with more instances than
 	// they need.
 	free, coming, soft bytes
 	// on lists the instances that hold memory of each device.
@@ -181,7 +181,7 @@ func (l *ledger) spend(device int32, free, coming api.Bytes) {
 	l.coming[device] += coming
 }
 
-// bookRelease books what i releases as coming; stays is what it keeps.
+// bookRelease books the memory that i releases as coming. stays is the memory that i keeps.
 func (l *ledger) bookRelease(i *instance, stays api.Memory) {
 	for k, n := range l.released(i, i.held, stays, i.at) {
 		l.coming[i.at[k]] += n

@@ -51,7 +51,7 @@ func (p *plan) placePods() {
 	q.place(fs)
 }
 
-// podQueue is the pods that fit on no node. rooms are what nodes have left: free and coming requests.
+// podQueue holds the pods that fit on no node. rooms is the room left on each node: free and coming requests.
 type podQueue struct {
 	*plan
 	rooms map[string]api.Requests
@@ -126,8 +126,9 @@ type pendingPod struct {
 	nodes []string
 }
 
-// departing returns what comes free on a node and is not in its room yet: requests of instances being stopped, what sleepers are giving up, and either of an
-// instance whose grant is being revoked, since it goes after that.
+// departing returns the requests on a node that are being freed and are not in its room yet: those of instances being
+// stopped, and those that sleepers are giving up. An instance whose grant is being revoked counts, since it goes after
+// that.
 func (q *podQueue) departing(node string) (sum api.Requests) {
 	for _, i := range q.instancesOn(node) {
 		switch {
@@ -311,8 +312,8 @@ func (q *podQueue) preemptOn(pod pendingPod, node string, room api.Requests) *pr
 	return s
 }
 
-// dispensable reports whether v may end for another pod now: a sleeper that is not about to be woken, or an awake instance that is idle and was given a
-// moment for its client's next request.
+// dispensable reports whether v may end for another pod now. v must be a sleeper that is not about to be woken, or
+// awake, idle and past the moment left for its client's next request.
 func (q *podQueue) dispensable(v *instance) bool {
 	switch {
 	case !q.available(v):

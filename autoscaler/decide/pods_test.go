@@ -65,8 +65,8 @@ func (s *sim) schedule() {
 	}
 }
 
-// resize does what kubelets do: pods that want back what they gave up get it where their node has it. It says
-// whether one waits.
+// resize does what kubelets do: pods that request more again get it if their node has room. It reports whether one
+// waits.
 func (s *sim) resize() bool {
 	s.Unmanaged = slices.DeleteFunc(s.Unmanaged, func(g inventory.UnmanagedPod) bool { return g.Function != "" })
 	if !s.resizes {
@@ -118,7 +118,8 @@ func (s *sim) withScheduler(total map[string]api.Requests, of func() api.Request
 	}
 }
 
-// TestAHundredInTurnResized is TestAHundredInTurn where pods can be resized: nobody goes, and all are awake again in turn.
+// TestAHundredInTurnResized is TestAHundredInTurn where pods can be resized: no pod is deleted, and all are awake again
+// in turn.
 func TestAHundredInTurnResized(t *testing.T) {
 	s := newSim()
 	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}
@@ -158,8 +159,8 @@ func TestAHundredInTurnResized(t *testing.T) {
 	}
 }
 
-// TestAHundredInTurn asks for a hundred functions, one after the other, where a node has room for ten pods: all are
-// served, those that stay longest are those that were used last, and who has a place keeps it as long as nobody needs it.
+// TestAHundredInTurn asks for a hundred functions, one after the other, where a node has room for ten pods. All are
+// served. The last used ones stay longest, and each keeps its place as long as no other needs it.
 func TestAHundredInTurn(t *testing.T) {
 	s := newSim()
 	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}
@@ -194,9 +195,9 @@ func TestAHundredInTurn(t *testing.T) {
 	}
 }
 
-// FuzzSeat runs random worlds whose pods request something of their nodes, with users that come and go. Nobody goes who
-// works, or whom min-scale keeps; no action gives what is not there; plans
-// come to rest; and where nobody is busy, all who wait get their turn.
+// FuzzSeat runs random worlds whose pods request something of their nodes, with users that come and go. No busy
+// instance ends, and none that min-scale keeps. No action exceeds a node's room, and plans come to rest. If no instance
+// is busy, all waiting functions get their turn.
 func FuzzSeat(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed)

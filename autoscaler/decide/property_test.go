@@ -93,8 +93,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// TestNobodyStarves keeps random worlds busy for ten minutes: everybody who has
-// users and can fit gets turns, and turns are not so short that switching is all that is done.
+// TestNobodyStarves keeps random worlds busy for ten minutes. Every function that has users and can fit gets turns, and
+// turns are long enough for work between the switches.
 func TestNobodyStarves(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -134,7 +134,7 @@ func TestIdleBeforeBusy(t *testing.T) {
 			s.Functions[k].Spec.Memory.Devices, s.Functions[k].Need.Devices = 0, 0
 		}
 		s.watch = func(actions []Action) {
-			gainers := map[api.FunctionName]bool{} // and whoever else waits
+			gainers := map[api.FunctionName]bool{} // and others that wait
 			busy := false
 			for _, a := range actions {
 				switch a.Kind {

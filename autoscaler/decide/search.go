@@ -33,7 +33,8 @@ func (p *plan) searchFor(dm *demand, f *function) *search {
 type option struct {
 	self *instance // the sleeper to wake; nil for a new instance
 	node int32
-	// at lists the devices, the host first; needs is what the option takes of them beyond what the instance holds already.
+	// at lists the devices, the host first; needs is the memory that the option takes of them beyond what the instance
+	// holds already.
 	at    []int32
 	needs bytes
 	// own is the part of the coming memory that the sleeper itself has not released yet.

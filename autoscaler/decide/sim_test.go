@@ -20,7 +20,7 @@ type sim struct {
 	start time.Time
 	// nature has the true properties of functions.
 	nature map[api.FunctionName]*nature
-	// due are the ends of what is under way.
+	// due lists the ends of the running calls.
 	due    []end
 	number int
 	epoch  uint64
@@ -33,9 +33,9 @@ type sim struct {
 	restless bool
 	// flaky, where there is one, says which calls fail: they are tried again after a while.
 	flaky *rand.Rand
-	// told are the actions since the last look, a line each; waits are told once.
+	// told lists the actions since the last look, a line each; repeated waits are listed once.
 	told []string
-	// total is what nodes have of what pods request; nil: nobody asks a scheduler. bound is where pods are.
+	// total is the room for pods' requests on each node; nil: there is no scheduler. bound lists the placed pods.
 	total map[string]api.Requests
 	bound map[api.InstanceID]string
 	// resizes says that pods can be resized; growing are those that wait for more, and what follows when they have it.
@@ -52,7 +52,7 @@ type nature struct {
 	requests          api.Requests // of its pods
 	file              api.Bytes    // what its instances on a node have in common while they are up
 	users             int
-	work              Load // inside the runtimes, all together; TTFT is that of one alone
+	work              Load // inside the runtimes, all together; TTFT is measured for a single request
 	// starving is since when users wait without an instance; worst is the longest that lasted.
 	starving time.Time
 	worst    time.Duration
@@ -109,7 +109,7 @@ func (s *sim) use(name api.FunctionName, users int) {
 	s.demand(f)
 }
 
-// note does what the loop does when demand changes: what was needed until now was needed until now.
+// note does what the loop does when demand changes: it marks the function as needed until now.
 func (s *sim) note(f *Function) {
 	n, _, _ := f.Wanted(f.Load.Awake)
 	for len(f.NeededAt) < n {
@@ -120,7 +120,7 @@ func (s *sim) note(f *Function) {
 	}
 }
 
-// demand spreads a function's users over what is awake.
+// demand divides a function's users among its awake instances.
 func (s *sim) demand(f *Function) {
 	s.note(f)
 	n := s.nature[f.Spec.Name]
@@ -161,7 +161,7 @@ func (s *sim) busy(r *rand.Rand, f *Function) {
 	s.demand(f)
 }
 
-// press spreads the work of a function over what is awake.
+// press divides the work of a function among its awake instances.
 func (s *sim) press(f *Function, n *nature, awake int) {
 	if awake == 0 {
 		f.Load, f.PressedSince = Load{}, time.Time{}
@@ -175,9 +175,8 @@ func (s *sim) press(f *Function, n *nature, awake int) {
 	}
 }
 
-// plan plans and begins what it says until there is no more to begin, and
-// returns when to look again. Several rounds are needed because victims' users
-// become waiting users.
+// plan plans and starts the actions until none is left, and returns when to look again. Several rounds are needed
+// because victims' users become waiting users.
 func (s *sim) plan() time.Time {
 	for range 10 {
 		if next, quiet := s.once(); quiet {
@@ -188,7 +187,7 @@ func (s *sim) plan() time.Time {
 	return time.Time{}
 }
 
-// once plans and begins what it says.
+// once makes one plan and starts its actions.
 func (s *sim) once() (next time.Time, quiet bool) {
 	s.share()
 	actions, next := s.records.plan(s.now)
@@ -381,7 +380,7 @@ func (s *sim) over() string {
 	return ""
 }
 
-// tell returns and forgets what was told.
+// tell returns and clears told.
 func (s *sim) tell() []string {
 	t := s.told
 	s.told = nil

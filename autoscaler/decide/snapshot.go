@@ -13,7 +13,7 @@ type Snapshot struct {
 	Policy Policy
 	// Topology has the devices. Each GPU is booked with the host memory of its node.
 	Topology *Topology
-	// Rooms is what pods may still request on each node. It is needed while any pod fits on none.
+	// Rooms is the room for pods' requests on each node. It is needed while any pod fits on none.
 	Rooms []inventory.Room
 	// Unmanaged are pods of others that fit on no node.
 	Unmanaged []inventory.UnmanagedPod
@@ -47,7 +47,7 @@ type Function struct {
 	Certain bool
 	// OneFile says that its instances on one node were seen to share a file in memory, so future ones will. See [Share].
 	OneFile bool
-	// Past is what was learned.
+	// Past holds the experience with the function's instances.
 	Past inventory.Experience
 	// Rhythm predicts requests; nil: nothing was learned.
 	Rhythm *rhythm.Rhythm

@@ -24,8 +24,8 @@ type spot struct {
 	class int
 	fetch bool
 	price float64
-	// lack is the missing memory, late the same after what is coming; free is what is free of its GPUs, of its host if
-	// it needs none.
+	// lack is the missing memory now, late the memory that is still missing after coming releases. free is the free
+	// memory of its GPUs, or of its host if it needs none.
 	late, lack, free api.Bytes
 }
 

@@ -121,10 +121,11 @@ type instance struct {
 	// lost says that its node or one of its devices does not exist.
 	lost  bool
 	phase phase
-	// held is what it takes now of each device in at, up what it takes while awake, leaves the part of held that is being released.
+	// held is the memory that it takes now of each device in at, up the memory that it takes while awake, leaves the
+	// part of held that is being released.
 	held, up, leaves bytes
-	// spared is the part of up that another instance bears until this one has reported its own; lent is what it bears so for others. See
-	// [function.findSharedFiles].
+	// spared is the part of up that another instance is charged for until this one has reported its own; lent is the
+	// memory that it is charged for on behalf of others. See [function.findSharedFiles].
 	spared, lent api.Bytes
 	// taken says that the plan has dealt with it; grantChanged, that it dealt with its grant.
 	taken        bool

@@ -19,26 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
 
-// TestTranscripts runs testdata/*.txt. A file is prose (lines that start with
-// "#"), and blocks of commands, "----" and what they print. Commands:
-//
-//	devices host=4Gi gpu0=24Gi          or, of several nodes, n1/host=4Gi n1/gpu0=24Gi n2/host=4Gi
-//	device NAME [cost=] [others=]
-//	policy [sleepers=] [residue-share=]
-//	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
-//	              [variant-of=] [cost=] [target-kv=] [target-queue=] [target-ttft=]
-//	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
-//	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
-//	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=] [doubt=]
-//	users NAME N          so many requests are there at once, from now on
-//	arrivals NAME [gap=] [times=]       so often a request came after a gap that long
-//	load NAME [kv=] [queue=] [ttft=]    the work inside the runtimes, all together; ttft is that of one alone
-//	demand NAME [waiting=] [running=] [shared=] [age=]   the same for a single plan
-//	failed NAME times [retry=] [error=]
-//	order NAME wake|sleep|stop
-//	plan                  prints the actions of one plan, and does not carry them out
-//	run DURATION          carries out plans, as time passes, and prints what happened
-//	show                  prints instances and devices
+// TestTranscripts runs testdata/*.txt. A file is prose (lines that start with "#"), and blocks of commands, "----" and
+// the output. See [sim.command] for the commands.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -64,7 +46,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// transcribe runs a transcript and returns it with what was printed.
+// transcribe runs a transcript and returns it with its output.
 func transcribe(t *testing.T, in string) string {
 	s := newSim()
 	var out, printed strings.Builder
@@ -81,7 +63,7 @@ func transcribe(t *testing.T, in string) string {
 			expecting = true
 		case expecting && line == "":
 			flush()
-		case expecting: // what was expected
+		case expecting: // the expected output
 		case line == "" || strings.HasPrefix(line, "#"):
 			out.WriteString(line + "\n")
 		default:
@@ -170,7 +152,17 @@ func (a args) duration(name string, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// command carries out one command and returns what it prints.
+// command runs one command and returns its output. The commands that declare the world are at [sim.declareFrom]. Others:
+//
+//	users NAME N                        N requests are running or waiting, from now on
+//	arrivals NAME [gap=] [times=]       adds gaps between requests
+//	load NAME [kv=] [queue=] [ttft=]    the work inside the runtimes, all together; ttft is for a single request
+//	demand NAME [waiting=] [running=] [shared=] [age=]   the same for a single plan
+//	failed NAME times [retry=] [error=]
+//	order NAME wake|sleep|stop
+//	plan                                prints the actions of one plan, and does not run them
+//	run DURATION                        runs plans, as time passes, and prints what happened
+//	show                                prints instances and devices
 func (s *sim) command(t *testing.T, line string) string {
 	a := parseArgs(t, line)
 	switch a.word(0) {
@@ -277,6 +269,16 @@ func (s *sim) devices(a args, words []string) {
 	}
 }
 
+// declareFrom declares a function. The commands that declare the world are:
+//
+//	devices host=4Gi gpu0=24Gi          or, of several nodes, n1/host=4Gi n1/gpu0=24Gi n2/host=4Gi
+//	device NAME [cost=] [others=]
+//	policy [sleepers=] [residue-share=]
+//	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
+//	              [variant-of=] [cost=] [target-kv=] [target-queue=] [target-ttft=]
+//	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
+//	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
+//	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=] [doubt=]
 func (s *sim) declareFrom(a args) {
 	n := s.declare(api.Function{
 		Name:     api.NewFunctionName("", a.word(1)),
@@ -325,13 +327,13 @@ func (a args) requests(name string) api.Requests {
 	return r
 }
 
-// room says what a node has left of what pods request.
+// room sets the room for pods' requests on a node.
 func (s *sim) room(a args) {
 	room := inventory.Room{Node: a.word(1), Free: a.requests("free"), Leaving: a.requests("leaving")}
 	s.Rooms = append(slices.DeleteFunc(s.Rooms, func(r inventory.Room) bool { return r.Node == room.Node }), room)
 }
 
-// place puts an instance into the world as it is.
+// place adds an instance to the world.
 func (s *sim) place(a args) {
 	id := api.InstanceID(a.word(1))
 	name, _, _ := strings.Cut(string(id), "-")

@@ -18,8 +18,8 @@
 //  5. A requester is deleted by others: its provider sleeps before the claim goes ([Sleep]).
 //  6. A provider dies: its requester is free for the next.
 //
-// A wake precedes its claim in two cases: if only Rouse uses the GPUs of a node, and if the devices are held by
-// requesters that are about to go and nothing else is free, so that the new one can only get the same.
+// A wake precedes its claim in two cases: if only Rouse uses the GPUs of a node, and if requesters that are about to go
+// hold the only devices that will be free. The new requester can then only get the same ones.
 //
 // Plan depends on the present state only: after a restart, and after each failure, it continues with the pods that
 // exist. It is safe for concurrent use.

@@ -10,7 +10,7 @@ import (
 type Requester struct {
 	ID       api.InstanceID
 	Function api.FunctionName
-	// Node and Devices are what it was given; Devices are empty until it has joined.
+	// Node and Devices are where it was placed; Devices are empty until it has joined.
 	Node    string
 	Devices []api.DeviceID
 	// Bound is the provider that it claims for, empty if there is none.
@@ -41,7 +41,7 @@ type Provider struct {
 	Bound api.InstanceID
 	// Since is when it entered its present state, for claims that follow a wake.
 	Since time.Time
-	// Used is when it was last awake; Residue is what it keeps of each device asleep.
+	// Used is when it was last awake; Residue is the memory that it keeps of each device asleep.
 	Used    time.Time
 	Residue api.Bytes
 }

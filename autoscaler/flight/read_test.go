@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// written is a record of so many segments of so many rounds, and where the second begins.
+// written returns a record of the given number of segments and rounds, and where the second segment begins.
 func written(t testing.TB, segments, rounds int) (data []byte, second int) {
 	var b bytes.Buffer
 	for k := range segments {
@@ -61,7 +61,7 @@ func rounds(s *Segment) (all []string, err error) {
 	}
 }
 
-// TestDamage: of a file that is cut or changed what is whole is used, and the rest is said.
+// TestDamage checks that the intact parts of a file that was cut or changed are used, and that the rest is reported.
 func TestDamage(t *testing.T) {
 	data, second := written(t, 3, 20)
 	for _, tt := range []struct {
@@ -104,7 +104,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// lost compares what is read of data with the whole record: what is there is as it was. It counts the rounds and states that are missing, and reports
+// lost compares the intact parts of data with the whole record. It counts the missing rounds and states, and reports
 // whether anything says so.
 func lost(t *testing.T, whole [][]string, data []byte) (missing int, said bool) {
 	t.Helper()
@@ -132,8 +132,8 @@ func lost(t *testing.T, whole [][]string, data []byte) (missing int, said bool) 
 	return missing, said
 }
 
-// TestEachByte: a file that is cut anywhere, or has another bit anywhere, gives nothing that was not written; and whatever is missing is said, but where it was
-// cut between two chunks: that is what a file looks like that is being written.
+// TestEachByte cuts a file at each byte, and flips a bit of each byte. Nothing is read that was not written, and every
+// gap is reported. A cut between two chunks is no gap: a file that is being written looks the same.
 func TestEachByte(t *testing.T) {
 	const m, n = 2, 1
 	data, _ := written(t, m, n)

@@ -36,7 +36,7 @@ type Header struct {
 // Location returns the time zone of the segment.
 func (h Header) Location() *time.Location { return time.FixedZone(h.Zone, h.Offset) }
 
-// Round is what came in and was decided at a time.
+// Round is the input and the decisions of one time.
 type Round struct {
 	At time.Time
 	// Step is the amount by which the clock was set.

@@ -19,7 +19,7 @@ import (
 
 var began = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
-// reader puts together what a page does: everything, or what is newer.
+// reader combines the answers as a page does: all entries first, then the newer ones.
 type reader struct {
 	seq       uint64
 	held      map[api.InstanceID]admin.Held
@@ -51,8 +51,8 @@ func states(held map[api.InstanceID]admin.Held) []string {
 	return list
 }
 
-// TestReadersAgree: whoever reads often, seldom or for the first time knows the same, whatever was forgotten in between, and nothing
-// is kept beyond the bounds.
+// TestReadersAgree checks that all readers see the same, whether they read often, seldom or for the first time and
+// whatever was dropped in between, and that nothing is kept beyond the limits.
 func TestReadersAgree(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	r, now, want := history.New(began), began, map[api.InstanceID]admin.Held{}
@@ -105,7 +105,7 @@ func TestReadersAgree(t *testing.T) {
 	}
 }
 
-// TestADay: what is older than a day is in the beginning only.
+// TestADay checks that entries older than a day are only in the beginning.
 func TestADay(t *testing.T) {
 	r := history.New(began)
 	for k := range 100 {
@@ -118,7 +118,7 @@ func TestADay(t *testing.T) {
 	}
 }
 
-// TestOtherPrograms are holders too, for as long as their device is there.
+// TestOtherPrograms checks that other programs are holders too, for as long as their device exists.
 func TestOtherPrograms(t *testing.T) {
 	r := history.New(began)
 	devices := func(others api.Bytes) []inventory.Device {

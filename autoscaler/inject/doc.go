@@ -14,9 +14,9 @@
 //  4. An image that has the function already, and a pod that was changed before, are left unchanged. So is a pod whose image can't be read,
 //     with the reason in an annotation, which the autoscaler reports if the pod turns out to be no function.
 //
-// [Run] serves that, and maintains its certificate: the authority is in a Secret, each replica signs its own certificate with it, and the
-// webhook's configuration gets the authority, and its rules once the service answers (certificate.go). Every replica does all of that:
-// there is no leader, and concurrent replicas write the same.
+// [Run] serves that, and maintains its certificate (certificate.go). The authority is in a Secret, and each replica
+// signs its own certificate with it. The webhook's configuration gets the authority, and its rules once the service
+// answers. Every replica does all of that: there is no leader, and concurrent replicas write the same.
 //
 // It refuses a container that it can't wrap, and says what to change. It writes to no pod itself and keeps nothing but a cache of images by
 // their digests.

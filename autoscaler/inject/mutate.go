@@ -125,8 +125,8 @@ func probeEvery(flags []string, seconds float64) []string {
 // labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we need only for this).
 const labelProvider = "rouse.dev/provider"
 
-// renewed returns the patch for a provider's pod that was made after a pod with an older image of ours, such as before an upgrade: it
-// gets the present image, the only one that it may have.
+// renewed returns the patch for a provider's pod that was made after a pod with an older image of ours, such as before
+// an upgrade. The provider gets the present image, the only one that it may have.
 func renewed(pod *corev1.Pod, from image) []operation {
 	var out patch
 	if pod.Labels[labelProvider] == "" {

@@ -15,8 +15,8 @@ const (
 	gapsKnown = 1.5
 )
 
-// Arrivals is what was learned of the times between a function's requests: the gaps from the end of one busy time to
-// the next request, as a histogram in which older ones count less. Its zero value has learned nothing.
+// Arrivals is a histogram of a function's idle times, from the end of one busy time to the next request. Older ones
+// count less. The zero value is empty.
 type Arrivals struct {
 	// Count and Seconds are the number of gaps in each bucket, and their sum.
 	Count, Seconds [gapBuckets]float32

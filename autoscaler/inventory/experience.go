@@ -21,8 +21,8 @@ const (
 	assumedSleep = 500 * time.Millisecond
 )
 
-// Experience is what was learned of one function's instances. Its zero value has learned nothing. It is a value: its methods return the
-// changed one.
+// Experience is the measured behaviour of one function's instances. The zero value is empty. Its methods do not change
+// it; they return the changed value.
 type Experience struct {
 	// Load is the time from the start of a process to awake; 0 if unknown.
 	Load time.Duration

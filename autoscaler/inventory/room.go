@@ -2,7 +2,8 @@ package inventory
 
 import "github.com/rouse-dev/rouse/api"
 
-// Room is what pods may still request on a node. The scheduler counts what pods request, asleep or awake, and not what they use.
+// Room is the amount that pods may still request on a node. The scheduler counts pods' requests, asleep or awake, and
+// not their use.
 type Room struct {
 	Node string
 	// Free is not requested by any pod; Leaving is requested by pods that are being deleted.
@@ -16,7 +17,7 @@ type UnmanagedPod struct {
 	Name string // namespace/name
 	// Function is the sleeper's function; empty for another's pod.
 	Function api.FunctionName
-	// Requests are what it asks for; for a sleeper, in addition to what it has.
+	// Requests are the requests of its pod; for a sleeper, in addition to those that it has.
 	Requests api.Requests
 	// Candidates are the nodes that could take it.
 	Candidates []string

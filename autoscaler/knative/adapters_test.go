@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestAdaptersOfAService: the annotation of the Service itself stands for that of its revisions, and a
-// change of it has them looked at again, without another revision.
+// TestAdaptersOfAService checks that the Service's own annotation takes the place of its revisions', and that a change
+// of it is applied without a new revision.
 func TestAdaptersOfAService(t *testing.T) {
 	inCluster(t, 0, map[string]string{api.AnnotationAdapters: "old=a"}, func(t *testing.T, c *cluster) {
 		asked := 0

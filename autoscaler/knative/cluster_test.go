@@ -173,8 +173,7 @@ func (c *cluster) declare(s scaling) (problem string) {
 	return problem
 }
 
-// scale is what Kubernetes does with a new scale. The fake's lock is held: it
-// works on the tracker.
+// scale does what Kubernetes does with a new scale. The fake's lock is held: scale works on the tracker.
 func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error) {
 	p := action.(kubetesting.PatchAction)
 	if p.GetSubresource() != "scale" {

@@ -268,8 +268,8 @@ func (f *Fleet) readNodes() {
 	}
 }
 
-// declare takes in a revision and its PodAutoscaler, and tells the core what has changed. problem is what is wrong with the
-// declaration; news reports whether that is new.
+// declare stores a revision and its PodAutoscaler, and tells the core about changes. problem describes what is wrong
+// with the declaration; news reports whether that is new.
 func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
 	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
 	if err != nil {

@@ -27,7 +27,8 @@ type functions struct {
 	nodes *nodes
 }
 
-// readFunction converts a revision to a function. problem is what is wrong with its declaration. It locks.
+// readFunction converts a revision to a function. problem describes what is wrong with its declaration. It locks the
+// mutex.
 func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (fn api.Function, rev *servingv1.Revision, problem, err error) {
 	rev, err = fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists: the lister is behind

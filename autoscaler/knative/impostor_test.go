@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestAPodWithoutAnAddressIsJoinedByNobody joins in the name of a pod that has no address yet, as whoever
-// knows or guesses the name can: it is not believed, and stands in nobody's way.
+// TestAPodWithoutAnAddressIsJoinedByNobody joins as a pod that has no address yet, as anyone can that knows or guesses
+// its name. The join is refused and does not keep the real pod out.
 func TestAPodWithoutAnAddressIsJoinedByNobody(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		other := netip.MustParseAddr("10.0.0.66")
@@ -52,8 +52,8 @@ func TestAPodWithoutAnAddressIsJoinedByNobody(t *testing.T) {
 	})
 }
 
-// TestAnAddressThatChanges: a pod's sandbox is made anew, and has another address. Who has the old
-// one is no longer believed.
+// TestAnAddressThatChanges checks a pod whose sandbox is made again and has another address. Requests from the old
+// address are refused.
 func TestAnAddressThatChanges(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.runs("pod-1", "10.0.0.1")
@@ -76,8 +76,7 @@ func TestAnAddressThatChanges(t *testing.T) {
 	})
 }
 
-// TestAPodWhoseAddressIsHidden joins from another address than its own, as behind a
-// mesh's proxy: what is reported says so.
+// TestAPodWhoseAddressIsHidden joins from another address than its own, as behind a mesh's proxy: the report says so.
 func TestAPodWhoseAddressIsHidden(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.instances["10.0.0.1:8080"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })

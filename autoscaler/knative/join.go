@@ -17,9 +17,9 @@ import (
 // leastToken is the minimum length of an instance's token.
 const leastToken = 16
 
-// Join registers an instance. Errors are *[api.Error]: 404 for an unknown pod or revision (the sender retries), with
-// the code unsupported for a revision of another class; 403 for a wrong address, 422 for an invalid declaration, 400
-// for an invalid request.
+// Join registers an instance. Its errors are *[api.Error]. The status is 404 for an unknown pod or revision (the sender
+// retries), with the code unsupported for a revision of another class. It is 403 for a wrong address, 422 for an
+// invalid declaration and 400 for an invalid request.
 //
 // It trusts that the sender has the connection's source address, and that a pod has the address that Kubernetes
 // publishes. Until Kubernetes has published one, no instance can join as the pod: its name is no secret.

@@ -53,7 +53,8 @@ type pod struct {
 	asked   bool
 	// refusedAt is since when no node fits the pod and none is being added; zero: that is not so.
 	refusedAt time.Time
-	// rigid says that Kubernetes does not resize the pod; growing is what its containers must get before it wakes.
+	// rigid says that Kubernetes does not resize the pod; growing holds the requests that its containers must get
+	// before it wakes.
 	rigid   bool
 	growing sizes
 

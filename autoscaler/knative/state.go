@@ -18,11 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// state is what the parts of a fleet share: the revisions and pods as last seen, and how the cluster is reached.
+// state is shared by the parts of a fleet: the revisions and pods as last seen, and the clients of the cluster.
 //
-// One mutex guards the fields below it, all they lead to, and the fields of the parts, so that parts can call one another and nothing
-// is seen half done. It is never held over a call to the cluster or a pod. The methods of [Fleet] lock it, and so do those of the
-// parts that take a context, handle an event of a watch, or say so. All others are called with it held, or use nothing that it guards.
+// One mutex guards the fields below it, everything they point to, and the fields of the parts. So parts can call one
+// another, and no change is seen half done. It is not held during calls to the cluster or a pod. It is locked by the
+// methods of [Fleet], and by those of the parts that take a context, handle an event of a watch, or say so. All others
+// are called with it held, or use nothing that it guards.
 type state struct {
 	cfg     Config
 	deps    Deps

@@ -14,7 +14,7 @@ type census struct {
 	awake, asleep int
 	// wanted counts instances that are awake and stay so, or are on their way up.
 	wanted int
-	// problem is what is wrong with the declaration, empty if nothing is.
+	// problem describes what is wrong with the declaration, empty if nothing is.
 	problem string
 	// elsewhere says that it runs in other clusters.
 	elsewhere bool

@@ -273,8 +273,8 @@ func (tr *tracker) planPairOf(p *pod) {
 	}
 }
 
-// podSteps tells the core Kubernetes' steps for an instance that has become awake, once for each claim: those of the
-// pod that claims its devices, or of its own pod, which already exists at the next wake.
+// podSteps tells the core about Kubernetes' steps for an instance that has become awake, once for each claim. They are
+// the steps of the pod that claims its devices, or of its own pod, which already exists at the next wake.
 func (tr *tracker) podSteps(p *pod) {
 	m := p.pair.marks
 	if p.role == control.RoleInstance {

@@ -48,7 +48,7 @@ type watch struct {
 	events []cache.SharedIndexInformer
 }
 
-// factory is what the generated informer factories have in common.
+// factory is the interface that the generated informer factories have in common.
 type factory interface {
 	Start(stop <-chan struct{})
 	Shutdown()

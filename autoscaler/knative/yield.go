@@ -13,13 +13,13 @@ import (
 // pod deletes a starting one, whatever its cost. That start is lost, and the next one too if the stop is retried, and
 // the pod lives on.
 
-// awaitDeletionTurn waits until Kubernetes would delete p first, and returns the pods that it would still delete before p and that
-// must go with it. The caller holds the mutex, which is released while it waits.
+// awaitDeletionTurn waits until Kubernetes would delete p first. It returns the pods that Kubernetes would still delete
+// before p and that must go with it. The caller holds the mutex, which is released while it waits.
 //
-// It waits, as long as ctx allows, for pods on their way up; by then p has released its devices' memory, if it can be
-// reached. It does not wait for a pod that fits on no node, or that does not come up: it may need just the CPU and
-// memory that p holds, and each would wait for the other. Such a pod loses only its place in the queue, so it goes,
-// too; it is started again if needed, which waits until p is being deleted.
+// As long as ctx allows, it waits for pods that are starting. By then p has released its devices' memory, if it can be
+// reached. It does not wait for a pod that fits on no node or does not start: that pod may need just the CPU and memory
+// that p holds, and each would wait for the other. Such a pod loses only its place in the queue, so it is deleted too.
+// If it is needed, it is started again once p is being deleted.
 func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) ([]*pod, error) {
 	for {
 		with, rising := r.deletedBefore(p)

@@ -98,8 +98,8 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// Each leader's term is higher than that of all before: of the other process, of a life before
-// in the same pod, which held the lease when it was killed, and of a lease that somebody deleted.
+// TestTermsRise checks that each leader's term is higher than all earlier ones. The earlier leaders are the other
+// process, a killed process in the same pod that held the lease, and one whose lease was deleted.
 func TestTermsRise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
@@ -321,8 +321,8 @@ func TestToken(t *testing.T) {
 	})
 }
 
-// TestGoesWithTheDeployment: what leaders make belongs to the autoscaler's Deployment, also what an older version has made; a process
-// outside of the cluster has none.
+// TestGoesWithTheDeployment checks that the objects that leaders make belong to the autoscaler's Deployment, also those
+// of an older version. A process outside of the cluster has none.
 func TestGoesWithTheDeployment(t *testing.T) {
 	meta := func(name string, uid types.UID) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: name, UID: uid}
@@ -455,7 +455,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// Before the leader is ready, requests wait for a moment, or hear what is in the way.
+// Before the leader is ready, requests wait for a moment, or get the reason.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		problem := ""

@@ -90,8 +90,8 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 // cycles are the cycles of people's habits: a row of visits ends in the evening, or before a weekend.
 var cycles = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
 
-// ended reports whether the row of visits with one at at ended there in the last cycle, and in the one before, as far as such a row is remembered: a visit at this
-// time of the cycle, and none a period after it.
+// ended reports whether the row of visits that includes the time at ended there in the last cycle, and in the one
+// before if that is remembered. A row ended if there was a visit at this time of the cycle and none a period later.
 func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	for _, cycle := range cycles {
 		times := 0

@@ -43,7 +43,7 @@ const (
 	margin = 250 * time.Millisecond
 )
 
-// Rhythm is what was learned of one function.
+// Rhythm is the learned pattern of one function's visits.
 type Rhythm struct {
 	// visits are the beginnings of the last ones, the newest last.
 	visits []int64 // nanoseconds since 1970

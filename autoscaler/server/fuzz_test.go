@@ -8,9 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// FuzzUntrusted sends any body to the paths that whoever reaches the autoscaler may
-// post to. Nothing panics, what is taken in is whole, and every refusal is an
-// error of the client's with a message.
+// FuzzUntrusted sends any body to the paths that accept posts without trust. Nothing panics, accepted input is whole,
+// and every refusal is a client error with a message.
 func FuzzUntrusted(f *testing.F) {
 	f.Add(true, false, "application/json", []byte(`{"instance":"tiny-1","namespace":"default","revision":"tiny-00001","port":8080,"devices":["GPU-1::2"]}`))
 	f.Add(false, false, structured, []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"`+api.EventInstanceState+`","data":{"instance":"tiny-1","function":"a/b","state":"awake","seq":18446744073709551615}}`))

@@ -64,7 +64,7 @@ type Info struct {
 	Started time.Time `json:"started"`
 	// Activators are the activators' pods.
 	Activators []ActivatorInfo `json:"activators"`
-	// Problem is what the operator has to do before Rouse can work; empty if nothing.
+	// Problem describes what the operator has to do before Rouse can work; empty if nothing.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -89,8 +89,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile sets unset settings, and undoes an older version's changes: that of Knative's activator-service only once Knative's
-// own activator is available.
+// reconcile sets unset settings, and undoes an older version's changes. It changes Knative's activator-service back
+// only once Knative's own activator is available.
 func (r *Reconciler) reconcile(ctx context.Context) error {
 	if _, _, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested); err != nil {
 		return err

@@ -32,7 +32,7 @@ func meta(name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: control.SystemNamespace, Labels: labels, UID: "uid-" + "1"}
 }
 
-// stock is what Knative's manifests install, as far as it matters here.
+// stock returns the objects that Knative's manifests install, as far as they matter here.
 func stock(version string) []runtime.Object {
 	return []runtime.Object{
 		&corev1.Service{ObjectMeta: meta(settings.Service, map[string]string{"app": "activator"}), Spec: corev1.ServiceSpec{
@@ -160,8 +160,8 @@ func TestOlderVersion(t *testing.T) {
 	}
 }
 
-// TestSettingsOfBefore: what an older version has set and this one does not goes back to what it was, unless somebody has
-// changed it in the meantime; what somebody else set stays.
+// TestSettingsOfBefore checks that a setting that only an older version set gets its former value again, unless it was
+// changed in the meantime. Settings of others stay.
 func TestSettingsOfBefore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data, want map[string]string
@@ -257,7 +257,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Without Knative nothing is touched, it is said once, and the reconciler goes on when it comes.
+// Without Knative nothing is changed, one message says so, and the reconciler continues once Knative is installed.
 func TestKnativeIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, nil)})

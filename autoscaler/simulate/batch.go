@@ -18,7 +18,7 @@ type batch struct {
 	prefill []*request
 	ready   time.Duration
 	decode  heap.Of[*request] // by mark
-	// tokens is what each request of the batch got since the beginning, at time at.
+	// tokens is the number of tokens that each request of the batch has got since the beginning, at time at.
 	tokens float64
 	at     time.Duration
 	timer  timer

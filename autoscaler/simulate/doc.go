@@ -1,12 +1,12 @@
-// Package simulate computes what a policy costs before it is deployed: it replays a trace of requests against models on
-// GPUs in virtual time, once for each policy, and adds up GPU-hours, times to first token and more.
+// Package simulate computes the cost of a policy before it is deployed. It replays a trace of requests against models
+// on GPUs in virtual time, once for each policy, and adds up GPU-hours, times to first token and more.
 //
 // The policy "rouse" is no model of the autoscaler: it keeps the owner loop's records ([decide.Function],
 // [decide.Instance]) and calls production's decision code. The others are written from their documentation, each in a
-// file that names its source: Knative's concurrency rule (knative.go), Ollama's keep-alive (keepalive.go), the random
-// placement of dual pods (random.go), and, simplified, three newer ones: Aegaeon's turns between tokens (tokens.go),
-// WarmServe's copies of weights for predicted demand (prewarm.go) and a planner that reassigns memory every ten
-// seconds, like Logos (planner.go).
+// file that names its source: Knative's concurrency rule (knative.go), Ollama's keep-alive (keepalive.go) and the
+// random placement of dual pods (random.go). Three newer ones are simplified: Aegaeon's turns between tokens
+// (tokens.go), WarmServe's copies of weights for predicted demand (prewarm.go), and a planner that reassigns memory
+// every ten seconds, like Logos (planner.go).
 //
 // They share only the world: the trace, the GPUs, how long a model takes to load, to sleep and to wake, how fast it
 // answers, and how long a request may be held. A run:
@@ -20,8 +20,8 @@
 //  5. A request that has waited for [Config.Hold] is refused. Every request ends exactly once.
 //  6. Nodes leave with all they have, and others come without models' files (nodes.go).
 //
-// GPU-hours are the time for which GPUs are held: a GPU counts from when an instance on it is told to start or to wake
-// until the last one on it is gone or asleep, including drains and transitions. A sleeper does not hold its GPU: others
+// GPU-hours are the time for which GPUs are held. A GPU counts from the order to start or wake an instance on it until
+// the last instance on it is gone or asleep, including drains and transitions. A sleeper does not hold its GPU: others
 // run on it. The memory it keeps there, and on the host, is counted separately ([Result.SleeperGiBHours]) and limits
 // what fits.
 //

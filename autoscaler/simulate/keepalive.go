@@ -3,9 +3,9 @@ package simulate
 import "slices"
 
 // keepalive is Ollama's policy on one machine (server/sched.go): a model is loaded when a request needs it, on the GPU
-// with the most free memory, and stays for the keep-alive (OLLAMA_KEEP_ALIVE, 5 min) after its last request. If there
-// is no room, the least recently used model goes, at once if it is idle, else when it has finished: it takes no new
-// requests. Models to load wait in one queue, and the first blocks the others.
+// with the most free memory. It stays for the keep-alive (OLLAMA_KEEP_ALIVE, 5 min) after its last request. If there is
+// no room, the least recently used model takes no new requests, and goes once it has finished. Models to load wait in
+// one queue, and the first blocks the others.
 //
 // Nothing sleeps: an unloaded model is loaded again. A model has one instance. There are no pods.
 type keepalive struct {

@@ -6,22 +6,12 @@ import (
 	"time"
 )
 
-// knative is the stock autoscaler of Knative Serving 1.2x, class KPA, with its defaults, and an exclusive GPU for each
-// pod (nvidia.com/gpu: 1). From pkg/autoscaler/scaling/autoscaler.go, pkg/reconciler/autoscaling/kpa/scaler.go and
-// config-autoscaler:
+// knative is the stock autoscaler of Knative Serving 1.2x, class KPA, with its defaults and an exclusive GPU for each
+// pod (nvidia.com/gpu: 1). Its rules are from pkg/autoscaler/scaling/autoscaler.go,
+// pkg/reconciler/autoscaling/kpa/scaler.go and config-autoscaler. Kubernetes gives GPUs to waiting pods in the order of
+// their creation.
 //
-//   - Every 2 s (tick-interval) it compares the mean number of requests, including those held by the activator, over
-//     the stable window (60 s) and over a tenth of it (panic-window-percentage 10) with 70 % of a pod's concurrency
-//     (container-concurrency-target-percentage).
-//   - It panics if the short window wants twice the ready pods or more (panic-threshold-percentage 200), and scales
-//     down again only when that has not been so for a stable window. max-scale-down-rate is 2, max-scale-up-rate 1000.
-//   - From zero it goes to one pod at the first request.
-//   - It goes to zero when the stable window saw nothing. The last pod stays for scale-to-zero-pod-retention-period,
-//     and for scale-to-zero-grace-period (30 s) if the activator was not on the path. It is on the path while the ready
-//     pods can't take target-burst-capacity (200) requests in addition to running ones.
-//   - Kubernetes gives GPUs to waiting pods in the order of their creation.
-//
-// Keep is the time from the last request to the end of the last pod: up to 60 s it is the stable window (at least 6 s),
+// Keep is the time from the last request to the end of the last pod. Up to 60 s it is the stable window (at least 6 s);
 // the excess is the retention (at most 1 h). [Forever] is min-scale 1.
 type knative struct {
 	w         *world
@@ -89,7 +79,7 @@ func (k *knative) begin() {
 	k.tick()
 }
 
-// tick evaluates every revision.
+// tick evaluates every revision, every 2 s (tick-interval).
 func (k *knative) tick() {
 	for _, a := range k.functions {
 		a.f.count(k.w.now)
@@ -163,7 +153,15 @@ func (a *kpa) ready() int {
 	return n
 }
 
-// scale evaluates a revision.
+// scale evaluates a revision:
+//
+//   - The mean number of requests, including those held by the activator, is compared with 70 % of a pod's concurrency
+//     (container-concurrency-target-percentage). The mean is over the stable window (60 s) and over a tenth of it
+//     (panic-window-percentage 10).
+//   - A revision panics if the short window wants twice the ready pods or more (panic-threshold-percentage 200). It
+//     scales down again only when that has not been so for a stable window. max-scale-down-rate is 2, max-scale-up-rate
+//     1000.
+//   - From zero it scales to one pod at the first request.
 func (k *knative) scale(a *kpa) {
 	now, ready := k.w.now, a.ready()
 	target := kpaUtilization * float64(a.f.m.Concurrency)
@@ -197,7 +195,9 @@ func (k *knative) scale(a *kpa) {
 	k.reconcile(a)
 }
 
-// toZero lets the last pod go when its time has come.
+// toZero removes the last pod once the stable window saw no request and scale-to-zero-pod-retention-period has passed,
+// and scale-to-zero-grace-period (30 s) if the activator was not on the path. The activator is on the path while the
+// ready pods can't take target-burst-capacity (200) requests in addition to running ones.
 func (k *knative) toZero(a *kpa) {
 	if a.desired == 0 {
 		return

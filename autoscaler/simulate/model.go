@@ -13,8 +13,8 @@ import (
 // Model has the true properties of one function's model. Policies don't see it: they learn what their counterparts would learn.
 type Model struct {
 	Name api.ModelName
-	// Load is the time from the start of a process to awake; Wake from asleep to awake, by level (index 0 is unused); Sleep from awake to asleep, without
-	// draining; Stop from the order to gone.
+	// Load is the time from the start of a process to awake. Wake is the time from asleep to awake, by level (index 0
+	// is unused). Sleep is the time from awake to asleep, without draining. Stop is the time from the order to gone.
 	Load  time.Duration
 	Wake  [3]time.Duration
 	Sleep time.Duration
@@ -60,8 +60,8 @@ var Sizes = []api.Bytes{15 * api.GiB, 15 * api.GiB, 28 * api.GiB, 62 * api.GiB}
 //     spread over more GPUs.
 //   - Load: 30 s for process, graphs and warm-up, and 1 GiB/s for the weights: 45 s for 8B, 92 s for 32B (llm-d-benchmark: 98 to 130 s for a pod of
 //     Qwen3-32B).
-//   - Wake from level 1: 0.2 s and 25 GiB/s over PCIe; level 2: in addition the weights at 3 GiB/s (vLLM's post on sleep mode, 2025-10-26: 0.3 to 0.8 s
-//     for small models, some seconds for large ones).
+//   - Wake from level 1: 0.2 s and 25 GiB/s over PCIe. Level 2: in addition the weights at 3 GiB/s (vLLM's post on
+//     sleep mode, 2025-10-26: 0.3 to 0.8 s for small models, some seconds for large ones).
 //   - Sleep: 0.3 s and 10 GiB/s (production-stack's sleep-wakeup-mode: 5.75 s for 39 GiB, 1.2 GiB stay).
 //   - A step reads all weights at 2 TB/s; each further request in the batch adds 2 %.
 //   - Prefill: 2 FLOP a weight and token at 300 TFLOP/s, of two bytes each.
@@ -84,17 +84,18 @@ func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
 	return m
 }
 
-// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first sleep and keeps it
-// (vllm-project/vllm#58066): 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B, other sizes in proportion.
+// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first sleep
+// and keeps it (vllm-project/vllm#58066). They are 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B, other sizes
+// in proportion.
 func (m Model) PinnedSleep() Model {
 	share := gib(m.weights()) / float64(m.GPUs)
 	m.FirstSleep, m.Sleep = seconds(0.6+0.374*share), seconds(0.05+0.0195*share)
 	return m
 }
 
-// Shared returns m with the GPU memory it needs instead of nine tenths: the weights, a seventh of them and 3 GiB for the runtime and its KV cache, as
-// with a gpu_memory_utilization for each model. Several fit on one GPU, and busy ones share its time evenly, as with time slicing. A model of more than
-// one GPU is unchanged.
+// Shared returns m with the GPU memory that it needs instead of nine tenths, as with a gpu_memory_utilization for each
+// model. It needs the weights, a seventh of them and 3 GiB for the runtime and its KV cache. Several fit on one GPU,
+// and busy ones share its time evenly, as with time slicing. A model of more than one GPU is unchanged.
 func (m Model) Shared() Model {
 	if m.GPUs == 1 {
 		m.Device = min(m.Device, m.weights()+m.weights()/7+3*api.GiB)
@@ -102,8 +103,8 @@ func (m Model) Shared() Model {
 	return m
 }
 
-// SlowSleep returns m with sleeps of 10 s and 0.5 s a GiB: weights copied to host memory that is not pinned, with adapters to unload first
-// (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
+// SlowSleep returns m with sleeps of 10 s and 0.5 s a GiB. Weights are copied to host memory that is not pinned, and
+// adapters are unloaded first (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
 func (m Model) SlowSleep() Model {
 	m.Sleep = seconds(10 + 0.5*gib(m.weights()))
 	return m

@@ -20,8 +20,8 @@ func harsh(seed uint64) map[string]Config {
 	}
 }
 
-// TestHarshWorlds: each request is served, refused or broken off, once; no memory is promised twice and nothing starts on a node that
-// has left (the world fails if it is); a GPU is not held for longer than it is there.
+// TestHarshWorlds checks that each request is served, refused or broken off, once. No memory is promised twice and
+// nothing starts on a node that has left: the world fails if so. A GPU is not held for longer than it exists.
 func TestHarshWorlds(t *testing.T) {
 	for seed := range uint64(2) {
 		trace, err := Generate(Shape{Functions: 9, Length: time.Hour, Rate: 1500, Seed: seed})
@@ -65,8 +65,9 @@ func TestHarshWorldsAskProduction(t *testing.T) {
 	}
 }
 
-// TestNodeLeavesByHand: a is loaded at 10 on node 0 and answers from 10 to 11. At 10.5 the node leaves: what came at 0 breaks off, what waits
-// in the instance for its prompt goes back. Node 1 takes 10 s to load a, and the new node 0 its 5 s of files besides.
+// TestNodeLeavesByHand computes one case by hand. a is loaded at 10 on node 0 and answers from 10 to 11. At 10.5 the
+// node leaves: the request of 0 breaks off, and the one that waits in the instance for its prompt is queued again. Node
+// 1 takes 10 s to load a, and the new node 0 its 5 s of files besides.
 func TestNodeLeavesByHand(t *testing.T) {
 	c := tinyConfig(2, "a")
 	c.Nodes, c.Seed = 2, 1                                    // by which chance begins with node 0

@@ -127,8 +127,8 @@ func TestKnativeByHand(t *testing.T) {
 		// window of 60 s saw nothing: gone at 73.
 		{name: "to zero", trace: Trace{ask(0, "a")}, horizon: 200 * time.Second,
 			held: 73, first: []float64{10.1}, starts: 1},
-		// b's pod waits for the GPU until 73, is ready at 83, answers until a moment after the
-		// tick of 84, and goes at that of 146: gone at 147.
+		// b's pod waits for the GPU until 73 and is ready at 83. It answers until just after the tick of 84, and goes
+		// at the tick of 146: gone at 147.
 		{name: "a GPU for each pod", trace: Trace{ask(0, "a"), ask(20*time.Second, "b")}, horizon: 200 * time.Second,
 			held: 147, first: []float64{10.1, 63.1}, starts: 2},
 		// Two minutes: the window, and a retention of a minute.
@@ -161,8 +161,8 @@ func TestKnativePanics(t *testing.T) {
 		trace = append(trace, a)
 	}
 	w, r := play(t, c, trace, 35*time.Second, Policy{Name: "knative"})
-	// 10 requests for 1 s of a window of 6: 1.67 of 1.4 each at the tick of 32, which
-	// makes 2 pods of 1 and is a panic; at 34 they are 5, and 4 pods the most that may be.
+	// 10 requests for 1 s of a window of 6 are 1.67, of 1.4 for each pod, at the tick of 32. That makes 2 pods of 1, a
+	// panic. At 34 they are 5, and 4 pods, the most allowed.
 	if r.Starts != 4 {
 		t.Errorf("%d pods, want 4", r.Starts)
 	}

@@ -8,9 +8,9 @@ import (
 
 // random is llm-d's fast model actuation (github.com/llm-d-incubation/llm-d-fast-model-actuation), the reference of
 // dual pods. A requester pod claims a GPU, which Kubernetes picks without knowing the sleepers: at random among the
-// free ones. A sleeper of the function on exactly that GPU is woken (hot); else an instance is started there, after the
-// least recently used sleepers have gone, as required by the limit on sleepers (--sleeper-limit, 2 in its chart) and by
-// memory. When the requester goes, the instance falls asleep and the GPU is free.
+// free ones. A sleeper of the function on exactly that GPU is woken (hot). Otherwise an instance is started there, once
+// enough of the least recently used sleepers have gone for the limit on sleepers (--sleeper-limit, 2 in its chart) and
+// for memory. When the requester goes, the instance falls asleep and the GPU is free.
 //
 // Its source does not decide when requesters come and go; here our rule does, immediately: as many as the requests
 // fill, and one goes when it was not needed for Keep. A requester is a pod ([Config.Pod]); no instance gives way, so

@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// tiny is a model whose times are easy to add up: 10 s to load, 1 s to wake, 2 s to
-// sleep, 1 s to stop; prompts take no time and a token takes 100 ms.
+// tiny is a model whose times are easy to add up. It takes 10 s to load, 1 s to wake, 2 s to sleep and 1 s to stop.
+// Prompts take no time, and a token takes 100 ms.
 func tiny(name api.ModelName) Model {
 	return Model{Name: name, Load: 10 * time.Second, Wake: [3]time.Duration{0, time.Second, 5 * time.Second}, Sleep: 2 * time.Second, Stop: time.Second,
 		GPUs: 1, Device: 72 * api.GiB, Host: 20 * api.GiB,
@@ -117,7 +117,7 @@ func TestQueues(t *testing.T) {
 		name        string
 		concurrency int
 		slope       float64
-		wait        float64 // mean time from arrival to first token, less that of one token
+		wait        float64 // mean time from arrival to first token, less the time of one token
 		stay        float64 // mean number in the system
 	}{
 		{"M/M/1", 1, 0, rate / (1 - rate), rate / (1 - rate)},

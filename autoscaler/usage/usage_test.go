@@ -22,7 +22,7 @@ func gpus(n int) (list []inventory.Device) {
 	return list
 }
 
-// TestSums: whatever happens, what functions held and what was idle is the time of the GPUs that were there.
+// TestSums checks that the time that functions held and the idle time sum to the GPUs' time, whatever happens.
 func TestSums(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -64,8 +64,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestSumsBetween: of any time, what functions held and what was idle is the time of the GPUs that were there, and two times that meet have
-// together what the whole has.
+// TestSumsBetween checks that for any period, held and idle time sum to the GPUs' time, and that two adjoining periods
+// sum to the whole.
 func TestSumsBetween(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -145,7 +145,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestPastIsBounded: weeks of minutes with many rows fit, the latest ones are there in minutes, and older ones in hours.
+// TestPastIsBounded checks that weeks of minutes with many rows fit: the latest ones are kept in minutes, and older
+// ones in hours.
 func TestPastIsBounded(t *testing.T) {
 	var names [200]string
 	for k := range names {
@@ -209,8 +210,8 @@ func found(t *testing.T, rows []admin.UsageRow, f api.FunctionName, tenant, stat
 	}
 }
 
-// TestShares: an instance's time is shared by what tenants used in the window; what nobody used is the function's, a sleeper's
-// its own, and the rest is idle.
+// TestShares checks that an instance's time is divided by the tenants' use in the window. Time without use is the
+// function's, a sleeper's time its own, and the rest is idle.
 func TestShares(t *testing.T) {
 	m := New(start)
 	m.SetDevices(start, gpus(1))
@@ -239,7 +240,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestBeginsAnew: an activator that begins anew counts from nothing; what one has counted before the meter began is not counted.
+// TestBeginsAnew checks that an activator that restarts counts from nothing, and that counts from before the meter
+// began are ignored.
 func TestBeginsAnew(t *testing.T) {
 	m := New(start)
 	say := func(begun time.Time, requests int64) int64 {

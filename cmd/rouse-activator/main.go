@@ -1,7 +1,9 @@
-// Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own activator. Its environment is that of Knative's
-// activator, and K_SINK, K_CE_OVERRIDES, ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS, ROUSE_ACCESS_LOG,
-// ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it
-// to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address). See package activator/knative.
+// Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own activator. Its
+// environment has the variables of Knative's activator, and K_SINK, K_CE_OVERRIDES, ROUSE_CONTROL, ROUSE_DRAIN,
+// ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS, ROUSE_ACCESS_LOG, ROUSE_STORE, ROUSE_STORE_SIZE,
+// ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it to other
+// clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address). See package
+// activator/knative.
 package main
 
 import (

@@ -3,10 +3,9 @@
 //
 //	go run ./e2e/bench -o docs/bench/local.json
 //
-// Each measurement has a baseline, the model server alone, taken in the same
-// run by the same client code. The two alternate, round by round, so that
-// whatever else the machine does meets both alike. A measurement's result is a
-// median: of rounds, and of the differences of neighbouring rounds.
+// Each measurement has a baseline, the model server alone, taken in the same run by the same client code. The two
+// alternate, round by round, so that other load on the machine affects both alike. A measurement's result is a median:
+// of rounds, and of the differences of neighbouring rounds.
 //
 // What is measured:
 //
@@ -15,8 +14,8 @@
 //     request, to an engine alone.
 //  2. gone: the same where no process exists. Baseline: from the exec of an engine
 //     to its line "listening on", then the request.
-//  3. warm: requests of one token and streams, one at a time and many at a time, to a model server that does nothing: through Rouse, Go's
-//     ReverseProxy and, where it is in the PATH, llama-swap; and to the engine.
+//  3. warm: requests of one token and streams, one at a time and many at a time. They go to a model server that does
+//     nothing, through Rouse, Go's ReverseProxy and, if it is in the PATH, llama-swap; and to the engine.
 //  4. wake: functions that sleep and whose model server, a simulated vLLM, wakes in no
 //     time: one, and a hundred in the same moment. Baseline: the same requests while
 //     they are awake.

@@ -35,7 +35,7 @@ type function struct {
 	through api.Endpoint
 }
 
-// token is that of the control plane.
+// token is the token of the control plane.
 const token = "bench"
 
 // startFunction starts one and returns when it answers.

@@ -56,7 +56,7 @@ func (h hop) sum(of func(*child.Process) (float64, error)) (all float64, err err
 	return all, nil
 }
 
-// load is what clients ask for, and how many at a time.
+// load is a kind of request, and how many clients send at once.
 type load struct {
 	name   string
 	tokens int
@@ -200,7 +200,7 @@ func (b *bench) series(ctx context.Context, servers []hop, l load, body []byte) 
 			if err != nil {
 				return nil, err
 			}
-			if s := &all[i]; n > 0 { // the first round starts what is not there, and opens connections
+			if s := &all[i]; n > 0 { // the first round starts processes and opens connections
 				s.took, s.rate = append(s.took, report.Quantile(took, 0.5)), append(s.rate, rate)
 				s.processor = append(s.processor, (after-before)*1e6/float64(len(took)))
 			}

@@ -112,7 +112,7 @@ func (s small) run(t *testing.T, dir string) {
 	}
 }
 
-// incomplete says what a row lacks.
+// incomplete returns an error for a row with a missing field.
 func incomplete(m report.Measurement) error {
 	switch {
 	case m.Name == "" || m.What == "" || m.Unit == "" || m.N < 1:
@@ -144,7 +144,7 @@ func read(t *testing.T, path string) (r report.Report) {
 	return r
 }
 
-// number is what differs between the names of a small run's rows and a whole one's.
+// number matches the numbers in the names of rows, which differ between a small run and a whole one.
 var number = regexp.MustCompile(`\d[\d.,]*`)
 
 // rows counts rows by their names without numbers.

@@ -81,7 +81,7 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 		}
 		for _, series := range []*[]float64{&asleep, &awake, &rested} {
 			if series == &rested {
-				time.Sleep(b.while(pause)) // what has not run for so long is slower, asleep or not
+				time.Sleep(b.while(pause)) // a process that has not run for that long is slower, asleep or not
 			}
 			began := time.Now()
 			at, err := door.First(ctx, pathText, body, nil)
@@ -117,7 +117,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	}
 	defer s.Stop()
 	door := s.Door
-	const few = 8 // processes are started at a time: it is not what is measured
+	const few = 8 // processes are started at a time: starts are not measured
 	for i := 0; i < len(names); i += few {
 		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		Against: "the same requests in the same moment while all are awake",
 	}, asleep, awake)
 	added := m.Rouse.P95 - m.Baseline.P95
-	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above that of functions that are awake (it is %.1f)", crowdGate, added)}, nil
+	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.

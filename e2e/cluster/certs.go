@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-// certify makes the cluster's certificates and the administrator's kubeconfig in
-// the node's folder, unless they are there: one authority, one certificate for
-// the API server, one for the administrator, as whom every part of the control
-// plane acts, and one key that service account tokens are signed with.
+// certify makes the cluster's certificates and the administrator's kubeconfig in the node's folder, unless they exist.
+// There is one authority, one certificate for the API server, one for the administrator, which every part of the
+// control plane uses, and one key that signs service account tokens.
 func certify(p Places) error {
 	if _, err := os.Stat(p.Kubeconfig()); err == nil {
 		return nil
@@ -70,7 +69,7 @@ func certify(p Places) error {
 	return os.Rename(tmp, p.Kubeconfig())
 }
 
-// pair is a key and what others know it by: a certificate, or a public key. Both are PEM.
+// pair is a private key and its certificate or public key. Both are PEM.
 type pair struct {
 	key, cert []byte
 	private   *ecdsa.PrivateKey

@@ -34,8 +34,7 @@ func open(p Places, r *record) *Cluster {
 	}
 }
 
-// Running is the cluster of this checkout that runs here, or an error that says
-// what to do.
+// Running returns the running cluster of this checkout, or an error that says what to do.
 func Running(p Places) (*Cluster, error) {
 	r, err := readRecord()
 	switch {
@@ -63,13 +62,12 @@ func (c *Cluster) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// Kubectl runs kubectl and returns what it printed. The error of one that failed
-// has its standard error in it.
+// Kubectl runs kubectl and returns its output. The error of a failed command has its standard error.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(c.command(ctx, "kubectl", args...))
 }
 
-// Client is for what is asked often: a process for each costs more.
+// Client returns a client for frequent requests: a process for each costs more.
 func (c *Cluster) Client() (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
@@ -79,13 +77,12 @@ func (c *Cluster) Client() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// Kn runs kn and returns what it printed.
+// Kn runs kn and returns its output.
 func (c *Cluster) Kn(ctx context.Context, args ...string) (string, error) {
 	return output(c.command(ctx, "kn", args...))
 }
 
-// output runs a command and returns its standard output; an error says what it
-// wrote to the other.
+// output runs a command and returns its standard output; an error has its standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -129,13 +126,12 @@ func (c *Cluster) Exec(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Services is what runs in the node beside pods.
+// Services returns the state of the services that run in the node beside pods.
 func (c *Cluster) Services(ctx context.Context) ([]ServiceStatus, error) {
 	return c.super.list(ctx)
 }
 
-// StopKubelet stops the kubelet, as if the node hung: pods go on, and nobody
-// looks after them.
+// StopKubelet stops the kubelet, as if the node hung: pods continue without supervision.
 func (c *Cluster) StopKubelet(ctx context.Context) error { return c.super.stop(ctx, "kubelet") }
 
 // StartKubelet starts the kubelet that was stopped.

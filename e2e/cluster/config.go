@@ -10,16 +10,15 @@ import (
 // directory is.
 const kubeletDir = "/var/lib/kubelet"
 
-// fixed are folders that programs write to whatever they are told. Over each, the
-// node mounts a folder of its own.
+// fixed lists folders that programs write to whatever their configuration. Over each, the node mounts a folder of its
+// own.
 var fixed = []struct{ host, own string }{
 	{kubeletDir, "kubelet"},
 	{"/var/lib/cni", "cni-results"},
 	{"/var/log/containers", "containers"}, // links into the pods' logs
 }
 
-// configure writes what the node's programs read. The reasons stand beside what
-// is not a default.
+// configure writes the files that the node's programs read. Values other than defaults have their reasons beside them.
 func configure(p Places, built programs) error {
 	runtime, err := giveGPUs(p, built)
 	if err != nil {
@@ -77,12 +76,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         BinaryName = %q
 `
 
-// There is no registry, so what is gone can't be pulled again: images are never
-// collected (100), nothing is evicted (0%%), and a pull that failed before the image
-// was loaded does not count against it (NeverVerify). Of the signals of eviction the
-// kubelet counts page cache in use as used memory, and the disk is the whole machine's:
-// a build beside the cluster would have Knative's own pods evicted, for good.
-// failCgroupV1: the host may have either version.
+// There is no registry, so a deleted image can't be pulled again. Images are therefore never collected (100), nothing
+// is evicted (0%%), and a pull that failed before the image was loaded does not count against it (NeverVerify). For
+// eviction, the kubelet counts page cache in use as used memory, and the disk is the whole machine's. So a build beside
+// the cluster would have Knative's own pods evicted. failCgroupV1: the host may have either version.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs

@@ -20,19 +20,16 @@
 //  6. Knative, applied by kubectl, with an ingress and a device plugin that are
 //     written here: build/knative/cmd (knative.go).
 //
-// How it goes down: the first process is killed, and with it the kernel ends every
-// process in its namespaces, their mounts and their network. What is left are the
-// host's end of the link, control groups, some of the kernel's settings and empty
-// folders; all are noted on the host before they are made, so that [Down] puts them
-// back, also after whoever brought the cluster up was killed halfway.
+// How it goes down: the first process is killed, and with it the kernel ends every process in its namespaces, their
+// mounts and their network. The host's end of the link, control groups, some of the kernel's settings and empty folders
+// remain. They are recorded on the host before they are made, so that [Down] undoes them, even if [Up] was killed
+// halfway.
 //
-// One host runs one cluster, for its addresses are fixed. It belongs to a checkout:
-// another checkout is told whose it is and what to do. Calls of [Up] and [Down] from
-// many processes wait for one another.
+// One host runs one cluster, for its addresses are fixed. It belongs to a checkout: in another checkout, an error names
+// the owner and the way out. Calls of [Up] and [Down] from many processes wait for one another.
 //
-// What it is not: it has one node, no registry, no storage, no network policies
-// and no TLS at the ingress, and its etcd does not write to the disk in time. Its
-// administrator's key lies readable for root in the cache.
+// Limits: it has one node, no registry, no storage, no network policies and no TLS at the ingress, and its etcd does
+// not write to the disk in time. Its administrator's key lies readable for root in the cache.
 //
 // Tests call [Get]. By hand: `make cluster`, `make cluster-down`, and the command
 // in cmd/cluster.

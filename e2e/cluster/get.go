@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// found is what the first Get of a test binary found.
+// found returns the result of the first Get of a test binary.
 var found = sync.OnceValues(func() (*Cluster, error) {
 	ctx := context.Background()
 	if err := Unable(); err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
-// GPUs are the fake devices of the node. The device plugin shows them to the kubelet,
-// and whatever stands for a model server accounts its memory on them, whichever pod
-// it is in (package device): what does not fit fails as on a real GPU.
+// GPUs are the fake devices of the node. The device plugin shows them to the kubelet. Every simulated model server
+// accounts its memory on them, whichever pod it is in (package device), and fails as on a real GPU if its memory does
+// not fit.
 type GPUs struct {
 	Count    int   // devices
 	Replicas int   // pods that may share a device; 1: none share
 	MemoryMB int   // of each device
-	Lost     []int // those that have fallen off the bus: unhealthy, and whoever uses them fails
+	Lost     []int // devices that have fallen off the bus: unhealthy, and a process that uses them fails
 }
 
-// Validate says what can't be.
+// Validate returns an error if the numbers are impossible.
 func (g GPUs) Validate() error {
 	if g.Count < 0 || g.Replicas < 1 || g.MemoryMB < 1 {
 		return fmt.Errorf("fake devices: there must be at least 0, for at least 1 pod each, with at least 1 MiB: got %d, %d, %d",
@@ -55,8 +55,8 @@ func (g GPUs) uuids(lost bool) string {
 	return strings.Join(all, ",")
 }
 
-// make makes the devices in dir as they are to be. One that is there keeps its
-// holders; one that is none of them any more stays until nobody uses it.
+// make makes the devices in dir. An existing device keeps its holders; one that is no longer wanted stays until it has
+// no holder.
 func (g GPUs) make(dir string) error {
 	if err := device.Create(dir); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (n node) fakegpu(g GPUs) Service {
 		"-dir="+kubeletDir+"/device-plugins", "-node="+NodeName, "-kubeconfig="+n.places.Kubeconfig())
 }
 
-// runtimeScript is what containerd calls instead of runc.
+// runtimeScript is the program that containerd calls instead of runc.
 const runtimeScript = "#!/bin/sh\nexec %q -runc %q -devices %q -- \"$@\"\n"
 
 // giveGPUs writes the script through which containers get the devices, and returns where it is.
@@ -124,7 +124,7 @@ func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
 	return c.super.run(ctx, node{c.places, built}.fakegpu(g))
 }
 
-// Devices reads the fake devices: what each has, and who uses how much of it.
+// Devices reads the fake devices: the memory of each, and its holders.
 func (c *Cluster) Devices() ([]device.Device, error) {
 	return device.List(c.places.devices())
 }

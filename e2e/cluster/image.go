@@ -23,8 +23,7 @@ const (
 
 func knativeImage(part string) string { return "dev.local/knative-" + part + ":v1" }
 
-// images are what the cluster needs before anything else is loaded: each a static
-// program alone.
+// images returns the images that the cluster needs before any other is loaded: each a static program alone.
 func images(p programs) []pack.Image {
 	all := []pack.Image{
 		pack.Program(pauseImage, runtime.GOARCH, p.path("own", "pause")),

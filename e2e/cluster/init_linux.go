@@ -18,14 +18,12 @@ import (
 	"time"
 )
 
-// Init is the node's first process: it arranges the node's mounts and links, runs
-// services, starts those again that end by themselves, and reaps what others
-// leave. It returns only if it could not begin.
+// Init is the node's first process. It arranges the node's mounts and links, runs services, restarts those that end by
+// themselves, and reaps orphans. It returns only if it could not begin.
 //
-// Its file 3 is a pipe: a byte in it says that the node's end of the link is here.
-// If the pipe closes before that, whoever started the node is dead, and Init
-// returns, so that nothing is left of a half-made node. Its file 4 is the listening
-// socket on which the harness asks: who connects early waits.
+// Its file 3 is a pipe: a byte in it says that the node's end of the link exists. If the pipe closes before that, the
+// process that started the node is dead, and Init returns, so that nothing is left of a half-made node. Its file 4 is
+// the listening socket for the harness's requests: an early connection waits.
 func Init(p Places) error {
 	if os.Getpid() != 1 {
 		return errors.New("init: this is no first process: `cluster up` starts it")
@@ -142,7 +140,7 @@ func fork(s Service, out *os.File) (int, error) {
 	})
 }
 
-// reap takes every process that ended, its own and what others left behind.
+// reap reaps every process that ended, its own and orphans.
 func (f *first) reap(ended <-chan os.Signal) {
 	for range ended {
 		for {

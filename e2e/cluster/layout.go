@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// Where the node is. Its network namespace is joined to the host by one pair of
-// links, and the host routes pods and services through it, so that a test on the
-// host reaches every pod, every service and the ingress directly.
+// These constants locate the node. Its network namespace is joined to the host by one pair of links, and the host
+// routes pods and services through it. So a test on the host reaches every pod, every service and the ingress directly.
 const (
 	HostIP      = "10.250.0.1"
 	NodeIP      = "10.250.0.2"
 	PodCIDR     = "10.244.0.0/16"
 	ServiceCIDR = "10.96.0.0/16"
 
-	// Domain is what Knative makes a service's host from: NAME.NAMESPACE.Domain.
+	// Domain is the domain of services' hosts in Knative: NAME.NAMESPACE.Domain.
 	Domain = "example.com"
 	// NodeName is the name of the one node.
 	NodeName = "node1"
@@ -31,7 +30,7 @@ const (
 
 const module = "github.com/rouse-dev/rouse"
 
-// Places is where a cluster keeps what it keeps.
+// Places holds the folders of a cluster.
 type Places struct {
 	Checkout string // the root of the module: what the programs are built from
 	Cache    string // programs, images and manifests by the hash of their inputs; CI may keep it
@@ -65,7 +64,7 @@ func (p Places) log(name string) string  { return p.node("log/" + name + ".log")
 // Kubeconfig is the file that an administrator of the cluster uses.
 func (p Places) Kubeconfig() string { return p.node("kubeconfig") }
 
-// said is what a command that failed wrote to its standard error.
+// said returns the standard error of a command that failed, or nil.
 func said(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

@@ -82,8 +82,8 @@ func groups() (all []string) {
 	return all
 }
 
-// record is what must be known to take a node down again, whoever brought it up
-// and however that ended. It is written before the host is changed.
+// record holds what is needed to take a node down, even if its start was interrupted. It is written before the host is
+// changed.
 type record struct {
 	Checkout string            `json:"checkout"`
 	Cache    string            `json:"cache"`
@@ -144,7 +144,7 @@ func startOf(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The name, in parentheses, may hold anything; what follows is numbers.
+	// The name, in parentheses, may hold anything; numbers follow it.
 	_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {

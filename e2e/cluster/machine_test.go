@@ -99,7 +99,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// What is certified is what clients of the API server check, and stays as it is.
+// TestCertify checks the certificates as clients of the API server do, and that they do not change.
 func TestCertify(t *testing.T) {
 	p := Places{Node: t.TempDir()}
 	if err := certify(p); err != nil {

@@ -52,8 +52,8 @@ func lock(ctx context.Context, waiting func()) (unlock func(), err error) {
 	}
 }
 
-// begin starts the node's first process in namespaces of its own, and joins the
-// node to the host. r says what there is to undo at any moment.
+// begin starts the node's first process in namespaces of its own, and joins the node to the host. At any moment r has
+// the steps to undo.
 func begin(p Places, r *record) error {
 	r.Boot, r.Sysctls = bootID(), map[string]string{}
 	for _, name := range sysctls {
@@ -97,7 +97,7 @@ func begin(p Places, r *record) error {
 	return err
 }
 
-// missing is what must be made so that dir exists, the deepest first.
+// missing lists the folders to make so that dir exists, the deepest first.
 func missing(dir string) (made []string) {
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil {
@@ -139,8 +139,8 @@ func fork1(p Places, r *record) (*os.File, error) {
 	return write, nil
 }
 
-// listen makes the socket of the node's first process, before there is one: nobody
-// finds it missing, however late that process gets its turn.
+// listen makes the socket of the node's first process before that process exists, so that clients find it however late
+// the process runs.
 func listen() (*os.File, error) {
 	if err := os.Remove(socketFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -218,7 +218,7 @@ func end(ctx context.Context, r *record) error {
 		}
 	}
 	for _, dir := range r.Made {
-		_ = os.Remove(dir) // if somebody has put something there, it is theirs now
+		_ = os.Remove(dir) // a folder with others' files stays
 	}
 	if err := os.Remove(socketFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("clean up after the node: %w", err)
@@ -238,7 +238,7 @@ func removeGroups() error {
 			if err == nil && e.IsDir() {
 				dirs = append(dirs, path)
 			}
-			return nil // what is gone already is no fault
+			return nil // it may be gone already
 		})
 		for _, dir := range slices.Backward(dirs) {
 			if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -83,7 +83,7 @@ func sets() []set {
 	}, ownSet()}
 }
 
-// ownSet is what is written here.
+// ownSet is the set of programs of this module.
 func ownSet() set {
 	return set{
 		Name: "own", Module: "knative",
@@ -91,7 +91,7 @@ func ownSet() set {
 	}
 }
 
-// kwokSet is built for who asks for nodes that are not there ([Cluster.SetKWOK]).
+// kwokSet is the set of programs for simulated nodes ([Cluster.SetKWOK]).
 func kwokSet() set {
 	return set{Name: "kwok", Module: "kwok", Programs: named("sigs.k8s.io/kwok/cmd/", "kwok")}
 }
@@ -109,8 +109,8 @@ type programs map[string]string
 
 func (p programs) path(set, program string) string { return filepath.Join(p[set], program) }
 
-// key is a hash of all that goes into a set: what it is, the toolchain, and the
-// files of its module. The files of other modules are pinned by go.sum.
+// key returns a hash of all inputs of a set: its definition, the toolchain, and the files of its module. The files of
+// other modules are pinned by go.sum.
 func (s set) key(dir, toolchain string) (string, error) {
 	h := sha256.New()
 	def, err := json.Marshal(s) // maps are written in the order of their keys
@@ -197,7 +197,7 @@ func (b builder) one(ctx context.Context, s set) (programs, error) {
 	return programs{s.Name: dir}, err
 }
 
-// find says where a set lies in the cache, and whether it is there.
+// find returns the place of a set in the cache, and whether it exists.
 func (b builder) find(s set, toolchain string) (dir string, there bool, err error) {
 	key, err := s.key(b.places.build(s.Module), toolchain)
 	if err != nil {
@@ -224,8 +224,8 @@ func (b builder) toolchain(ctx context.Context) (string, error) {
 	return strings.Join(strings.Fields(string(out)+" gcc "+string(cc)), " "), nil
 }
 
-// build builds one set beside its place and moves it there as a whole, so that
-// what lies in the cache is whole whenever a build is killed.
+// build builds one set beside its place and then renames it, so that the cache has only complete sets even if a build
+// is killed.
 func (b builder) build(ctx context.Context, s set, dir string) error {
 	start := time.Now()
 	b.log.Info("building", "set", s.Name)
@@ -262,8 +262,8 @@ func (b builder) build(ctx context.Context, s set, dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// outputs is what to pass to -o, and the packages for it: one folder for all
-// programs that are called as their packages, one file for each other.
+// outputs returns the values of -o, each with its packages: one folder for all programs that have their package's name,
+// one file for each other.
 func (s set) outputs(dir string) map[string][]string {
 	m := map[string][]string{}
 	for name, pkg := range s.Programs {
@@ -306,7 +306,7 @@ func (b builder) fetch(ctx context.Context, s set, env []string) error {
 	return fmt.Errorf("fetch the modules of %s: %w: can GOPROXY be reached?\n%s", s.Name, err, tail(out, 2000))
 }
 
-// sweep removes what a killed build left, and what nobody has used for a month.
+// sweep removes the remains of killed builds, and sets that were not used for a month.
 func (b builder) sweep() error {
 	for _, kind := range []string{"programs", "images"} {
 		dir := mkdir(filepath.Join(b.places.Cache, kind))
@@ -330,7 +330,7 @@ func (b builder) sweep() error {
 	return nil
 }
 
-// mkdir makes a folder; whoever uses it next says what is wrong if it can't.
+// mkdir makes a folder. If it fails, the first use of the folder reports the error.
 func mkdir(dir string) string {
 	_ = os.MkdirAll(dir, 0o755)
 	return dir

@@ -22,7 +22,7 @@ type Service struct {
 	Log  string   `json:"log"`           // the file that its output is appended to
 }
 
-// ServiceStatus is what the first process says of a service.
+// ServiceStatus is the first process's report on a service.
 type ServiceStatus struct {
 	Service
 	PID      int    `json:"pid,omitempty"` // inside the node; 0: it does not run

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Crowd is so many clients of one server, from so many addresses of the loopback network.
+// Crowd is a number of clients of one server, each with an address of its own on the loopback network.
 type Crowd struct {
 	// Address is the server's host and port.
 	Address string
@@ -30,8 +30,8 @@ type Crowd struct {
 
 // Paces of the crowd.
 const (
-	dripEvery  = 2 * time.Second // of who sends slowly
-	floodEvery = time.Second     // of who sends without end
+	dripEvery  = 2 * time.Second // of a client that sends slowly
+	floodEvery = time.Second     // of a client that sends without end
 	floodPiece = 16 << 10
 	comeAgain  = 2 * time.Second
 	opening    = 2000 // connections a second, while the crowd gathers
@@ -73,7 +73,7 @@ func (c *Crowd) client(ctx context.Context, i int) {
 	}
 }
 
-// attack goes on until the connection or ctx ends.
+// attack continues until the connection or ctx ends.
 func (c *Crowd) attack(ctx context.Context, conn net.Conn, i int) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -119,7 +119,7 @@ func (c *Crowd) attack(ctx context.Context, conn net.Conn, i int) {
 	}
 }
 
-// flood is what is sent without end.
+// flood is the piece of data that is sent without end.
 var flood = strings.Repeat("x", floodPiece)
 
 func pause(ctx context.Context, d time.Duration) {

@@ -69,7 +69,7 @@ func (f *frontDoorElsewhere) ready(log string) (missing string) {
 	return ""
 }
 
-// knows says what is missing until clients of the front door find a model.
+// knows returns what is missing until clients of the front door find a model.
 func (f *frontDoorElsewhere) knows(ctx context.Context, model string) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+"/v1/models/"+model, nil)
 	if err != nil {
@@ -152,8 +152,9 @@ func join(t *testing.T, c *cluster.Cluster, f *frontDoorElsewhere, name string, 
 	rolledOut(t, c, "rouse-agent")
 }
 
-// theClusterServesAFrontDoorElsewhere: a front door outside, which the cluster's agents dial, wakes a function of the
-// cluster and streams from it; streams outlive their agents, deleted or killed, and requests that come meanwhile are answered by the next ones.
+// theClusterServesAFrontDoorElsewhere has the cluster's agents dial a front door outside. The front door wakes a
+// function of the cluster and streams from it. Streams outlive their agents, deleted or killed, and the next agents
+// answer requests that come meanwhile.
 func theClusterServesAFrontDoorElsewhere(t *testing.T) {
 	c := rouse(t) // whose pods reach this machine
 	front := newFrontDoorElsewhere(t, "rack", "default/far*")
@@ -193,7 +194,7 @@ func theClusterServesAFrontDoorElsewhere(t *testing.T) {
 		for _, name := range agents() {
 			kill(t, c, name)
 		}
-		if err := <-ended; err != nil { // it goes on through the next one
+		if err := <-ended; err != nil { // it continues through the next agent
 			t.Errorf("the stream through a killed agent: %v", err)
 		}
 		if got, err := stream(3); err != nil || got.end != "[DONE]" {
@@ -284,8 +285,8 @@ peers: {service: %s:7443, cluster: fronts, tokenFile: /etc/rouse/clusters/fronts
 	t.Run("a Service here and there", func(t *testing.T) { aServiceHereAndThere(t, urlOf(t, desk)) })
 }
 
-// aServiceElsewhere makes a Service with kn that runs on the desk, whose log is given: it is ready at once, has no pod here, is created there by its first
-// request, by whichever activator that comes, and is removed there with the Service.
+// aServiceElsewhere makes a Service with kn that runs on the desk, whose log is given. It is ready at once and has no
+// pod here. Its first request creates it there, through any activator. It is removed there with the Service.
 func aServiceElsewhere(t *testing.T, log string) {
 	f := create(t, "distant-placed", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/memory=64Mi", "rouse.dev/clusters=rouse.dev/cluster=desk"})
 	for range 6 {

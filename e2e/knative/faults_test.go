@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// TestMistakesAreExplained makes functions with what users mistype, and wants
-// the reason where users look: at the revision, and in the answer to a request.
+// TestMistakesAreExplained makes functions with common mistakes. The reason must be where users look: at the revision,
+// and in the answer to a request.
 func TestMistakesAreExplained(t *testing.T) {
 	parallel(t)
 	for _, tt := range []struct {
@@ -20,7 +20,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		more        []string
 		revision    string // in a condition of the revision; empty: not looked for
 		event       string // reason of an event on the revision
-		answer      string // in the answer to a request, or in what its operator reads of a start that failed
+		answer      string // in the answer to a request, or in the operator's view of a failed start
 		status      int
 	}{
 		{"typo-key", functionImage, []string{"rouse.dev/modell=pico"}, nil, "rouse.dev/model", "InvalidDeclaration", "rouse.dev/model", 503},
@@ -100,8 +100,8 @@ func TestMissingClass(t *testing.T) {
 	}
 }
 
-// TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods: whoever
-// asks is refused after a few tries, its operator reads why, and nothing is tried for ever.
+// TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods. A request is refused after a few
+// tries, its operator reads why, and nothing is tried for ever.
 func TestPodsThatKubernetesRefuses(t *testing.T) {
 	parallel(t)
 	c := rouse(t)
@@ -127,8 +127,7 @@ func TestPodsThatKubernetesRefuses(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileRequestsWait deletes a function whose pod never comes: who waits for it
-// hears so at once.
+// TestDeletedWhileRequestsWait deletes a function whose pod never comes: waiting requests are refused at once.
 func TestDeletedWhileRequestsWait(t *testing.T) {
 	parallel(t)
 	c := rouse(t)

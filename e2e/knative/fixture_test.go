@@ -69,7 +69,7 @@ func createIn(t *testing.T, in, name, image string, annotations []string, more .
 // kn runs kn service create or update.
 func (f *function) kn(verb, image string, annotations []string, more ...string) (string, error) {
 	args := []string{"service", verb, f.name, "-n", f.namespace(), "--image", image, "--wait-timeout", "120",
-		"--wait-window", "100"} // a pod may find no node at first: the tests share a small one, and who sleeps makes room
+		"--wait-window", "100"} // a pod may find no node at first: the tests share a small one, and sleepers make room
 	if image != helloImage {
 		args = append(args, "--annotation-revision", "autoscaling.knative.dev/class="+class)
 		if verb == "create" {
@@ -93,7 +93,7 @@ func (f *function) remove() {
 	}
 }
 
-// keep collects what helps to understand a failure.
+// keep collects the files that help to understand a failure.
 func keep(t *testing.T, c *cluster.Cluster) {
 	dir := filepath.Join(os.TempDir(), "rouse-e2e", strings.ReplaceAll(t.Name(), "/", "_"))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -140,7 +140,7 @@ func (f *function) states() []string {
 	return states
 }
 
-// pod is what tests read of a pod.
+// pod is the part of a pod that tests read.
 type pod struct {
 	Metadata struct {
 		Name              string            `json:"name"`
@@ -177,8 +177,8 @@ func get(ctx context.Context, c *cluster.Cluster, path string, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// hurry has pods end that are on their way out, which they would wait with for requests that nobody sends them, and says
-// whether no pod is left.
+// hurry ends pods that are terminating, which would otherwise wait for requests that never come. It reports whether no
+// pod is left.
 func hurry(ctx context.Context, c *cluster.Cluster, selector string) bool {
 	kube, err := c.Client()
 	if err != nil {
@@ -196,7 +196,7 @@ func hurry(ctx context.Context, c *cluster.Cluster, selector string) bool {
 	return len(all.Items) == 0
 }
 
-// eventually waits until check returns "", which says what is still missing.
+// eventually waits until check returns "". Other results say what is still missing.
 func eventually(t *testing.T, what string, check func() string) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -227,7 +227,7 @@ func (f *function) hasState(want ...string) {
 	})
 }
 
-// hasPods waits until the function has so many pods.
+// hasPods waits until the function has n pods.
 func (f *function) hasPods(n int) {
 	f.t.Helper()
 	eventually(f.t, "pods of "+f.name, func() string {
@@ -300,7 +300,7 @@ func (f *function) ask(words string) answer {
 // until the test ends or the server is closed.
 func serveNode(t *testing.T, c *cluster.Cluster, h http.Handler) (address string, server *http.Server) {
 	t.Helper()
-	toNode, err := net.Dial("udp", net.JoinHostPort(cluster.NodeIP, "9")) // it sends nothing, and tells our own address
+	toNode, err := net.Dial("udp", net.JoinHostPort(cluster.NodeIP, "9")) // it sends nothing, and shows our own address
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,9 @@ const (
 	apart       = time.Second
 )
 
-// TestForeseen: what leaders before have learned is in the ConfigMap rouse-learned. A function that is asked for each hour is awake when its request
-// comes, one with rouse.dev/prewake: "false" is asleep; kn rouse why names the forecast, and then says that it was right. The next leader knows it all.
+// TestForeseen has the state learned by earlier leaders in the ConfigMap rouse-learned. A function with a request each
+// hour is awake when the request comes; one with rouse.dev/prewake: "false" is asleep. kn rouse why names the forecast,
+// and then says that it was right. The next leader knows the same.
 func TestForeseen(t *testing.T) {
 	c := rouse(t)
 	annotations := []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=" + sleepsAfter.String(), "rouse.dev/gone-after=0"}
@@ -30,7 +31,7 @@ func TestForeseen(t *testing.T) {
 	off := create(t, "not-foreseen", functionImage, append(annotations, "rouse.dev/prewake=false"))
 	t.Cleanup(func() { scaleAutoscaler(context.Background(), t, c, 2) })
 	w := rhythm.Window{}
-	for lead := 2 * sleepsAfter; ; lead *= 2 { // until somebody leads and both are asleep before the window begins
+	for lead := 2 * sleepsAfter; ; lead *= 2 { // until an autoscaler leads and both are asleep before the window begins
 		f.ask("red blue")
 		off.ask("red blue")
 		scaleAutoscaler(t.Context(), t, c, 0)
@@ -45,7 +46,7 @@ func TestForeseen(t *testing.T) {
 			t.Fatalf("nobody leads %s after the autoscaler was started", lead)
 		}
 	}
-	f.hasState("awake") // nobody has asked
+	f.hasState("awake") // without a request
 	a := f.ask("apple pear")
 	if timing := a.header.Get("Server-Timing"); !strings.HasPrefix(timing, "hold;dur=0, wake;dur=0,") {
 		t.Errorf("its request has Server-Timing %q, want that it found it awake", timing)
@@ -74,7 +75,7 @@ func TestForeseen(t *testing.T) {
 	})
 }
 
-// scaleAutoscaler has so many autoscalers run, and waits for that.
+// scaleAutoscaler sets the number of autoscalers, and waits until they run.
 func scaleAutoscaler(ctx context.Context, t *testing.T, c *cluster.Cluster, n int) {
 	t.Helper()
 	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "scale", "deployment/rouse-autoscaler", fmt.Sprintf("--replicas=%d", n)); err != nil {
@@ -128,7 +129,7 @@ func leader(t *testing.T, c *cluster.Cluster) string {
 	return all[0].Metadata.Name
 }
 
-// why is what kn rouse why says of f; an error where nobody answers.
+// why returns the output of kn rouse why for f; an error if there is no answer.
 func (f *function) why() string {
 	f.t.Helper()
 	out, err := f.c.Kn(f.t.Context(), "rouse", "why", f.name)
@@ -141,7 +142,7 @@ func (f *function) why() string {
 // foreseen is the line of kn rouse describe that says when f is wanted next.
 func (f *function) foreseen() string {
 	f.t.Helper()
-	out, _ := f.c.Kn(f.t.Context(), "rouse", "describe", f.name) // nobody leads: there is no such line
+	out, _ := f.c.Kn(f.t.Context(), "rouse", "describe", f.name) // without a leader there is no such line
 	for line := range strings.Lines(out) {
 		if text, found := strings.CutPrefix(line, "Foreseen:"); found {
 			return strings.TrimSpace(text)
@@ -150,7 +151,7 @@ func (f *function) foreseen() string {
 	return ""
 }
 
-// lacks says what of want is not in text.
+// lacks lists the elements of want that are not in text.
 func lacks(text string, want ...string) string {
 	for _, w := range want {
 		if !strings.Contains(text, w) {
@@ -160,8 +161,8 @@ func lacks(text string, want ...string) string {
 	return ""
 }
 
-// TestRehearsed: a process whose first sleep takes long sleeps and wakes once while nobody waits, which is measured; a request that comes meanwhile is answered
-// as ever.
+// TestRehearsed checks that a process whose first sleep takes long sleeps and wakes once while no request waits, which
+// is measured. A request that comes meanwhile is answered as usual.
 func TestRehearsed(t *testing.T) {
 	parallel(t)
 	rouse(t)

@@ -16,7 +16,7 @@ import (
 // half are the flags of a model that takes 34 GiB awake, so that two are awake on one GPU.
 const half = large + " --gpu-memory-utilization 0.425"
 
-// reasons are what users are told of a function: why it is as it is, and its events.
+// reasons returns the explanations that users get for a function's state, and its events.
 func (f *function) reasons() string {
 	f.t.Helper()
 	why, err := f.c.Kn(f.t.Context(), "rouse", "why", f.name, "-n", f.namespace())
@@ -38,9 +38,9 @@ func (f *function) reasons() string {
 	return said
 }
 
-// aFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be
-// woken beside another whose word is true: who asks for it is refused, its operator reads why, it is not
-// tried again and again, and the other function does not notice.
+// aFunctionThatLiesAboutItsMemory declares half of the memory that its model takes. It can't be woken beside a function
+// with a true declaration. Its requests are refused, its operator reads why, it is not tried again and again, and the
+// other function is not disturbed.
 func aFunctionThatLiesAboutItsMemory(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
@@ -83,8 +83,8 @@ func aSleeperThatKeepsMuch(t *testing.T) {
 	}
 }
 
-// aWakeThatHangs has the first wake of every model server never return. What waits
-// is answered all the same: the server is started anew when its time is up.
+// aWakeThatHangs has the first wake of every model server never return. Waiting requests are answered all the same: the
+// server is restarted when its time is up.
 func aWakeThatHangs(t *testing.T) {
 	_, in := gpus(t, 1)
 	o := newOracle(t)
@@ -101,8 +101,8 @@ func aWakeThatHangs(t *testing.T) {
 	}
 }
 
-// TestGarbageAfterAWakeIsNotServed has every wake of the model server succeed with
-// weights that are none. Nobody gets to see what it says then: it is loaded anew first.
+// TestGarbageAfterAWakeIsNotServed has every wake of the model server succeed with invalid weights. No client gets its
+// output: it is loaded again first.
 func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
 	parallel(t) // it needs no GPU
 	c := rouse(t)
@@ -119,10 +119,9 @@ func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
 	}
 }
 
-// aDeviceIsLost takes the GPU away that a function is awake on and whose pod has it
-// alone. Its model server ends, and can't be started there; the function gets another
-// pod with another GPU, and its answers are right again. What is awake on a GPU beside
-// it does not notice.
+// aDeviceIsLost removes the GPU of an awake function whose pod has it alone. Its model server ends, and can't be
+// started there. The function gets another pod with another GPU, and its answers are right again. A function on another
+// GPU is not disturbed.
 func aDeviceIsLost(t *testing.T) {
 	c, in := gpus(t, 1)
 	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1})

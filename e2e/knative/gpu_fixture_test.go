@@ -31,11 +31,11 @@ const (
 const large = "--load-time 100ms --wake-time 20ms --sleep-time 20ms --reload-time 50ms --prefill-time 1us --step-time 200us " +
 	"--gpu-memory-utilization 0.85 --residue 1GiB"
 
-// declares is what a function says of such a model.
+// declares holds the annotations of a function with such a model.
 var declares = []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=69Gi", "rouse.dev/memory=64Mi"}
 
-// gpus gives the node so many GPUs that pods may share, and a namespace of its own to
-// the test. Such tests do not run at the same time as one another ([TestGPUs]).
+// gpus gives the node n GPUs that pods may share, and the test a namespace of its own. Such tests do not run at the
+// same time as one another ([TestGPUs]).
 func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
 	t.Helper()
 	c = rouse(t)
@@ -101,8 +101,8 @@ func inNamespace(t *testing.T, c *cluster.Cluster) string {
 	return in
 }
 
-// endAll kills what runs in a namespace that is being deleted: Knative lets it go on for a
-// while, and the next test wants its GPUs.
+// endAll kills the pods in a namespace that is being deleted: Knative lets them run for a while, and the next test
+// needs their GPUs.
 func endAll(t *testing.T, c *cluster.Cluster, in string) {
 	ctx := context.Background()
 	if _, err := c.Kubectl(ctx, "delete", "pods", "--all", "-n", in, "--wait=false"); err != nil {
@@ -190,8 +190,8 @@ func (o oracle) right(f *function, i int64) {
 	}
 }
 
-// hasUsed waits until the simulators use exactly so much of the node's GPUs. One that is
-// shown no more may still have its file, with nothing in it: who let go of it last wrote that.
+// hasUsed waits until the simulators use exactly that much of the node's GPUs. A device that was removed may still have
+// its file, without holders.
 func hasUsed(t *testing.T, c *cluster.Cluster, want ...int64) {
 	t.Helper()
 	eventually(t, "memory in use on the GPUs", func() string {
@@ -212,7 +212,7 @@ func hasUsed(t *testing.T, c *cluster.Cluster, want ...int64) {
 	})
 }
 
-// holders says who uses devices.
+// holders lists the holders of devices.
 func holders(all []device.Device) (lines []string) {
 	for _, d := range all {
 		for _, p := range d.Processes {

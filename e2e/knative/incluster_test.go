@@ -59,7 +59,7 @@ func TestTheShortWay(t *testing.T) {
 	}
 }
 
-// templateOf is what a Service declares, without what Knative fills in.
+// templateOf returns the template that a Service declares, without the fields that Knative fills in.
 func templateOf(t *testing.T, raw []byte) map[string]any {
 	t.Helper()
 	var s struct {
@@ -116,7 +116,7 @@ func TestTheClusterIsChecked(t *testing.T) {
 	}
 }
 
-// TestThePageOfTheCluster serves the page by kn rouse ui, and reads what it shows by the way that the page does.
+// TestThePageOfTheCluster serves the page by kn rouse ui, and reads the page's data as the page does.
 func TestThePageOfTheCluster(t *testing.T) {
 	parallel(t)
 	f := create(t, "on-the-page", functionImage, lasting)
@@ -209,7 +209,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		}
 		return ""
 	})
-	// One that falls asleep between its requests is woken by whoever decides meanwhile.
+	// It falls asleep between its requests; whichever autoscaler leads then wakes it.
 	napping := create(t, "upgraded-napping", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=1s"})
 	had := podsOf(f)
 	l := underLoad(t, 4, asking(f))

@@ -102,7 +102,7 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 	return letIn(ctx, c)
 }
 
-// letIn lets clients in that show no key, as most tests do: a cluster is closed until somebody has one.
+// letIn allows clients without a key, as most tests use none: a cluster is closed until there is a key.
 func letIn(ctx context.Context, c *cluster.Cluster) error {
 	if out, err := c.Kn(ctx, "rouse", "keys", "create", "anonymous"); err != nil && !strings.Contains(err.Error()+out, "there is a key anonymous already") {
 		return fmt.Errorf("let clients in that show no key: %w: %s", err, out)
@@ -110,8 +110,8 @@ func letIn(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// hurried is an overlay whose activators end sooner than they do elsewhere, for the ingress here hears of it at once, and
-// whose pods are seen to be ready at once and request little CPU: a small node is left to the tests.
+// hurried is an overlay for a small node. Its activators end sooner than elsewhere, since the ingress here learns of it
+// at once. Its pods are seen to be ready at once and request little CPU, so that most of it is left to the tests.
 const hurried = `resources: [%s]
 images:
   - {name: dev.local/rouse-activator, newTag: %[2]s}
@@ -235,7 +235,7 @@ func TestInstallAndUninstallDisturbNobody(t *testing.T) {
 	})
 }
 
-// disturbsNobody removes Rouse, which is there, and puts it back under load.
+// disturbsNobody removes an installed Rouse and installs it again, under load.
 func disturbsNobody(t *testing.T, by string, remove, put func() error) {
 	t.Helper()
 	c := rouse(t)

@@ -20,8 +20,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// greedy streams so many tokens of a function's answer to prompt, and calls seen with the number of each of its events. It returns what each
-// of them says, but for the id and the time, which must not change. An error says what no whole stream may have.
+// greedy streams tokens of a function's answer to prompt, and calls seen with the number of each event. It returns the
+// events' texts without the id and the time, which must not change. It returns an error for a stream that is not a
+// valid whole one.
 func greedy(ctx context.Context, f *function, prompt string, tokens int, seen func(n int)) (choices []string, err error) {
 	body, err := json.Marshal(map[string]any{"model": f.name, "prompt": prompt, "stream": true, "ignore_eos": true, "temperature": 0, "max_tokens": tokens})
 	if err != nil {
@@ -67,8 +68,9 @@ func greedy(ctx context.Context, f *function, prompt string, tokens int, seen fu
 	return choices, fmt.Errorf("after %d events the stream ends without a last one", len(choices))
 }
 
-// streamsLeaveTheirPod has a stream of our engine lose its instance in the middle: for a function of a higher priority that needs its GPU, and by a pod that is
-// killed and one that is deleted. Each time its client gets what it would have got.
+// streamsLeaveTheirPod has a stream of our engine lose its instance in the middle. The reason is a function of a higher
+// priority that needs its GPU, a pod that is killed, or a pod that is deleted. Each time the client gets the same text
+// as without.
 func streamsLeaveTheirPod(t *testing.T) {
 	c, in := gpus(t, 1)
 	if out, err := c.Kubectl(t.Context(), "annotate", "namespace", in, "rouse.dev/max-priority=1"); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// network is what a cluster's NetworkPolicies say, for its pods as they are. Whether anything
-// enforces them is for the cluster's network: the bridge of the tests does not.
+// network evaluates a cluster's NetworkPolicies for its present pods. Whether anything enforces them depends on the
+// cluster's network: the bridge of the tests does not.
 type network struct {
 	t          *testing.T
 	policies   []networkingv1.NetworkPolicy
@@ -120,7 +120,7 @@ func (n *network) peer(peers []networkingv1.NetworkPolicyPeer, own string, from 
 	})
 }
 
-// fencedOff checks who reaches a pod of a function.
+// fencedOff checks which pods reach a pod of a function.
 func (n *network) fencedOff(to corev1.Pod) {
 	n.t.Helper()
 	friends := []corev1.Pod{n.pod("knative-serving", "app=rouse-activator"), n.pod("knative-serving", "app=rouse-autoscaler"), n.stranger("of-the-operator", labels.Set{"rouse.dev/reach-functions": "true"})}
@@ -141,8 +141,8 @@ func (n *network) fencedOff(to corev1.Pod) {
 	}
 }
 
-// TestWhoReachesWhom: activators, the autoscaler and whom the operator names reach the pods of functions,
-// monitoring reads metrics, and the pods of stock functions are nobody's business.
+// TestWhoReachesWhom checks that only activators, the autoscaler and the operator's exceptions reach the pods of
+// functions, that monitoring reads metrics, and that the pods of stock functions have no policy.
 func TestWhoReachesWhom(t *testing.T) {
 	parallel(t)
 	c := rouse(t)
@@ -180,7 +180,7 @@ func TestWhoReachesWhom(t *testing.T) {
 	refusedTo(t, c, "of one Knative revision", "create", "--dry-run=server", "-f", object(t, networkPolicy("all")))
 }
 
-// networkPolicy lets everybody in.
+// networkPolicy returns a policy that allows all.
 func networkPolicy(name string) map[string]any {
 	return map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{"podSelector": map[string]any{}, "ingress": []any{map[string]any{}}}}

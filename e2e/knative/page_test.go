@@ -25,8 +25,8 @@ patches:
       - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/periodSeconds, value: 1}
 `
 
-// TestPage: people sign in at the page in the cluster by an OpenID provider, in a real Chromium, through what terminates TLS; the
-// functions that they see and order about are the cluster's. cmd/internal/page/test/signin.mjs is what they do.
+// TestPage has people sign in at the page in the cluster by an OpenID provider, in a real Chromium, through a proxy
+// that terminates TLS. They see and control the cluster's functions. cmd/internal/page/test/signin.mjs has their steps.
 func TestPage(t *testing.T) {
 	parallel(t)
 	c := rouse(t)
@@ -40,9 +40,9 @@ func TestPage(t *testing.T) {
 	issuer := fmt.Sprintf("https://%s:%d/", cluster.HostIP, freePort(t))
 	certificate := filepath.Join(dir, "ca.crt")
 	key := selfSigned(t, certificate, cluster.HostIP)
-	var at http.Handler // what is behind the ingress
+	var at http.Handler // the handler behind the ingress
 	ingress := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { at.ServeHTTP(w, r) }))
-	ingress.Config.ErrorLog = log.New(io.Discard, "", 0) // the browser says each time that nobody it knows has signed the certificate
+	ingress.Config.ErrorLog = log.New(io.Discard, "", 0) // the browser reports each time that it does not know the certificate's authority
 	ingress.StartTLS()
 	t.Cleanup(ingress.Close)
 	for _, args := range [][]string{

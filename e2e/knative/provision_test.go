@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// TestHeldWhileANodeIsProvisioned takes the only node out of use and asks for a function: its request is held beyond
-// its own limit while an event says that a node is being added, its stream says so, and it is answered when there is one.
+// TestHeldWhileANodeIsProvisioned takes the only node out of use and asks for a function. Its request is held beyond
+// its own limit while an event says that a node is being added. Its stream says so too, and it is answered once there
+// is a node.
 func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 	c := rouse(t)
 	f := create(t, "no-node", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/hold-timeout=8s"})
@@ -71,7 +72,7 @@ func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 		line := lines.Text()
 		if n, _ := fmt.Sscanf(line, ": rouse stage=provisioning-node waited=%fs", &waited); n == 1 && waited > 12 && !said {
 			said = strings.Contains(line, "cpu-pool 1->2")
-			uncordon() // the node is there
+			uncordon() // the node exists
 		}
 		done = done || line == "data: [DONE]"
 		if strings.Contains(line, `"error"`) {

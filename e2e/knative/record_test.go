@@ -39,7 +39,7 @@ func TestFaultsAreRecorded(t *testing.T) {
 		fs = append(fs, f)
 		l := underLoad(t, 1, withPauses(t, f, k))
 		t.Cleanup(func() {
-			if failed := l.end(); len(failed) > 0 { // what was in the hands of a victim is lost
+			if failed := l.end(); len(failed) > 0 { // the requests of a killed process are lost
 				t.Logf("%d of %d requests failed, the first: %s", len(failed), l.sent.Load(), failed[0])
 			}
 		})
@@ -75,7 +75,7 @@ func TestFaultsAreRecorded(t *testing.T) {
 			rolledOut(t, c, "rouse-autoscaler")
 		}
 		for _, f := range fs {
-			f.ask("apple pear") // held until somebody decides again
+			f.ask("apple pear") // held until an autoscaler decides again
 		}
 	}
 	fetch()
@@ -118,7 +118,7 @@ func replayed(t *testing.T, c *cluster.Cluster, program, file string) {
 		return ""
 	})
 	cmd := exec.CommandContext(t.Context(), program, "replay", file)
-	cmd.Env = append(os.Environ(), "TZ=Asia/Kolkata") // the record's zone counts, not that of who reads it
+	cmd.Env = append(os.Environ(), "TZ=Asia/Kolkata") // the record's zone counts, not the reader's
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "each is decided again as it was, to the byte") {
 		kept := filepath.Join(os.TempDir(), "rouse-e2e", t.Name())

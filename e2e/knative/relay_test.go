@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// brain is somebody else's autoscaler, on this machine: it says replica counts in
-// the words of the Workload Variant Autoscaler.
+// brain is another vendor's autoscaler, on this machine. It publishes replica counts as the Workload Variant Autoscaler
+// does.
 type brain struct {
 	url string
 
@@ -55,7 +55,7 @@ func (b *brain) say(variant, replicas string) {
 // relayed is the namespace of what the relay scales here.
 const relayed = "rouse-relayed"
 
-// relayOverlay is what users write to have the relay with targets of their own.
+// relayOverlay is an overlay as users write it, to have the relay with targets of their own.
 const relayOverlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 components: [%s]
@@ -110,8 +110,8 @@ func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	return out
 }
 
-// TestRelay has a brain of somebody else's scale a Deployment, a StatefulSet, a
-// function of Rouse and a stock revision, by nothing but its metric.
+// TestRelay has a brain scale a Deployment, a StatefulSet, a function of Rouse and a stock revision, by nothing but its
+// metric.
 func TestRelay(t *testing.T) {
 	parallel(t)
 	c := rouse(t)
@@ -167,7 +167,7 @@ func TestRelay(t *testing.T) {
 	awake(2)
 	stock.hasPods(2)
 
-	// 2. Who else writes to it is overruled; what is no number changes nothing.
+	//  2. Other writers are overruled; an invalid number changes nothing.
 	kubectl(t, c, "-n", relayed, "scale", "deployment/pods-a", "--replicas", "1")
 	scaled("deployment", "pods-a", "3")
 	b.say("pods-a", "NaN")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// autoscaled is what a function's revision says of its scale.
+// autoscaled is the scale in the status of a function's revision.
 type autoscaled struct {
 	Spec struct {
 		Reachability string
@@ -60,8 +60,7 @@ func (f *function) hasScale(revision, n int) {
 	})
 }
 
-// TestMinScale keeps two awake without a request. Of a revision that is
-// replaced none stays: nobody can reach it.
+// TestMinScale keeps two awake without a request. A replaced revision keeps none, since no request reaches it.
 func TestMinScale(t *testing.T) {
 	parallel(t)
 	f := create(t, "min-two", functionImage, quick, "--scale-min", "2")
@@ -77,7 +76,7 @@ func TestMinScale(t *testing.T) {
 	}
 }
 
-// TestInitialScale starts one without a request, which goes like any other that nobody uses.
+// TestInitialScale starts one without a request, which ends like any other unused one.
 func TestInitialScale(t *testing.T) {
 	parallel(t)
 	// Awake for long enough to be seen, however late kn returns on a busy machine. The

@@ -21,7 +21,7 @@ type sink struct {
 
 	mu   sync.Mutex // guards what follows
 	seen []string   // "TYPE from PRODUCER, cluster=EXTENSION", each once
-	mode string     // "refuse" and "hang" are what bad sinks do
+	mode string     // the fault, "refuse" or "hang"; empty: none
 }
 
 // newSink listens where the pods of the cluster reach this machine.
@@ -87,9 +87,9 @@ func environment(ctx context.Context, c *cluster.Cluster, variables ...string) e
 	return nil
 }
 
-// TestSink binds Rouse's parts to a sink, under a load that does not notice. The sink gets what
-// activators want and what the autoscaler hears and decides, with the extensions of the
-// binding. One that refuses, hangs or is away costs no request.
+// TestSink binds Rouse's parts to a sink, under a load that is not disturbed. The sink gets the activators' demand and
+// the autoscaler's input and decisions, with the extensions of the binding. A sink that refuses, hangs or is away costs
+// no request.
 func TestSink(t *testing.T) {
 	c := rouse(t)
 	s := newSink(t, c)

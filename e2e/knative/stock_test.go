@@ -25,7 +25,7 @@ type ill struct {
 	ours string
 }
 
-// neverUp is what remains of a revision that was given up.
+// neverUp is the last message of a revision that was given up.
 const neverUp = "Initial scale was never achieved"
 
 // ills are the ways of which stock Knative knows. Where it waits for the progress deadline, that is short. Elsewhere
@@ -54,9 +54,9 @@ var (
 	deadline      = []string{"--annotation-revision", "serving.knative.dev/progress-deadline=60s"}
 )
 
-// TestStockFunctionsFailAsEver makes functions of Knative's own class that can't come up, in every way in which
-// a revision can, and wants of each what Knative says without Rouse; and beside each a function of Rouse
-// in the same state, whose operator reads what stands in the way.
+// TestStockFunctionsFailAsEver makes functions of Knative's own class that can't come up, in every way in which a
+// revision can fail. Each must report what Knative reports without Rouse. Beside each is a function of Rouse in the
+// same state, whose operator reads the obstacle.
 func TestStockFunctionsFailAsEver(t *testing.T) {
 	parallel(t)
 	for _, tt := range ills {
@@ -87,7 +87,7 @@ func TestStockFunctionsFailAsEver(t *testing.T) {
 				return string(have.Status) + " " + have.Reason + ": " + have.Message
 			})
 			like := []string{"--annotation-revision", "autoscaling.knative.dev/class=" + class, "--annotation-revision", "rouse.dev/model=pico", "--scale-init", "0"}
-			if tt.ours != "" { // nobody need wait for long for an answer that does not come
+			if tt.ours != "" { // a short wait is enough for an answer that does not come
 				like = append(like, "--annotation-revision", "rouse.dev/hold-timeout=20s")
 			}
 			ours := tt.make(t, in, "ours-"+tt.name, like...)
@@ -130,7 +130,7 @@ func (i ill) make(t *testing.T, in, name string, more ...string) *function {
 	return f
 }
 
-// condition is what a condition of the function's only revision says.
+// condition returns a condition of the function's only revision.
 func (f *function) condition(kind string) apis.Condition {
 	f.t.Helper()
 	var r struct{ Status duckv1.Status }

@@ -20,14 +20,14 @@ func slowly(t *testing.T, name, flags string, annotations []string, more ...stri
 		append(more, "--env", "VLLMSIM_FLAGS=--load-time 0 "+flags)...)
 }
 
-// told is what a client has got of a streamed completion so far.
+// told is the part of a streamed completion that a client has got so far.
 type told struct {
 	words int
 	end   string // "[DONE]", or the code of the error that ended it; empty: it is not over
 }
 
-// completion streams so many words, at url with the headers that direct sends. It
-// calls each after every piece; the error says how the stream ended without an event.
+// completion streams the given number of words, at url with the headers that direct sends. It calls each after every
+// piece. The error says how the stream ended without an event.
 func completion(ctx context.Context, f *function, url string, words int, each func(told)) error {
 	body, err := json.Marshal(map[string]any{"model": f.name, "prompt": "hello", "stream": true, "ignore_eos": true, "max_tokens": words})
 	if err != nil {
@@ -78,7 +78,7 @@ func completion(ctx context.Context, f *function, url string, words int, each fu
 	return fmt.Errorf("after %d words the stream ends without a last event", got.words)
 }
 
-// whole streams so many words through the ingress and returns what came.
+// whole streams the given number of words through the ingress and returns the result.
 func whole(f *function, words int) (last told, err error) {
 	err = completion(f.t.Context(), f, f.c.IngressURL, words, func(now told) { last = now })
 	return last, err
@@ -150,8 +150,8 @@ func begun(ctx context.Context, f *function, url string, words int) <-chan error
 	return ended
 }
 
-// TestStreamsOutliveTheirPodsDeletion deletes the pod that a stream comes from: the
-// stream goes on to its end, and new requests go to another pod.
+// TestStreamsOutliveTheirPodsDeletion deletes the pod of a stream: the stream continues to its end, and new requests go
+// to another pod.
 func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
 	parallel(t)
 	f := slowly(t, "stream-drained", "--step-time 200ms", nil)
@@ -167,8 +167,8 @@ func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
 	}
 }
 
-// streamsOutliveTheirActivator deletes the activator that a stream goes through:
-// the stream goes on to its end, past the time in which the others learn of it.
+// streamsOutliveTheirActivator deletes the activator of a stream: the stream continues to its end, past the time in
+// which the others learn of it.
 func streamsOutliveTheirActivator(t *testing.T) {
 	rouse(t) // whose pods can be reached from here
 	f := slowly(t, "stream-through", "--step-time 500ms", nil)

@@ -30,9 +30,8 @@ func (s *turns) count() int {
 	return s.taken
 }
 
-// twoModelsSwapUnderLoad asks two functions all the time that share a GPU which
-// holds one of them awake: they take turns, every request is answered with its own
-// text, no model server runs out of memory, and no pod is started again.
+// twoModelsSwapUnderLoad sends a steady load to two functions that share a GPU which holds one of them awake. They take
+// turns. Every request is answered with its own text, no model server runs out of memory, and no pod is restarted.
 func twoModelsSwapUnderLoad(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
@@ -67,8 +66,8 @@ func twoModelsSwapUnderLoad(t *testing.T) {
 	hasUsed(t, c, 69*gib) // one awake and one asleep
 }
 
-// threeSleepOnOneDevice lets three functions sleep on one GPU, one of them without
-// its weights, and asks them in turn: asleep only what stays of them is in use.
+// threeSleepOnOneDevice lets three functions sleep on one GPU, one of them without its weights, and asks them in turn.
+// While all are asleep, only their residues are in use.
 func threeSleepOnOneDevice(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
@@ -94,8 +93,8 @@ func threeSleepOnOneDevice(t *testing.T) {
 	}
 }
 
-// TestTheAutoscalerIsKilledDuringASwap kills the autoscaler that decides between the
-// sleep of one function and the wake of another. The one that follows ends what was begun.
+// TestTheAutoscalerIsKilledDuringASwap kills the autoscaler between the sleep of one function and the wake of another.
+// The next leader completes the swap.
 func TestTheAutoscalerIsKilledDuringASwap(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)

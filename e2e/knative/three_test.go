@@ -27,7 +27,7 @@ type three struct {
 	desk   *server
 }
 
-// freePort is a port of this machine that nobody has now.
+// freePort returns a free port of this machine.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", cluster.HostIP+":0")
@@ -66,7 +66,7 @@ func newThree(t *testing.T) *three {
 	}
 	w.desk = machine("desk")
 	machine("shelf")
-	join(t, w.c, &frontDoorElsewhere{agents: agents[1], certificate: certificate}, "rack") // x has what is there by y
+	join(t, w.c, &frontDoorElsewhere{agents: agents[1], certificate: certificate}, "rack") // x reaches those functions through y
 	for k := range names {
 		w.known(k)
 	}
@@ -133,12 +133,12 @@ func (w *three) ask(ctx context.Context, i int64, front int, cut bool) error {
 	return fmt.Errorf("%s at front door %d: got %q, ended %t, with an error %t; want %q whole", model, front, got, done, failed, want)
 }
 
-// threeClustersAndTwoFrontDoors: Kubernetes and two machines are clusters of two front doors. Under load the agents of Kubernetes, a
-// machine and a front door are killed: no answer is another's, none that was cut looks whole, and nothing that had no answer yet is lost but what a
-// front door had that was killed.
+// threeClustersAndTwoFrontDoors has Kubernetes and two machines as clusters of two front doors. Under load the agents
+// of Kubernetes, a machine and a front door are killed. No answer is another's, and no cut answer looks whole. Only
+// requests at the killed front door may be lost before their answer begins.
 func threeClustersAndTwoFrontDoors(t *testing.T) {
 	w := newThree(t)
-	killed := 0 // front door 0 is: its clients may lose what it had
+	killed := 0 // if front door 0 is killed, its clients may lose their requests
 	for _, fault := range []struct {
 		name string
 		one  bool // only the other front door is asked

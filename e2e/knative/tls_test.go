@@ -87,7 +87,7 @@ func (a *authority) secret(c *cluster.Cluster, namespace, name string, dns ...st
 		a.t.Fatal(err)
 	}
 	a.t.Cleanup(func() {
-		_, _ = c.Kubectl(context.Background(), "-n", namespace, "delete", "secret", name) // nobody reads it any more
+		_, _ = c.Kubectl(context.Background(), "-n", namespace, "delete", "secret", name) // it is not read any more
 	})
 }
 
@@ -113,11 +113,10 @@ func internalTLS(ctx context.Context, c *cluster.Cluster, value string) error {
 	return nil
 }
 
-// TestInternalTLS turns system-internal-tls on. The activator serves stock functions and
-// ours over TLS with the certificate of Knative's Secret, reaches the queue-proxy of
-// stock ones over TLS, and still serves the ports that speak none; control traffic between
-// activators and autoscaler goes over TLS. The requests go
-// straight to an activator: the ingress of these tests speaks no TLS.
+// TestInternalTLS turns system-internal-tls on. The activator serves stock functions and ours over TLS with the
+// certificate of Knative's Secret, and reaches the queue-proxy of stock ones over TLS. It still serves the ports
+// without TLS. Control traffic between activators and autoscaler goes over TLS. The requests go straight to an
+// activator: the ingress of these tests has no TLS.
 func TestInternalTLS(t *testing.T) {
 	c := rouse(t)
 	a := newAuthority(t)
@@ -127,7 +126,7 @@ func TestInternalTLS(t *testing.T) {
 		if err := internalTLS(context.Background(), c, "null"); err != nil {
 			t.Errorf("turn system-internal-tls off again: %v", err)
 		}
-		// What Knative made for each namespace with revisions; nobody makes it a Secret any more.
+		// Knative made these for each namespace with revisions; it makes no Secrets for them any more.
 		if _, err := c.Kubectl(context.Background(), "delete", "certificates.networking.internal.knative.dev", "-A", "--field-selector", "metadata.name=serving-certs"); err != nil {
 			t.Error(err)
 		}
@@ -195,7 +194,7 @@ func direct(with *http.Client, url string, f *function, body any) (string, error
 	return string(text), err
 }
 
-// asIngress gives a request what the ingress adds: the function's first revision, for whoever is asked.
+// asIngress adds the header of the ingress to a request: the function's first revision, whichever host is asked.
 func asIngress(req *http.Request, f *function) {
 	req.Host = f.host()
 	req.Header.Set("Content-Type", "application/json")

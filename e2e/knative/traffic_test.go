@@ -101,8 +101,9 @@ metadata: {name: mine.example.org, namespace: default}
 spec: {ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: mapped}}
 `
 
-// TestADomainOfAFunction: a function answers at the host of a DomainMapping, from zero too, whether Knative sends it by way of the function's own
-// host or, as domainmapping-direct-route-traffic has it, straight to the revision with the host that the client named.
+// TestADomainOfAFunction checks that a function answers at the host of a DomainMapping, from zero too. Knative may send
+// the request by way of the function's own host. Or it sends it, with domainmapping-direct-route-traffic, straight to
+// the revision with the client's host.
 func TestADomainOfAFunction(t *testing.T) {
 	parallel(t)
 	c := rouse(t)

@@ -18,15 +18,16 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// fit is how many pods fit on the node in TestManyFunctionsInTurn, and functions how many functions are asked there. ROUSE_E2E_FUNCTIONS
-// has another number, and ROUSE_E2E_REPORT the file for what was measured (make bench-turn).
+// fit is the number of pods that fit on the node in TestManyFunctionsInTurn, and functions the number of functions
+// there. ROUSE_E2E_FUNCTIONS sets another number, and ROUSE_E2E_REPORT the file for the measurements (make bench-turn).
 const (
 	fit       = 10
 	functions = 14
 )
 
-// TestManyFunctionsInTurn asks for more functions than the node has room for awake, one after the other, and the first of them
-// again. None is refused and none goes: who sleeps gives up what its pod requests, and gets it back before it wakes.
+// TestManyFunctionsInTurn asks for more functions than the node has room for awake, one after the other, and the first
+// of them again. None is refused and no pod is deleted: a sleeper's pod gives up its requests, and gets them back
+// before it wakes.
 func TestManyFunctionsInTurn(t *testing.T) {
 	c := rouse(t)
 	n := functions
@@ -50,7 +51,7 @@ func TestManyFunctionsInTurn(t *testing.T) {
 	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=180s"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	queue, request := int64(25), int64(0)             // the first is what Knative's queue-proxy requests, in thousandths
+	queue, request := int64(25), int64(0)             // the first is the request of Knative's queue-proxy, in thousandths
 	eventually(t, "room on the node", func() string { // pods that were here before take their time to end
 		if request = freeCPU(t, c)/fit - queue; request < 10 {
 			return fmt.Sprintf("%d pods would get %dm each", fit, request)
@@ -140,7 +141,7 @@ func turnsReport(r *report.Report, held bool, pods int, first, again []float64) 
 	return r
 }
 
-// requested is what the pod of a function requests of CPU, in thousandths.
+// requested returns the CPU that the pod of a function requests, in thousandths.
 func requested(t *testing.T, c *cluster.Cluster, name string) (sum int64) {
 	t.Helper()
 	out, err := c.Kubectl(t.Context(), "get", "pods", "-l", "serving.knative.dev/service="+name, "-o", "jsonpath={.items[*].spec.containers[*].resources.requests.cpu}")
@@ -163,7 +164,7 @@ func milliCPU(t *testing.T, s string) int64 {
 	return q.MilliValue()
 }
 
-// freeCPU is what pods may still request of the node, in thousandths of a CPU.
+// freeCPU returns the CPU that pods may still request of the node, in thousandths of a CPU.
 func freeCPU(t *testing.T, c *cluster.Cluster) int64 {
 	t.Helper()
 	out, err := c.Kubectl(t.Context(), "get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")

@@ -1,15 +1,16 @@
-// Package openapi judges answers of OpenAI's API by descriptions that OpenAI has published, and listens to the bytes
-// between a client and a server for it. It refuses to change them: what a client sees with and without is the same.
+// Package openapi checks answers of OpenAI's API against the descriptions that OpenAI publishes. For that it reads the
+// bytes between a client and a server, and does not change them.
 //
 // The life of one answer:
 //
 //  1. A [Tap] takes a client's connection and dials the server. What either side sends goes on to the other as it
 //     comes, and a copy of it is read as HTTP.
-//  2. When an answer has ended, an [Exchange] tells what was asked, what was answered, and how it ended.
-//  3. [Description.Judge] finds the answer's schema: that of the path and the status, of an event its type's. Paths that
-//     are not described are not judged.
-//  4. What a schema can't say is looked at besides: a stream ends once, with [DONE], with the last event of a response or with
-//     an error, and its chunks have one id; events of a response are numbered, and their texts are the parts' sum.
+//  2. When an answer has ended, an [Exchange] has the request, the answer, and how it ended.
+//  3. [Description.Judge] finds the answer's schema by its path and status; an event's, by its type. Paths that are not
+//     described are not judged.
+//  4. It also checks rules that no schema has. A stream ends once, with [DONE], with the last event of a response or
+//     with an error. The chunks of a stream have one id. Events of a response are numbered, and their texts are the
+//     parts' sum.
 //
 // A description may be any version, of OpenAPI 3.0 or 3.1. A [Description] is safe for concurrent use once it is loaded.
 package openapi
@@ -28,7 +29,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Description says what answers look like.
+// Description describes valid answers.
 type Description struct {
 	answers map[string]*jsonschema.Schema // by "METHOD path", with " stream" for events of streams
 	events  map[string]*jsonschema.Schema // of a response's stream, by type
@@ -208,7 +209,8 @@ func (d *Description) add(name string, raw []byte) error {
 
 const components = "#/components/schemas/"
 
-// addEvents takes the alternatives of a schema apart by their type: what is wrong with an event is then said of that one alone.
+// addEvents divides the alternatives of a schema by type, so that an error in an event is reported for its own type
+// only.
 func (d *Description) addEvents(s *source, schema string) error {
 	all, _ := at(s.doc, "components", "schemas", schema, "anyOf").([]any)
 	for _, one := range all {
@@ -292,7 +294,7 @@ func nullable(schema any) any {
 	return map[string]any{"anyOf": []any{map[string]any{"type": "null"}, schema}}
 }
 
-// problem is what a schema says of a value; nil: it fits.
+// problem checks a value against a schema; nil: it fits.
 func problem(s *jsonschema.Schema, raw []byte) error {
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
 	if err != nil {

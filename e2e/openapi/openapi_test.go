@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, path string
 		status             int
-		body, wrong        string // wrong: words of what is said; empty: nothing is wrong
+		body, wrong        string // wrong: words of the error; empty: no error
 	}{
 		{"an answer", "POST", "/v1/chat/completions", 200, `{"id":"x","note":null}`, ""},
 		{"a field of another type", "POST", "/v1/chat/completions", 200, `{"id":7}`, "got number, want string"},
@@ -116,7 +116,8 @@ func TestLoadRefused(t *testing.T) {
 	}
 }
 
-// TestTap: bytes pass as they are, also where a side ends its own half or all, and what is told of answers is what they were.
+// TestTap checks that bytes pass unchanged, also if a side closes one half or both, and that the recorded answers equal
+// the real ones.
 func TestTap(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

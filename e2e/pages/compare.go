@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// differs is what may differ from one run to the next: durations, times of day, sizes, ids, sums, tokens and the version.
+// differs matches values that may differ from one run to the next: durations, times of day, sizes, ids, sums, tokens
+// and the version.
 var differs = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)([0-9]+(\.[0-9]+)?(ms|s|m))*\b` +
 	`|\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\b` +
 	`|\b[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?\b|\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b|\b[0-9]+(\.[0-9]+)? [KMG]iB\b|;dur=[0-9.]+` +
@@ -17,7 +18,7 @@ var differs = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)([0-9]+(\.
 // bars are drawn as long as something took.
 var bars = regexp.MustCompile(`[█▏▎▍▌▋▊▉]+`)
 
-// Normal is a text without what may differ, and without the spaces that columns are made of.
+// Normal returns a text without the parts that may differ, and without the spaces between columns.
 func Normal(text string) string {
 	text = differs.ReplaceAllString(text, "•")
 	text = strings.ReplaceAll(text, " · queue •", "")           // where it is nothing it is not told
@@ -27,7 +28,7 @@ func Normal(text string) string {
 	return regexp.MustCompile(`(?m)(^| )-( |$)`).ReplaceAllString(text, "$1•$2") // a size that is not known yet
 }
 
-// Matches says whether a page tells what was printed.
+// Matches reports whether a page matches an output.
 func Matches(want, got string) bool {
 	if want == "" {
 		return got == ""
@@ -40,7 +41,7 @@ func Matches(want, got string) bool {
 	return regexp.MustCompile(`^` + pattern + `$`).MatchString(Normal(got))
 }
 
-// merged is what is printed now, or what the page has if that says the same.
+// merged returns the page's text if it matches the output, and else the output.
 func merged(want, got string) string {
 	if Matches(want, got) {
 		return want
@@ -48,7 +49,7 @@ func merged(want, got string) string {
 	return got
 }
 
-// command is one of a block, with what the page says that it prints.
+// command is a command of a block, with the output on the page.
 type command struct{ line, want string }
 
 func commandsOf(block string) (all []command) {

@@ -33,15 +33,15 @@ import (
 
 // Block is a part of a page.
 type Block struct {
-	// Line is that of its first line in the page, from 1.
+	// Line is the number of its first line in the page, from 1.
 	Line int
-	// Info is what stands behind the fence; of a comment "run", "serve" or "stop". Empty: text.
+	// Info is the text after the opening fence; for a comment, "run", "serve" or "stop". Empty: the block is text.
 	Info string
-	// Text is what is in it, and of text all of it.
+	// Text is its content.
 	Text string
 	// Fenced says that it stands between fences, which are no part of Text.
 	Fenced bool
-	// NotRun is why it is not run. Cluster says that it is run in a cluster.
+	// NotRun says why it is not run. Cluster says that it is run in a cluster.
 	NotRun  string
 	Cluster bool
 
@@ -58,7 +58,7 @@ var comment = regexp.MustCompile(`^<!-- (not run|cluster|run|serve|stop)(?:: ?(.
 func Parse(text string) (Page, error) {
 	var p Page
 	var plain strings.Builder
-	var next Block // what is said of the next block
+	var next Block // the properties of the next block
 	lines := strings.SplitAfter(text, "\n")
 	flush := func(at int) {
 		if plain.Len() > 0 {
@@ -124,7 +124,8 @@ func (b Block) Shell() bool { return b.Fenced && (b.Info == "console" || b.Info 
 // fileName is the name of a file in the comment that it begins with.
 var fileName = regexp.MustCompile(`^# ([\w.-]+\.\w+)\b`)
 
-// Follow runs what is for a cluster, or what is not. It returns the page with what was printed, and what was wrong, which names lines.
+// Follow runs the blocks that need a cluster, or the others. It returns the page with the outputs, and the errors,
+// which name lines.
 func (p Page) Follow(s *Shell, cluster bool) (text string, wrong error) {
 	var out strings.Builder
 	for _, b := range p.Blocks {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Config is what a [Shell] needs.
+// Config configures a [Shell].
 type Config struct {
 	// Dir is the folder that it begins in.
 	Dir string
@@ -29,11 +29,11 @@ type Config struct {
 	Alone bool
 	// Patience bounds each command.
 	Patience time.Duration
-	// Update: what is printed is no fault where the page has something else.
+	// Update accepts an output that differs from the page.
 	Update bool
 }
 
-// errShell is a shell that does not answer any more.
+// errShell says that the shell does not answer any more.
 var errShell = errors.New("the shell does not go on")
 
 // Shell is a reader at a terminal, and the servers that they have started.
@@ -88,7 +88,7 @@ func (s *Shell) Close() error {
 // mark is printed behind each command, with its status.
 const mark = "--- that was it ---"
 
-// run runs a command, and returns what it printed and its status.
+// run runs a command, and returns its output and its status.
 func (s *Shell) run(line string) (text, status string, err error) {
 	if _, err := fmt.Fprintf(s.in, "%s\necho '%s' $?\n", line, mark); err != nil {
 		return "", "", fmt.Errorf("%w: %w", errShell, err)
@@ -138,10 +138,10 @@ func (s *Shell) file(text string) error {
 	return os.WriteFile(filepath.Join(s.cfg.Dir, m[1]), []byte(text), 0o600)
 }
 
-// looks matches commands that change nothing: what they show may come a moment later.
+// looks matches commands that change nothing: their output may be a moment late.
 var looks = regexp.MustCompile(`^(kn )?rouse (ls|list|clusters|usage|keys list)\b|^(kn )?rouse (why|trace|describe) |^kubectl .*\bget `)
 
-// console runs the commands of a block, and returns it with what they printed.
+// console runs the commands of a block, and returns it with their outputs.
 func (s *Shell) console(block string) (string, error) {
 	var text strings.Builder
 	var wrong error
@@ -186,7 +186,7 @@ func (s *Shell) server(block string) (string, error) {
 	}
 }
 
-// begins says whether a text has first lines that the page tells.
+// begins reports whether a text begins with the lines on the page.
 func begins(text, want string) bool {
 	lines := strings.SplitAfter(text, "\n")
 	for n := range lines {
@@ -219,7 +219,7 @@ func (s *Shell) terminal(n int) string {
 	return filepath.Join(s.cfg.Home, fmt.Sprintf("terminal-%d", n))
 }
 
-// ready is what servers print when they serve.
+// ready matches the output of a server that serves.
 var ready = regexp.MustCompile(`(?m)^(stop:|listening on )|^\s*stop:|\n\s*stop:`)
 
 // serveUnseen starts a server that the page does not show.
@@ -249,7 +249,7 @@ func (s *Shell) stop() error {
 	return s.must(`for p in $(jobs -p); do for c in $(cat /proc/$p/task/$p/children); do kill -TERM $c; done; done; wait; true`)
 }
 
-// printed is what a terminal shows of a log of script(1).
+// printed returns the text that a terminal shows for a log of script(1).
 func (s *Shell) printed(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {

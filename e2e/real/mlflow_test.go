@@ -44,8 +44,8 @@ func utf16LE(text string) string {
 	return b.String()
 }
 
-// scorings are what both scoring servers are asked. The model of the other is signed as mlflow-extensions signs its models: one column of
-// strings without a name. parquet is a table of one column.
+// scorings returns the requests to both scoring servers. The other server's model is signed as mlflow-extensions signs
+// its models: one column of strings without a name. parquet is a table of one column.
 func scorings(parquet string) []scored {
 	const health, js = `"HEALTH_CHECK"`, "application/json"
 	j := func(name, body string) scored {
@@ -287,7 +287,7 @@ func TestMLflow(t *testing.T) {
 // TestMLflowBehind asks an MLflow server that is a function of its own what it is asked past Rouse: no byte of an answer may differ.
 func TestMLflowBehind(t *testing.T) {
 	dir := installed(t, "mlflow")
-	const nowhere = "http://127.0.0.1:1" // what its model would ask
+	const nowhere = "http://127.0.0.1:1" // the address for its model's requests
 	u := start(t, dir, fmt.Sprintf(`apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: served}
@@ -312,7 +312,8 @@ spec:
 	}
 }
 
-// TestMLflowClients asks with mlflow.deployments' clients, of an MLflow gateway and of Databricks, and with that of a scoring server.
+// TestMLflowClients uses mlflow.deployments' clients, for an MLflow gateway and for Databricks, and the client of a
+// scoring server.
 func TestMLflowClients(t *testing.T) {
 	dir := installed(t, "mlflow")
 	u := start(t, dir, pico)

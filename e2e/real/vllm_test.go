@@ -130,7 +130,7 @@ func (v *vllm) held(t *testing.T) {
 		if usage, is := got["usage"].(map[string]any); !is || usage["completion_tokens"] != 8.0 {
 			t.Fatalf("a held request got %s", answer)
 		}
-		delete(got, "usage") // what was in the cache differs
+		delete(got, "usage") // the cached tokens differ
 		if want == nil {
 			want = got
 		}
@@ -204,7 +204,7 @@ func (v *vllm) calls(t *testing.T) {
 	}
 }
 
-// events are those of a stream, without what differs from one to the next.
+// events returns the events of a stream, without the parts that differ between streams.
 func (v *vllm) events(t *testing.T, c client, path, body string) []any {
 	t.Helper()
 	lines, err := c.stream(t.Context(), path, body, func(int) {})
@@ -281,7 +281,7 @@ func (v *vllm) metric(t *testing.T, name string) (sum float64) {
 	return sum
 }
 
-// tokens are what was counted of requests: by Rouse for its tenants, or by vLLM.
+// tokens are counts of requests, by Rouse for its tenants or by vLLM.
 type tokens struct {
 	Requests int64
 	Input    int64 `json:"inputTokens"`
@@ -329,7 +329,8 @@ func (v *vllm) counted(t *testing.T) tokens {
 	}
 }
 
-// counts: tokens are counted as vLLM itself does, and what its prefix cache has is known to a block.
+// counts checks that tokens are counted as vLLM itself does, and that the content of its prefix cache is known to a
+// block.
 func (v *vllm) counts(t *testing.T) {
 	size := v.block(t)
 	used, counted, cached := v.used(t), v.counted(t), v.cached(t)
@@ -352,7 +353,7 @@ func (v *vllm) counts(t *testing.T) {
 		{chat, `{"model":"tiny","max_tokens":9,"n":2,"messages":[{"role":"user","content":"and both of us"}]}`},
 	} {
 		v.front.ask(c.path, c.body)
-		// Nobody asks for the usage of a stream, and a client gets none.
+		// The client does not ask for the usage of a stream, and gets none.
 		events, err := v.front.stream(t.Context(), c.path, strings.Replace(c.body, "{", `{"stream":true,`, 1), func(int) {})
 		if got := strings.Join(events, "\n"); err != nil || c.path == chat && (strings.Contains(got, `"usage"`) || !strings.Contains(got, `"system_fingerprint"`)) {
 			t.Errorf("%v: %s", err, got)
@@ -391,7 +392,7 @@ func (v *vllm) cached(t *testing.T) int64 {
 	return i.Load.Cached
 }
 
-// aborts: vLLM ends a stream whose client has left, and what it had made is counted.
+// aborts checks that vLLM ends a stream whose client has left, and that its tokens are counted.
 func (v *vllm) aborts(t *testing.T) {
 	used, counted := v.used(t), v.counted(t)
 	ctx, leave := context.WithCancel(t.Context())
@@ -417,7 +418,7 @@ func (v *vllm) aborts(t *testing.T) {
 	}
 }
 
-// attached: a second function reaches the same vLLM, which somebody else has started as far as it knows. It does not stop it.
+// attached has a second function reach the same vLLM. It did not start that server and does not stop it.
 func (v *vllm) attached(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "attached.yaml")
 	manifest := fmt.Sprintf(`apiVersion: serving.knative.dev/v1

@@ -1,8 +1,7 @@
-// Command tinygguf writes a model whose answers are known: to any prompt it says
-// " w0 w1 w2 …" up to the number of words, and ends; or, with -words 0, says the
-// words w0 to w63 again and again until it is stopped. With -think n it thinks: its
-// first word is <think>, and behind n more comes </think>. Tests use it where an
-// answer must last, or must be the same in every runtime that reads GGUF.
+// Command tinygguf writes a model whose answers are known. To any prompt it answers " w0 w1 w2 …" up to the number of
+// words, and ends. With -words 0 it repeats the words w0 to w63 until it is stopped. With -think n it thinks: its first
+// word is <think>, and after n more comes </think>. Tests use it where an answer must last, or must be the same in
+// every runtime that reads GGUF.
 //
 // It is a llama with nothing in its layers: attention and feed-forward are zero,
 // so that a token's embedding reaches the output as it is. The embedding is
@@ -166,7 +165,7 @@ func (v *vocabulary) metadata(g *gguf.Writer, thinks bool) {
 		"{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}")
 }
 
-// large is what makes one token certain beside all others, at any temperature that clients use.
+// large makes one token certain against all others, at any temperature that clients use.
 const large = 32
 
 // matrix adds a matrix that is large where set says so, and zero elsewhere (nil: everywhere).
@@ -208,7 +207,8 @@ func ones(g *gguf.Writer, name string, n int) {
 	})
 }
 
-// layer writes the weights of a layer: attention of so many values in all its heads, and a feed-forward network.
+// layer writes the weights of a layer: attention with the given number of values in all its heads, and a feed-forward
+// network.
 func layer(g *gguf.Writer, l, dim, heads, ffn int) {
 	name := func(part string) string { return fmt.Sprintf("blk.%d.%s.weight", l, part) }
 	ones(g, name("attn_norm"), dim)

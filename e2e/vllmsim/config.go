@@ -38,7 +38,7 @@ type Adapter struct {
 type Config struct {
 	Surface Surface // default VLLM
 	Model   string
-	// Names are what clients call it. Default: Model.
+	// Names are the model's names for clients. Default: Model.
 	Names []string
 	// APIKeys are the accepted keys. Empty: no key is needed.
 	APIKeys []string
@@ -48,8 +48,8 @@ type Config struct {
 	// MaxSeqs run at once. Default 256.
 	MaxSeqs int
 
-	// Weights is the size of the model in bytes. Default: two bytes for each parameter
-	// that the model's name tells ("8B"), else 1 GiB.
+	// Weights is the size of the model in bytes. Default: two bytes for each parameter in the model's name ("8B"), else
+	// 1 GiB.
 	Weights int64
 	// Residue stays on the device while asleep: the context and what no pool holds. Default 512 MiB.
 	Residue int64
@@ -59,8 +59,8 @@ type Config struct {
 	// Device.Memory bytes (default 80 GiB).
 	Device device.Config
 
-	// DevMode opens the administrative endpoints. Sleep lets memory be released; without it a
-	// vLLM that is told to sleep keeps its memory.
+	// DevMode opens the administrative endpoints. Sleep lets memory be released; without it, vLLM keeps its memory
+	// asleep.
 	DevMode, Sleep bool
 	// WeightsBackup keeps weights in host memory while they are released (SGLang); else they are lost.
 	WeightsBackup bool
@@ -85,7 +85,7 @@ type Config struct {
 	// the size of the weights by the bandwidth of host or disk. Negative: none at all.
 	LoadTime, SleepTime, WakeTime, ReloadTime time.Duration
 
-	// Faults are there from the start; see [Faults].
+	// Faults are active from the start; see [Faults].
 	Faults []string
 	// Log receives lines like vLLM's. Nil: none.
 	Log io.Writer
@@ -104,7 +104,7 @@ const (
 // parameters finds "8B" or "0.5b" in a model's name.
 var parameters = regexp.MustCompile(`(?i)(?:^|[-_/ ])(\d+(?:\.\d+)?)b(?:$|[-_./ ])`)
 
-// withDefaults fills in what is not set.
+// withDefaults sets the unset fields.
 func (c Config) withDefaults() Config {
 	c.Surface = cmp.Or(c.Surface, VLLM)
 	if len(c.Names) == 0 {
@@ -134,7 +134,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate checks what withDefaults has filled in.
+// validate checks the values that withDefaults has set.
 func (c Config) validate() error {
 	if _, known := servers[c.Surface]; !known {
 		return fmt.Errorf("--surface %q: want one of vllm, sglang, llamacpp, rayserve", c.Surface)

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// errDead is what every request gets once the engine has died.
+// errDead is the error of every request once the engine has died.
 var errDead error = said("EngineCore encountered an issue. See stack trace (above) for the root cause.")
 
 // engine is the batch, its clock, and the state of its memory.
@@ -27,7 +27,7 @@ type engine struct {
 	mu    sync.Mutex // guards all that follows
 	batch *batch.Batch
 	jobs  map[*batch.Sequence]*job
-	// paused: what waits stays waiting; what runs goes on.
+	// paused: no waiting request starts; running ones continue.
 	paused bool
 	// asleep are the tags whose memory is released.
 	asleep map[string]bool
@@ -173,7 +173,7 @@ func (e *engine) batchChanged() {
 	}
 }
 
-// waitingFresh counts what has not begun: a drain does not wait for it. The lock is held.
+// waitingFresh counts the requests that have not started: a drain does not wait for them. The lock is held.
 func (e *engine) waitingFresh() int {
 	n := 0
 	for _, j := range e.jobs {
@@ -280,8 +280,8 @@ type job struct {
 	arrived, begun, first, last time.Time
 }
 
-// start notes the moment when it is first computed. Lost weights, and KV entries that
-// were computed with them, make garbage of what it would have said.
+// start records when the job is first computed. Lost weights, and KV entries that were computed with them, turn its
+// output into garbage.
 func (j *job) start(now time.Time, garbage bool) {
 	if !j.begun.IsZero() {
 		return

@@ -14,27 +14,9 @@ import (
 // Header carries the faults of one request.
 const Header = "X-Vllmsim-Fault"
 
-// Faults are what breaks, written KIND[=VALUE][@SKIP][xTIMES]: the first SKIP
-// occasions are spared, and it happens TIMES times (default: always). Several
-// stand in one text with semicolons between them.
-//
-// Of requests that generate (also by [Header]):
-//
-//	status=N          that status
-//	cut=N             the connection breaks after N tokens
-//	eof=N             the stream ends cleanly after N tokens, without finish_reason and [DONE]
-//	error-event=N     the stream ends with an error event after N tokens
-//	slow=DURATION     each token takes so much longer
-//	crash-after=N     the process is killed after N tokens
-//
-// Of sleep and wake:
-//
-//	hang-wake         a wake that never ends
-//	garbage-wake      a wake that succeeds, with weights that are none
-//	unapplied-wake    a wake that succeeds, after which the model itself answers for its adapters, until they are loaded again
-//	garbage-reload    weights that are none stay so when they are read anew
-//
-// The zero value has none. It is safe for many goroutines.
+// Faults is a list of faults to inject, written KIND[=VALUE][@SKIP][xTIMES] and separated by semicolons. A fault spares
+// the first SKIP occasions and then happens TIMES times (default: always). The kinds are at requestFaults and
+// otherFaults. The zero value has no faults. It is safe for concurrent use.
 type Faults struct {
 	mu   sync.Mutex // guards list
 	list []fault
@@ -55,8 +37,22 @@ const (
 	aDuration
 )
 
+// requestFaults are the faults of requests that generate, which [Header] may also set:
+//
+//	status=N          the answer has that status
+//	cut=N             the connection breaks after N tokens
+//	eof=N             the stream ends cleanly after N tokens, without finish_reason and [DONE]
+//	error-event=N     the stream ends with an error event after N tokens
+//	slow=DURATION     each token takes that much longer
+//	crash-after=N     the process is killed after N tokens
 var requestFaults = map[string]valueOf{"status": aNumber, "cut": aNumber, "eof": aNumber, "error-event": aNumber, "slow": aDuration, "crash-after": aNumber}
 
+// otherFaults are the faults of sleep and wake:
+//
+//	hang-wake         a wake never returns
+//	garbage-wake      a wake succeeds, with invalid weights
+//	unapplied-wake    a wake succeeds, but the model itself answers for its adapters until they are loaded again
+//	garbage-reload    invalid weights stay invalid when they are loaded again
 var otherFaults = map[string]valueOf{"hang-wake": noValue, "garbage-wake": noValue, "unapplied-wake": noValue, "garbage-reload": noValue}
 
 // faultForm is KIND[=VALUE][@SKIP][xTIMES].

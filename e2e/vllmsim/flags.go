@@ -45,7 +45,7 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	c := &cmd.Config
 	c.Device.Dir = getenv("VLLMSIM_DEVICES")
 	if visible := cmp.Or(getenv("CUDA_VISIBLE_DEVICES"), getenv("NVIDIA_VISIBLE_DEVICES")); visible != "" && visible != "all" {
-		c.Device.Visible = &visible // the second is what a container is given by its runtime
+		c.Device.Visible = &visible // a container gets the second one from its runtime
 	}
 	if faults := getenv("VLLMSIM_FAULTS"); faults != "" {
 		c.Faults = []string{faults}
@@ -74,8 +74,8 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	return cmd, nil
 }
 
-// called tells the surface by the name of the program, and takes the words away
-// that only choose a program: serve, run, -m MODULE, and the name.
+// called returns the surface by the name of the program, and the arguments without the words that only choose a
+// program: serve, run, -m MODULE, and the name.
 func called(args []string) (Surface, []string) {
 	surface := VLLM
 	if len(args) == 0 {
@@ -106,8 +106,9 @@ func truth(s string) bool {
 	return err == nil && yes
 }
 
-// flags are what sets each flag: a pointer to a string, int, float64 or bool takes one value (a bool none); a *[]string takes
-// all up to the next flag; a func(string) error takes one; nil takes one that does nothing. A bool has a --no- of its own.
+// flags maps each flag to its setter. A pointer to a string, int, float64 or bool takes one value (a bool none). A
+// *[]string takes all values up to the next flag. A func(string) error takes one. nil takes one that is ignored. A bool
+// has a --no- form.
 type flags map[string]any
 
 // size reads bytes, and duration a time of which 0 means none at all, since 0 in a [Config] means the default.
@@ -209,7 +210,7 @@ func (m *loraModules) add(s string) error {
 	return nil
 }
 
-// readApplication reads the configuration file of an application on Ray Serve, if that is what it was given.
+// readApplication reads the configuration file of an application on Ray Serve, if the model names one.
 func (cmd *Command) readApplication() error {
 	raw, err := os.ReadFile(cmd.Config.Model)
 	if err != nil {
@@ -234,7 +235,8 @@ func (cmd *Command) readApplication() error {
 	return nil
 }
 
-// read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes what is no flag: the model.
+// read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes the arguments that
+// are no flags: the model.
 func (f flags) read(args []string, bare func(string), warnings io.Writer) error {
 	given := map[string]bool{}
 	for len(args) > 0 {

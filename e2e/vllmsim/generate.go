@@ -104,7 +104,7 @@ func (p *reply) stream(r *http.Request, f form, tokens []words.Token, have int, 
 	return nil
 }
 
-// grow makes text what is out, and returns what of it was not.
+// grow sets the text that was sent, and returns the part of it that is new.
 func (p *reply) grow(text string) string {
 	rest := text[min(len(p.text), len(text)):]
 	if len(text) > len(p.text) {
@@ -113,7 +113,8 @@ func (p *reply) grow(text string) string {
 	return rest
 }
 
-// delay is what a slow request takes longer without a stream, and what cuts it off.
+// delay waits as long as a slow request without a stream takes longer. It returns an error if a fault or the client
+// cuts it off.
 func (e *events) delay(r *http.Request, tokens int) error {
 	if e.a.killed >= 0 && e.a.killed <= tokens {
 		e.s.crash()
@@ -138,7 +139,7 @@ func (p *reply) usage(n int) map[string]any {
 	return map[string]any{"prompt_tokens": seq.Prompt, "completion_tokens": n, "total_tokens": seq.Prompt + n, "prompt_tokens_details": map[string]any{"cached_tokens": seq.Cached}}
 }
 
-// head is what all bodies of OpenAI's chat and text completions begin with.
+// head returns the fields that all bodies of OpenAI's chat and text completions begin with.
 func (p *reply) head(object string, choice ...any) map[string]any {
 	return map[string]any{"id": p.id, "created": p.created, "model": p.a.name, "object": object, "choices": choice}
 }

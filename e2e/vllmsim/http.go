@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxBody bounds what is read of a request.
+// maxBody limits the body of a request.
 const maxBody = 64 << 20
 
 var errTooLong error = bad("", "the request needs more KV blocks than there are")
@@ -121,7 +121,7 @@ func read(r *http.Request, into any) error {
 	return nil
 }
 
-// generating wraps what generates: its faults come first.
+// generating wraps the handlers that generate: their faults come first.
 func (s *Server) generating(h func(*Server, http.ResponseWriter, *http.Request, injected)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a, err := s.Faults.ofRequest(r)
@@ -194,7 +194,7 @@ func (e *events) raw(text string) error {
 	return nil
 }
 
-// tokenSent counts a token that the client has, and does what is to happen at that number of them.
+// tokenSent counts a token that the client has, and applies the fault that is due at that number.
 func (e *events) tokenSent(r *http.Request) error {
 	if e.a.slow > 0 {
 		select {
@@ -207,7 +207,7 @@ func (e *events) tokenSent(r *http.Request) error {
 	return e.trouble(e.tokens)
 }
 
-// trouble is what happens when n tokens are out.
+// trouble applies the fault that is due after n tokens.
 func (e *events) trouble(n int) error {
 	switch n {
 	case e.a.killed:

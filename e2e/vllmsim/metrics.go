@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
 )
 
-// metricNames are the names that a server gives what is measured here, by our own names for it. What it does not publish is missing.
+// metricNames maps our own names of metrics to a server's. Metrics that it does not publish are missing.
 type metricNames struct {
 	labels                    prometheus.Labels
 	gauges, counters, seconds map[string]string
@@ -55,7 +55,7 @@ func llamaMetrics(Config) metricNames {
 	}
 }
 
-// metrics are what a server publishes. Its engine's lock guards lastLoRA; the registry guards itself.
+// metrics are the metrics that a server publishes. Its engine's lock guards lastLoRA; the registry guards itself.
 type metrics struct {
 	cfg      Config
 	names    metricNames
@@ -104,7 +104,7 @@ func newMetrics(cfg Config) *metrics {
 	return m
 }
 
-// opened tells the size of the KV cache.
+// opened sets the size of the KV cache.
 func (m *metrics) opened(blocks int) {
 	m.set("capacity", float64(blocks*blockTokens))
 	if m.names.info == "" {
@@ -127,7 +127,7 @@ func (m *metrics) observe(key string, v float64) {
 	}
 }
 
-// load publishes what waits and what runs.
+// load publishes the waiting and the running work.
 func (m *metrics) load(b *batch.Batch) {
 	l := b.Load()
 	m.set("running", float64(l.Running))

@@ -19,7 +19,8 @@ import (
 
 const ofProtocol = "Rouse's own, of instances and its engine"
 
-// deviations are what is in no list of a real server, with the reason. A name stands for "surface kind name".
+// deviations lists the names that are in no list of a real server, with the reason. A name has the form "surface kind
+// name".
 var deviations = map[string]string{
 	"llamacpp answer parent":                             "client.go reads it of vLLM alone",
 	"llamacpp answer reasoning":                          "the other name of the same",
@@ -87,7 +88,8 @@ func listed(t *testing.T, name string) map[string]bool {
 	return all
 }
 
-// understoodBySimulator is what the simulator of a surface understands, as lines of such a list. Fields of answers are another matter: see answered.
+// understoodBySimulator returns the names that the simulator of a surface understands, as lines of such a list. For
+// fields of answers see answered.
 func understoodBySimulator(t *testing.T, surface Surface) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -132,7 +134,8 @@ func understoodBySimulator(t *testing.T, surface Surface) map[string]bool {
 // theRest is the devices' and the simulator's own.
 var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$`)
 
-// TestRealServers: what the simulators and Rouse know of servers is in the lists of these, but for what deviates with a reason.
+// TestRealServers checks that all names that the simulators and Rouse use of servers are in the servers' lists, except
+// for the deviations with a reason.
 func TestRealServers(t *testing.T) {
 	var deviating []string
 	parts := map[string]func(t *testing.T, surface Surface) map[string]bool{"Understand": understood, "Say": answered, "SayWhatIsRead": fieldsRead, "HaveTheMetrics": metricsRead}
@@ -161,7 +164,8 @@ func TestRealServers(t *testing.T) {
 	}
 }
 
-// understood is what the simulator of a surface understands, and what the adapter of functions/runtime passes to it.
+// understood returns the names that the simulator of a surface understands, and those that the adapter of
+// functions/runtime passes to it.
 func understood(t *testing.T, surface Surface) map[string]bool {
 	t.Helper()
 	all := passed(t, surface, listed(t, lists[surface]))
@@ -244,7 +248,7 @@ func passed(t *testing.T, surface Surface, there map[string]bool) map[string]boo
 	return all
 }
 
-// beginning says whether a path that ends with a slash is the beginning of one that is there.
+// beginning reports whether a path that ends with a slash is the beginning of one in there.
 func beginning(there map[string]bool, path string) bool {
 	for line := range there {
 		if strings.HasSuffix(path, "/") && strings.HasPrefix(line, "path POST "+path) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// ask is what a client wants generated, whatever API it came by.
+// ask is a request to generate, independent of the API that it came by.
 type ask struct {
 	// name is the model as the client called it; adapter is empty for the base model.
 	name, adapter string
@@ -159,7 +159,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 	defer s.mu.Unlock()
 	i, plain := -1, a.name
 	switch s.cfg.Surface {
-	case LlamaCpp: // it does not look at the name; adapters speak for everybody
+	case LlamaCpp: // the name is ignored; adapters answer for every name
 		i = s.scaled
 		if len(a.lora) > 0 {
 			var err error
@@ -168,7 +168,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 			}
 		}
 	case RayServe: // an application has but one model
-	case SGLang: // it names an adapter as model:adapter, or by lora_path, of which it refuses what is not loaded
+	case SGLang: // an adapter is named as model:adapter, or by lora_path; one that is not loaded is refused
 		if base, tail, found := strings.Cut(a.name, ":"); found && slices.Contains(s.cfg.Names, base) {
 			plain = tail
 		}
@@ -189,7 +189,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 	return s.adapters[i], nil
 }
 
-// job writes the whole answer in advance: it depends on nothing but what is asked.
+// job computes the whole answer in advance: it depends on the request only.
 func (s *Server) job(a *ask) (*job, error) {
 	adapter, err := s.resolve(a)
 	if err != nil {
@@ -241,8 +241,9 @@ func (a *ask) least(room int) int {
 // mostContinued bounds how much of an answer is found again at the end of a prompt.
 const mostContinued = 1024
 
-// seedOf is the seed of the answer to a prompt. A model does not know which of its tokens are a prompt's: where one that was given as tokens ends with the
-// first tokens of what is said to its beginning, made of them, that goes on.
+// seedOf returns the seed of the answer to a prompt. If a prompt that was given as tokens ends with the first tokens of
+// the answer to its beginning, that answer continues; made is the number of those tokens. A model does not know which
+// of its tokens are a prompt's.
 func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int) {
 	prompt := a.prompt
 	of := func(prompt []words.Token) uint64 {

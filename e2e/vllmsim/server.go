@@ -77,7 +77,7 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.ready)
 	s.engine.loop(ctx)
 	if ctx.Err() == nil {
-		// What waits for an answer gets its 500 before the process ends, as with vLLM.
+		// Waiting requests get their 500 before the process ends, as with vLLM.
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// outlive is a context that goes on when the client of a call leaves.
+// outlive returns a context that stays valid when the client of a call leaves.
 func (s *Server) outlive(ctx context.Context) context.Context {
 	if run := s.run.Load(); run != nil {
 		return *run
@@ -148,8 +148,8 @@ func (s *Server) place() error {
 	return nil
 }
 
-// share is what the device gives this server while it is awake. llama-server
-// takes what it needs; the others a part of the device.
+// share returns the memory of the device that this server takes while it is awake. llama-server takes the memory that
+// it needs; the others take a share of the device.
 func (s *Server) share() int64 {
 	if s.cfg.Surface == LlamaCpp {
 		return s.cfg.Residue + s.cfg.Weights + int64(s.cfg.MaxModelLen)*kvTokenBytes
@@ -198,7 +198,7 @@ func (s *Server) crash() {
 
 // memory is the device of one server.
 type memory interface {
-	// room is what is free for it, and all.
+	// room returns the free memory and the total.
 	room() (free, total int64)
 	resize(bytes int64) error
 	// lost says that the device does not exist any more.
@@ -217,7 +217,7 @@ func openMemory(cfg Config) (memory, error) {
 	return sharedMemory{c}, nil
 }
 
-// ownMemory is nobody else's.
+// ownMemory is a device that only this server uses.
 type ownMemory struct {
 	total int64
 	used  atomic.Int64

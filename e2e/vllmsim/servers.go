@@ -12,12 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
-// simulated is what the servers that are simulated differ in.
+// simulated holds the differences between the simulated servers.
 type simulated struct {
 	host  string
 	port  int
 	flags func(*Command, flags)
-	// routes are patterns of net/http and their handlers; the administrative ones are there in dev mode alone.
+	// routes are patterns of net/http and their handlers; the administrative ones exist in dev mode only.
 	routes, admin func(*Server) map[string]http.HandlerFunc
 	// open reports whether a path needs no key.
 	open func(path string) bool
@@ -53,7 +53,7 @@ func llamaFailure(f *failure) any {
 	return map[string]any{"error": map[string]any{"code": f.status, "message": f.message, "type": kind}}
 }
 
-// handler serves the routes of the server that is simulated. What is not there gets FastAPI's words.
+// handler serves the routes of the simulated server. Unknown paths get FastAPI's error.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range s.kind.routes(s) {
@@ -102,7 +102,7 @@ func vllmAdmin(s *Server) map[string]http.HandlerFunc {
 	}
 }
 
-// sglangRoutes are SGLang's. Everything is open to everybody who has the key, as there.
+// sglangRoutes returns SGLang's routes. As there, every key opens all of them.
 func sglangRoutes(s *Server) map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
 		"POST /v1/chat/completions": s.generating(chat), "POST /v1/completions": s.generating(completions),

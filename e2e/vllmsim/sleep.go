@@ -16,11 +16,10 @@ const (
 	tagKV      = "kv_cache"
 )
 
-// sleepLine is what vLLM says when it has fallen asleep. It is written at once.
+// sleepLine is vLLM's log line when it has fallen asleep. It is written at once.
 const sleepLine = "Sleep mode freed %s GiB memory, %s GiB memory is still in use."
 
-// errOOM is what vLLM's allocator says when it can't map memory again
-// (vllm-project/vllm#13941).
+// errOOM is the error of vLLM's allocator when it can't map memory again (vllm-project/vllm#13941).
 var errOOM = errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62")
 
 // takeTurn waits for the turn to change sleep or weights.
@@ -37,7 +36,8 @@ func (e *engine) takeTurn(ctx context.Context) error {
 
 func (e *engine) endTurn() { <-e.turn; e.wakeLoop() }
 
-// halt stops scheduling in one of vLLM's modes: abort ends what there is, wait lets what runs finish. The turn is held.
+// halt stops scheduling in one of vLLM's modes: abort ends all requests, wait lets the running ones finish. The turn is
+// held.
 func (e *engine) halt(ctx context.Context, mode string) error {
 	e.mu.Lock()
 	var drained chan struct{}
@@ -131,7 +131,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	garbage := e.garbage
 	e.mu.Unlock()
 	s.mu.Lock()
-	for i := range s.adapters { // vLLM goes on as if they were there
+	for i := range s.adapters { // vLLM behaves as if they were loaded
 		s.adapters[i].lost = s.adapters[i].lost || garbage
 	}
 	s.mu.Unlock()
@@ -244,7 +244,7 @@ func (s *Server) sleepingTags() (tags []string) {
 	return tags
 }
 
-// wanted is what the state of sleep takes of the device.
+// wanted returns the device memory that the present state of sleep needs.
 func (s *Server) wanted() (bytes int64) {
 	e := s.engine
 	e.mu.Lock()
@@ -289,14 +289,14 @@ func (s *Server) reload(ctx context.Context) error {
 	return nil
 }
 
-// sleeping says what GET /is_sleeping says: asleep, partly asleep, or paused.
+// sleeping returns the answer of GET /is_sleeping: asleep, partly asleep, or paused.
 func (e *engine) sleeping() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.paused || len(e.asleep) > 0
 }
 
-// duration is a time that was set, or what seconds say. Negative: none.
+// duration returns the set time, or else the given seconds. Negative: none.
 func (e *engine) duration(set time.Duration, seconds float64) time.Duration {
 	if set != 0 {
 		return max(0, set)

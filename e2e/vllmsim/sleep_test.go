@@ -17,7 +17,7 @@ func sleeper(dir string) Config {
 	return Config{DevMode: true, Sleep: true, Weights: 16 * gibibyte, Device: device.Config{Dir: dir, Memory: 80 * gibibyte}}
 }
 
-// usedGiB is what the first device of dir has in use, in whole GiB.
+// usedGiB returns the memory in use on the first device of dir, in whole GiB.
 func usedGiB(t *testing.T, dir string) int64 {
 	t.Helper()
 	devices, err := device.List(dir)
@@ -61,7 +61,7 @@ func TestTwoThatDoNotFitTakeTurns(t *testing.T) {
 	}
 }
 
-// A wake that succeeds, with weights that are none: only who looks at the answers sees it.
+// A wake succeeds with invalid weights: only a check of the answers shows it.
 func TestGarbageAfterAWake(t *testing.T) {
 	cfg := sleeper("")
 	cfg.Faults = []string{"garbage-wake@1x1"}
@@ -76,7 +76,7 @@ func TestGarbageAfterAWake(t *testing.T) {
 	}
 }
 
-// A device falls off the bus: what uses it dies at its next step, and can't start again.
+// A device falls off the bus: its users die at their next step, and can't start again.
 func TestADeviceIsLost(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, sleeper(dir))
@@ -133,7 +133,7 @@ func TestStartWithoutMemoryFails(t *testing.T) {
 	}
 }
 
-// The order that vLLM documents for level 2, and what happens without one of its steps.
+// TestLevel2 follows the order that vLLM documents for level 2, and leaves out each of its steps.
 func TestLevel2(t *testing.T) {
 	const reload = `{"method":"reload_weights"}`
 	long := strings.Repeat("a long conversation that is cached ", 20)
@@ -161,7 +161,7 @@ func TestLevel2(t *testing.T) {
 		if got := answer(t, s, "hello"); got == want || strings.Contains(got, "the") {
 			t.Errorf("%q, want garbage", got)
 		}
-		// Late is better than never; what was cached meanwhile has to go.
+		// A late reload works; entries that were cached meanwhile must be dropped.
 		ok(t, post(s, "/collective_rpc", reload))
 		ok(t, post(s, "/reset_prefix_cache", ""))
 		if got := answer(t, s, "hello"); got != want {

@@ -75,7 +75,7 @@ type Front struct {
 	state
 }
 
-// state is what a front door knows. Its methods are called with the Front's mutex locked; they neither block nor call
+// state is the state of a front door. Its methods are called with the Front's mutex locked; they neither block nor call
 // the activator.
 type state struct {
 	cfg     Config

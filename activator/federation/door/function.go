@@ -206,8 +206,8 @@ func (f *state) withdraw(fn *function, agent, lost string) {
 	f.markStale(fn)
 }
 
-// refresh does what follows from a function's state: it tells the activator what has changed, divides the demand,
-// creates the function where it is needed and removes it where it is not, and arms the timer.
+// refresh applies a function's changed state. It reports the change to the activator, divides the demand among
+// clusters, creates the function where it is needed, removes it where it is not, and sets the timer.
 func (f *state) refresh(fn *function, now time.Time) {
 	if f.functions[fn.name] != fn {
 		return

@@ -111,8 +111,8 @@ func (m *machine) answers(t *testing.T, status int, text string) {
 	}
 }
 
-// TestNearAndFar: a function of both the front door's machine and a cluster is served by the one that is awake,
-// otherwise by the one that is expected to be awake sooner, and the other is not woken.
+// TestNearAndFar has a function both on the front door's machine and in a cluster. The instance that is awake, or that
+// is expected to be awake sooner, serves it. The other one is not woken.
 func TestNearAndFar(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

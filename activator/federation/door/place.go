@@ -297,8 +297,8 @@ func (s *session) labels() map[string]string {
 	return all
 }
 
-// mayCome returns until when to wait for a cluster that may see a tenant's requests, and that has just gone, or has
-// come and not yet reported what it has and accepts; zero: there is none.
+// mayCome returns until when to wait for a cluster that may see a tenant's requests: one that has just disconnected, or
+// one that has connected and has not yet reported its functions. It returns the zero time if there is none.
 func (f *state) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
 	joined := map[string]bool{}
 	wait := func(d Declaration, t time.Time) {

@@ -1,4 +1,4 @@
-// Package protocol is what an agent and a front door say to each other. The agent dials both kinds of connections,
+// Package protocol defines the messages between an agent and a front door. The agent dials both kinds of connections,
 // which ALPN tells apart: one control stream, and links for requests. The callers authenticate them.
 //
 // The control stream is a gRPC bidirectional stream ([Method]) of JSON messages (content-type application/grpc+json).

@@ -27,11 +27,11 @@ type BucketConfig struct {
 	Timeout, Try time.Duration
 }
 
-// Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes
-// (If-None-Match: * to create an object, If-Match to replace one): the first operation that the service answers
-// checks it, and others of its errors that do not pass, such as a missing bucket.
+// Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes:
+// If-None-Match: * to create an object, If-Match to replace one. The first operation that the service answers checks
+// this. It also reports permanent errors, such as a missing bucket.
 //
-// An attempt without an answer is repeated. A write that may have happened is read again, and its body tells.
+// An attempt without an answer is repeated. If a write may have happened, the object is read and its body compared.
 type Bucket struct {
 	cfg    BucketConfig
 	prefix string

@@ -31,7 +31,7 @@ type Model struct {
 	Size api.Bytes
 	// Engine is why our engine can't serve it; nil: it can.
 	Engine error
-	// Ignores is what our engine ignores of the model's declarations, for display; empty: nothing.
+	// Ignores lists the model's declarations that our engine ignores, for display; empty: none.
 	Ignores string
 
 	store string

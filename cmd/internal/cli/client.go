@@ -143,10 +143,10 @@ func (c *client) info(ctx context.Context) (info local.Info, err error) {
 // shared is rouse for the commands that it shares with kn rouse.
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
 
-// ofFunction is what their names mean: not a Service with revisions, as for kn rouse.
+// ofFunction is the kind of thing that the commands' names mean; for kn rouse it is a Service with revisions.
 const ofFunction = "the function"
 
-// connect is dial for those.
+// connect is dial for the shared commands.
 func connect(cmd *cobra.Command) (*verb.Server, error) {
 	c, err := dial(cmd)
 	if err != nil {

@@ -49,8 +49,8 @@ func several(ports []int) error {
 	return fmt.Errorf("several servers run here, on the ports %v: choose one with --server 127.0.0.1:%d", ports, ports[0])
 }
 
-// findServerToChange is findServer for a command that changes something: if there are several servers the user has to choose, and
-// a server that is not the only one, or not on the usual port, is printed.
+// findServerToChange is findServer for a command that changes something. If there are several servers, the user has to
+// choose. A server that is not the only one, or not on the usual port, is printed.
 func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	ports, err := running(cmd.Context(), base)
 	if err != nil {

@@ -72,9 +72,9 @@ type listedModel struct {
 	fetch.Entry
 	// From is "cache" or "ollama": Ollama's store, which is never changed here.
 	From string `json:"from"`
-	// Serves is what serves a model of Ollama's.
+	// Serves names the server of a model from Ollama's store.
 	Serves string `json:"serves,omitempty"`
-	// Not is why our engine does not, if one could expect it to.
+	// Not says why our engine does not serve it, if one could expect it to.
 	Not string `json:"notByEngine,omitempty"`
 }
 

@@ -68,7 +68,7 @@ fetched and learned stays.`,
 	return cmd
 }
 
-// managerOf returns the service manager of this system, or that of --manager.
+// managerOf returns the service manager of this system, or the one that --manager names.
 func managerOf(cmd *cobra.Command, m service.Manager) (service.Manager, error) {
 	program := map[string]string{service.Systemd: "systemctl", service.Launchd: "launchctl"}
 	switch {

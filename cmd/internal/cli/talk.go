@@ -116,7 +116,7 @@ func (c *conversation) obey(command, argument string) (ends bool) {
 	return false
 }
 
-// settings are what /set changes.
+// settings returns the flags that /set changes.
 func (c *conversation) settings() *pflag.FlagSet {
 	s, o := pflag.NewFlagSet("/set", pflag.ContinueOnError), &c.options
 	s.SortFlags = false

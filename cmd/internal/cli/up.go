@@ -116,7 +116,8 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 // MiB and saves a fifth of a request's processor time. $GOGC takes precedence.
 const gcPercent = 400
 
-// usualMemory is what this process may use in addition to requests' bodies before the heap is collected more often.
+// usualMemory is the memory that this process may use in addition to requests' bodies before the heap is collected more
+// often.
 const usualMemory = 256 << 20
 
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {

@@ -36,7 +36,7 @@ const (
 // mostWatched bounds the watched folders: the kernel's limit is shared by all programs of a user.
 const mostWatched = 4000
 
-// Watch has s follow the declarations until ctx ends. now is what s already serves.
+// Watch has s follow the declarations until ctx ends. now holds the declarations that s already serves.
 func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -96,7 +96,7 @@ type follower struct {
 	s       Server
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
-	said    map[string]string // what was reported of each thing, so that it is reported once
+	said    map[string]string // the last report on each thing, so that it is reported once
 	watched map[string]bool
 }
 

@@ -40,7 +40,7 @@ type checker struct {
 	findings []finding
 }
 
-// plan is what is installed, or is to be.
+// plan describes what is installed, or will be.
 type plan struct {
 	overlay    string
 	components []string

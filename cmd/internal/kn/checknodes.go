@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// discovery has, by maker, the node label with the memory of a GPU (if another program sets it), how to get the device plugin, and the
-// node labels that show a card, whether its plugin runs or not.
+// discovery describes each maker of GPUs: the node label with the memory of a GPU (if another program sets it), how to
+// get the device plugin, and the labels of nodes with a card.
 var discovery = map[string]struct {
 	memory, plugin string
 	cards          []string
@@ -82,7 +82,7 @@ func (c *checker) nodes(ctx context.Context) {
 	}
 }
 
-// told formats what nodes offer: "NVIDIA: 3 on 2 nodes".
+// told formats the GPUs that nodes offer: "NVIDIA: 3 on 2 nodes".
 func told(maker string, offers map[string]int64) string {
 	var all int64
 	for _, n := range offers {

@@ -1,6 +1,6 @@
-// Package kn is the command line of kn-rouse, kn's plugin for Rouse: what `kn rouse` does. kn finds an executable named
-// kn-rouse in its plugin folder or in PATH, and runs it with the words after "rouse" and the user's own environment; so
-// this is a complete client of the cluster, with kn's flags.
+// Package kn is the command line of kn-rouse, kn's plugin for Rouse: it implements `kn rouse`. kn finds an executable
+// named kn-rouse in its plugin folder or in PATH, and runs it with the words after "rouse" and the user's own
+// environment. So this is a complete client of the cluster, with kn's flags.
 //
 // It combines two sources:
 //

@@ -63,8 +63,8 @@ func ask(t *testing.T, method, url string, header ...string) (int, http.Header, 
 	return resp.StatusCode, resp.Header, string(body)
 }
 
-// TestUI: the page of a cluster is for who has its token and for no other page; what it asks reaches the autoscaler and the front
-// door with the person's rights, and no credential of one side comes to the other.
+// TestUI checks that the page of a cluster accepts only requests from itself with the cluster's token. Its requests
+// reach the autoscaler and the front door with the person's rights. No credential of one side is sent to the other.
 func TestUI(t *testing.T) {
 	c, _ := populated(t)
 	api := c.admin

@@ -24,7 +24,7 @@ func onlyAdapters(a, b api.Function) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// checkAdapters says what is wrong with a function's adapters and their names.
+// checkAdapters returns an error if a function's adapters or their names are invalid.
 func checkAdapters(f api.Function) error {
 	if err := f.Runtime.CheckAdapters(); err != nil {
 		return api.BadRequest("name", "the function %s: %v", f.Name.Name(), err)
@@ -51,8 +51,9 @@ func owned(f api.Function) []api.ModelName {
 	return append(f.Names(), api.ModelName(f.Name.Name()), api.ModelName(f.Name))
 }
 
-// bring has the instances of a function load the adapters that a declaration adds. The error says which can't be loaded; then
-// they keep what they had. anew says that running instances can't take any: they are replaced.
+// bring has the instances of a function load the adapters that a declaration adds. The error says which can't be
+// loaded; the instances then keep the old ones. It also reports whether the running instances can't load any and must
+// be replaced.
 func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
 	old, known := s.declaration(f.Name)
 	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {

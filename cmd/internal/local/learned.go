@@ -48,7 +48,7 @@ type learned struct {
 	dirty   map[string]bool // measured since the last write
 }
 
-// learnedEntry is what was learned of a function that runs the same.
+// learnedEntry holds the times learned for functions that run the same.
 type learnedEntry struct {
 	autoscaler.Times
 	At time.Time `json:"at"`

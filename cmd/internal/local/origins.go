@@ -13,11 +13,12 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// origins decides which web pages may use the front door, and under which host names. Runtimes don't check again: requests that pass have no Origin
-// any more.
+// origins decides which web pages may use the front door, and under which host names. Runtimes don't check again: the
+// Origin header is removed from requests that pass.
 //
-//  1. A listener on loopback accepts only loopback addresses, localhost and names below it, the machine's name, that of --listen, and those of allowed
-//     pages as hosts. Any other name is DNS rebinding by a page: refused. A listener that others reach accepts any name.
+//  1. A listener on loopback accepts only these hosts: loopback addresses, localhost and names below it, the machine's
+//     name, the name in --listen, and those of allowed pages. Any other name is DNS rebinding by a page: refused. A
+//     listener that others reach accepts any name.
 //  2. A request without a page passes, unless a browser says that another site's page caused it; following a link is no such case.
 //  3. A page named by --origins, one of this machine, and one served by the front door may read the answers, which say so. Preflights are answered
 //     here.

@@ -81,7 +81,7 @@ func saysAll(context.Context) (runtime.Signals, error) {
 // metric is one of a part.
 type metric struct{ name, kind, help, labels string }
 
-// unit is what the metric's values are in, as its name says it; and for tokens, its help.
+// unit returns the unit of the metric's values, from its name, or for tokens from its help.
 func (m metric) unit() string {
 	for _, u := range []struct{ sign, unit string }{
 		{"seconds", "seconds"}, {"bytes", "bytes"}, {"tokens", "tokens"}, {"perc", "share, 0 to 1"}, {"share", "share, 0 to 1"}, {"ratio", "ratio"},
@@ -96,7 +96,7 @@ func (m metric) unit() string {
 	return ""
 }
 
-// listing is a registry that keeps what it is given.
+// listing is a registry that keeps the collectors.
 type listing struct {
 	prometheus.Registerer
 	all []prometheus.Collector
@@ -134,14 +134,14 @@ func metricsOf(p part) ([]metric, error) {
 	return all, nil
 }
 
-// form is how a description writes itself.
+// form matches the text of a description.
 var form = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
 // described lists the metrics of a collector. Their type is
 //
-//  1. that of the collector, if it is a vector;
-//  2. else that of what it collects now;
-//  3. else, if that is not there now, that of a counter where the name ends as a counter's does, and of a gauge where it does not.
+//  1. the collector's, if it is a vector;
+//  2. else the type of the metric that it collects now;
+//  3. else, if it collects none now, a counter if the name ends as a counter's does, and a gauge if not.
 func described(c prometheus.Collector) ([]metric, error) {
 	var kind string // 1.
 	var kinds map[string]string

@@ -66,7 +66,7 @@ var meanings = map[string]string{
 	"GET /rouse/v1/info":     "who serves, and which version",
 	"GET /rouse/v1/devices":  "GPUs and host memory, with what is used and by what",
 	"GET /rouse/v1/usage":    "GPU-seconds, requests and tokens by function and tenant: `from`, `to` (RFC 3339), `keys=true`",
-	"GET /rouse/v1/history":  "what was held of each device, and decisions; `after=SEQ` is what is newer",
+	"GET /rouse/v1/history":  "what was held of each device, and decisions; `after=SEQ` returns only newer ones",
 	"GET /rouse/v1/record":   "the [flight record](record.md)",
 	"GET /rouse/v1/clusters": "clusters behind this front door",
 	"GET /rouse/v1/picks":    "`request=ID`: which instances were chosen for a request, and why",
@@ -133,7 +133,7 @@ var streams = map[api.Stream]string{
 func pathsPage() (string, error) {
 	told := map[string]bool{}
 	var text strings.Builder
-	text.WriteString("# Paths\n\nThe HTTP paths of the programs. This page is made from their routers by `make keys`. What is in requests and answers is that of OpenAI's, Anthropic's and Ollama's APIs;\n" +
+	text.WriteString("# Paths\n\nThe HTTP paths of the programs. This page is made from their routers by `make keys`. Requests and answers have the fields of OpenAI's, Anthropic's and Ollama's APIs;\n" +
 		"[the engine's API](engine-api.md) has each field of ours, [clients](clients.md) says which runtime has what, and keys.\n\n" +
 		"## For clients: a model's\n\nWho may call them: everybody who reaches the front door, or with `--keys` the bearers of a key for that model. A request finds its function by the field `model`, or the part of a form; paths without it are a\n" +
 		"function's own host's (`NAME.NAMESPACE.DOMAIN`), where all paths but administrative ones are the function's. A runtime that has not got a path answers 404, and says what has its place.\n\n" +

@@ -5,8 +5,9 @@ import (
 	"io"
 )
 
-// Harmless returns w or, if that is a terminal, a writer to it that removes control sequences: output of models and
-// model servers must not move the cursor, rename the window or answer for its reader. Colours, tabs and line ends pass.
+// Harmless returns w. If w is a terminal, it returns a writer to it that removes control sequences: output of models
+// and model servers must not move the cursor, rename the window or answer for its reader. Colours, tabs and line ends
+// pass.
 func Harmless(w io.Writer) io.Writer {
 	if IsTerminal(w) {
 		return &harmless{w: w}

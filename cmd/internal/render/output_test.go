@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// TestReadable: but for its durations a value is what it is in JSON, and these can be read again.
+// TestReadable checks that a value prints as in JSON except for its durations, and that those can be parsed again.
 func TestReadable(t *testing.T) {
 	at := time.Unix(1e9, 0).UTC()
 	f := admin.Function{

@@ -135,7 +135,8 @@ func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (re
 	return replay, ended, nil
 }
 
-// find returns the function that a name means: its own, with or without its namespace, or that of its model or service.
+// find returns the function of a name: its own name, with or without its namespace, or the name of its model or
+// service.
 func find(r *autoscaler.Replay, name string) (api.FunctionName, bool) {
 	for _, is := range []func(api.Function) bool{
 		func(f api.Function) bool { return string(f.Name) == name },

@@ -25,7 +25,7 @@ type WhatIf struct {
 	Requests int               `json:"requests"`
 	Models   int               `json:"models"`
 	Policies []simulate.Result `json:"policies"`
-	// Then is what really happened, which the simulator does not know.
+	// Then holds the real results, which the simulator does not know.
 	Then Then `json:"then"`
 	// Assumes lists, in sentences, what is assumed in addition to the record.
 	Assumes []string `json:"assumes"`

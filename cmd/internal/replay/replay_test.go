@@ -169,7 +169,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestAt: answers contain what was known then.
+// TestAt checks that answers contain the knowledge of that time.
 func TestAt(t *testing.T) {
 	time.Local = time.UTC
 	r, err := Open(hour(t), "v1")
@@ -280,7 +280,7 @@ func TestPutTogether(t *testing.T) {
 	}
 }
 
-// TestNothingThen: who asks for a time of which nothing is recorded, or for a function that there was before, is told so.
+// TestNothingThen checks the error for a time without a record, and for a function that existed only earlier.
 func TestNothingThen(t *testing.T) {
 	time.Local = time.UTC
 	data, ends := joined(t, hour(t))
@@ -310,8 +310,8 @@ func TestNothingThen(t *testing.T) {
 	}
 }
 
-// TestDamaged: of a record that was cut, has a byte that is another, or parts of one segment in another, everything that is replayed is decided as it was, or it is said
-// from where on it is not.
+// TestDamaged replays records that were cut, that have a wrong byte, or that have parts of one segment in another.
+// Everything that is replayed is decided as it was, or the replay says from where on it is not.
 func TestDamaged(t *testing.T) {
 	data, ends := joined(t, hour(t))
 	rounds := func(all []Checked) (n int) {
@@ -352,7 +352,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestWhatIf: the requests of the record are simulated, all of them, with what was measured, and what is assumed is said.
+// TestWhatIf checks that all requests of the record are simulated with the measured times, and that assumptions are
+// listed.
 func TestWhatIf(t *testing.T) {
 	r, err := Open(hour(t), "v1")
 	if err != nil {

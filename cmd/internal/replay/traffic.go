@@ -34,12 +34,13 @@ type told struct {
 	sum      autoscaler.UsedBy
 	// coldHits, starts and wakes are the day's counts.
 	coldHits, starts, wakes int
-	// requests are what [told.count] makes of it. Of guessed only the number is known; untold have default lengths.
+	// requests are the requests that [told.count] returns. Of the guessed ones only the number is known; the untold
+	// ones have default lengths.
 	requests        simulate.Trace
 	guessed, untold int
 }
 
-// Then is what really happened to the simulated functions.
+// Then holds the real results of the simulated functions.
 type Then struct {
 	GPUHours  float64 `json:"gpu_hours"`
 	HostHours float64 `json:"host_hours"`

@@ -12,9 +12,10 @@
 //
 // Uninstalling stops the service, which lets requests finish, and removes the file. Kept, learned and fetched files stay.
 //
-// The units are restricted as far as models and GPUs allow: they can't gain privileges, write to the system, or load kernel modules.
-// Some things stay allowed, each for a reason given in the unit's comments: devices (a GPU's nodes are created at its first use),
-// memory that is writable and executable (compilers of CUDA kernels), and locked memory (sleeping weights).
+// The units are restricted as far as models and GPUs allow: they can't gain privileges, write to the system, or load
+// kernel modules. Some things stay allowed, each for a reason given in the unit's comments. They are devices (a GPU's
+// nodes are created at its first use), memory that is writable and executable (compilers of CUDA kernels), and locked
+// memory (sleeping weights).
 //
 // Nothing here is safe for concurrent use.
 package service

@@ -94,7 +94,7 @@ func TestUnitIsClosed(t *testing.T) {
 	}
 }
 
-// TestUnit: words are what they were, and nothing of the sandbox keeps models or GPUs out.
+// TestUnit checks that arguments are quoted, and that the sandbox keeps no models or GPUs out.
 func TestUnit(t *testing.T) {
 	o := options("--model", `50% of $HOME "x"`)
 	unit := service.Unit(o)
@@ -123,7 +123,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestPlist: it is XML, and words are what they were.
+// TestPlist checks that the file is XML and that arguments survive it.
 func TestPlist(t *testing.T) {
 	text := service.Plist(options("--model", "<a>&b"), "/Users/ann/Library/Logs")
 	var words []string
@@ -226,7 +226,8 @@ func TestInstall(t *testing.T) {
 		t.Errorf("called are %q, want %q", got, want)
 	}
 
-	// While it runs: the same again restarts nothing, though what listens is the service; something else does.
+	// While it runs, installing the same again restarts nothing, although the service listens. Another unit restarts
+	// it.
 	if err := os.WriteFile(active, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("the status of none: %v", err)
 	}
 
-	// Somebody else's file.
+	// A file that was not written by Rouse.
 	if err := os.WriteFile(path, []byte("[Service]\nExecStart=/mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,8 @@ LimitMEMLOCK=infinity
 	return b.String()
 }
 
-// systemPart is what only the system's manager can do: a user of its own, folders, and a read-only file system.
+// systemPart has the settings that only the system's manager supports: a user of its own, folders, and a read-only file
+// system.
 const systemPart = `
 DynamicUser=yes
 User=rouse
@@ -116,7 +117,7 @@ CapabilityBoundingSet=
 UMask=0077
 `
 
-// closedPart is what each manager can do.
+// closedPart has the restrictions that every manager supports.
 const closedPart = `
 # Devices stay open: a GPU's nodes are made when it is first used. Memory that is written may be run: CUDA compiles kernels.
 NoNewPrivileges=yes

@@ -44,7 +44,7 @@ type Server struct {
 	Shown func(api.Event) bool
 }
 
-// Match is what a name means.
+// Match is the result of looking a name up.
 type Match struct {
 	// Name is the name for display.
 	Name string
@@ -56,7 +56,7 @@ type Match struct {
 	Subject api.FunctionName
 }
 
-// Function is one that is served.
+// Function is a function that is served.
 type Function struct {
 	Name api.FunctionName
 	// Revision is its own name if Match.Name stands for several; empty: it does not.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// AtOnce calls do in the same moment for each i below n. took is what each call returns, in milliseconds.
+// AtOnce calls do concurrently for each i below n. took has the returned times, in milliseconds.
 func AtOnce(n int, do func(i int) (time.Duration, error)) (took []float64, err error) {
 	took = make([]float64, n)
 	errs := make([]error, n)

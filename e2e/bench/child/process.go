@@ -47,7 +47,7 @@ const (
 	Stderr Stream = true
 )
 
-// words keeps the end of what is written.
+// words keeps the end of the output.
 type words struct {
 	mu  sync.Mutex // guards all
 	all []byte
@@ -106,7 +106,7 @@ func Start(cmd *exec.Cmd, from Stream, word string) (*Process, string, error) {
 	}
 }
 
-// Words is the end of what it has written.
+// Words returns the end of the process's output.
 func (p *Process) Words() string {
 	p.said.mu.Lock()
 	defer p.said.mu.Unlock()
@@ -130,13 +130,14 @@ func (p *Process) Stop() {
 	}
 }
 
-// Memory is what it holds in RAM, in MiB: its own share (Pss), and all (Rss). Linux only, as what follows.
+// Memory returns the process's memory in RAM, in MiB: its own share (Pss), and all (Rss). Linux only, as are the
+// following methods.
 func (p *Process) Memory() (pss, rss float64, err error) {
 	of, err := kib(p.PID(), "smaps_rollup", "Pss:", "Rss:")
 	return of["Pss:"] / 1024, of["Rss:"] / 1024, err
 }
 
-// MostMemory is the most that it had, in MiB.
+// MostMemory returns the process's peak memory, in MiB.
 func (p *Process) MostMemory() (mib float64, err error) {
 	of, err := kib(p.PID(), "status", "VmHWM:")
 	return of["VmHWM:"] / 1024, err
@@ -169,7 +170,7 @@ func kib(pid int, file string, keys ...string) (map[string]float64, error) {
 // ticks is the kernel's unit of processor time on every Linux that Go runs on.
 const ticks = 100
 
-// ProcessorTime is what it has used, in seconds.
+// ProcessorTime returns the processor time that the process has used, in seconds.
 func (p *Process) ProcessorTime() (float64, error) { return processorTime(p.PID()) }
 
 func processorTime(pid int) (float64, error) {

@@ -1,10 +1,10 @@
-// Command conversations measures what it costs that a model sleeps between two turns of a conversation: the time to the
-// first token of the second one, beside that of an engine that never slept and of one that keeps nothing. The
-// models have random weights.
+// Command conversations measures the cost of a sleep between two turns of a conversation. It compares the time to the
+// first token of the second turn with an engine that never slept and with one that keeps nothing. The models have
+// random weights.
 //
 //	go run ./e2e/bench/conversations -rouse bin/rouse -o docs/bench/conversations.json
 //
-// With -move it measures what a stream pauses that goes on at another engine.
+// With -move it measures the pause of a stream that continues at another engine.
 //
 //	go run ./e2e/bench/conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
 package main
@@ -66,7 +66,7 @@ const (
 // subject is a generated model.
 type subject struct {
 	name   string
-	length int // tokens of a stream that is moved: so many that it does not end before
+	length int // tokens of a stream that is moved; enough that it does not end earlier
 	spec   infertest.Spec
 }
 
@@ -77,12 +77,12 @@ func subjects() []subject {
 	}
 }
 
-// model generates the file, unless it is there.
+// model generates the file, unless it exists.
 func (s subject) model(o options) (string, error) {
 	return child.Model(o.models, fmt.Sprintf("%s-%d", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context), s.spec, o.small)
 }
 
-// series are milliseconds, by what was measured.
+// series are milliseconds, by measurement.
 type series map[string][]float64
 
 // measure repeats the turns and compares.
@@ -147,7 +147,7 @@ func (x *talk) end() {
 	}
 }
 
-// begin starts an engine, or starts it anew.
+// begin starts an engine, and stops the old one first if there is one.
 func (x *talk) begin(ctx context.Context, s **server, args ...string) (err error) {
 	if *s != nil {
 		(*s).Stop()

@@ -16,8 +16,8 @@ import (
 // made is how many tokens a stream has when it is moved.
 const made = 24
 
-// moves measures what it costs a stream that its engine gives way, or is killed, and another one goes on: the time between the last event of
-// the one and the first of the other, less the usual time between two events.
+// moves measures the pause of a stream whose engine gives way or is killed while another continues it. The pause is the
+// time between the last event of the one and the first of the other, less the usual time between two events.
 func (s subject) moves(ctx context.Context, o options, add func(...report.Measurement)) error {
 	path, err := s.model(o)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s subject) moves(ctx context.Context, o options, add func(...report.Measur
 	again := took["computed again"]
 	m := report.Compare(report.Measurement{Name: of("planned move, one folder"), What: after + ", whose engine gives way to one with the same folder", Unit: "ms", Against: "without a folder"},
 		took["handed over"], again)
-	if s.spec.Dim >= 896 { // the goal is that of a model of half a billion
+	if s.spec.Dim >= 896 { // the gate is for a model of half a billion parameters
 		m = m.Gated(m.Rouse.P50 <= 50, "at most 50 ms")
 	}
 	add(m)
@@ -86,7 +86,7 @@ func (s subject) move(ctx context.Context, o options, model, name string, keep, 
 	return nil
 }
 
-// moveOne moves one stream from the one engine to the other, and compares its text with that of a stream that stays.
+// moveOne moves one stream from one engine to the other, and compares its text with the text of a stream that stays.
 func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool) error {
 	gaveWay := make(chan error, 1) // one answer
 	before, err := x.keeps.stream(ctx, prompt, x.length, "new", func(n int) {
@@ -136,7 +136,7 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 	return x.keeps.Post(ctx, "/wake_up", nil)
 }
 
-// part is what one engine sends of a stream.
+// part is the part of a stream that one engine sends.
 type part struct {
 	text   string
 	at     []time.Time // of its events

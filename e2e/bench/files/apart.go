@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// faults are what happens to machines in mid-transfer: the last one is killed when it has half of the file, the link of the one
-// before stalls then, and the one before that spoils what it sends.
+// faults selects faults of machines in mid-transfer. kill kills the last one when it has half of the file. stall stalls
+// the link of the one before it then. spoil makes the one before that send wrong data.
 type faults struct{ kill, stall, spoil bool }
 
 // apart does what together does with a process and a network namespace for each machine, and with machines that fail.
@@ -50,7 +50,7 @@ func apart(ctx context.Context, o options, add func(...report.Measurement)) erro
 	for _, c := range cases {
 		name := fmt.Sprintf("%d machines%s", o.nodes, c.name)
 		m := report.Compare(report.Measurement{Name: name, What: what + ": until the last one has it that is not ended, or cut off", Unit: "s", Against: "one machine alone"}, c.took, one)
-		if !c.faults.stall { // who waits for it can't know sooner
+		if !c.faults.stall { // a waiting machine can't know sooner
 			m = m.Gated(m.Ratio <= 1.3, "at most 1.3 x of one")
 		}
 		add(m)
@@ -105,7 +105,7 @@ func (s *stage) close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// begin starts a machine with a link of so many MiB a second, and waits until it listens.
+// begin starts a machine with a link of the given rate in MiB a second, and waits until it listens.
 func (s *stage) begin(ctx context.Context, rate int, r role) (*process, error) {
 	host, err := s.add(ctx, rate<<20)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *stage) begin(ctx context.Context, rate int, r role) (*process, error) {
 // most bounds the machines beside the source: those that fetch at once, and two that come later.
 const most = 10
 
-// has is what a machine says that has the file.
+// has is the output of a machine that has the file.
 func (s *stage) has() string { return fmt.Sprintf("%s%x", saysHas, sha256.Sum256(s.content)) }
 
 // race lets n machines fetch the file at once.

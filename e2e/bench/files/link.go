@@ -10,7 +10,7 @@ import (
 // link is a machine's connection to the network.
 type link struct{ up, down *rate.Limiter }
 
-// burst is what a link passes on at once.
+// burst is the number of bytes that a link passes on at once.
 const burst = 512 << 10
 
 func newLink(bytesPerSecond int) *link {

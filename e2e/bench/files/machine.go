@@ -30,7 +30,7 @@ const (
 	saysDiffers = "a peer has sent another chunk"
 )
 
-// role is what a machine's process is.
+// role configures the process of a machine.
 type role struct {
 	as     string // source, node, spoiler (a node that spoils what it sends) or liar (which has another file)
 	at     string // where it listens
@@ -56,7 +56,7 @@ func (r role) line() (args []string) {
 	return append([]string{"machine"}, args...)
 }
 
-// machine is the process of a machine. It listens, fetches once it is told to by a line of its input, and ends with that.
+// machine runs the process of a machine. It listens, fetches when it reads a line, and then ends.
 func machine(ctx context.Context, args []string) error {
 	var r role
 	if err := r.flags().Parse(args); err != nil {

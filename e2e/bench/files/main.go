@@ -1,7 +1,7 @@
-// Command files measures what it costs to bring one file to many machines, and what it costs to have it in memory there
-// several times. Machines are caches in one process, each behind a link of its own whose rate is bounded both ways, as that of
-// the file's source is; then, as root on Linux, processes in network namespaces on one switch, some of which fail. Instances are
-// processes of the engine's CPU worker, whose model has random weights.
+// Command files measures the cost of bringing one file to many machines, and of holding it in memory there several
+// times. At first, machines are caches in one process, each behind a link of its own. The rates of these links and of
+// the source's are limited both ways. Then, as root on Linux, machines are processes in network namespaces on one
+// switch, some of which fail. Instances are processes of the engine's CPU worker, whose model has random weights.
 //
 //	go run ./e2e/bench/files -o docs/bench/files.json
 package main
@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// options are what a run measures.
+// options configures a run.
 type options struct {
 	models     string
 	reps       int

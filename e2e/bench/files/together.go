@@ -19,7 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// together compares the time in which many caches have a file with that of one, and counts what the source sends.
+// together compares the time in which many caches fetch a file with the time of one, and counts the bytes that the
+// source sends.
 func together(ctx context.Context, o options, add func(...report.Measurement)) error {
 	content := make([]byte, o.size<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
@@ -137,7 +138,7 @@ func connect(dir, secret string, rate, n int, serve func(net.Listener, http.Hand
 	return caches, nil
 }
 
-// counting counts what is sent of a content.
+// counting counts the bytes sent of a content.
 type counting struct {
 	http.ResponseWriter
 	sent *atomic.Int64

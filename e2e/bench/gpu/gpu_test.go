@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestHubModel reads a generated folder as its readers do: the header names each tensor's bytes without a gap, every
-// number of a token has one text, and a value is a number of the range that was meant.
+// TestHubModel reads a generated folder as its readers do. The header names each tensor's bytes without a gap, every
+// number of a token has one text, and a value is within its range.
 func TestHubModel(t *testing.T) {
 	dir := t.TempDir()
 	s := hubModel{shapeOf(4e6, hubVocab)}

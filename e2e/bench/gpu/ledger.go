@@ -101,18 +101,18 @@ func (u *up) become(ctx context.Context, state string) error {
 // settles is how long the two may take to agree: memory is measured after a sleep, and a driver takes its time to say so.
 const settles = 20 * time.Second
 
-// held is what is said of the device, in bytes.
+// held is the use of the device, in bytes, by three sources.
 type held struct {
-	// account is what the ledger has given away: a sleeper that may be woken at any time has what it takes awake.
+	// account is the memory that the ledger has allocated: a sleeper that may be woken at any time counts as if awake.
 	account int64
-	// reported is what the instance says that it uses now: measured, or all that it may where nvidia-smi does not name its
-	// processes, as in some containers. Awake it says nothing.
+	// reported is the use that the instance reports. It is measured, or the most that it may use if nvidia-smi does not
+	// name its processes, as in some containers. An awake instance reports nothing.
 	reported int64
-	// used is what nvidia-smi says beyond what it said before.
+	// used is the use that nvidia-smi shows beyond the use before the test.
 	used int64
 }
 
-// fault says what is wrong with it in a state; "" if nothing is.
+// fault returns the contradiction in a state; "" if there is none.
 func (h held) fault(state string) string {
 	switch {
 	case state == "unloaded" && (h.account != 0 || h.used > slack):
@@ -125,7 +125,7 @@ func (h held) fault(state string) string {
 	return ""
 }
 
-// compare waits until ledger and nvidia-smi agree, and writes down what they say. It fails where they never do.
+// compare waits until ledger and nvidia-smi agree, and records their values. It fails if they never agree.
 func (u *up) compare(ctx context.Context, p *Part, who, state string, before map[string]int64, env []string) error {
 	var h held
 	for deadline := time.Now().Add(settles); ; {
@@ -222,7 +222,7 @@ func smi(ctx context.Context, env []string) (map[string]int64, error) {
 	return used, nil
 }
 
-// function is a manifest of one function on one GPU, which sleeps when it is told to, and never else.
+// function returns a manifest of one function on one GPU that sleeps only on an order.
 func function(name string, annotations map[string]string, args ...string) string {
 	var all strings.Builder
 	if annotations["rouse.dev/rehearse"] == "" {

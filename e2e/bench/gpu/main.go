@@ -1,21 +1,21 @@
-// Command gpu measures what only a machine with a CUDA device can show, and writes docs/bench/gpu.json:
+// Command gpu makes the measurements that need a CUDA device, and writes docs/bench/gpu.json:
 //
 //	make gpu
 //	make gpu ARGS=--small     # the same code on the processor, in a minute
 //
-// What it does, each a part that ran, that was skipped for a reason, or that failed:
+// It has five parts. Each ran, was skipped for a reason, or failed:
 //
 //  1. vectors: the tests of the engine's CUDA worker, on the device; and pico's answers by it, beside those of the
 //     worker in Go.
-//  2. decode: tokens a second of random weights that fill a good part of the device, 1 to 128 sequences at once, each
-//     batch made beside the one before it (async) or after it (sync); beside what the memory's bandwidth allows.
+//  2. decode: tokens a second of random weights that fill a good part of the device, 1 to 128 sequences at once. Each
+//     batch is made beside the one before it (async) or after it (sync). The limit is the memory's bandwidth.
 //  3. naps: sleep and wake of 8 and 30 GB of weights, pinned and not, and of level 2; beside the bus.
 //  4. ledger: what `rouse up` says is held of a device, beside nvidia-smi, awake, asleep and unloaded.
 //  5. vllm: vLLM through `rouse up`: the first sleep and later ones, both levels, wake and first token.
 //
-// Limits are measured by the same run (probe.py). With --small, torch computes on the processor, the sizes are
-// small, and the simulator stands for vLLM, nvidia-smi and the device of the last two parts; where there is no torch
-// either, the first three are skipped. It fails where a part fails, not where one is skipped.
+// Limits are measured by the same run (probe.py). With --small, torch computes on the processor, the sizes are small,
+// and the simulator replaces vLLM, nvidia-smi and the device of the last two parts. Without torch, the first three
+// parts are skipped. It fails where a part fails, not where one is skipped.
 //
 // It starts processes that end with it, and leaves nothing behind but generated models in the user's cache.
 package main
@@ -59,7 +59,7 @@ type bench struct {
 	sizes                                 []float64
 	vllmModel, models, dir                string
 	facts                                 Device
-	noTorch                               error // why torch is missing or of no use, nil if it is there
+	noTorch                               error // why torch is missing or unusable; nil if it works
 	notes                                 []string
 }
 
@@ -198,7 +198,7 @@ func (b *bench) look(ctx context.Context) error {
 		b.others(ctx)
 		return nil
 	}
-	// With a device that torch can't use, what needs no torch goes on.
+	// If torch can't use the device, the parts without torch still run.
 	why := fmt.Errorf("torch %s of %s finds no CUDA device: %s", b.facts.Torch, b.python, b.facts.NoCUDA)
 	if _, err := smi(ctx, nil); err != nil {
 		return fmt.Errorf("%w; %w: run with --small", why, err)

@@ -25,7 +25,7 @@ type Report struct {
 	Parts []Part   `json:"parts"`
 }
 
-// Device is what computed, and with what. Of a processor there are no name, driver and memory.
+// Device is the device that computed, and its software. A processor has no name, driver and memory.
 type Device struct {
 	Name       string `json:"name,omitempty"`
 	Driver     string `json:"driver,omitempty"`
@@ -50,7 +50,7 @@ type Device struct {
 	Rates Rates `json:"rates"`
 }
 
-// Rates are bytes a second of copies, measured by this run. Of one on the device, what is read and written counts.
+// Rates are bytes a second of copies, measured by this run. A copy on the device counts both reads and writes.
 type Rates struct {
 	Device         float64 `json:"device,omitempty"`
 	ToDevice       float64 `json:"toDevice,omitempty"` // from memory that is not pinned
@@ -59,7 +59,7 @@ type Rates struct {
 	ToHostPinned   float64 `json:"toHostPinned,omitempty"`
 }
 
-// Status says what became of a part.
+// Status is the result of a part.
 type Status string
 
 // Statuses.
@@ -77,7 +77,7 @@ type Part struct {
 	Why     string   `json:"why,omitempty"`
 	Seconds float64  `json:"seconds"`
 	Figures []Figure `json:"figures,omitempty"`
-	// Notes say what was left out of the part, and what a reader has to know.
+	// Notes list omissions of the part, and facts that a reader must know.
 	Notes []string `json:"notes,omitempty"`
 
 	faults []string // of what failed while the rest went on
@@ -88,7 +88,7 @@ type Figure struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
 	Value float64 `json:"value"`
-	// Limit is what bounds it or what it is compared with, in the same unit, and Of says which; no Of: there is none.
+	// Limit is an upper bound or a value to compare with, in the same unit. Of says which; empty: there is none.
 	Limit float64 `json:"limit,omitempty"`
 	Of    string  `json:"of,omitempty"`
 }
@@ -97,7 +97,7 @@ func (p *Part) add(name, unit string, value float64) {
 	p.beside(name, unit, value, 0, "")
 }
 
-// beside adds a figure with what bounds it.
+// beside adds a figure with its limit.
 func (p *Part) beside(name, unit string, value, limit float64, of string) {
 	if math.IsInf(limit, 0) || math.IsNaN(limit) { // its rate could not be measured
 		limit, of = 0, ""
@@ -124,7 +124,7 @@ func (f Figure) line() string {
 	return line
 }
 
-// missing is an error that says what a part lacks: it is skipped.
+// missing is an error for a requirement that a part lacks: the part is skipped.
 type missing struct{ what string }
 
 func (m missing) Error() string { return m.what }
@@ -147,7 +147,7 @@ func (p *Part) goOn(ctx context.Context, err error) error {
 	return nil
 }
 
-// end says what became of a part.
+// end sets the result of a part.
 func (p *Part) end(began time.Time, err error) {
 	p.Seconds = report.Round(time.Since(began).Seconds())
 	if len(p.faults) > 0 {
@@ -174,7 +174,7 @@ func (p *Part) end(began time.Time, err error) {
 	fmt.Printf("%s (%.1f s)\n", line, p.Seconds)
 }
 
-// write writes the file. A run that is cut off leaves what it has.
+// write writes the file. A run that is cut off keeps the finished parts.
 func (r *Report) write(path string) error {
 	r.Machine.LoadAfter = report.LoadAverage()
 	return report.Write(path, r)

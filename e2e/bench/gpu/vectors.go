@@ -41,7 +41,8 @@ func (b *bench) vectors(ctx context.Context, p *Part) error {
 	return b.equal(ctx, p)
 }
 
-// questions are what pico is certain of: texts that it has not seen in training, of the kinds that it is best at.
+// questions returns texts that pico answers with certainty. It has not seen them in training, but they are of the kinds
+// that it knows best.
 func questions() (list []string) {
 	g := corpus.New(20, corpus.HeldOut)
 	for i := range 20 {

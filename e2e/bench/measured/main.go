@@ -26,7 +26,7 @@ type section struct {
 var sections = []section{
 	{"local", "One machine", "Rouse and the runtime alone take turns; client, both processes of Rouse and the runtime share the processors, so 32 requests at a time measure processor time."},
 	{"beside", "One machine: beside other proxies", "Each row names its server: llama-swap as it comes, but with room for 64 requests, as Rouse has; `httputil.ReverseProxy` with a pool of connections and the body read first. Each is before a server of one program, which does nothing."},
-	{"wake-local", "One machine: a wake", "The simulated vLLM wakes in no time: this is what Rouse adds to a wake. What a real model adds is mostly the copy of its weights to the GPU."},
+	{"wake-local", "One machine: a wake", "The simulated vLLM wakes in no time, so these are the times that Rouse adds to a wake. A real model adds mostly the copy of its weights to the GPU."},
 	{"function", "One function", "The function alone, without the activator."},
 	{"hostile", "One machine under attack", ""},
 	{"gateway", "Keys, limits, order and the access log", ""},
@@ -120,7 +120,7 @@ func (s section) write(b *strings.Builder, r report.Report) {
 	}
 }
 
-// target says what a measurement should meet, and whether it does.
+// target returns a measurement's gate, and whether it was met.
 func target(m report.Measurement) string {
 	switch {
 	case m.Held == nil:

@@ -1,11 +1,10 @@
-// Command plan measures what decisions cost as a cluster grows, and says whether the
-// gates hold:
+// Command plan measures the cost of decisions as a cluster grows, and says whether the gates hold:
 //
 //	go run ./e2e/bench/plan -o docs/bench/plan.json
 //
-// Clusters of 100, 1,000 and 10,000 functions, on 12, 125 and 1,000 nodes with 8 GPUs
-// each, are at rest: of ten functions four have running requests, five sleep, and one
-// has no instance (see [decidetest.New]). At each size plans are measured:
+// Clusters of 100, 1,000 and 10,000 functions, on 12, 125 and 1,000 nodes with 8 GPUs each, are at rest. Of ten
+// functions four have running requests, five sleep, and one has no instance (see [decidetest.New]). At each size plans
+// are measured:
 //
 //  1. at rest
 //  2. with requests for a function that sleeps, which the plan wakes, and for one that is
@@ -101,7 +100,7 @@ func measure(s size, rounds int) ([]report.Measurement, error) {
 	return ms, err
 }
 
-// plans times n plans in milliseconds, each of which must have so many actions of a kind.
+// plans times n plans in milliseconds, each of which must have the wanted number of actions of a kind.
 func plans(c *decidetest.Cluster, n int, want decide.Kind, number int) ([]float64, error) {
 	took := make([]float64, n)
 	for k := range took {

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 )
 
-// fleet is made-up instances that do as they are told, and an activator's and their reports.
+// fleet simulates instances that follow every order, an activator, and the reports of both.
 type fleet struct {
 	load  load
 	a     *autoscaler.Autoscaler
@@ -40,7 +40,7 @@ func (f *fleet) work(ctx context.Context) {
 	}
 }
 
-// ask is what is told of a function that has requests for so long.
+// ask reports demand for a function, as if it had requests for that length of time.
 func (f *fleet) ask(ctx context.Context, name api.FunctionName, length time.Duration) {
 	end := time.Now().Add(length)
 	last, running := time.Time{}, 0
@@ -109,7 +109,7 @@ func (f *fleet) become(s api.InstanceStatus, state api.State, level api.Level) a
 	return s
 }
 
-// Start is part of [autoscaler.Effects], as what follows.
+// Start is part of [autoscaler.Effects], as are the following methods.
 func (f *fleet) Start(_ context.Context, spec api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	f.become(api.InstanceStatus{Instance: id, Function: spec.Name, Epoch: g.Epoch, Concurrency: spec.Concurrency, Devices: g.Devices, LoadTime: 20 * time.Second}, api.Awake, 0)
 	return id, nil

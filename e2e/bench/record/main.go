@@ -1,16 +1,17 @@
-// Command record measures what an autoscaler's flight record costs, and says whether the gates hold:
+// Command record measures the cost of an autoscaler's flight record, and says whether the gates hold:
 //
 //	go run ./e2e/bench/record -o docs/bench/record.json
 //
-// An autoscaler of production decides for instances that are made up and do as they are told, in real time, for a minute at each load:
+// The autoscaler of production decides for simulated instances that follow every order, in real time, for a minute at
+// each load:
 //
 //  1. 16 GPUs by day: 16 functions, of which 8 have requests at any time, one every two seconds each; some take turns every ten seconds
 //  2. 16 GPUs, all busy: all 16 have requests, one every second each
 //  3. 1,000 functions, of which 100 have requests at any time
 //
-// A function with requests sends a demand each second and two more for each request, and its instance a load every two seconds. Counted
-// are the bytes that the record grows by after its first ten seconds, and the time that recording takes by its own stop-watch, which
-// counts waits for the processor too; both are multiplied up to a day. Then a record is replayed.
+// A function with requests sends a demand each second and two more for each request, and its instance a load every two
+// seconds. The measured values are the growth of the record after its first ten seconds, and the time spent on
+// recording, including waits for the processor. Both are multiplied up to a day. Then a record is replayed.
 package main
 
 import (
@@ -48,7 +49,7 @@ var loads = []load{
 	{"1,000 functions, 100 busy", 1000, 100, 2 * time.Second, false},
 }
 
-// run measures the loads. Each goes on for ten seconds before it is measured.
+// run measures the loads. Each runs for ten seconds before the measurement.
 func run(ctx context.Context, r *report.Run) error {
 	warm, length := report.Sized(r.Small, 10*time.Second, time.Second), report.Sized(r.Small, time.Minute, 2*time.Second) // an instance reports its load after two
 	var parts []report.Part

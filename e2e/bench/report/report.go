@@ -48,7 +48,7 @@ type Machine struct {
 // Measurement is one number with all that is needed to judge it.
 type Measurement struct {
 	Name string `json:"name"`
-	// What says what was measured, and Baseline against what.
+	// What describes the measurement, and Baseline its baseline.
 	What string `json:"what"`
 	Unit string `json:"unit"`
 	// N is the number of rounds of each side; every round of the two alternates.
@@ -56,11 +56,11 @@ type Measurement struct {
 	Rouse    Summary  `json:"rouse"`
 	Against  string   `json:"against,omitempty"`
 	Baseline *Summary `json:"baseline,omitempty"`
-	// Difference is the median of the differences of neighbouring rounds, and
-	// DifferenceOfP50 that of the two medians.
+	// Difference is the median of the differences of neighbouring rounds. DifferenceOfP50 is the difference of the two
+	// medians.
 	Difference      float64 `json:"difference,omitempty"`
 	DifferenceOfP50 float64 `json:"differenceOfP50,omitempty"`
-	// Ratio is that of the two medians.
+	// Ratio is the ratio of the two medians.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Gate is the condition, and Held whether it is met; empty: there is none.
 	Gate string `json:"gate,omitempty"`
@@ -68,7 +68,7 @@ type Measurement struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Summary is what is kept of a series.
+// Summary holds the quantiles and the minimum of a series.
 type Summary struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
@@ -95,7 +95,7 @@ func Quantile(series []float64, q float64) float64 {
 	return s[low] + (s[high]-s[low])*(at-float64(low))
 }
 
-// Round keeps four decimals. What is no number, or infinite, stays so: no report is written with it.
+// Round keeps four decimals. NaN and infinities are unchanged: no report is written with them.
 func Round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // Sized is how much of something a run has: whole, or few where it is small.
@@ -203,7 +203,7 @@ func processor() string {
 	return "unknown"
 }
 
-// LoadAverage is that of the last 1, 5 and 15 minutes.
+// LoadAverage returns the load averages of the last 1, 5 and 15 minutes.
 func LoadAverage() string {
 	raw, _ := os.ReadFile("/proc/loadavg") // empty elsewhere
 	fields := strings.Fields(string(raw))

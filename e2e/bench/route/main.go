@@ -1,13 +1,16 @@
 // Command route measures how instances are chosen, and says whether the gates hold:
 //
-//		go run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json
+//	go run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json
 //
-//	 1. How long it takes to look a prompt up in an index of 1,000 instances, hashing included.
-//	 2. How long it takes to pick one of 1,000 instances by it.
-//	 3. How many tokens of the prompts of a trace of conversations are found in caches. The engines are processes
-//	    (rouse engine serve with the model that ships with Rouse), and the tokens what they say themselves in
-//	    usage.prompt_tokens_details.cached_tokens. Behind the activator, in this process, are one engine, then four; then four
-//	    behind two activators that take the requests at random, without and with sessions; and four without it, each request at the least busy one.
+// It measures:
+//
+//  1. How long it takes to look a prompt up in an index of 1,000 instances, hashing included.
+//  2. How long it takes to pick one of 1,000 instances by it.
+//  3. How many tokens of the prompts of a trace of conversations are found in caches. The engines are processes (rouse
+//     engine serve with the model that ships with Rouse), and report these tokens in
+//     usage.prompt_tokens_details.cached_tokens. The activator, in this process, has one engine, then four. Then two
+//     activators that take the requests at random have four, without and with sessions. Last, four engines run without
+//     an activator, and each request goes to the least busy one.
 package main
 
 import (
@@ -48,7 +51,7 @@ const instances = 1000
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// prompt is a text of so many tokens, of four bytes each.
+// prompt returns a text of the given number of tokens, of four bytes each.
 func prompt(name string, tokens int) []byte {
 	var b strings.Builder
 	for n := 0; b.Len() < 4*tokens; n++ {

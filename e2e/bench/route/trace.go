@@ -85,7 +85,7 @@ func traces(ctx context.Context, program string, conversations, rounds int) ([]r
 	return cached(conversations, shares), nil
 }
 
-// cached is what the shares of each way are beside those of one engine alone.
+// cached compares the shares of each way with the share of one engine alone.
 func cached(conversations int, shares map[string][]float64) []report.Measurement {
 	what := fmt.Sprintf("share of prompt tokens found in caches: %d conversations of %d turns with one system prompt, %d at once, over %d engines", conversations, turns, clients, engines)
 	var ms []report.Measurement
@@ -181,7 +181,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// used is what an answer says of its tokens.
+// used is the part of an answer that counts its tokens.
 type used struct {
 	Prompt  int `json:"prompt_tokens"`
 	Details struct {
@@ -189,8 +189,8 @@ type used struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the conversations
-// come in another order, so that who asks next has nothing to do with which engine has just become free.
+// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the
+// conversations come in another order, so that the next request does not depend on which engine has just become free.
 func play(ctx context.Context, seed, conversations int, sessions bool, sends []send) (float64, error) {
 	var mu sync.Mutex // guards both
 	prompts, cached := 0, 0

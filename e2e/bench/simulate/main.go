@@ -1,17 +1,19 @@
-// Command simulate replays generated traces against all policies, and says whether the
-// gates hold:
+// Command simulate replays generated traces against all policies, and says whether the gates hold:
 //
-//		go run ./e2e/bench/simulate -o docs/bench/simulate.json
+//	go run ./e2e/bench/simulate -o docs/bench/simulate.json
 //
-//	 1. GPU-hours at equal p95 time to first token: on the generator's default trace (12
-//	    functions, 24 h), with a GPU for each pod that a policy may want, the knob of each policy is
-//	    set to hold the target with the fewest GPU-hours. For several targets and seeds.
-//	 2. The share of hot starts of 12 models on 4 GPUs, on the same Zipf traces, beside the random
-//	    placement of dual pods in the same run, with several limits on its sleepers.
-//	 3. The same for the other loads of the generator, without a gate.
-//	 4. Times to first token and GPU-hours on harsh days (harsh.go), each policy with its defaults: at most the p95 of stock Knative.
-//	 5. The same on ordinary days beside the newest peers (peers.go), without a gate.
-//	 6. How long a simulation takes.
+// It measures:
+//
+//  1. GPU-hours at equal p95 time to first token, on the generator's default trace (12 functions, 24 h), with a GPU for
+//     each pod that a policy may want. The knob of each policy is set to hold the target with the fewest GPU-hours. For
+//     several targets and seeds.
+//  2. The share of hot starts of 12 models on 4 GPUs, on the same Zipf traces, beside the random placement of dual pods
+//     in the same run, with several limits on its sleepers.
+//  3. The same for the other loads of the generator, without a gate.
+//  4. Times to first token and GPU-hours on harsh days (harsh.go), each policy with its defaults: at most the p95 of
+//     stock Knative.
+//  5. The same on ordinary days beside the newest peers (peers.go), without a gate.
+//  6. How long a simulation takes.
 //
 // Everything but 6 is virtual time, and the same on every machine.
 package main
@@ -82,7 +84,7 @@ var targets = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 
 
 // hours is 1.
 func (b *bench) hours(ctx context.Context) ([]report.Measurement, error) {
-	const gpus = 16 // nobody waits for one: more change nothing
+	const gpus = 16 // no function waits for one: more change nothing
 	var ms []report.Measurement
 	for _, target := range targets {
 		fmt.Fprintln(os.Stderr, "searching for", target)
@@ -131,7 +133,7 @@ func (b *bench) hours(ctx context.Context) ([]report.Measurement, error) {
 	return ms, nil
 }
 
-// said is what the knobs came to.
+// said describes the chosen knobs.
 func said(rs []simulate.Result) (s string) {
 	for k, r := range rs {
 		if k > 0 {

@@ -37,10 +37,10 @@ func color() map[string]any {
 	}
 }
 
-// person is the schema of {"name":"bob","age":7}: the order of its properties is that of the answer.
+// person is the schema of {"name":"bob","age":7}. The answer has the order of its properties.
 var person = json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"],"additionalProperties":false}`)
 
-// bob is what pico makes of it.
+// bob is pico's answer for it.
 const bob = `{"name":"bob","age":7}`
 
 // isRed says whether a text is an object of color's.

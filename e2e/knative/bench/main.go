@@ -1,10 +1,8 @@
-// Command bench measures functions of Rouse beside functions of stock Knative: one
-// cluster, one ingress, one run, rounds of the two in turn. Both greet from their
-// own process (e2e/knative/greeter), so that what is measured is what stands
-// between a client and a function.
+// Command bench measures functions of Rouse beside functions of stock Knative: one cluster, one ingress, one run,
+// rounds of the two in turn. Both greet from their own process (e2e/knative/greeter), so that the measurement covers
+// only the path between a client and a function.
 //
-// It wants a cluster with Rouse and the tests' images in it, as the tests of
-// e2e/knative leave it:
+// It needs a cluster with Rouse and the tests' images in it, as the tests of e2e/knative leave it:
 //
 //	make cluster && go test -run TestLifeOfAFunction ./e2e/knative
 //	go run ./e2e/knative/bench -only 'warm|zero' -o docs/bench/cluster.json
@@ -27,7 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// ingress is that of the cluster of make cluster.
+// ingress is the address of the ingress in the cluster of make cluster.
 const ingress = "http://10.250.0.2"
 
 // bench is one run.

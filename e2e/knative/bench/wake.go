@@ -21,8 +21,7 @@ const (
 	crowdGateP95 = 2000.0
 )
 
-// noTime makes the simulated model server load, sleep and wake in no time: what is
-// left is what is around it.
+// noTime makes the simulated model server load, sleep and wake in no time, so that only the rest is measured.
 const noTime = "VLLMSIM_FLAGS=--time-scale 0"
 
 const (
@@ -149,7 +148,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if _, err := command(ctx, "kubectl", "wait", "ksvc", "-n", "default", "-l", "bench=crowd", "--for=condition=Ready", "--timeout=180s"); err != nil {
 		return nil, err
 	}
-	const few = 5 // pods are made at a time: it is not what is measured
+	const few = 5 // pods are made at a time: that is not measured
 	for i := 0; i < len(names); i += few {
 		end := min(i+few, len(names))
 		if _, err := b.streams(ctx, names[i:end]); err != nil {
@@ -183,7 +182,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	}
 	m.DifferenceOfP50, m.Ratio = report.Round(m.Rouse.P50-base.P50), report.Round(m.Rouse.P50/base.P50)
 	added := m.Rouse.P95 - base.P95
-	return []report.Measurement{m.Gated(added <= crowdGateP95, "p95 at most %g ms above that of functions that are awake (it is %.0f)", crowdGateP95, added)}, nil
+	return []report.Measurement{m.Gated(added <= crowdGateP95, "p95 at most %g ms above the p95 of functions that are awake (it is %.0f)", crowdGateP95, added)}, nil
 }
 
 // streams asks functions in the same moment.

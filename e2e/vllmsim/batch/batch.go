@@ -25,7 +25,7 @@ type Config struct {
 	BlockTokens, Blocks int
 	// Adapters may be in one batch. 0: any number.
 	Adapters int
-	// Events keeps what happens to the prefix cache, for [Batch.Events].
+	// Events records the changes of the prefix cache, for [Batch.Events].
 	Events bool
 	Timing Timing
 }
@@ -120,7 +120,7 @@ func (b *Batch) release(s *Sequence) {
 	s.blocks = nil
 }
 
-// Load is what waits and what runs.
+// Load is the waiting and the running work.
 type Load struct {
 	Running, Waiting int
 	// Usage is the share of blocks that are in use, 0 to 1.

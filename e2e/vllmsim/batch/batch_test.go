@@ -213,8 +213,8 @@ func TestNobodyNewComesIn(t *testing.T) {
 	}
 }
 
-// FuzzBatch adds, removes and steps at random. Whatever happens, blocks are held
-// once or free, nobody starves, and outputs are counted exactly.
+// FuzzBatch adds, removes and steps at random. Blocks are always held once or free, no sequence starves, and outputs
+// are counted exactly.
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 200, 9, 9, 9, 40, 41, 255, 0, 7})
 	f.Add([]byte(strings.Repeat("\x05\xff\x81", 40)))
@@ -253,7 +253,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// check counts the holders of every block anew.
+// check counts the holders of every block again.
 func (b *Batch) check() string {
 	holders := make([]int, len(b.pool.blocks))
 	for _, s := range b.running {

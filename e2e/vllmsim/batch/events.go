@@ -7,11 +7,11 @@ type Event struct {
 	Kind EventKind
 	// Hash names a block, and Parent the one before it; 0: there is none.
 	Hash, Parent uint64
-	// Tokens are what a stored block has.
+	// Tokens are the tokens of a stored block.
 	Tokens []words.Token
 }
 
-// EventKind is what happened to blocks.
+// EventKind is the kind of a change of blocks.
 type EventKind int
 
 // Kinds of events.
@@ -21,7 +21,7 @@ const (
 	Cleared
 )
 
-// Events returns what has happened since the last call, where [Config.Events] says that somebody wants to know.
+// Events returns the changes since the last call, if [Config.Events] is set.
 func (b *Batch) Events() []Event {
 	events := b.pool.events
 	b.pool.events = nil

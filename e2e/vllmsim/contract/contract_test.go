@@ -111,7 +111,7 @@ func (i *instance) says(t *testing.T, model string) string {
 	return text
 }
 
-// used is what the instance has of its device, in GiB.
+// used returns the instance's memory on its device, in GiB.
 func (i *instance) used(t *testing.T) int64 {
 	t.Helper()
 	devices, err := device.List(i.gpus)

@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// Config says who opens which device.
+// Config selects a device and its holder.
 type Config struct {
 	// Dir is the folder.
 	Dir string
 	// Visible names devices as CUDA_VISIBLE_DEVICES does: indexes or UUIDs with
 	// commas between them; the first is opened. Nil: all devices.
 	Visible *string
-	// Memory is what a device has that is made because it is missing. 0: a missing device
-	// is an error, unless the folder has none at all; then it has 80 GiB.
+	// Memory is the size of a device that is made because it is missing. 0: a missing device is an error, unless the
+	// folder has none at all; then it has 80 GiB.
 	Memory int64
-	// Name is what nvidia-smi calls the process.
+	// Name is the process's name in nvidia-smi.
 	Name string
 }
 
@@ -115,7 +115,7 @@ func (c *Client) resize(bytes int64) error {
 	return dir.write(d)
 }
 
-// namespace is that of this process's number; empty where the system has none.
+// namespace returns the namespace of this process's number; empty if the system has none.
 func namespace() string {
 	name, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {

@@ -36,16 +36,16 @@ type Device struct {
 type Process struct {
 	// PID is the number that the process has in its own namespace.
 	PID int `json:"pid"`
-	// Namespace is that one. From another one the process is not visible.
+	// Namespace is that namespace. The process is not visible from another one.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Bytes are what it has of the device.
+	// Bytes is its memory on the device.
 	Bytes int64 `json:"bytes"`
 	// Client names the file whose lock says that it is alive.
 	Client string `json:"client"`
 }
 
-// Used is what is not free.
+// Used returns the memory in use.
 func (d Device) Used() (used int64) {
 	for _, p := range d.Processes {
 		used += p.Bytes
@@ -53,7 +53,7 @@ func (d Device) Used() (used int64) {
 	return used
 }
 
-// Free is what may still be asked for.
+// Free returns the memory that is not in use.
 func (d Device) Free() int64 { return d.Memory - d.Used() }
 
 // New describes a device of its own index: a name and a UUID that are always the same.

@@ -1,6 +1,6 @@
-// Package grants proves, as far as a search can, that two instances are never awake on memory for one: its tests
-// contain a model of the grant protocol and search all of its states, and run the real parts together with a fault at
-// each step.
+// Package grants proves, as far as a search can, that two instances are never awake on memory for one. Its tests
+// contain a model of the grant protocol and search all of its states. They also run the real parts together with a
+// fault at each step.
 //
 // It is below cmd/internal/local because it knows all parts; it has no code except its tests.
 //

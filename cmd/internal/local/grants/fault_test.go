@@ -163,8 +163,8 @@ func TestAFaultAtEachPoint(t *testing.T) {
 	t.Logf("%d points, %d runs, %s", calm, runs, time.Since(begun).Round(time.Millisecond))
 }
 
-// TestAFaultIsFound: where instances obey whoever comes late, a paused autoscaler breaks the
-// world at some point. So the check can fail.
+// TestAFaultIsFound checks that the check can fail: if instances obey orders of an old epoch, a paused autoscaler
+// breaks the world at some point.
 func TestAFaultIsFound(t *testing.T) {
 	calm, _ := play(t, nothing, 0, true)
 	for at := 1; at <= calm; at++ {

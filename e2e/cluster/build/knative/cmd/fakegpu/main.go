@@ -1,7 +1,6 @@
-// Command fakegpu shows GPUs to the kubelet that are not there. It speaks the
-// device plugin protocol as NVIDIA's plugin does, so that what schedules by
-// nvidia.com/gpu, what reads the devices that a container was given, and what reads
-// the node's labels meet what they would meet on a real node:
+// Command fakegpu offers simulated GPUs to the kubelet. It speaks the device plugin protocol as NVIDIA's plugin does,
+// so that programs see the same as on a real node: the resource nvidia.com/gpu, the devices of a container, and the
+// node's labels.
 //
 //  1. The kubelet's folder has its socket: fakegpu listens beside it and registers.
 //  2. The kubelet asks for the devices. With -replicas, each is offered that often,
@@ -28,10 +27,10 @@ import (
 	"time"
 )
 
-// resource is the name of what is offered.
+// resource is the name of the offered resource.
 const resource = "nvidia.com/gpu"
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	dir        string
 	gpus       []string // UUIDs

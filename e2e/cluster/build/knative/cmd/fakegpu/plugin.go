@@ -22,7 +22,7 @@ const (
 	ownSocket     = "fakegpu.sock"
 )
 
-// offers is what the kubelet may give to containers.
+// offers returns the IDs that the kubelet may give to containers.
 func (c config) offers() []string {
 	var ids []string
 	for _, uuid := range c.gpus {
@@ -37,7 +37,7 @@ func (c config) offers() []string {
 	return ids
 }
 
-// health is that of an offer: the one of its device.
+// health returns the health of an offer's device.
 func (c config) health(id string) string {
 	device, _, _ := strings.Cut(id, "::")
 	if slices.Contains(c.lost, device) {
@@ -69,7 +69,7 @@ func (plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*dev
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the devices once: with other flags, it is another plugin that tells others.
+// ListAndWatch sends the devices once: another set of flags is another process.
 func (p plugin) ListAndWatch(_ *deviceplugin.Empty, to deviceplugin.DevicePlugin_ListAndWatchServer) error {
 	var devices []*deviceplugin.Device
 	for _, id := range p.offers() {

@@ -1,17 +1,16 @@
-// Command gpuruntime is runc for containers that see GPUs which are not there. As
-// NVIDIA's container runtime does, it stands where runc stands, looks at what a
-// container's environment says of devices, and adds what they need before runc makes
-// the container:
+// Command gpuruntime is runc for containers with simulated GPUs. As NVIDIA's container runtime does, it replaces runc,
+// reads the devices in a container's environment, and adds what they need before runc makes the container:
 //
-//		gpuruntime -runc /path/to/runc -devices DIR -- create --bundle B ID
+//	gpuruntime -runc /path/to/runc -devices DIR -- create --bundle B ID
 //
-//	 1. Another command than create, or a container without NVIDIA_VISIBLE_DEVICES: runc
-//	    runs as if nothing stood before it.
-//	 2. Else the folder of the devices is mounted into the container, and VLLMSIM_DEVICES
-//	    says where: simulated model servers of all pods account their memory there.
+// There are two cases:
 //
-// So it does not matter whether the variable comes from the device plugin, for a pod
-// that claims a GPU, or from whoever made the pod, for one that claims none.
+//  1. Another command than create, or a container without NVIDIA_VISIBLE_DEVICES: runc runs unchanged.
+//  2. Else the folder of the devices is mounted into the container, and VLLMSIM_DEVICES says where: simulated model
+//     servers of all pods account their memory there.
+//
+// So it does not matter whether the variable comes from the device plugin, for a pod that claims a GPU, or from the
+// pod's own specification, for one that claims none.
 package main
 
 import (
@@ -26,7 +25,7 @@ import (
 	"syscall"
 )
 
-// The variable by which a container is given devices, and those of whom it gets the folder.
+// The variables for a container's devices and for their folder, and where that is mounted.
 const (
 	visible = "NVIDIA_VISIBLE_DEVICES"
 	folder  = "VLLMSIM_DEVICES"
@@ -91,8 +90,8 @@ func edit(file, devices string) error {
 	return os.WriteFile(file, changed, 0o600)
 }
 
-// add is the description with the devices in it, or nil where it sees none. What it
-// does not know it passes on as it is.
+// add returns the container's description with the devices in it, or nil if the container sees none. It keeps unknown
+// fields unchanged.
 func add(raw []byte, devices string) ([]byte, error) {
 	var spec, process map[string]json.RawMessage
 	var env []string
@@ -122,7 +121,7 @@ func add(raw []byte, devices string) ([]byte, error) {
 	return json.Marshal(spec)
 }
 
-// read reads a field, if it is there.
+// read reads a field, if it exists.
 func read(of map[string]json.RawMessage, name string, to any) error {
 	if of[name] == nil {
 		return nil

@@ -45,7 +45,7 @@ func (b backends) find(s *split) (addrs []string, http2 bool) {
 	return addresses(endpoints, port, len(service.Spec.Ports) == 1), http2
 }
 
-// portName is what the service calls a port that is given by number or by name.
+// portName returns the service's name for a port that is given by number or by name.
 func portName(service *core.Service, port intstr.IntOrString) string {
 	for _, p := range service.Spec.Ports {
 		if port.Type == intstr.String && p.Name == port.StrVal || port.Type == intstr.Int && p.Port == port.IntVal {

@@ -67,7 +67,7 @@ func (c *controller) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("follow ingresses: %w", err)
 	}
-	// The listers were made before; asking for the informers is what makes the factories run them.
+	// The listers exist already, but the factories only run informers that were asked for.
 	c.kube.Core().V1().Services().Informer()
 	c.kube.Core().V1().Endpoints().Informer()
 	c.kube.Start(ctx.Done())
@@ -141,7 +141,7 @@ func (c *controller) mark(ctx context.Context, key string) error {
 	if !c.mine(ingress) || ingress.Status.ObservedGeneration == ingress.Generation && ingress.IsReady() {
 		return nil
 	}
-	ingress = ingress.DeepCopy() // the informer's is everybody's
+	ingress = ingress.DeepCopy() // the informer's object is shared
 	ingress.Status.InitializeConditions()
 	ingress.Status.MarkNetworkConfigured()
 	at := []networking.LoadBalancerIngressStatus{{DomainInternal: c.name}}
