@@ -186,6 +186,7 @@ func (c *call) describeWant() {
 	w.Bytes, w.Input, w.Tokens = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End = c.cancel
+	w.Want.AtOnce = c.atOnce || c.background || r.via != nil || r.streams() // for the last, nobody hears of the wait
 	if c.group != nil {
 		w.Group = c.group.service
 	}
@@ -221,7 +222,7 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 	last := c.limit(s.Spec.RequestTimeout, tookTooLong)
 	defer last.stop()
 	if c.req.streams() {
-		return c.stream(s, last)
+		return c.stream(s)
 	}
 	answer, err := c.try(s, last)
 	if err != nil {
@@ -235,6 +236,10 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 func (c *call) failed(s *queue.Slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
+		if c.sent.queued.Load() { // no runtime has seen the request
+			s.Done(queue.Used{})
+			return err
+		}
 		c.abandon(s)
 		used := c.reply.used(c.req.Input)
 		s.Done(queue.Used{Input: used.input, Output: used.output})

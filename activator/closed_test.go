@@ -20,10 +20,10 @@ var ours = []string{
 	control.HeaderRefused, control.HeaderFailed, control.HeaderUsage, control.HeaderQueue, "X_Rouse_Usage", "Ce-Id", "K-Network-Hash",
 }
 
-// said returns the headers of ours that an instance got, but for the place in the order of its slots, which each has.
+// said returns the headers of ours that an instance got, but for a valid place in the order of its slots.
 func said(r *http.Request) (names []string) {
-	if control.TakeTurn(r.Header).Client == 0 {
-		names = append(names, "no turn")
+	if control.TakeTurn(r.Header.Clone()).Client != 0 {
+		delete(r.Header, control.HeaderQueue)
 	}
 	for name, values := range r.Header {
 		if control.Reserved(name) {

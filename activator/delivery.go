@@ -3,6 +3,7 @@ package activator
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
@@ -21,6 +22,7 @@ type delivery struct {
 	moved       int            // of these, the attempts whose instance gave way
 	before      metrics.Timing // the timing when the answer that is being resumed was last cut
 	last        string         // the error code of the last failed attempt; empty: none
+	queued      atomic.Bool    // it waits for its turn at an instance
 	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 
@@ -33,18 +35,26 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 	answer, done, err := c.sent.speculated(s.Instance)
 	if !done {
 		c.nameAlternatives(s)
-		attempt := c.attempt(s.Target)
-		attempt.Turn = s.Turn()
-		answer, err = c.a.client.Send(fromTurn(c.ctx, first, last), *attempt)
+		answer, err = c.sendInTurn(s, first, last)
 		c.followGateway(s)
 	}
 	first.stop()
 	c.reply.timing.First = time.Since(sent)
+	c.want.Sent(sent, sent.Add(c.reply.timing.First))
 	if err == nil {
 		c.waitedThere(s, answer.Waited())
 	}
-	c.want.Sent(sent, sent.Add(c.reply.timing.First))
 	return answer, err
+}
+
+// sendInTurn sends the request to the instance of s, where it may wait for its turn.
+func (c *call) sendInTurn(s *queue.Slot, limits ...timeout) (*forward.Answer, error) {
+	attempt, ctx := c.attempt(s.Target), c.ctx
+	if !c.want.Want.AtOnce {
+		attempt.Turn = s.Turn()
+		ctx = c.whileQueued(limits...)
+	}
+	return c.a.client.Send(ctx, *attempt)
 }
 
 // waitedThere counts the time in which the request waited for its turn at the instance as time in the queue.

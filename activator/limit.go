@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -40,22 +39,32 @@ func (t timeout) stop() {
 	}
 }
 
-// restart lets the time begin again, unless it is up.
+// restart lets the time begin now.
 func (t timeout) restart() {
-	if t.timer != nil && t.timer.Stop() {
+	if t.timer != nil {
 		t.timer.Reset(t.limit)
 	}
 }
 
-// fromTurn returns a context for an attempt whose timeouts begin again when the request has waited for its turn at the
-// instance: only then it is sent to the runtime.
-func fromTurn(ctx context.Context, of ...timeout) context.Context {
-	if !slices.ContainsFunc(of, func(t timeout) bool { return t.timer != nil }) {
-		return ctx
-	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
-		if status == http.StatusProcessing && h.Get(control.HeaderQueue) != "" {
-			for _, t := range of {
+// whileQueued returns a context for an attempt whose request may wait for its turn at the instance. Until that the
+// limits stand still and the client reads comments, since the request is with no runtime yet.
+func (c *call) whileQueued(limits ...timeout) context.Context {
+	began := time.Now()
+	return httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
+		ms := h.Get(control.HeaderQueue)
+		switch {
+		case status != http.StatusProcessing || ms == "":
+		case ms == "0":
+			c.sent.queued.Store(true)
+			for _, t := range limits {
+				t.stop()
+			}
+			if c.req.commented() {
+				c.reply.comment.begin(c.f, began)
+			}
+		case c.sent.queued.CompareAndSwap(true, false):
+			c.reply.comment.dispatched()
+			for _, t := range limits {
 				t.restart()
 			}
 		}

@@ -123,36 +123,36 @@ func TestIdleEndsWhatIsNoStream(t *testing.T) {
 	})
 }
 
-// TestLimitsBeginWithTheTurn: limits of time begin again when the request has waited for its turn at the instance, and
-// not for another interim answer.
-func TestLimitsBeginWithTheTurn(t *testing.T) {
+// TestLimitsStandStillInTheQueue: limits of time stand still while the request waits for its turn at the instance, begin
+// when it has come, and do not care for other interim answers.
+func TestLimitsStandStillInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := &call{ctx: ctx, cancel: cancel}
 		last, none := c.limit(time.Second, tookTooLong), c.limit(0, beganTooLate)
-		trace := httptrace.ContextClientTrace(fromTurn(ctx, none, last))
-		interim := func(status int, h textproto.MIMEHeader) {
-			if err := trace.Got1xxResponse(status, h); err != nil {
+		trace := httptrace.ContextClientTrace(c.whileQueued(none, last))
+		interim := func(status int, ms string) {
+			if err := trace.Got1xxResponse(status, textproto.MIMEHeader{control.HeaderQueue: {ms}}); err != nil {
 				t.Error(err)
 			}
 		}
-		turn := textproto.MIMEHeader{control.HeaderQueue: {"900"}}
 		time.Sleep(900 * time.Millisecond)
-		interim(http.StatusProcessing, turn)
+		interim(http.StatusProcessing, "0")
+		time.Sleep(time.Minute)
+		if interim(http.StatusProcessing, "60001"); c.sent.queued.Load() {
+			t.Error("it still waits")
+		}
 		time.Sleep(900 * time.Millisecond)
 		if ctx.Err() != nil {
 			t.Fatalf("ended by %v although its turn has just come", context.Cause(ctx))
 		}
-		interim(http.StatusProcessing, nil)
-		interim(http.StatusEarlyHints, turn)
+		interim(http.StatusProcessing, "")
+		interim(http.StatusEarlyHints, "0")
+		interim(http.StatusProcessing, "60001") // a second time
 		time.Sleep(200 * time.Millisecond)
 		var late *api.Error
 		if !errors.As(context.Cause(ctx), &late) || late.Code != api.CodeRequestTimeout {
 			t.Errorf("ended by %v, want the limit", context.Cause(ctx))
-		}
-		interim(http.StatusProcessing, turn) // too late
-		if httptrace.ContextClientTrace(fromTurn(ctx, none)) != nil {
-			t.Error("without limits there is a trace")
 		}
 	})
 }

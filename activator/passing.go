@@ -51,7 +51,7 @@ func newStreamTransports() streamTransports {
 
 // pass forwards c to the instance of s while it arrives, and the answer to the client. again reports that the
 // instance did not accept it and nothing of it was consumed; cut, that the answer ended too early.
-func (c *call) pass(s *queue.Slot, last timeout) (again, cut bool, err error) {
+func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	sent := time.Now()
 	var untouched atomic.Bool
 	untouched.Store(true)
@@ -60,7 +60,6 @@ func (c *call) pass(s *queue.Slot, last timeout) (again, cut bool, err error) {
 	first := c.limit(s.Spec.FirstByteTimeout, beganTooLate)
 	defer first.stop()
 	attempt := c.attempt(s.Target)
-	attempt.Turn = s.Turn()
 	through := httputil.ReverseProxy{FlushInterval: -1, Transport: c.a.streams.http1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = s.Base.Scheme, s.Base.Host
@@ -82,7 +81,6 @@ func (c *call) pass(s *queue.Slot, last timeout) (again, cut bool, err error) {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
 			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
-			c.waitedThere(s, forward.Waited(resp.Header))
 			c.reply.limits.Describe(resp.Header)
 			for name := range resp.Header {
 				if control.Reserved(name) {
@@ -98,7 +96,7 @@ func (c *call) pass(s *queue.Slot, last timeout) (again, cut bool, err error) {
 	if c.req.in.ProtoMajor == 2 {
 		through.Transport = c.a.streams.http2
 	}
-	in := c.req.in.WithContext(fromTurn(c.ctx, first, last))
+	in := c.req.in.WithContext(c.ctx)
 	if in.Body != nil && in.Body != http.NoBody {
 		in.Body = touched{in.Body, &untouched}
 	}
@@ -131,8 +129,8 @@ func (t touched) Read(p []byte) (int, error) {
 }
 
 // stream forwards c to the instance of s while it arrives. The results are those of [call.send].
-func (c *call) stream(s *queue.Slot, last timeout) (done bool, err error) {
-	again, cut, err := c.pass(s, last)
+func (c *call) stream(s *queue.Slot) (done bool, err error) {
+	again, cut, err := c.pass(s)
 	if err != nil {
 		if told := c.failed(s, err); told != nil || again {
 			return false, told

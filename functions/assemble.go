@@ -378,6 +378,9 @@ func (g inside) EnterInTurn(context.Context, control.Turn, func() error) (base s
 	return base, refused, nil
 }
 
+// Queued is false: these requests do not wait.
+func (inside) Queued() bool { return false }
+
 // LeaveTurn does nothing: there is no slot to give back.
 func (inside) LeaveTurn(control.Turn, float64) {}
 

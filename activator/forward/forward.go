@@ -272,7 +272,7 @@ func (a *Answer) failure() *Failure {
 	}
 	switch {
 	case status == http.StatusOK && code != "" && strings.HasSuffix(a.resp.Request.URL.Path, "/invocations"):
-		return &Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
+		return &Failure{Code: code, Waited: a.Waited(), Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 	case status != http.StatusBadGateway && status != http.StatusServiceUnavailable:
 		return nil
 	case code == "" && status != http.StatusBadGateway:

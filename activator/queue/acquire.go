@@ -50,7 +50,8 @@ type Want struct {
 	paused time.Duration      // how long its limit stood still during the wait
 	ctx    context.Context    // ends the wait
 	done   context.CancelFunc // releases ctx; called at the end of the wait
-	held   time.Duration      // the total time in the queue
+	held   time.Duration      // the total time in the queue, and for turns at instances
+	there  time.Duration      // the part of held at instances, since the last Renew
 	woke   time.Duration      // the part of held in which no instance was awake
 	wake   *Wake              // the trace that its answer ends; nil: none
 	woken  api.Trace          // the trace of the wake that it waited for; zero: none
@@ -81,7 +82,7 @@ func (w *Want) TakeWake() *Wake {
 }
 
 // Renew lets w wait as long as a new request, with its place in the order of the queue.
-func (w *Want) Renew() { w.since, w.paused, w.entry = time.Time{}, 0, nil }
+func (w *Want) Renew() { w.since, w.paused, w.there, w.entry = time.Time{}, 0, 0, nil }
 
 // Leave ends w's stay at f: w holds no slot, and may go to another function.
 func (f *Function) Leave(w *Want) {
@@ -142,7 +143,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	if err := f.refusal(now); err != nil {
 		return s, q, err
 	}
-	if again && w.held >= f.Spec().Hold.Timeout+w.paused { // at instances
+	if w.there > 0 && w.there >= f.Spec().Hold.Timeout {
 		return s, q, f.timedOut(now, "")
 	}
 	if !again {
@@ -154,6 +155,9 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	if again || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
+			if why.Running >= why.Slots { // it may wait there
+				f.shed(w)
+			}
 			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, f.cost(w)})), q, nil
 		}
 	}

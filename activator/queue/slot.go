@@ -166,17 +166,26 @@ func (s *Slot) Generated() api.Tokens {
 
 // Turn returns the request's place in the order of the instance's slots, among those of all activators.
 func (s *Slot) Turn() control.Turn {
-	return control.Turn{Client: clientHash(s.terms.client), Priority: s.terms.priority, Waited: time.Since(s.want.Begun), Cost: s.terms.cost}
+	w := s.want
+	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost}
 }
 
 // clientHash returns the hash of a client by which all activators name it to instances; never 0.
 func clientHash(client string) uint64 { return max(prefix.Hash(client), 1) }
 
-// Waited records how long the request waited for its turn at the instance.
+// Waited records how long the request waited for its turn at the instance. If this activator's own requests did not
+// fill the instance, others use it too.
 func (s *Slot) Waited(d time.Duration) {
-	s.want.held += d
+	w, now := s.want, time.Now()
+	w.held, w.there, s.taken = w.held+d, w.there+d, s.taken.Add(d)
+	if w.since.IsZero() {
+		w.since = now.Add(-d)
+	}
+	if s.Choice.Running >= s.Choice.Slots {
+		return
+	}
 	s.f.mu.Lock()
-	s.f.set.Shared(s.instance, time.Now())
+	s.f.set.Shared(s.instance, now)
 	s.f.mu.Unlock()
 	s.f.dispatch()
 }

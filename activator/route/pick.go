@@ -20,6 +20,8 @@ type Want struct {
 	Session uint64
 	// Only restricts the instances, by host and port of their address; nil: all.
 	Only func(host string) bool
+	// AtOnce means that the request may not wait at an instance.
+	AtOnce bool
 }
 
 // allows reports whether the request may go to i.
@@ -110,13 +112,22 @@ func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	return s.all[at]
 }
 
-// free returns the instances that accept a request now, in rotation. The slice belongs to the scratch.
+// free returns the instances that accept a request now, in rotation: those with a free slot, or if there is none those
+// at which it may wait. The slice belongs to the scratch.
 func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candidate {
+	free := s.accepting(now, w, may, func(i *Instance) bool { return i.free(now) })
+	if len(free) == 0 {
+		free = s.accepting(now, w, may, func(i *Instance) bool { return i.queues(now, w) })
+	}
+	return free
+}
+
+func (s *Set) accepting(now time.Time, w Want, may func(api.InstanceID) bool, accepts func(*Instance) bool) []candidate {
 	free := s.scratch.free[:0]
 	turn := min(s.turn, len(s.all)) // instances may have gone
 	for _, part := range [][]*Instance{s.all[turn:], s.all[:turn]} {
 		for _, i := range part {
-			if i.free(now) && (may == nil || may(i.ID)) && w.allows(i) {
+			if accepts(i) && (may == nil || may(i.ID)) && w.allows(i) {
 				free = append(free, candidate{i, i.busy(now)})
 			}
 		}

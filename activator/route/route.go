@@ -162,14 +162,15 @@ func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	s.tombstones.Add(st.Instance, seq, now.Add(keepTombstone))
 }
 
-// free reports whether i accepts a request now. If requests of other activators wait for its slots, it accepts twice as
-// many: they wait there, in one order with the others'.
+// free reports whether i accepts a request now and has a free slot.
 func (i *Instance) free(now time.Time) bool {
-	most := i.slots
-	if now.Before(i.shared) {
-		most *= 2
-	}
-	return i.takes() && i.running < most && !i.avoided(now)
+	return i.takes() && i.running < i.slots && !i.avoided(now)
+}
+
+// queues reports whether i accepts a request that waits there. It does if requests of other activators wait for its
+// slots too: then as many requests as it has slots may wait there, in one order with the others'.
+func (i *Instance) queues(now time.Time, w Want) bool {
+	return !w.AtOnce && now.Before(i.shared) && i.takes() && i.running < 2*i.slots && !i.avoided(now)
 }
 
 // sharedFor is how long an instance counts as shared after a request had to wait for a slot there.
@@ -180,7 +181,9 @@ func (s *Set) Shared(i *Instance, now time.Time) { i.shared = now.Add(sharedFor)
 
 // FreeFor reports whether [Set.PickFor] would find an instance.
 func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool {
-	return slices.ContainsFunc(s.all, func(i *Instance) bool { return i.free(now) && (may == nil || may(i.ID)) && w.allows(i) })
+	return slices.ContainsFunc(s.all, func(i *Instance) bool {
+		return (i.free(now) || i.queues(now, w)) && (may == nil || may(i.ID)) && w.allows(i)
+	})
 }
 
 // Free returns the number of free slots of instances that accept requests.

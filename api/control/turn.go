@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,8 +12,8 @@ import (
 
 // HeaderQueue carries the place of a request in the order of an instance's slots, a [Turn]. Only the activator sets it.
 // An instance without a free slot lets such a request wait for its turn, beside those of other activators, where it
-// refuses one without the header at once. An answer has it if the request waited there, with the milliseconds, and so has an
-// interim answer (102) that is sent when the wait ends.
+// refuses one without the header at once. Interim answers (102) have it when the wait begins,
+// with 0, and when it ends, with its milliseconds, which the answer repeats.
 const HeaderQueue = "X-Rouse-Queue"
 
 // MaxTurn is the longest wait for a turn at an instance. Then the request is refused as busy, and returns to its place
@@ -31,8 +32,8 @@ type Turn struct {
 	Client uint64
 	// Priority: higher goes first.
 	Priority int
-	// Waited is how long the request has waited so far.
-	Waited time.Duration
+	// Waited is how long the request has waited so far. Most is how long it may wait at the instance.
+	Waited, Most time.Duration
 	// Cost is the expected cost, in input tokens.
 	Cost float64
 }
@@ -43,6 +44,7 @@ func (t Turn) String() string {
 	b = strconv.AppendUint(b, t.Client, 16)
 	b = strconv.AppendInt(append(b, ' '), int64(t.Priority), 10)
 	b = strconv.AppendInt(append(b, ' '), t.Waited.Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, ' '), max(t.Most.Milliseconds(), 0), 10)
 	return string(strconv.AppendFloat(append(b, ' '), t.Cost, 'f', 0, 64))
 }
 
@@ -60,15 +62,16 @@ func TakeTurn(h http.Header) Turn {
 
 func parseTurn(v string) (Turn, bool) {
 	f := strings.Split(v, " ")
-	if len(f) != 4 {
+	if len(f) != 5 {
 		return Turn{}, false
 	}
 	client, err1 := strconv.ParseUint(f[0], 16, 64)
 	priority, err2 := strconv.Atoi(f[1])
 	waited, err3 := strconv.ParseUint(f[2], 10, 40)
-	cost, err4 := strconv.ParseUint(f[3], 10, 40)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || client == 0 {
+	most, err4 := strconv.ParseUint(f[3], 10, 40)
+	cost, err5 := strconv.ParseUint(f[4], 10, 40)
+	if errors.Join(err1, err2, err3, err4, err5) != nil || client == 0 || priority < -100 || priority > 100 {
 		return Turn{}, false
 	}
-	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Cost: float64(cost)}, true
+	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Most: time.Duration(most) * time.Millisecond, Cost: float64(cost)}, true
 }

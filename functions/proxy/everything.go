@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -95,7 +96,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	x.outcome.Path = anyPath
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
-	place, refused, err := x.enter(probe, func() error { return nil })
+	place, refused, err := x.enter(probe, x.readSmall)
 	if err != nil { // the client left
 		x.outcome.Status = api.StatusClientClosed
 		p.cfg.Observe(x.outcome)
@@ -124,6 +125,34 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// smallBody bounds the bodies of known length that are read before a request waits. Only then a client that leaves is
+// noticed while it waits.
+const smallBody = 64 << 10
+
+// readSmall reads a small body.
+func (x *exchange) readSmall() error {
+	if x.r.ContentLength <= 0 || x.r.ContentLength > smallBody {
+		return nil
+	}
+	body, err := io.ReadAll(x.r.Body)
+	x.r.Body = io.NopCloser(bytes.NewReader(body))
+	return err // the client left
+}
+
+// withoutQueue drops [control.HeaderQueue] from a container's interim answers.
+type withoutQueue struct{ http.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w withoutQueue) WriteHeader(status int) {
+	if status < http.StatusOK {
+		delete(w.Header(), control.HeaderQueue)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w withoutQueue) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // everything passes on a request that holds its slot.
 func (x *exchange) everything(ctx context.Context, base string, validated func() *api.Error) {
 	if x.r.ProtoMajor == 1 && validated == nil && x.r.Header.Get("Upgrade") == "" {
@@ -133,7 +162,7 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 	}
 	if timeout := x.proxy.cfg.Timeout; timeout > 0 && x.r.Header.Get("Upgrade") == "" {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.waited+timeout))
+		ctx, cancel = context.WithDeadline(ctx, x.began.Add(timeout))
 		defer cancel()
 	}
 	if x.r.ProtoMajor == 2 {
@@ -166,6 +195,10 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 				}
 			}
 			x.proxy.cfg.Gate.Moved()
+			delete(resp.Header, control.HeaderQueue)
+			if x.queued != nil {
+				resp.Header[control.HeaderQueue] = x.queued
+			}
 			x.live.answered()
 			x.outcome.FirstByte, x.outcome.Status = time.Since(x.began), resp.StatusCode
 			if resp.StatusCode != http.StatusSwitchingProtocols {
@@ -183,7 +216,7 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
 		}
 	}()
-	through.ServeHTTP(x.w, x.r.WithContext(ctx))
+	through.ServeHTTP(withoutQueue{x.w}, x.r.WithContext(ctx))
 }
 
 // forwarded returns the header Forwarded (RFC 7239) for X-Forwarded-For, -Host and -Proto, as Knative's queue-proxy builds it: host and

@@ -49,7 +49,12 @@ type Turns interface {
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
 	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
 	LeaveTurn(t control.Turn, cost float64)
+	// Queued reports whether requests wait for a turn.
+	Queued() bool
 }
+
+// withoutTurn is the turn of requests that bring none, as those of activators of versions before do. They wait only while others do.
+var withoutTurn = control.Turn{Client: 1, Most: control.MaxTurn, Cost: 1}
 
 // Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
 type Dialect interface {
@@ -187,7 +192,7 @@ type exchange struct {
 	path    api.ClientPath
 	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
 	began   time.Time
-	waited  time.Duration // for its turn
+	queued  []string // the value of [control.HeaderQueue] in the answer; nil: none
 	outcome Outcome
 	meter   relay.Usage
 	report  report
@@ -241,6 +246,10 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	p.inside, p.leave = x.r.Context(), gate.Leave
 	turn := control.TakeTurn(x.r.Header)
 	turns, ordered := gate.(Turns)
+	named := turn.Client != 0
+	if ordered && !named && turns.Queued() {
+		turn = withoutTurn
+	}
 	_, behind := x.r.Header[control.HeaderWait]
 	delete(x.r.Header, control.HeaderWait)
 	switch {
@@ -252,13 +261,24 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 		}
 	case ordered && turn.Client != 0: // 3.
 		var waits time.Time
-		p.base, refused, err = turns.EnterInTurn(p.inside, turn, func() error { waits = time.Now(); return beforeWait() })
-		if !waits.IsZero() {
-			x.w.Header()[control.HeaderQueue] = []string{strconv.FormatInt(time.Since(waits).Milliseconds()+1, 10)}
-			x.waited = time.Since(waits)
-			if refused == nil && err == nil {
-				x.w.WriteHeader(http.StatusProcessing) // the activator's limits begin now
+		p.base, refused, err = turns.EnterInTurn(p.inside, turn, func() error {
+			err := beforeWait()
+			if waits = time.Now(); err == nil && named {
+				x.tellTurn(0)
 			}
+			return err
+		})
+		if waited := time.Since(waits); !waits.IsZero() && named {
+			x.began = x.began.Add(waited) // its limits begin now
+			if refused == nil && err == nil {
+				x.tellTurn(waited)
+			} else {
+				x.setTurn(waited)
+			}
+		}
+		var full *api.Error
+		if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
+			refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance is busy: %s", full.Message).WithRetryAfter(time.Second), nil
 		}
 		p.leave = func() { turns.LeaveTurn(turn, x.cost(turn)) }
 	default: // 4.
@@ -267,10 +287,26 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	return p, refused, err
 }
 
+// tellTurn tells the activator that the wait for a turn begins (0), or has ended.
+func (x *exchange) tellTurn(waited time.Duration) {
+	x.setTurn(waited)
+	x.w.WriteHeader(http.StatusProcessing)
+}
+
+// setTurn sets the header with the time of the wait, at least 1 ms if there was one.
+func (x *exchange) setTurn(waited time.Duration) {
+	ms := waited.Milliseconds()
+	if waited > 0 {
+		ms++
+	}
+	x.queued = []string{strconv.FormatInt(ms, 10)}
+	x.w.Header()[control.HeaderQueue] = x.queued
+}
+
 // cost returns what the request has cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
 func (x *exchange) cost(t control.Turn) float64 {
 	o := &x.outcome
-	if o.PromptTokens == 0 && o.GeneratedTokens == 0 && o.Sent > 0 && o.Status < http.StatusBadRequest {
+	if o.PromptTokens == 0 && o.GeneratedTokens == 0 && o.Sent > 0 {
 		return t.Cost
 	}
 	return control.Cost(api.Tokens(o.PromptTokens), api.Tokens(o.GeneratedTokens))
@@ -281,7 +317,7 @@ func (x *exchange) cost(t control.Turn) float64 {
 func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object, validated func() *api.Error) {
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.waited+x.proxy.cfg.Timeout))
+		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
 		defer cancel()
 	}
 	if x.held() {

@@ -98,7 +98,7 @@ func printable(query string) string {
 // headers that follow from the body or from the handling of the answer, headers that say which way the call came, and
 // Rouse's own.
 func ours(name string) bool {
-	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
+	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) && name != control.HeaderQueue || control.Forwarded(name)
 }
 
 // Inner requests that lack the headers in shared get them from their call, to join logs and traces. They always get those

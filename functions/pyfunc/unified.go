@@ -108,7 +108,11 @@ func (a *reply) Unwrap() http.ResponseWriter { return a.w }
 
 // WriteHeader sets the status.
 func (a *reply) WriteHeader(status int) {
-	if a.status != 0 || status < 200 {
+	if status < 200 {
+		a.w.WriteHeader(status)
+		return
+	}
+	if a.status != 0 {
 		return
 	}
 	a.status = status

@@ -87,10 +87,14 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	if err := beforeWait(); err != nil {
 		return "", nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, control.MaxTurn, refused)
+	ctx, cancel := context.WithTimeoutCause(ctx, min(t.Most, control.MaxTurn), refused)
 	defer cancel()
 	w := &turn{Turn: t, arrived: time.Now().Add(-t.Waited), admitted: make(chan struct{})}
 	g.mu.Lock()
+	if len(g.turns.waiting) >= max(maxWaiting, 8*g.limit) {
+		g.mu.Unlock()
+		return "", refused, nil
+	}
 	g.turns.add(w)
 	g.admit()
 	g.mu.Unlock()
@@ -102,13 +106,25 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	g.mu.Lock()
 	waits := g.turns.remove(w)
 	g.mu.Unlock()
-	switch {
-	case waits && context.Cause(ctx) == error(refused):
+	switch late := context.Cause(ctx) == error(refused); {
+	case late && waits:
 		return "", refused, nil
+	case late: // it was admitted or refused at the same moment
+		return w.base, w.refused, nil
 	case !waits && w.refused == nil: // it was admitted at the same moment
 		g.LeaveTurn(t, 0)
 	}
 	return "", nil, context.Cause(ctx)
+}
+
+// maxWaiting is the least bound of the requests that wait for a turn.
+const maxWaiting = 64
+
+// Queued reports whether requests wait for a turn.
+func (g *Gate) Queued() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.turns.waiting) > 0
 }
 
 // tryTurn is [Gate.EnterInTurn] without a wait.

@@ -132,7 +132,7 @@ func TestEnterInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
 		g.open("http://127.0.0.1:1")
-		a, b := control.Turn{Client: 1, Cost: 100}, control.Turn{Client: 2, Cost: 100}
+		a, b := control.Turn{Client: 1, Cost: 100, Most: time.Minute}, control.Turn{Client: 2, Cost: 100, Most: time.Minute}
 		if base, refused, err := g.EnterInTurn(t.Context(), a, func() error { t.Error("it waits"); return nil }); base != "http://127.0.0.1:1" || refused != nil || err != nil {
 			t.Fatal(base, refused, err)
 		}
@@ -188,7 +188,7 @@ func TestWaitForATurnEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(1)
 				g.open("http://127.0.0.1:1")
-				turn := control.Turn{Client: 1}
+				turn := control.Turn{Client: 1, Most: time.Minute}
 				if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
 					t.Fatal(refused, err)
 				}
@@ -235,7 +235,7 @@ func TestWaitForATurnEnds(t *testing.T) {
 func TestTurnAndCancelAtOnce(t *testing.T) {
 	g := newGate(1)
 	g.open("http://127.0.0.1:1")
-	turn := control.Turn{Client: 1}
+	turn := control.Turn{Client: 1, Most: time.Minute}
 	for range 2000 {
 		if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
 			t.Fatal(refused, err)
