@@ -153,7 +153,7 @@ func (f *function) makeAdapters() (err error) {
 	rt := f.cfg.Function.Runtime
 	f.adapters, err = adapters.New(adapters.Config{
 		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
-		Loader: f.runtime, Gate: f.supervisor.Gate(), Fixed: !f.runtime.Traits().Adapts, Room: f.runtime.Traits().Room, Brings: f.runtime.Traits().Brings, Fetch: f.models.adapter, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Fixed: !f.runtime.Traits().Adapts, Room: f.runtime.Traits().Room, Brings: f.runtime.Traits().Brings, Fetch: f.models.adapter, Changed: f.supervisor.Reports().SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
 	})
 	return err
 }

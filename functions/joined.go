@@ -137,7 +137,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	locate := func(a control.RegisterAnswer) {
-		if f.supervisor.Locate(a.Endpoint); a.Role == control.RoleRequester {
+		if f.supervisor.Reports().SetEndpoint(a.Endpoint); a.Role == control.RoleRequester {
 			end(errRole)
 		}
 	}
