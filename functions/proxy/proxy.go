@@ -360,9 +360,9 @@ func (x *exchange) log(what string, err error) {
 }
 
 // refuse answers that the runtime has not seen the request. It reads the body first: closing a connection with unread data can lose the
-// answer.
+// answer. A body for a runtime that is no model server may have no end, and is left to the server.
 func (x *exchange) refuse(err *api.Error) {
-	if x.body == nil {
+	if x.body == nil && !x.proxy.cfg.Everything {
 		x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	}
 	x.w.Header().Set(control.HeaderRefused, err.Code)

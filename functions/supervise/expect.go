@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -29,29 +30,22 @@ func (m *machine) expected(state api.State) reopening {
 		}
 		return reopening{at: m.coming.since, after: took}
 	case api.Unhealthy: // 2.
-		back := reopening{after: orUnknown(load)}
+		back := reopening{after: cmp.Or(load, unknownWait)}
 		if !m.restarts.gaveUp {
 			back.at = m.restarts.retryAt
 		}
 		return back
 	case api.Asleep: // 3.
-		return reopening{after: orUnknown(wake)}
+		return reopening{after: cmp.Or(wake, unknownWait)}
 	case api.Draining: // 4.
 		if m.leaving {
 			return reopening{after: time.Second} // another worker takes over
 		}
 		if m.want.state == api.Asleep {
-			return reopening{after: m.took.sleep + orUnknown(wake)}
+			return reopening{after: m.took.sleep + cmp.Or(wake, unknownWait)}
 		}
 	}
 	return reopening{}
-}
-
-func orUnknown(d time.Duration) time.Duration {
-	if d == 0 {
-		return unknownWait
-	}
-	return d
 }
 
 // expectedFetching returns when the gate will be open if the model continues to arrive at its present rate.

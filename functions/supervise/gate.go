@@ -147,11 +147,6 @@ func (g *Gate) admit() {
 	}
 }
 
-// full returns the refusal of a request for which there is no slot.
-func (g *Gate) full() *api.Error {
-	return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.limit).WithRetryAfter(time.Second)
-}
-
 // EnterProbe is Enter for a probe, which is also admitted while the runtime is not ready for requests.
 func (g *Gate) EnterProbe() (base string, refused *api.Error) {
 	g.mu.Lock()
@@ -181,7 +176,7 @@ func (g *Gate) takePlace(base string) (string, *api.Error) {
 	case base == "":
 		return "", g.refused()
 	case g.running >= g.limit:
-		return "", g.full()
+		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.limit).WithRetryAfter(time.Second)
 	}
 	if g.running++; g.running == 1 {
 		select {

@@ -82,14 +82,9 @@ func (s *Supervisor) adoptRuntime() {
 	s.coming.since = time.Now()
 	switch {
 	case n.Turning: // 2.
-		s.phase = waking
-		s.proc.sleeps(n.Level)
-		s.coming.step(api.StepWaking)
-		s.enterState(api.Starting, api.StageWaking)
-		s.beginOperation(opWake)
+		s.wakeUnsure(n.Level)
 	case n.State == api.Asleep: // 3.
-		s.phase, s.want = asleep, goal{api.Asleep, n.Level}
-		s.proc.sleeps(n.Level)
+		s.phase, s.want, s.proc.level = asleep, goal{api.Asleep, n.Level}, n.Level
 		s.enterState(api.Asleep, "")
 		s.meter.start(&s.proc, s.phase)
 	case n.State == api.Starting: // 4.

@@ -247,50 +247,48 @@ func (s *Supervisor) finishOperation(r result) {
 	switch op.kind {
 	case opFetch:
 		s.finishFetch(op, r)
-	case opStart, opAdopt:
+	case opStart, opAdopt, opWake:
 		s.finishStart(op, r)
-	case opWake:
-		s.finishWake(r)
 	case opSleep:
 		s.finishSleep(op, r)
 	case opEnd:
 		if s.state == api.Draining && s.want.state == api.Asleep {
 			s.took.sleep = r.took
 		}
-		s.proc.wasEnded() // step clears it, in phase ending
+		s.proc.ended = true // step clears it, in phase ending
 	case opProbe:
 		s.finishProbe(op, r)
 	}
 }
 
-// finishStart: 1. the runtime must end; 2. the process has ended, which step handles; 3. the start failed; 4. the runtime is awake.
+// finishStart, also of an adoption or a wake: 1. the runtime must end; 2. the process has ended, which step handles; 3. it failed; 4. the
+// runtime is awake.
 func (s *Supervisor) finishStart(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone: // 1.
 		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended: // 2.
+	case r.err != nil && op.kind == opWake: // 3.
+		s.startFailed("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
 	case r.err != nil: // 3.
 		s.startFailed("the runtime did not start: "+because(r.err, s.cfg.Log), runtime.Permanent(r.err) || neverHad(r.err))
-	case op.kind == opAdopt: // 4.
-		s.becomeAwake()
-	default:
-		s.took.started(r.took, s.proc.stopped)
+	default: // 4.
+		switch op.kind {
+		case opStart:
+			s.took.started(r.took, s.proc.stopped)
+		case opWake:
+			s.took.wake = r.took
+		}
 		s.becomeAwake()
 	}
 }
 
-// finishWake has the branches of finishStart.
-func (s *Supervisor) finishWake(r result) {
-	switch {
-	case s.want.state == api.Gone:
-		s.endProcess(s.cfg.StopGrace)
-	case s.proc.ended:
-	case r.err != nil:
-		s.startFailed("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
-	default:
-		s.took.wake = r.took
-		s.becomeAwake()
-	}
+// wakeUnsure wakes a runtime that may sleep at level, or be awake.
+func (s *Supervisor) wakeUnsure(level api.Level) {
+	s.phase, s.proc.level = waking, level
+	s.coming.step(api.StepWaking)
+	s.enterState(api.Starting, api.StageWaking)
+	s.beginOperation(opWake)
 }
 
 // finishSleep stops a runtime that turns out not to sleep. After another failure its state is unknown, so it is woken again, which
@@ -307,14 +305,9 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.cfg.Logger.Warn("sleep failed", "level", op.level, "error", r.err)
 		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
 		s.want = goal{state: api.Awake}
-		s.phase = waking
-		s.proc.sleeps(op.level)
-		s.coming.step(api.StepWaking)
-		s.enterState(api.Starting, api.StageWaking)
-		s.beginOperation(opWake)
+		s.wakeUnsure(op.level)
 	default:
-		s.phase, s.took.sleep = asleep, r.took
-		s.proc.sleeps(op.level)
+		s.phase, s.took.sleep, s.proc.level = asleep, r.took, op.level
 		s.enterState(api.Asleep, "")
 		s.answerCallers()
 		s.meter.start(&s.proc, s.phase)

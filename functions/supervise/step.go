@@ -115,7 +115,7 @@ func (s *Supervisor) beginStart() {
 	if s.state == api.Unhealthy && (!s.proc.attached || s.proc.wasAwake) {
 		s.restarts.count++
 	}
-	s.proc.begins()
+	s.proc.wasAwake = false
 	if f, can := s.cfg.Runtime.(runtime.Finder); can && s.cfg.Prepare != nil {
 		if err := f.Find(); err != nil { // before its model is fetched
 			s.startFailed(err.Error(), runtime.Permanent(err))
