@@ -153,7 +153,7 @@ func (f *function) makeAdapters() (err error) {
 	rt := f.cfg.Function.Runtime
 	f.adapters, err = adapters.New(adapters.Config{
 		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
-		Loader: f.runtime, Gate: f.supervisor.Gate(), Fixed: !f.runtime.Traits().Adapts, Room: f.runtime.Traits().Room, Brings: f.runtime.Traits().Brings, Fetch: f.models.adapter, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Fixed: !f.runtime.Traits().Adapts, Room: f.runtime.Traits().Room, Brings: f.runtime.Traits().Brings, Fetch: f.models.adapter, Changed: f.supervisor.Reports().SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
 	})
 	return err
 }
@@ -183,7 +183,7 @@ func (f *function) makeProxy() (err error) {
 	f.tellStreams(&direct)
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
 		inner := direct
-		inner.Gate, inner.Observe, inner.Timeout, inner.Inside = inside{gate}, nil, 0, true
+		inner.Gate, inner.Observe, inner.Timeout, inner.Inside = inside{gate, gate}, nil, 0, true
 		start, err := f.handlerStart()
 		if err != nil {
 			return err
@@ -367,26 +367,22 @@ func (g handled) entered(leave func()) (base string, refused *api.Error) {
 }
 
 // inside is the gate of the handler's own requests to the runtime. They belong to a request that already holds a slot.
-type inside struct{ *supervise.Gate }
-
-func (g inside) Enter() (base string, refused *api.Error) { return g.Inside() }
-func (inside) Leave()                                     {}
-
-// EnterInTurn is Enter, too.
-func (g inside) EnterInTurn(context.Context, control.Turn, func() error) (base string, refused *api.Error, err error) {
-	base, refused = g.Inside()
-	return base, refused, nil
+type inside struct {
+	movingGate
+	gate *supervise.Gate
 }
 
-// Queued is false: these requests do not wait.
-func (inside) Queued() bool { return false }
+type movingGate interface {
+	proxy.Gate
+	proxy.Moves
+}
 
-// LeaveTurn does nothing: there is no slot to give back.
-func (inside) LeaveTurn(control.Turn, float64) {}
+func (g inside) Enter() (base string, refused *api.Error) { return g.gate.Inside() }
+func (inside) Leave()                                     {}
 
 // EnterBehind is Enter: the client's request has already waited behind the wake if it had to.
 func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
-	base, refused = g.Inside()
+	base, refused = g.gate.Inside()
 	return base, ctx, nil, refused
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,69 +19,89 @@ import (
 // first.
 var errRole = errors.New("the control plane says that this pod claims GPUs for another and runs no model itself")
 
-// claiming is an instance whose pod claims GPUs for another one.
-type claiming struct {
+// standIn is an instance without a runtime, as the control plane knows it: it reports a status.
+type standIn struct {
 	cfg    Config
-	stub   *requester.Requester
-	events *cloudevent.Sender
+	since  time.Time
 	seq    atomic.Uint64
+	events *cloudevent.Sender
 }
 
-// claim runs the instance as a requester until its claim may go.
-func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
+// standIn calls serve with a stand-in whose events are posted until serve returns.
+func (e *entry) standIn(ctx context.Context, cfg Config, serve func(*standIn)) error {
 	events, err := sender(cfg, e.agent)
 	if err != nil {
 		return err
 	}
-	c := &claiming{cfg: cfg, events: events}
-	c.seq.Store(uint64(time.Now().UnixMicro()))
-	c.stub = requester.New(requester.Config{Devices: cfg.Devices, Authorize: cfg.authorize, Output: cfg.Output, Logger: cfg.Logger,
-		Changed: func(bool) { c.report() }})
+	s := &standIn{cfg: cfg, events: events, since: time.Now()}
+	s.seq.Store(uint64(s.since.UnixMicro()))
 	sending, end := context.WithCancel(context.WithoutCancel(ctx))
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		_ = events.Run(sending) // fails only when sending ends
-	}()
-	e.open(c, c.report, func(control.RegisterAnswer) {})
-	c.report()
-	cfg.Logger.Info("this pod claims GPUs and runs no model", "devices", cfg.Devices)
-	kill, cancel := context.WithCancel(context.WithoutCancel(ctx)) // called on a kill, or when nobody can release the claim any more
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		defer cancel()
-		select {
-		case failed := <-door.served:
-			err = fmt.Errorf("serve: %w", failed)
-			door.served <- failed
-		case <-cfg.Kill:
-		case <-kill.Done():
-		}
-	}()
-	c.stub.Run(ctx, kill.Done())
-	cancel()
-	<-watched
-	door.shutdown()
-	<-door.served //nolint:errcheck // the server was told to end
+	var sent sync.WaitGroup
+	sent.Go(func() { _ = events.Run(sending) }) // fails only when sending ends
+	serve(s)
 	end()
-	<-sent
-	return err
+	sent.Wait()
+	return nil
+}
+
+// status returns the status in a state with the next number.
+func (s *standIn) status(state api.State) api.InstanceStatus {
+	return api.InstanceStatus{
+		Instance: s.cfg.Instance, Function: s.cfg.Function.Name, State: state, Endpoint: s.cfg.Endpoint, Devices: s.cfg.Devices,
+		Epoch: s.cfg.Epoch, Seq: s.seq.Add(1), Since: s.since,
+	}
+}
+
+func (s *standIn) report(status api.InstanceStatus) { s.events.Emit(stateEvent(status)) }
+
+// claiming is an instance whose pod claims GPUs for another one.
+type claiming struct {
+	*standIn
+	stub *requester.Requester
+}
+
+// claim runs the instance as a requester until its claim may go.
+func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
+	var failed error
+	err := e.standIn(ctx, cfg, func(s *standIn) {
+		c := &claiming{standIn: s}
+		report := func() { c.report(c.status()) }
+		c.stub = requester.New(requester.Config{Devices: cfg.Devices, Authorize: cfg.authorize, Output: cfg.Output, Logger: cfg.Logger,
+			Changed: func(bool) { report() }})
+		e.open(c, report, func(control.RegisterAnswer) {})
+		report()
+		cfg.Logger.Info("this pod claims GPUs and runs no model", "devices", cfg.Devices)
+		kill, cancel := context.WithCancel(context.WithoutCancel(ctx)) // called on a kill, or when nobody can release the claim any more
+		var watched sync.WaitGroup
+		watched.Go(func() {
+			defer cancel()
+			select {
+			case err := <-door.served:
+				failed = fmt.Errorf("serve: %w", err)
+				door.served <- err
+			case <-cfg.Kill:
+			case <-kill.Done():
+			}
+		})
+		c.stub.Run(ctx, kill.Done())
+		cancel()
+		watched.Wait()
+		door.shutdown()
+		<-door.served //nolint:errcheck // the server was told to end
+	})
+	return errors.Join(err, failed)
 }
 
 // status returns the claim's status: awake while a provider serves under it.
 func (c *claiming) status() api.InstanceStatus {
-	s := api.InstanceStatus{
-		Instance: c.cfg.Instance, Function: c.cfg.Function.Name, State: api.Asleep, Endpoint: c.cfg.Endpoint, Devices: c.cfg.Devices,
-		Epoch: c.cfg.Epoch, Seq: c.seq.Add(1), Since: time.Now(),
-	}
+	state := api.Asleep
 	if c.stub.Ready() {
-		s.State = api.Awake
+		state = api.Awake
 	}
+	s := c.standIn.status(state)
+	s.Since = time.Now()
 	return s
 }
-
-func (c *claiming) report() { c.events.Emit(stateEvent(c.status())) }
 
 // ServeHTTP answers the control plane's state path; the requester answers all others.
 func (c *claiming) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,8 +109,7 @@ func (c *claiming) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.stub.ServeHTTP(w, r)
 		return
 	}
-	if err := c.cfg.authorize(r); err != nil {
-		api.WriteError(w, err)
+	if !c.cfg.admits(w, r) {
 		return
 	}
 	api.WriteJSON(w, http.StatusOK, c.status())

@@ -95,7 +95,10 @@ func Run(ctx context.Context, cfg Config) error {
 	case cfg.Workers != "":
 		err = work(ctx, cfg, listener)
 	default:
-		err = alone(ctx, cfg, listener)
+		var run func(context.Context) error
+		if _, run, err = begin(ctx, cfg, listener, nil); err == nil {
+			err = run(ctx)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
@@ -123,15 +126,6 @@ func prepare(cfg *Config) (clean func(), err error) {
 		cfg.Env = append(slices.Clip(cfg.Env), "TMPDIR="+dir)
 	}
 	return remove, nil
-}
-
-// alone runs an instance that does not share its runtime.
-func alone(ctx context.Context, cfg Config, listener net.Listener) error {
-	_, run, err := begin(ctx, cfg, listener, nil)
-	if err != nil {
-		return err
-	}
-	return run(ctx)
 }
 
 // keep starts a shim if the configuration names one, else it returns nil.

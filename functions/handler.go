@@ -32,22 +32,20 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.plain() && path != "/metrics" && !strings.HasPrefix(path, "/rouse/"):
 		f.clients.ServeHTTP(w, r)
 	case path == "/healthz":
-		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		answerOK(w)
 	case path == "/readyz":
 		f.readiness(w)
 	case path == "/metrics" && f.cfg.OpenMetrics && r.Method == http.MethodGet:
 		f.metrics.Handler().ServeHTTP(w, r)
 	case path == "/metrics" || strings.HasPrefix(path, "/rouse/"):
-		if err := f.authorize(r); err != nil {
-			api.WriteError(w, err)
+		if !f.cfg.admits(w, r) {
 			return
 		}
 		f.administer(w, r)
 	case (path == adapters.Path || path == "/adapters/info") && r.Method == http.MethodGet:
 		f.adapters.ServeHTTP(w, r)
 	case path == adapters.Path || strings.HasPrefix(path, "/adapters/"):
-		if err := f.authorize(r); err != nil {
-			api.WriteError(w, err)
+		if !f.cfg.admits(w, r) {
 			return
 		}
 		f.adapters.ServeHTTP(w, r)
@@ -87,10 +85,8 @@ func (f *function) readiness(w http.ResponseWriter) {
 		api.WriteError(w, refused)
 		return
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	answerOK(w)
 }
-
-func (f *function) authorize(r *http.Request) error { return f.cfg.authorize(r) }
 
 // authorize admits everybody who can open our Unix socket. Elsewhere it requires a token: Config.Token or the content of
 // Config.TokenFile.
@@ -119,28 +115,34 @@ func (c *Config) authorize(r *http.Request) error {
 	return api.Errorf(http.StatusUnauthorized, "", "%s is for the control plane: send its bearer token", r.URL.Path)
 }
 
+// admits reports whether authorize admits the request; else it answers it.
+func (c *Config) admits(w http.ResponseWriter, r *http.Request) bool {
+	err := c.authorize(r)
+	if err != nil {
+		api.WriteError(w, err)
+	}
+	return err == nil
+}
+
+func answerOK(w http.ResponseWriter) {
+	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
 // same compares two secrets by their digests, so that the time that it takes does not reveal their lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-var controlPaths = map[string]string{
+// ControlPaths are the paths that an instance serves to the control plane, with their methods. They must not be changed.
+var ControlPaths = map[string]string{
 	"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
 	control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
 	control.PathFence: http.MethodPost, control.PathAdapters: http.MethodPut,
 }
 
-// ControlPaths returns the paths that an instance serves to the control plane, as "METHOD PATH".
-func ControlPaths() (all []string) {
-	for path, method := range controlPaths {
-		all = append(all, method+" "+path)
-	}
-	return all
-}
-
 func (f *function) administer(w http.ResponseWriter, r *http.Request) {
-	want := controlPaths[r.URL.Path]
+	want := ControlPaths[r.URL.Path]
 	if want != r.Method {
 		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
 		if want != "" {
@@ -158,22 +160,15 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case control.PathLogs:
 		f.logs(w, r)
 	case control.PathWake:
-		var g api.Grant
-		f.answer(w, r, &g, func() (api.InstanceStatus, error) {
-			return f.wake(api.WithTrace(r.Context(), api.TraceFrom(r.Header)), g)
-		})
+		answerCall(w, r.WithContext(api.WithTrace(r.Context(), api.TraceFrom(r.Header))), f.wake)
 	case control.PathSleep:
-		var s control.SleepRequest
-		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Sleep(r.Context(), s) })
+		answerCall(w, r, f.supervisor.Sleep)
 	case control.PathFence:
-		var s control.FenceRequest
-		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Fence(r.Context(), s) })
+		answerCall(w, r, f.supervisor.Fence)
 	case control.PathAdapters:
-		var a control.AdaptersRequest
-		f.answer(w, r, &a, func() (api.InstanceStatus, error) { return f.declare(r.Context(), a) })
+		answerCall(w, r, f.declare)
 	case control.PathStop:
-		var s control.StopRequest
-		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Stop(r.Context(), s) })
+		answerCall(w, r, f.supervisor.Stop)
 	}
 }
 
@@ -192,18 +187,19 @@ func (f *function) declare(ctx context.Context, r control.AdaptersRequest) (api.
 	return f.supervisor.Status(), err
 }
 
-// answer decodes the body into in, calls call and writes its status.
-func (f *function) answer(w http.ResponseWriter, r *http.Request, in any, call func() (api.InstanceStatus, error)) {
+// answerCall makes a call with the decoded body, and writes the status that it returns.
+func answerCall[T any](w http.ResponseWriter, r *http.Request, call func(context.Context, T) (api.InstanceStatus, error)) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxControlBody))
 	if err != nil {
 		api.WriteError(w, err)
 		return
 	}
-	if err := json.Unmarshal(raw, in); err != nil {
+	var in T
+	if err := json.Unmarshal(raw, &in); err != nil {
 		api.WriteError(w, api.BadRequest("", "%s %s: the body is not what is wanted: %v", r.Method, r.URL.Path, err))
 		return
 	}
-	status, err := call()
+	status, err := call(r.Context(), in)
 	if err != nil {
 		api.WriteError(w, err)
 		return

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -27,16 +25,26 @@ const patience = 3 * time.Second
 type entry struct {
 	cfg   Config
 	agent *registration.Agent
-	ready chan struct{} // closed by open
-	next  http.Handler  // written before ready is closed
+	ready chan struct{} // closed by open, which sets the fields below before
 
-	report atomic.Pointer[func()] // posts the status; nil before open
-	locate atomic.Pointer[func(control.RegisterAnswer)]
+	next   http.Handler
+	report func() // posts the status
+	locate func(control.RegisterAnswer)
+}
+
+// isOpen reports whether the instance knows its function.
+func (e *entry) isOpen() bool {
+	select {
+	case <-e.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 // joined runs an instance of a cluster: it serves at once, joins, and runs what the control plane says.
 func joined(ctx context.Context, cfg Config, listener net.Listener) error {
-	cfg.Token = cmp.Or(cfg.Token, newToken())
+	cfg.Token = cmp.Or(cfg.Token, rand.Text())
 	e := &entry{ready: make(chan struct{})}
 	agent, err := newAgent(cfg, e)
 	if err != nil {
@@ -61,12 +69,6 @@ func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 	return nil
 }
 
-func newToken() string {
-	var raw [32]byte
-	_, _ = rand.Read(raw[:]) // it never fails
-	return hex.EncodeToString(raw[:])
-}
-
 func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
 	namespace := cfg.Join.Namespace
 	if namespace == "" {
@@ -85,13 +87,13 @@ func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
 			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Role: cfg.Join.Role, Devices: cfg.Devices, Version: cfg.Version,
 		},
 		Report: func() {
-			if report := e.report.Load(); report != nil {
-				(*report)()
+			if e.isOpen() {
+				e.report()
 			}
 		},
 		Told: func(a control.RegisterAnswer) {
-			if locate := e.locate.Load(); locate != nil {
-				(*locate)(a)
+			if e.isOpen() {
+				e.locate(a)
 			}
 		},
 	})
@@ -137,7 +139,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	locate := func(a control.RegisterAnswer) {
-		if f.supervisor.Locate(a.Endpoint); a.Role == control.RoleRequester {
+		if f.supervisor.Reports().SetEndpoint(a.Endpoint); a.Role == control.RoleRequester {
 			end(errRole)
 		}
 	}
@@ -206,9 +208,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 
 // open lets requests through. A control plane that is found later gets the full status.
 func (e *entry) open(next http.Handler, report func(), locate func(control.RegisterAnswer)) {
-	e.next = next
-	e.report.Store(&report)
-	e.locate.Store(&locate)
+	e.next, e.report, e.locate = next, report, locate
 	close(e.ready)
 }
 
@@ -218,18 +218,15 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.ask(w, r)
 		return
 	}
-	select {
-	case <-e.ready:
+	if e.isOpen() {
 		e.next.ServeHTTP(w, r)
 		return
-	default:
 	}
 	switch path := r.URL.Path; {
 	case path == "/healthz":
-		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		answerOK(w)
 	case strings.HasPrefix(path, "/rouse/"):
-		if err := e.cfg.authorize(r); err != nil {
-			api.WriteError(w, err)
+		if !e.cfg.admits(w, r) {
 			return
 		}
 		select { // the holder of the token has answered the join, so this takes milliseconds

@@ -15,30 +15,35 @@ import (
 
 // listen opens e and returns the endpoint that it listens at. A Unix socket lies in a folder that only this user can enter, which is
 // created if need be. It replaces a stale socket.
-func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
+func listen(e api.Endpoint) (l net.Listener, at api.Endpoint, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("listen on %s: %w", e, err)
+		}
+	}()
 	network, address := e.Network()
 	if path, unix := e.Socket(); unix {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+			return nil, "", err
 		}
 		if err := removeStale(path); err != nil {
-			return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+			return nil, "", err
 		}
-		l, err := net.Listen(network, address)
+		l, err = net.Listen(network, address)
 		if err != nil {
-			return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+			return nil, "", err
 		}
 		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, "", errors.Join(fmt.Errorf("listen on %s: %w", e, err), l.Close())
+			return nil, "", errors.Join(err, l.Close())
 		}
 		return l, e, nil
 	}
-	l, err := net.Listen(network, address)
+	l, err = net.Listen(network, address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, "", fmt.Errorf("listen on %s: another process listens there; stop it or choose another port: %w", e, err)
+		return nil, "", fmt.Errorf("another process listens there; stop it or choose another port: %w", err)
 	case err != nil:
-		return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+		return nil, "", err
 	}
 	return l, api.Endpoint("http://" + l.Addr().String()), nil
 }

@@ -94,6 +94,6 @@ func (f *function) watchLoad(ctx context.Context) {
 	if f.emit == nil {
 		return
 	}
-	w := loadWatch{gate: f.supervisor.Gate(), meter: f.metrics.Meter(), report: f.supervisor.SetLoad}
+	w := loadWatch{gate: f.supervisor.Gate(), meter: f.metrics.Meter(), report: f.supervisor.Reports().SetLoad}
 	w.run(ctx)
 }

@@ -43,7 +43,7 @@ func newModels(cfg Config) (*models, error) {
 	spec := cfg.Function.Runtime
 	m := &models{spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}
 	m.placed = cfg.Models != "" || environ.Value(slices.Concat(cfg.Env, spec.Env), "ROUSE_CACHE") != ""
-	m.open = sync.OnceValues(func() (*fetch.Cache, error) { return cacheOf(cfg) })
+	m.open = sync.OnceValues(func() (*fetch.Cache, error) { return cacheOf(cfg, m.placed) })
 	if !m.fetches() {
 		return m, nil
 	}
@@ -72,7 +72,7 @@ func (m *models) tiles() string {
 	return filepath.Join(cache.Dir(), "tiles")
 }
 
-func cacheOf(cfg Config) (*fetch.Cache, error) {
+func cacheOf(cfg Config, placed bool) (*fetch.Cache, error) {
 	env := slices.Concat(cfg.Env, cfg.Function.Runtime.Env)
 	from := fetch.Environment(func(name string) string { return environ.Value(env, name) })
 	if cfg.Models != "" {
@@ -90,7 +90,7 @@ func cacheOf(cfg Config) (*fetch.Cache, error) {
 		from.Share.Peers = cfg.Share.Peers
 	}
 	from.Limit, from.Logger = cfg.ModelsLimit, cfg.Logger
-	return openCache(from, cfg.Models != "" || environ.Value(env, "ROUSE_CACHE") != "")
+	return openCache(from, placed)
 }
 
 // prepare is the supervisor's hook before each start.

@@ -33,14 +33,8 @@ func (m *models) share(ctx context.Context, log *slog.Logger) {
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		if err := s.Serve(inbound.Bound(s, l, log)); err != http.ErrServerClosed {
-			log.Warn("stopped serving models to other caches", "error", err)
-		}
-	}()
-	<-ctx.Done()
-	_ = s.Close() // clients have other peers
-	<-served
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })() // clients have other peers
+	if err := s.Serve(inbound.Bound(s, l, log)); ctx.Err() == nil {
+		log.Warn("stopped serving models to other caches", "error", err)
+	}
 }

@@ -170,8 +170,8 @@ func (s *Slot) Turn() control.Turn {
 	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost}
 }
 
-// clientHash returns the hash of a client by which all activators name it to instances; never 0.
-func clientHash(client string) uint64 { return max(prefix.Hash(client), 1) }
+// clientHash returns the hash of a client by which all activators name it to instances; never a reserved one.
+func clientHash(client string) uint64 { return max(prefix.Hash(client), control.NoClient+1) }
 
 // Waited records how long the request waited for its turn at the instance. If this activator's own requests did not
 // fill the instance, others use it too.

@@ -26,6 +26,9 @@ const Aging = 10 * time.Second
 // Cost returns a request's cost to its client, in input tokens. An output token takes a step of the model of its own.
 func Cost(input, output api.Tokens) float64 { return float64(input) + 2*float64(output) }
 
+// NoClient is the [Turn.Client] of all requests without a turn.
+const NoClient = 1
+
 // Turn orders the requests that wait for a slot of an instance. The zero value: the request does not wait.
 type Turn struct {
 	// Client is a hash of the request's client.
@@ -70,7 +73,7 @@ func parseTurn(v string) (Turn, bool) {
 	waited, err3 := strconv.ParseUint(f[2], 10, 40)
 	most, err4 := strconv.ParseUint(f[3], 10, 40)
 	cost, err5 := strconv.ParseUint(f[4], 10, 40)
-	if errors.Join(err1, err2, err3, err4, err5) != nil || client == 0 || priority < -100 || priority > 100 {
+	if errors.Join(err1, err2, err3, err4, err5) != nil || client <= NoClient || priority < -100 || priority > 100 {
 		return Turn{}, false
 	}
 	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Most: time.Duration(most) * time.Millisecond, Cost: float64(cost)}, true

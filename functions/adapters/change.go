@@ -31,13 +31,11 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	r.unload = nil
 	r.mu.Unlock()
 	for k, a := range slices.DeleteFunc(adapters, func(a Adapter) bool { return a.brought }) {
-		if r.cfg.Room > 0 && k >= r.cfg.Room {
-			r.standBy(a.Name)
-			continue
-		}
-		err := r.load(ctx, e, &a)
+		var err error
 		a.State, a.Message = Loaded, ""
-		if err != nil {
+		if r.cfg.Room > 0 && k >= r.cfg.Room {
+			a.State = Standby
+		} else if err = r.load(ctx, e, &a); err != nil {
 			a.State, a.Message = Failed, err.Error()
 			r.cfg.Logger.Error("an adapter can't be loaded", "adapter", a.Name, "path", a.Path, "error", err)
 		}
@@ -50,13 +48,6 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	}
 	r.askRuntime(ctx, e)
 	return nil
-}
-
-func (r *Registry) standBy(name api.ModelName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := r.find(name)
-	r.adapters[i].State, r.adapters[i].Message = Standby, ""
 }
 
 // load loads an adapter, after resolving its path if need be.

@@ -2,6 +2,7 @@ package adapters
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -112,10 +113,7 @@ func (r *Registry) post(w http.ResponseWriter, req *http.Request, id api.ModelNa
 		api.WriteError(w, api.BadRequest("name", "the path names the adapter %s, and the body %s: want one name", id, in.Name))
 		return
 	}
-	if id == "" {
-		id = in.Name
-	}
-	a, err := r.Register(req.Context(), id, in.Path)
+	a, err := r.Register(req.Context(), cmp.Or(id, in.Name), in.Path)
 	if err != nil {
 		api.WriteError(w, err)
 		return

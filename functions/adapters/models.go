@@ -2,15 +2,13 @@ package adapters
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // card is OpenAI's model object, with those additions of vLLM that clients read.
@@ -78,11 +76,8 @@ func (r *Registry) cards() []card {
 	return cards
 }
 
-const (
-	askTimeout = 500 * time.Millisecond
-	mostAsked  = 3 // a wake must not wait for a runtime that never answers
-	maxCards   = 1 << 20
-)
+// mostAsked bounds how often a runtime is asked: a wake must not wait for one that never answers.
+const mostAsked = 3
 
 // Poll asks a runtime that brings adapters for its list, if it was restored once: its owner may have loaded some. A failure changes
 // nothing.
@@ -107,7 +102,7 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	if done || r.cfg.Transport == nil {
 		return
 	}
-	list, err := Listed(ctx, r.cfg.Transport, e)
+	list, err := runtime.Models(ctx, r.cfg.Transport, e)
 	if err != nil {
 		r.cfg.Logger.Debug("the runtime does not list its models", "error", err)
 		return
@@ -132,9 +127,9 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 
 // takeBrought records the adapters that a runtime lists (cards with a parent), and returns the ones that it has loaded itself. The
 // caller holds mu.
-func (r *Registry) takeBrought(list []Model) (brought []api.ModelName) {
+func (r *Registry) takeBrought(list []runtime.Model) (brought []api.ModelName) {
 	r.adapters = slices.DeleteFunc(r.adapters, func(a Adapter) bool {
-		return a.brought && !slices.ContainsFunc(list, func(c Model) bool { return c.Parent != "" && c.ID == a.Name })
+		return a.brought && !slices.ContainsFunc(list, func(c runtime.Model) bool { return c.Parent != "" && c.ID == a.Name })
 	})
 	for _, c := range list {
 		if c.Parent == "" || r.find(c.ID) >= 0 || slices.Contains(r.unload, c.ID) || len(r.adapters) >= mostBrought {
@@ -156,36 +151,3 @@ func (r *Registry) takeBrought(list []Model) (brought []api.ModelName) {
 
 // mostBrought bounds the number of adapters that a runtime can add to the list.
 const mostBrought = 1000
-
-// Model is an entry of a server's list: a model, or an adapter, which has a parent.
-type Model struct {
-	ID          api.ModelName `json:"id"`
-	Root        string        `json:"root"`
-	Parent      string        `json:"parent"`
-	MaxModelLen int           `json:"max_model_len"`
-}
-
-// Listed asks a server for its list of models, in vLLM's and SGLang's format. It blocks for at most half a second.
-func Listed(ctx context.Context, transport http.RoundTripper, e api.Endpoint) ([]Model, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL("/v1/models"), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	var list struct {
-		Data []Model `json:"data"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxCards)).Decode(&list); err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", resp.Status)
-	}
-	return list.Data, nil
-}

@@ -54,15 +54,16 @@ const unloadTime = 5 * time.Second
 // room, it unloads the least recently used adapter that no request uses. If all are in use, it blocks until one is free or ctx ends. The
 // caller must hold a slot in the runtime from before the call until after done. The error is an *[api.Error], or the cause of ctx's end.
 func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), err error) {
+	done = func() { r.leave(name) }
 	if r.loadedNow(name) {
-		return func() { r.leave(name) }, nil
+		return done, nil
 	}
 	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer r.end()
 	if r.loadedNow(name) {
-		return func() { r.leave(name) }, nil
+		return done, nil
 	}
 	r.mu.Lock()
 	i, e := r.find(name), r.endpoint
@@ -85,7 +86,7 @@ func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), e
 	defer r.mu.Unlock()
 	r.put(a)
 	r.use.begin(name)
-	return func() { r.leave(name) }, nil
+	return done, nil
 }
 
 // loadedNow begins to use an adapter if it is loaded.

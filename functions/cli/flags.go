@@ -154,9 +154,13 @@ func (f *flags) lists() error {
 
 // overlay applies the command line to the declared function.
 func overlay(declared, told api.Function, args []string, changed func(string) bool) api.Function {
-	fn := merge(declared, told, changed)
-	fn.Runtime = fn.Runtime.Behind(args)
-	return fn
+	for name, set := range setters(&declared, &told) {
+		if changed(name) {
+			set()
+		}
+	}
+	declared.Runtime = declared.Runtime.Behind(args)
+	return declared
 }
 
 // identity fills in the function and instance from a Knative Service's environment.
@@ -226,16 +230,6 @@ func readFunction(file string, env []string) (api.Function, error) {
 		return fn, fmt.Errorf("read the function from %s: something follows the JSON of the function: remove it", source)
 	}
 	return fn, nil
-}
-
-// merge applies the given flags to the declared function.
-func merge(declared, given api.Function, changed func(string) bool) api.Function {
-	for name, set := range setters(&declared, &given) {
-		if changed(name) {
-			set()
-		}
-	}
-	return declared
 }
 
 // setters returns functions that copy each flag's field from given to declared.

@@ -143,7 +143,7 @@ func deref(m *Model) Model {
 // open returns the held model of a finished reference, if good accepts its entry and its files are whole. Otherwise the model is nil,
 // and the entry is the existing one, or nil.
 func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (*Model, *record, error) {
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -188,7 +188,7 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 	if err != nil {
 		return Model{}, fmt.Errorf("write the entry: %w", err)
 	}
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return Model{}, err
 	}
@@ -197,15 +197,14 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 	if err != nil {
 		return Model{}, err
 	}
-	if err := c.buildTree(e); err != nil {
-		l.release()
-		return Model{}, err
+	err = c.buildTree(e)
+	if err == nil {
+		err = c.supersede(key, e)
 	}
-	if err := c.supersede(key, e); err != nil {
-		l.release()
-		return Model{}, err
+	if err == nil {
+		err = writeFile(c.entryPath(key), text)
 	}
-	if err := writeFile(c.entryPath(key), text); err != nil {
+	if err != nil {
 		l.release()
 		return Model{}, err
 	}

@@ -8,11 +8,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -29,6 +27,7 @@ type part struct {
 	sha   hash.Hash
 	git   hash.Hash // nil: not wanted
 	md5   hash.Hash // nil: not wanted
+	seen  io.Writer // all of these
 	whole api.Bytes // the size in the file's listing; -1: none
 	sum   string    // its SHA-256, if sha has not seen all of it
 }
@@ -115,48 +114,29 @@ func (p *part) restart(f file) error {
 
 func (p *part) hashes(f file) {
 	p.sha, p.git, p.md5 = sha256.New(), nil, nil
+	p.seen = p.sha
 	if f.sums.md5 != "" || f.md5 {
 		p.md5 = md5.New()
+		p.seen = io.MultiWriter(p.seen, p.md5)
 	}
 	if f.sums.git != "" && f.size >= 0 {
 		p.git = sha1.New()
 		fmt.Fprintf(p.git, "blob %d\x00", int64(f.size))
+		p.seen = io.MultiWriter(p.seen, p.git)
 	}
 }
 
 func (p *part) rehash(ctx context.Context, f file) error {
 	p.hashes(f)
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := p.lock.file.Read(buf)
-		p.digest(buf[:n])
-		p.size += api.Bytes(n)
-		if err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return fileError("read what has arrived", err)
-		}
-	}
-}
-
-func (p *part) digest(b []byte) {
-	p.sha.Write(b)
-	if p.md5 != nil {
-		p.md5.Write(b)
-	}
-	if p.git != nil {
-		p.git.Write(b)
-	}
+	n, err := io.CopyBuffer(p.seen, &cancellable{ctx, p.lock.file}, make([]byte, 1<<20))
+	p.size += api.Bytes(n)
+	return fileError("read what has arrived", err)
 }
 
 // Write appends b.
 func (p *part) Write(b []byte) (int, error) {
 	n, err := p.lock.file.Write(b)
-	p.digest(b[:n])
+	_, _ = p.seen.Write(b[:n]) // a hash takes all
 	p.size += api.Bytes(n)
 	if err != nil {
 		var needed api.Bytes
@@ -323,9 +303,6 @@ func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 
 // bootID identifies this run of the machine; "" if the system does not tell.
 func bootID() string {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if errors.Is(err, fs.ErrNotExist) {
-		return ""
-	}
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
 }

@@ -145,17 +145,15 @@ func gguf(names []string) (string, error) {
 	return models[0], nil
 }
 
-func (c *Cache) blobPath(sum string) string   { return filepath.Join(c.cfg.Dir, "blobs", "sha256", sum) }
-func (c *Cache) partPath(id string) string    { return filepath.Join(c.cfg.Dir, "parts", id) }
-func (c *Cache) entryPath(key string) string  { return filepath.Join(c.cfg.Dir, "entries", key+".json") }
-func (c *Cache) treePath(tree string) string  { return filepath.Join(c.cfg.Dir, "trees", tree) }
-func (c *Cache) claimPath(key string) string  { return filepath.Join(c.cfg.Dir, "claims", key) }
-func (c *Cache) lockPath(name string) string  { return filepath.Join(c.cfg.Dir, "locks", name) }
-func (c *Cache) refLock(key string) string    { return c.lockPath("ref-" + key) }
-func (c *Cache) treeLock(tree string) string  { return c.lockPath("tree-" + tree) }
-func (c *Cache) indexLock() string            { return c.lockPath("index") }
-func (c *Cache) hasBlob(f stored) bool        { return isFile(c.blobPath(f.SHA256), f.Size) }
-func isFile(path string, size api.Bytes) bool { return fileSize(path) == size }
+func (c *Cache) blobPath(sum string) string  { return filepath.Join(c.cfg.Dir, "blobs", "sha256", sum) }
+func (c *Cache) partPath(id string) string   { return filepath.Join(c.cfg.Dir, "parts", id) }
+func (c *Cache) entryPath(key string) string { return filepath.Join(c.cfg.Dir, "entries", key+".json") }
+func (c *Cache) treePath(tree string) string { return filepath.Join(c.cfg.Dir, "trees", tree) }
+func (c *Cache) claimPath(key string) string { return filepath.Join(c.cfg.Dir, "claims", key) }
+func (c *Cache) lockPath(name string) string { return filepath.Join(c.cfg.Dir, "locks", name) }
+func (c *Cache) refLock(key string) string   { return c.lockPath("ref-" + key) }
+func (c *Cache) treeLock(tree string) string { return c.lockPath("tree-" + tree) }
+func (c *Cache) hasBlob(f stored) bool       { return fileSize(c.blobPath(f.SHA256)) == f.Size }
 
 // fileSize returns -1 if path names no regular file.
 func fileSize(path string) api.Bytes {

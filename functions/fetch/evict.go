@@ -30,7 +30,7 @@ type Entry struct {
 
 // List returns the finished references, the last used first.
 func (c *Cache) List(ctx context.Context) ([]Entry, error) {
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 // Prune evicts the least recently used models until the cache has at most limit bytes; 0 evicts all. Models in use, and downloads under
 // way, stay. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -75,7 +75,7 @@ func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	if err != nil {
 		return 0, err
 	}
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -123,17 +123,9 @@ func (c *Cache) entries() []entry {
 	return all
 }
 
-func (c *Cache) records() []*record {
-	var all []*record
-	for _, e := range c.entries() {
-		all = append(all, e.record)
-	}
-	return all
-}
-
 // room makes room for the plan's missing files, and fails at once if there can't be enough.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
-	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
+	index, err := f.c.lockIndex(ctx)
 	if err != nil {
 		return err
 	}
@@ -220,7 +212,7 @@ func (f *fetching) diskRoom(v *inventory, need api.Bytes) error {
 // tidy removes what a finished fetch leaves: its claim, unpacked archives, and the reference's previous content. Then it evicts down to
 // the limit.
 func (c *Cache) tidy(ctx context.Context, key string) error {
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return err
 	}
@@ -247,7 +239,7 @@ func (c *Cache) rewrite(ctx context.Context, key string, e *record) error {
 	if err != nil {
 		return fmt.Errorf("write the entry: %w", err)
 	}
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return err
 	}

@@ -246,7 +246,7 @@ func (f *fetching) knownLayers(p *plan) []layer {
 		return found
 	}
 	known := map[string]layer{}
-	for _, e := range f.c.records() {
+	for _, e := range f.c.entries() {
 		for _, l := range e.Layers {
 			known[l.SHA256] = l
 		}
@@ -262,7 +262,7 @@ func (f *fetching) knownLayers(p *plan) []layer {
 
 // claim records for other processes which blobs this fetch needs, before it checks which exist.
 func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
-	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
+	index, err := f.c.lockIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -272,14 +272,14 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 		return nil, fileError("write to the model cache", err)
 	}
 	var lines strings.Builder
-	records := f.c.records()
-	f.recognize(p, records)
+	entries := f.c.entries()
+	f.recognize(p, entries)
 	for _, file := range p.files {
 		if file.sums.sha256 != "" {
 			lines.WriteString(file.sums.sha256 + "\n")
 		}
 	}
-	for _, e := range records {
+	for _, e := range entries {
 		for _, l := range e.Layers {
 			if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack && file.sums.sha256 == l.SHA256 }) {
 				continue
@@ -299,13 +299,13 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 }
 
 // recognize finds the SHA-256 of files that the plan names by another digest, if the cache has checked the same one before.
-func (f *fetching) recognize(p *plan, records []*record) {
+func (f *fetching) recognize(p *plan, entries []entry) {
 	type object struct {
 		git  string
 		size api.Bytes
 	}
 	known := map[object]string{}
-	for _, e := range records {
+	for _, e := range entries {
 		for _, s := range e.Files {
 			if s.Git != "" && f.c.hasBlob(s) {
 				known[object{s.Git, s.Size}] = s.SHA256
@@ -321,7 +321,7 @@ func (f *fetching) recognize(p *plan, records []*record) {
 
 // adopt makes the finished file at path the blob sum, claimed by this fetch.
 func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) error {
-	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return err
 	}

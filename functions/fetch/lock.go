@@ -105,6 +105,11 @@ func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) 
 	}
 }
 
+// lockIndex locks the cache's index.
+func (c *Cache) lockIndex(ctx context.Context) (*lock, error) {
+	return waitLock(ctx, c.lockPath("index"), true, nil)
+}
+
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

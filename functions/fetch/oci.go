@@ -49,14 +49,14 @@ func (o *registry) plan(ctx context.Context) (*plan, error) {
 		return nil, fmt.Errorf("read the registry's credentials: %w", err)
 	}
 	var p *plan
-	for failures := 1; ; failures++ {
-		if p, err = o.look(ctx, ref, auth); err == nil {
-			return p, nil
+	err = o.c.retry(ctx, func() error {
+		p, err = o.look(ctx, ref, auth)
+		if err != nil {
+			return o.explain(err)
 		}
-		if err = o.c.again(ctx, failures, o.explain(err)); err != nil {
-			return nil, err
-		}
-	}
+		return nil
+	})
+	return p, err
 }
 
 func (o *registry) reference() (name.Reference, error) {
@@ -143,9 +143,7 @@ func (o *registry) layers(repo name.Repository, m v1.Manifest, client *http.Clie
 		f := file{
 			size: api.Bytes(l.Size), sums: sums{sha256: l.Digest.Hex}, client: client, from: address, id: address,
 			hint: o.hint, unpack: isArchive(l),
-			get: func(ctx context.Context) (*http.Request, error) {
-				return http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-			},
+			get: getter(address),
 		}
 		switch title := layerTitle(l); {
 		case f.unpack:
@@ -180,7 +178,7 @@ func (o *registry) choose(p *plan) (*plan, error) {
 	}
 	if len(archives) == 0 {
 		var err error
-		p.files, err = filter(o.ref, plain, func(f file) string { return f.name })
+		p.files, err = filter(o.ref, plain, nameOf)
 		return p, err
 	}
 	p.merge = func(layers []layer, files []stored) ([]stored, error) {

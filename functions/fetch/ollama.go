@@ -89,9 +89,7 @@ func (o *library) blobs(p *plan, m ollamaManifest, base string) error {
 		from := base + "/blobs/" + l.Digest
 		p.files = append(p.files, file{
 			name: blob, size: l.Size, sums: sums{sha256: hash}, from: from, id: from, hint: o.hint, credential: new(string),
-			get: func(ctx context.Context) (*http.Request, error) {
-				return http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
-			},
+			get: getter(from),
 		})
 	}
 	return nil

@@ -137,7 +137,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 	if len(files) == 0 {
 		return nil, permanentf("there is no object s3://%s/%s and none below it", b.ref.repo, strings.TrimSuffix(prefix, "/"))
 	}
-	files, err := filter(b.ref, files, func(f file) string { return f.name })
+	files, err := filter(b.ref, files, nameOf)
 	if err != nil {
 		return nil, err
 	}
@@ -171,39 +171,26 @@ func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 
 // ask makes a request, with retries, and once more if the bucket answers that it is in another region.
 func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) error {
-	moved := false
-	for failures := 1; ; failures++ {
-		region, err := b.once(ctx, method, key, query, read)
-		if err == nil {
-			return nil
+	return b.c.retry(ctx, func() error {
+		region := ""
+		send := func() error {
+			return b.c.exchange(ctx, b.client, func(ctx context.Context) (*http.Request, error) {
+				return b.request(ctx, method, key, query, "")
+			}, func(resp *http.Response) error {
+				if resp.StatusCode != http.StatusOK {
+					region = resp.Header.Get("X-Amz-Bucket-Region")
+					return statusOf(resp, b.hint)
+				}
+				return read(resp)
+			})
 		}
-		if region != "" && region != b.region && !moved && regionForm().MatchString(region) {
-			b.region, moved, failures = region, true, 0
-			continue
+		err := send()
+		if err != nil && region != b.region && regionForm().MatchString(region) {
+			b.region = region
+			err = send()
 		}
-		if err := b.c.again(ctx, failures, err); err != nil {
-			return err
-		}
-	}
-}
-
-// once makes a request; it returns the bucket's region if the answer gives it.
-func (b *bucket) once(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*b.c.cfg.Stall, errors.New("the bucket takes too long to answer"))
-	defer cancel()
-	req, err := b.request(ctx, method, key, query, "")
-	if err != nil {
-		return "", err
-	}
-	resp, err := b.client.Do(req)
-	if err != nil {
-		return "", cause(ctx, transportError(err))
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return resp.Header.Get("X-Amz-Bucket-Region"), statusOf(resp, b.hint)
-	}
-	return "", read(resp)
+		return err
+	})
 }
 
 // request returns a signed request for a key, or for the bucket; tag is the required entity tag of the content.
@@ -221,11 +208,7 @@ func (b *bucket) request(ctx context.Context, method, key string, query url.Valu
 	if strings.HasPrefix(tag, `"`) {
 		req.Header.Set("If-Match", tag)
 	}
-	return req, b.sign(ctx, req)
-}
-
-func (b *bucket) sign(ctx context.Context, req *http.Request) error {
-	return noProfile(b.c.cfg.S3.Sign(ctx, req, s3.EmptySum, b.region))
+	return req, noProfile(b.c.cfg.S3.Sign(ctx, req, s3.EmptySum, b.region))
 }
 
 func (b *bucket) credentials() (aws.Credentials, error) {

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -68,10 +69,7 @@ func (c *Cache) Peers() (h http.Handler, listen string) {
 	if c.node == nil {
 		return nil, ""
 	}
-	if c.cfg.Share.Listen == "" {
-		return c.node, defaultShare
-	}
-	return c.node, c.cfg.Share.Listen
+	return c.node, cmp.Or(c.cfg.Share.Listen, defaultShare)
 }
 
 func (c *Cache) lookup(ctx context.Context) ([]string, error) {
@@ -160,8 +158,9 @@ func (f *fetching) together(ctx context.Context, p *part, file file) (done bool,
 	r, err := f.c.node.Download(ctx, peers.Job{
 		Right: peers.NewRight(file.sums.sha256, *file.credential), SHA256: file.sums.sha256, Size: int64(file.size),
 		File: p.lock.file, Open: f.c.opener(file.sums.sha256), Journal: p.path + chunksSuffix,
-		Source: func(ctx context.Context, at int64, b []byte) error { return f.section(ctx, file, at, b) },
-		Again:  f.c.again,
+		Source: func(ctx context.Context, at int64, b []byte) error {
+			return f.c.retry(ctx, func() error { return f.section(ctx, file, at, b) })
+		},
 		Got: func(n int64) {
 			counted += api.Bytes(n)
 			if n < 0 {

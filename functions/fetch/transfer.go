@@ -255,43 +255,64 @@ func (c *Cache) again(ctx context.Context, failures int, err error) error {
 // hint returns advice about an unsuccessful answer; "": none.
 type hint func(code int, header http.Header) string
 
-// do makes a request, with retries, and passes the whole answer to read. Answers other than 2xx are errors, with h's advice.
-func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
+// retry calls try until it succeeds, or fails with an error to give up with.
+func (c *Cache) retry(ctx context.Context, try func() error) error {
 	for failures := 1; ; failures++ {
-		err := c.once(ctx, h, get, read)
+		err := try()
 		if err == nil {
 			return nil
 		}
-		if err := c.again(ctx, failures, err); err != nil {
+		if err = c.again(ctx, failures, err); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *Cache) once(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
+// do makes a request, with retries, and passes the whole answer to read. Answers other than 2xx are errors, with h's advice.
+func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
+	return c.retry(ctx, func() error {
+		return c.exchange(ctx, c.client, get, func(resp *http.Response) error {
+			from := redact(resp.Request.URL)
+			if resp.StatusCode < 200 || resp.StatusCode > 299 {
+				return statusOf(resp, h)
+			}
+			body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+			if err != nil {
+				return fmt.Errorf("read the answer of %s: %w", from, err)
+			}
+			if len(body) > maxAnswer {
+				return permanentf("the answer of %s is longer than %d bytes", from, maxAnswer)
+			}
+			if err := read(resp.Header, body); err != nil {
+				return permanentf("the answer of %s makes no sense: %w", from, err)
+			}
+			return nil
+		})
+	})
+}
+
+// getter returns a function that builds the request for an address.
+func getter(address string) func(context.Context) (*http.Request, error) {
+	return func(ctx context.Context) (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	}
+}
+
+// exchange makes one request, and passes the answer to read.
+func (c *Cache) exchange(ctx context.Context, client *http.Client, get func(context.Context) (*http.Request, error), read func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*c.cfg.Stall, errors.New("the source takes too long to answer"))
 	defer cancel()
 	req, err := get(ctx)
 	if err != nil {
 		return err
 	}
-	resp, err := c.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return cause(ctx, transportError(err))
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return statusOf(resp, h)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
-		return cause(ctx, fmt.Errorf("read the answer of %s: %w", redact(req.URL), err))
-	}
-	if len(body) > maxAnswer {
-		return permanentf("the answer of %s is longer than %d bytes", redact(req.URL), maxAnswer)
-	}
-	if err := read(resp.Header, body); err != nil {
-		return permanentf("the answer of %s makes no sense: %w", redact(req.URL), err)
+	if err := read(resp); err != nil {
+		return cause(ctx, err)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	if free, err := f.c.cfg.Free(f.c.cfg.Dir); err != nil || free >= size {
 		return nil // unknown: a write will fail if need be
 	}
-	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
+	index, err := f.c.lockIndex(ctx)
 	if err != nil {
 		return err
 	}

@@ -21,37 +21,33 @@ func (w *web) plan(ctx context.Context) (*plan, error) {
 	if safeName(base) != nil {
 		base = "model"
 	}
-	f := file{name: base, size: -1, from: redact(w.ref.url), id: w.ref.url.String(), get: w.get, hint: w.hint, credential: new(string)}
+	f := file{name: base, size: -1, from: redact(w.ref.url), id: w.ref.url.String(), get: getter(w.ref.url.String()), hint: w.hint, credential: new(string)}
 	if w.ref.url.User != nil || w.ref.url.RawQuery != "" { // holders of the same URL may have the file
 		*f.credential = w.ref.url.String()
 	}
 	if w.ref.url.Scheme == "http" && w.ref.sha256 == "" {
 		w.c.cfg.Logger.Warn("the network can change a model fetched over http: use https, or #sha256=…", "ref", w.ref.String())
 	}
-	for failures := 1; ; failures++ {
-		s, err := w.head(ctx)
-		if err == nil {
-			f.size = s.Size
-			revision := cmp.Or(s.ETag, s.Weak, s.Modified)
-			if revision == "" && w.ref.sha256 == "" {
-				w.c.cfg.Logger.Warn("the server sends neither ETag nor Last-Modified: the model is fetched again at each start, unless the reference ends in #sha256=…", "ref", w.ref.String())
-			}
-			return &plan{revision: revision, files: []file{f}}, nil
-		}
-		if err := w.c.again(ctx, failures, err); err != nil {
-			return nil, err
-		}
+	var s said
+	err := w.c.retry(ctx, func() (err error) {
+		s, err = w.head(ctx, f)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	f.size = s.Size
+	revision := cmp.Or(s.ETag, s.Weak, s.Modified)
+	if revision == "" && w.ref.sha256 == "" {
+		w.c.cfg.Logger.Warn("the server sends neither ETag nor Last-Modified: the model is fetched again at each start, unless the reference ends in #sha256=…", "ref", w.ref.String())
+	}
+	return &plan{revision: revision, files: []file{f}}, nil
 }
 
-func (w *web) get(ctx context.Context) (*http.Request, error) {
-	return http.NewRequestWithContext(ctx, http.MethodGet, w.ref.url.String(), nil)
-}
-
-func (w *web) head(ctx context.Context) (said, error) {
+func (w *web) head(ctx context.Context, f file) (said, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.c.cfg.Stall, fmt.Errorf("%s does not answer", redact(w.ref.url)))
 	defer cancel()
-	req, err := w.get(ctx)
+	req, err := f.get(ctx)
 	if err != nil {
 		return said{}, err
 	}

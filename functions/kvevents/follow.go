@@ -3,7 +3,6 @@ package kvevents
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -116,8 +115,6 @@ func (f *Follower) change(how func(*Cache)) {
 	how(&f.cache)
 }
 
-var errEndpoint = errors.New("want ipc://PATH or tcp://HOST:PORT")
-
 // split returns an endpoint's network and address for package net.
 func split(endpoint string) (network, address string, err error) {
 	scheme, address, found := strings.Cut(endpoint, "://")
@@ -127,5 +124,5 @@ func split(endpoint string) (network, address string, err error) {
 	case found && scheme == "tcp":
 		return "tcp", address, nil
 	}
-	return "", "", fmt.Errorf("%.100q: %w", endpoint, errEndpoint)
+	return "", "", fmt.Errorf("%.100q: want ipc://PATH or tcp://HOST:PORT", endpoint)
 }

@@ -32,7 +32,10 @@ func agree(f *os.File, runs string) error {
 	err := flock.Try(f, flock.Exclusive)
 	switch {
 	case err == nil:
-		if err := errors.Join(f.Truncate(0), writeAt(f, runs+"\n")); err != nil {
+		if err = f.Truncate(0); err == nil {
+			_, err = f.WriteAt([]byte(runs+"\n"), 0)
+		}
+		if err != nil {
 			return fmt.Errorf("write the workers' claim: %w", err)
 		}
 	case !errors.Is(err, syscall.EWOULDBLOCK):
@@ -55,9 +58,4 @@ func agree(f *os.File, runs string) error {
 		return fmt.Errorf("the workers of the folder %s run %s with another runtime, model or options: start all with the same, or choose another folder", filepath.Dir(f.Name()), name)
 	}
 	return fmt.Errorf("the workers of the folder %s run another function, %s: choose another folder", filepath.Dir(f.Name()), name)
-}
-
-func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }

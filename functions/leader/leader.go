@@ -118,9 +118,6 @@ func (c *Config) defaults() error {
 	if c.Dir == "" || c.Lead == nil || c.Server == nil {
 		return errors.New("Config needs Dir, Lead and Server")
 	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 64 * api.MiB
-	}
 	if c.Wait == 0 {
 		c.Wait = 10 * time.Second
 	}
@@ -163,7 +160,7 @@ func (w *worker) run(ctx context.Context) error {
 	attended := make(chan struct{})
 	go func() {
 		defer close(attended)
-		if err := shim.Attend(attendance, w.cfg.Shim.Socket, w.hint); err != nil {
+		if err := shim.Attend(attendance, w.cfg.Shim.Socket, w.hints.Ring); err != nil {
 			leave(err)
 		}
 	}()
@@ -198,22 +195,16 @@ func (w *worker) run(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) hint() { w.hints.Ring() }
-
 func (w *worker) lead(ctx context.Context, client *shim.Client) error {
 	path, _ := socketIn(w.cfg.Dir).Socket()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the last leader's socket: %w", err)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := shim.Listen(path)
 	if err != nil {
-		return fmt.Errorf("listen for the other workers: %w", err)
+		return err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // by then it may be the next leader's
 	defer l.Close()
-	if err := os.Chmod(path, 0o600); err != nil {
-		return fmt.Errorf("listen for the other workers: %w", err)
-	}
 	err = w.cfg.Lead(ctx, &Leadership{Shim: client, Listener: l, door: w.door})
 	w.door.local.Store(nil)
 	return err

@@ -179,7 +179,12 @@ func family() (map[int][]int, error) {
 		if err != nil {
 			continue
 		}
-		switch parent, err := parentOf(name, buf); {
+		fields, err := statOf(name, buf)
+		parent := 0
+		if err == nil {
+			parent, err = strconv.Atoi(string(fields[1]))
+		}
+		switch {
 		case err == nil:
 			of[parent] = append(of[parent], pid)
 		case !gone(err):
@@ -202,20 +207,17 @@ func descent(pid int) []int {
 // gone reports whether a file of /proc can't be read because its process has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// parentOf reads the fourth field of /proc/PID/stat: "PID (name) state parent …". The name may hold anything, even parentheses.
-func parentOf(pid string, buf []byte) (int, error) {
+// statOf returns the fields of /proc/PID/stat, "PID (name) state parent …", behind the name, which may hold anything, even parentheses.
+func statOf(pid string, buf []byte) ([][]byte, error) {
 	f, err := os.Open("/proc/" + pid + "/stat")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer f.Close()
 	n, err := f.Read(buf)
-	if err != nil {
-		return 0, err
-	}
 	fields := bytes.Fields(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n])
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("/proc/%s/stat: no parent in %q", pid, buf[:n])
+	if err == nil && len(fields) < 13 {
+		err = fmt.Errorf("/proc/%s/stat: too few fields in %q", pid, buf[:n])
 	}
-	return strconv.Atoi(string(fields[1]))
+	return fields, err
 }

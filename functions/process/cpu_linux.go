@@ -1,9 +1,7 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 )
@@ -28,16 +26,10 @@ func (p *Process) CPU() (time.Duration, error) {
 	return total, nil
 }
 
-// timesOf reads the fourteenth and fifteenth field of /proc/PID/stat: the user and the system time.
+// timesOf reads the user and the system time of a process.
 func timesOf(pid int, buf []byte) (time.Duration, bool) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/stat", pid))
+	fields, err := statOf(strconv.Itoa(pid), buf)
 	if err != nil {
-		return 0, false
-	}
-	defer f.Close()
-	n, _ := f.Read(buf) // a partial read suffices
-	fields := bytes.Fields(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n])
-	if len(fields) < 13 {
 		return 0, false
 	}
 	user, err := strconv.ParseInt(string(fields[11]), 10, 64)

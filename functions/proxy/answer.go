@@ -27,7 +27,7 @@ const usageTail = 512
 // pass passes on an answer that is not a stream of events. With hold, an answer that fits into one buffer is read to its end before
 // anything is sent.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
-	from := relay.NewSource(ctx, moving{x, resp}, largeBuffer, largeBuffer, nil)
+	from := relay.NewSource(ctx, x.moving(resp), largeBuffer, largeBuffer, nil)
 	defer from.Close()
 	want := 1
 	if hold {
@@ -68,11 +68,19 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	}
 }
 
-// read reads a part of the answer and tells the gate that the runtime makes progress.
-func (x *exchange) read(resp *http.Response, p []byte) (int, error) {
-	n, err := resp.Body.Read(p)
+// moving is an answer's body that tells the gate of the runtime's progress.
+type moving struct {
+	io.ReadCloser
+	gate Gate
+}
+
+func (x *exchange) moving(resp *http.Response) moving { return moving{resp.Body, x.proxy.cfg.Gate} }
+
+// Read implements [io.Reader].
+func (m moving) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
 	if n > 0 {
-		x.proxy.cfg.Gate.Moved()
+		m.gate.Moved()
 	}
 	return n, err
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // anyPath is the path label of a runtime that is no model server.
@@ -97,19 +96,17 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x.outcome.Path = anyPath
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
 	place, refused, err := x.enter(probe, x.readSmall)
-	if err != nil { // the client left
-		x.outcome.Status = api.StatusClientClosed
-		p.cfg.Observe(x.outcome)
-		panic(http.ErrAbortHandler)
+	if probe && refused != nil { // 1.
+		w.WriteHeader(http.StatusOK)
+		return
 	}
 	if refused != nil {
-		if probe { // 1.
-			w.WriteHeader(http.StatusOK)
-			return
-		}
-		x.turnAway(refused)
+		x.refuse(refused)
 		p.cfg.Observe(x.outcome)
 		return
+	}
+	if err != nil { // the client left
+		panic(http.ErrAbortHandler)
 	}
 	defer place.leave()
 	x.live = p.load.begin("", int(max(r.ContentLength, 0)))
@@ -196,17 +193,20 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 			}
 			x.proxy.cfg.Gate.Moved()
 			delete(resp.Header, control.HeaderQueue)
-			if x.queued != nil {
-				resp.Header[control.HeaderQueue] = x.queued
-			}
 			x.live.answered()
 			x.outcome.FirstByte, x.outcome.Status = time.Since(x.began), resp.StatusCode
 			if resp.StatusCode != http.StatusSwitchingProtocols {
-				resp.Body = moves{resp.Body, x.proxy.cfg.Gate}
+				resp.Body = drained{x.moving(resp)}
 			}
 			return nil
 		},
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { x.unpassed(ctx, err) },
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if refused, is := errors.AsType[*api.Error](err); is {
+				x.refuse(refused)
+				return
+			}
+			x.unanswered(ctx, err)
+		},
 	}
 	defer func() {
 		if cut := recover(); cut != nil { // the proxy's signal that one side left in mid-answer
@@ -243,46 +243,11 @@ func forwarded(h http.Header) string {
 	return strings.Join(nodes, ", ")
 }
 
-// turnAway answers that the runtime has not seen the request. The body may have no end, and is left to the server.
-func (x *exchange) turnAway(err *api.Error) {
-	x.w.Header().Set(control.HeaderRefused, err.Code)
-	x.fail(err)
-}
+// drained is an answer's body that Close reads to its end, which comes if the client has left too.
+type drained struct{ moving }
 
-// unpassed answers a request that the runtime did not answer.
-func (x *exchange) unpassed(ctx context.Context, err error) {
-	var refused *api.Error
-	switch {
-	case errors.As(err, &refused), errors.As(context.Cause(ctx), &refused):
-		x.turnAway(refused)
-	case ctx.Err() != nil:
-		x.fail(ctx.Err())
-	case relay.Unreachable(err):
-		x.proxy.cfg.Gate.Unreachable()
-		x.turnAway(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached"))
-	default:
-		x.log("runtime failed before its answer", err)
-		x.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime failed before it answered"))
-	}
-}
-
-// moves is an answer's body that tells the gate of the runtime's progress.
-type moves struct {
-	io.ReadCloser
-	gate Gate
-}
-
-// Read implements [io.Reader].
-func (m moves) Read(p []byte) (int, error) {
-	n, err := m.ReadCloser.Read(p)
-	if n > 0 {
-		m.gate.Moved()
-	}
-	return n, err
-}
-
-// Close reads the body to its end, which comes if the client has left too, and closes it.
-func (m moves) Close() error {
-	_, _ = io.Copy(io.Discard, m) // an error ends it too
-	return m.ReadCloser.Close()
+// Close implements [io.Closer].
+func (d drained) Close() error {
+	_, _ = io.Copy(io.Discard, d) // an error ends it too
+	return d.moving.Close()
 }

@@ -125,18 +125,18 @@ func (w *whole) end() *whole {
 
 // join reads a stream that the client has not asked for to its end, and sends it as one answer.
 func (x *exchange) join(ctx context.Context, resp *http.Response) {
-	answer, err := x.joined(resp)
+	answer, failure, err := x.joined(resp)
 	if err != nil {
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
 	var text bytes.Buffer
 	status := http.StatusOK
-	if answer.failure != nil {
-		status = statusOf(answer.failure)
-		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", answer.failure))
-		text.Write(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, status, answer.failure))
-	} else if err := json.NewEncoder(&text).Encode(answer.whole.end()); err != nil {
+	if failure != nil {
+		status = statusOf(failure)
+		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", failure))
+		text.Write(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, status, failure))
+	} else if err := json.NewEncoder(&text).Encode(answer.end()); err != nil {
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
@@ -147,16 +147,11 @@ func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	x.write(text.Bytes())
 }
 
-// joinedAnswer is either the runtime's failure or the whole answer.
-type joinedAnswer struct {
-	whole   *whole
-	failure []byte
-}
-
-func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
-	lines := bufio.NewScanner(io.LimitReader(moving{x, resp}, maxJoined))
+// joined reads a stream to its end. It returns the whole answer, or the runtime's failure.
+func (x *exchange) joined(resp *http.Response) (answer *whole, failure []byte, err error) {
+	lines := bufio.NewScanner(io.LimitReader(x.moving(resp), maxJoined))
 	lines.Buffer(nil, maxLine)
-	answer := joinedAnswer{whole: &whole{}}
+	answer = &whole{}
 	for lines.Scan() {
 		data, found := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
 		if !found {
@@ -165,28 +160,19 @@ func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
 		x.live.generated(x.meter.See(lines.Bytes(), time.Since(x.began)))
 		data = bytes.TrimSpace(data)
 		if string(data) == "[DONE]" {
-			return answer, nil
+			return answer, nil, nil
 		}
 		if what, failed := jsonfield.Find(data, "error"); failed && string(what) != "null" {
-			answer.failure = bytes.Clone(data)
-			return answer, nil
+			return nil, bytes.Clone(data), nil
 		}
 		var chunk whole
 		if err := json.Unmarshal(data, &chunk); err != nil {
-			return answer, fmt.Errorf("read an event of the runtime: %w", err)
+			return nil, nil, fmt.Errorf("read an event of the runtime: %w", err)
 		}
-		answer.whole.add(&chunk)
+		answer.add(&chunk)
 	}
 	if err := lines.Err(); err != nil {
-		return answer, err // a transport error
+		return nil, nil, err // a transport error
 	}
-	return answer, io.ErrUnexpectedEOF
+	return nil, nil, io.ErrUnexpectedEOF
 }
-
-// moving tells the gate that the runtime makes progress.
-type moving struct {
-	x    *exchange
-	resp *http.Response
-}
-
-func (m moving) Read(p []byte) (int, error) { return m.x.read(m.resp, p) }

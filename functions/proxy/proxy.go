@@ -49,12 +49,10 @@ type Turns interface {
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
 	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
 	LeaveTurn(t control.Turn, cost float64)
-	// Queued reports whether requests wait for a turn.
-	Queued() bool
 }
 
-// withoutTurn is the turn of requests that bring none, as those of activators of versions before do. They wait only while others do.
-var withoutTurn = control.Turn{Client: 1, Most: control.MaxTurn, Cost: 1}
+// withoutTurn is the turn of requests that bring none, as those of activators of versions before do.
+var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1}
 
 // Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
 type Dialect interface {
@@ -192,7 +190,6 @@ type exchange struct {
 	path    api.ClientPath
 	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
 	began   time.Time
-	queued  []string // the value of [control.HeaderQueue] in the answer; nil: none
 	outcome Outcome
 	meter   relay.Usage
 	report  report
@@ -246,8 +243,7 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	p.inside, p.leave = x.r.Context(), gate.Leave
 	turn := control.TakeTurn(x.r.Header)
 	turns, ordered := gate.(Turns)
-	named := turn.Client != 0
-	if ordered && !named && turns.Queued() {
+	if turn.Client == 0 {
 		turn = withoutTurn
 	}
 	_, behind := x.r.Header[control.HeaderWait]
@@ -259,27 +255,8 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 		if err = beforeWait(); err == nil {
 			p.base, p.inside, p.validated, refused = gate.EnterBehind(p.inside, control.MostWait)
 		}
-	case ordered && turn.Client != 0: // 3.
-		var waits time.Time
-		p.base, refused, err = turns.EnterInTurn(p.inside, turn, func() error {
-			err := beforeWait()
-			if waits = time.Now(); err == nil && named {
-				x.tellTurn(0)
-			}
-			return err
-		})
-		if waited := time.Since(waits); !waits.IsZero() && named {
-			x.began = x.began.Add(waited) // its limits begin now
-			if refused == nil && err == nil {
-				x.tellTurn(waited)
-			} else {
-				x.setTurn(waited)
-			}
-		}
-		var full *api.Error
-		if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
-			refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance is busy: %s", full.Message).WithRetryAfter(time.Second), nil
-		}
+	case ordered: // 3.
+		p.base, refused, err = x.enterInTurn(turns, turn, beforeWait)
 		p.leave = func() { turns.LeaveTurn(turn, x.cost(turn)) }
 	default: // 4.
 		p.base, refused = gate.Enter()
@@ -287,20 +264,33 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	return p, refused, err
 }
 
-// tellTurn tells the activator that the wait for a turn begins (0), or has ended.
-func (x *exchange) tellTurn(waited time.Duration) {
-	x.setTurn(waited)
-	x.w.WriteHeader(http.StatusProcessing)
-}
-
-// setTurn sets the header with the time of the wait, at least 1 ms if there was one.
-func (x *exchange) setTurn(waited time.Duration) {
-	ms := waited.Milliseconds()
-	if waited > 0 {
-		ms++
+// enterInTurn waits for a slot. The activator is told when the wait begins and ends, if it named the turn.
+func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
+	var waits time.Time
+	tell := func(ms int64) {
+		if turn != withoutTurn {
+			x.w.Header()[control.HeaderQueue] = []string{strconv.FormatInt(ms, 10)}
+			x.w.WriteHeader(http.StatusProcessing)
+		}
 	}
-	x.queued = []string{strconv.FormatInt(ms, 10)}
-	x.w.Header()[control.HeaderQueue] = x.queued
+	base, refused, err = turns.EnterInTurn(x.r.Context(), turn, func() error {
+		err := beforeWait()
+		if err == nil {
+			waits = time.Now()
+			tell(0)
+		}
+		return err
+	})
+	if !waits.IsZero() {
+		waited := time.Since(waits)
+		x.began = x.began.Add(waited) // its limits begin now
+		tell(waited.Milliseconds() + 1)
+	}
+	var full *api.Error
+	if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
+		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%s", full.Message), nil
+	}
+	return base, refused, err
 }
 
 // cost returns what the request has cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
@@ -396,9 +386,9 @@ func (x *exchange) log(what string, err error) {
 }
 
 // refuse answers that the runtime has not seen the request. It reads the body first: closing a connection with unread data can lose the
-// answer.
+// answer. A body for a runtime that is no model server may have no end, and is left to the server.
 func (x *exchange) refuse(err *api.Error) {
-	if x.body == nil {
+	if x.body == nil && !x.proxy.cfg.Everything {
 		x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	}
 	x.w.Header().Set(control.HeaderRefused, err.Code)

@@ -32,7 +32,7 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 	if x.report.asked.Field != "" { // the fields to remove stand at the end of an event
 		largest = maxLine
 	}
-	from := relay.NewSource(ctx, moving{x, resp}, smallBuffer, largest, nil)
+	from := relay.NewSource(ctx, x.moving(resp), smallBuffer, largest, nil)
 	defer from.Close()
 	e := events{exchange: x, Events: relay.NewEvents(from, style), style: style}
 	e.Rewrite = e.failures

@@ -164,15 +164,10 @@ func (r *Requester) administer(w http.ResponseWriter, req *http.Request) error {
 			own[id] = used[id]
 		}
 		api.WriteJSON(w, http.StatusOK, own)
-	case PathBecomeReady:
-		r.become(true)
-		w.WriteHeader(http.StatusOK)
-	case PathUnready:
-		r.become(false)
-		w.WriteHeader(http.StatusOK)
-	case PathRelease:
-		r.become(false)
-		r.release()
+	case PathBecomeReady, PathUnready, PathRelease:
+		if r.become(req.URL.Path == PathBecomeReady); req.URL.Path == PathRelease {
+			r.release()
+		}
 		w.WriteHeader(http.StatusOK)
 	case PathSetLog:
 		return r.log(w, req)

@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
 // repository matches a name of the Hugging Face hub.
@@ -22,14 +25,8 @@ var (
 // snapshot returns the folder with vLLM's files of a model that it knows by name: the commit's folder in the hub's cache, which vLLM has
 // filled when it started (huggingface_hub, "Understand caching"). Empty: unknown.
 func snapshot(known Model) string {
-	env := func(name string) string {
-		for i := len(known.Env) - 1; i >= 0; i-- {
-			if value, is := strings.CutPrefix(known.Env[i], name+"="); is {
-				return value
-			}
-		}
-		return os.Getenv(name)
-	}
+	set := slices.Concat(os.Environ(), known.Env)
+	env := func(name string) string { return environ.Value(set, name) }
 	if !repository.MatchString(known.Path) || firstOf(known.Args, elsewhere) != "" {
 		return ""
 	}

@@ -22,15 +22,8 @@ func (p publisher) CacheEvents() string { return p.endpoint }
 // ranks says that there may be several servers, which would share one socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
-	for k, arg := range args {
-		if option(arg) != cacheEvents {
-			continue
-		}
-		_, value, given := strings.Cut(arg, "=")
-		if at = k; !given && k+1 < len(args) {
-			value = args[k+1]
-		}
-		text = value
+	for k, value := range valuesOf(args, cacheEvents) {
+		at, text = k, value
 	}
 	if at < 0 {
 		return publisher{}, args, nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -42,14 +43,11 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// missing reports whether err is an answer that there is no such path.
-func missing(err error) bool {
+// Missing reports whether err is an answer that there is no such path.
+func Missing(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && (status.status == http.StatusNotFound || status.status == http.StatusMethodNotAllowed)
 }
-
-// Missing reports whether err is the answer of a server that has none of the probed paths.
-func Missing(err error) bool { return missing(err) }
 
 // says reports whether err is an answer with one of the words.
 func says(err error, words ...string) bool {
@@ -130,12 +128,46 @@ func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path st
 	return nil
 }
 
+// loadAdapter makes vLLM's call to load an adapter. An answer with one of the words loaded means that it is.
+func (c *client) loadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter, loaded ...string) error {
+	_, err := c.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
+	if says(err, loaded...) {
+		return nil
+	}
+	return err
+}
+
+// unloadAdapter makes vLLM's call to unload an adapter. An answer with the text missing means that it is not loaded.
+func (c *client) unloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName, missing string) error {
+	_, err := c.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
+	if says(err, missing) {
+		return nil
+	}
+	return err
+}
+
+// Model is an entry of a server's list: a model, or an adapter, which has a parent.
+type Model struct {
+	ID          api.ModelName `json:"id"`
+	Root        string        `json:"root"`
+	Parent      string        `json:"parent"`
+	MaxModelLen int           `json:"max_model_len"`
+}
+
 type models struct {
-	Data []struct {
-		ID     string `json:"id"`
-		Root   string `json:"root"`
-		Parent string `json:"parent"` // of an adapter: its base
-	} `json:"data"`
+	Data []Model `json:"data"`
+}
+
+// modelsTime bounds [Models].
+const modelsTime = 500 * time.Millisecond
+
+// Models asks a server for its list of models, in vLLM's and SGLang's format. It blocks for at most half a second.
+func Models(ctx context.Context, transport http.RoundTripper, e api.Endpoint) ([]Model, error) {
+	ctx, cancel := context.WithTimeout(ctx, modelsTime)
+	defer cancel()
+	var list models
+	err := (&client{http: &http.Client{Transport: transport}}).ask(ctx, http.MethodGet, e, "/v1/models", nil, &list)
+	return list.Data, err
 }
 
 func (c *client) firstModel(ctx context.Context, e api.Endpoint) (string, error) {
@@ -147,5 +179,5 @@ func (c *client) firstModel(ctx context.Context, e api.Endpoint) (string, error)
 	if err := json.Unmarshal(raw, &list); err != nil || len(list.Data) == 0 || list.Data[0].ID == "" {
 		return "", &statusError{path: "/v1/models", status: http.StatusOK, message: "lists no model"}
 	}
-	return list.Data[0].ID, nil
+	return string(list.Data[0].ID), nil
 }

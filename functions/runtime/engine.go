@@ -55,19 +55,12 @@ func newEngine(cfg Config, c *client) (Runtime, error) {
 }
 
 // most returns how many adapters may be loaded at once; 0: no bound.
-func (r *engine) most() int { return valueOf(r.cfg.Spec.Args, "--max-loras", 0) }
+func (r *engine) most() int { return numberOf(r.cfg.Spec.Args, "--max-loras", 0) }
 
 // given returns the number of adapters in its options, each name=path, separated by commas.
 func (r *engine) given() int {
 	n := 0
-	for i, arg := range r.cfg.Spec.Args {
-		if !has([]string{arg}, "--lora", "--lora-modules") {
-			continue
-		}
-		_, value, within := strings.Cut(arg, "=")
-		if !within && i+1 < len(r.cfg.Spec.Args) {
-			value = r.cfg.Spec.Args[i+1]
-		}
+	for _, value := range valuesOf(r.cfg.Spec.Args, "--lora", "--lora-modules") {
 		n += 1 + strings.Count(value, ",")
 	}
 	return n
@@ -200,19 +193,11 @@ func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 
 // LoadAdapter also loads the adapters that ship with pico, as pico/shout.
 func (r *engine) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
-	if says(err, "of this name is loaded") {
-		return nil
-	}
-	return err
+	return r.client.loadAdapter(ctx, e, a, "of this name is loaded")
 }
 
 func (r *engine) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
-	if says(err, "no such adapter") {
-		return nil
-	}
-	return err
+	return r.client.unloadAdapter(ctx, e, name, "no such adapter")
 }
 
 func (r *engine) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {

@@ -168,7 +168,7 @@ func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options
 	r.mu.Unlock()
 	if !embeds {
 		answer, err := r.generate(ctx, e, name, prompt, options)
-		if !incapable(err) || missing(err) {
+		if !incapable(err) || Missing(err) {
 			return answer, err
 		}
 	}
@@ -192,9 +192,9 @@ func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	}
 	_, err := r.client.call(ctx, http.MethodPost, e, "/api/show", map[string]string{"model": from.name})
 	switch {
-	case missing(err) && from.recipe != nil:
+	case Missing(err) && from.recipe != nil:
 		err = r.maker.make(ctx, e, from)
-	case missing(err):
+	case Missing(err):
 		err = fmt.Errorf("the server does not have the model %s: pull it there, or set the reference ollama://%s to have it fetched: %w", from.name, from.name, err)
 	case err != nil && !answered(err) && from.recipe != nil:
 		// While it does not listen yet, compute the digests.
@@ -309,7 +309,7 @@ func (r *ollama) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	r.mu.Unlock()
 	m, err := r.loaded(ctx, e, name)
 	switch {
-	case err != nil && !missing(err):
+	case err != nil && !Missing(err):
 		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)
 	case err != nil || m == nil || m.Context <= 0:
 		return Signals{}, fmt.Errorf("read the runtime's metrics: it does not say how long a context is: %w", errors.ErrUnsupported)

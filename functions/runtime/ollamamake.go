@@ -90,7 +90,7 @@ func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (s
 	}
 	if err := link(path, filepath.Join(dir, blob)); err == nil || errors.Is(err, fs.ErrExist) {
 		_, err := m.client.call(ctx, http.MethodHead, e, "/api/blobs/"+digest, nil)
-		if !missing(err) {
+		if !Missing(err) {
 			return digest, err
 		}
 	}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -100,17 +101,28 @@ func has(args []string, options ...string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
 }
 
-// valueOf returns the number that an option has, the last one if it is repeated, or otherwise.
-func valueOf(args []string, name string, otherwise int) int {
-	for i, arg := range args {
-		if option(arg) != name {
-			continue
+// valuesOf yields the index and the value of each of the named options in args.
+func valuesOf(args []string, names ...string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for i, arg := range args {
+			if !slices.Contains(names, option(arg)) {
+				continue
+			}
+			_, value, given := strings.Cut(arg, "=")
+			if !given && i+1 < len(args) {
+				value = args[i+1]
+			}
+			if !yield(i, value) {
+				return
+			}
 		}
-		_, text, given := strings.Cut(arg, "=")
-		if !given && i+1 < len(args) {
-			text = args[i+1]
-		}
-		if n, err := strconv.Atoi(text); err == nil {
+	}
+}
+
+// numberOf returns the number that an option has, the last one if it is repeated, or otherwise.
+func numberOf(args []string, name string, otherwise int) int {
+	for _, value := range valuesOf(args, name) {
+		if n, err := strconv.Atoi(value); err == nil {
 			otherwise = n
 		}
 	}

@@ -80,15 +80,8 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 
 func appDir(args []string) (dir string) {
 	dir = "." // Serve's default
-	for i, arg := range args {
-		if name := option(arg); name != "--app-dir" && name != "-d" {
-			continue
-		}
-		if _, value, given := strings.Cut(arg, "="); given {
-			dir = value
-		} else if i+1 < len(args) {
-			dir = args[i+1]
-		}
+	for _, value := range valuesOf(args, "--app-dir", "-d") {
+		dir = value
 	}
 	return dir
 }

@@ -40,8 +40,8 @@ func (r *sglang) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report asks for the usage at the end; applications' other abilities are unknown.
-func (r *rayServe) Report(path string, body *jsonfield.Object) relay.Asked {
+// Report asks for the usage at the end; a server's other abilities are unknown.
+func (s *server) Report(path string, body *jsonfield.Object) relay.Asked {
 	return reportUsage(path, body, false, false)
 }
 
@@ -72,11 +72,6 @@ func (r *llamaCpp) Report(path string, body *jsonfield.Object) relay.Asked {
 	}
 	body.Set(name, []byte("true"))
 	return relay.Asked{Field: "timings"}
-}
-
-// Report does as for Ray Serve.
-func (r *command) Report(path string, body *jsonfield.Object) relay.Asked {
-	return reportUsage(path, body, false, false)
 }
 
 // Options of a stream.

@@ -87,7 +87,7 @@ func (r *sglang) Key() string {
 }
 
 func (r *sglang) Traits() Traits {
-	return Traits{Reuses: true, Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Brings: r.cfg.Spec.Endpoint != "", Room: valueOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
+	return Traits{Reuses: true, Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Brings: r.cfg.Spec.Endpoint != "", Room: numberOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
 }
 
 func (r *sglang) Launch(model string) (Launch, error) {
@@ -197,7 +197,7 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 // serverInfo reads the options that the server was started with. Servers before 2026 have another path for it.
 func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error {
 	err := r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, info)
-	if missing(err) {
+	if Missing(err) {
 		err = r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, info)
 	}
 	return err
@@ -211,7 +211,7 @@ func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 		Model  string `json:"model_path"`
 	}
 	err := r.serverInfo(ctx, e, &info)
-	if missing(err) {
+	if Missing(err) {
 		err, info.Model = nil, r.cfg.Spec.Model
 	}
 	kept := r.cfg.Spec.Endpoint == "" // by the option that we gave it
@@ -339,7 +339,7 @@ func (r *sglang) maxAdapters(ctx context.Context, e api.Endpoint) int {
 		if !r.lora {
 			return 0
 		}
-		return valueOf(r.cfg.Spec.Args, "--max-loras-per-batch", loras)
+		return numberOf(r.cfg.Spec.Args, "--max-loras-per-batch", loras)
 	}
 	r.mu.Lock()
 	most := r.batchLoRAs

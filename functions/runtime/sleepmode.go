@@ -44,7 +44,7 @@ const setSleepMode = "start vLLM with --enable-sleep-mode, and with VLLM_SERVER_
 // sleep puts the server to sleep. mode=wait lets running requests end: the caller has drained, and vLLM's default would cut them.
 func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	_, err := m.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=wait", level), nil)
-	if missing(err) {
+	if Missing(err) {
 		return fmt.Errorf("the server has no sleep mode: %s: %w: %w", setSleepMode, errors.ErrUnsupported, err)
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 	}
 	for i, s := range steps {
 		_, err := m.client.call(ctx, http.MethodPost, e, s.path, s.body)
-		if i == 0 && missing(err) {
+		if i == 0 && Missing(err) {
 			return nil
 		}
 		if err != nil {
@@ -145,7 +145,7 @@ func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (b
 	}
 	err := m.client.ask(ctx, http.MethodGet, e, "/is_sleeping", nil, &answer)
 	switch {
-	case missing(err):
+	case Missing(err):
 		return expected, nil
 	case err != nil:
 		return false, err

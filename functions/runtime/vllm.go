@@ -60,6 +60,7 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 		external:  has(spec.Args, "--kv-offloading-size", "--kv-transfer-config"),
 		lora:      spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
 	}
+	r.started.Store(&started{})
 	r.sleeps.Store(!has(spec.Args, "--no-enable-sleep-mode"))
 	return r, nil
 }
@@ -97,8 +98,8 @@ func (r *vllm) room() int {
 	if !r.lora || r.cfg.Spec.Endpoint != "" {
 		return 0
 	}
-	onDevice := valueOf(r.cfg.Spec.Args, "--max-loras", 1)
-	return max(onDevice, valueOf(r.cfg.Spec.Args, "--max-cpu-loras", onDevice))
+	onDevice := numberOf(r.cfg.Spec.Args, "--max-loras", 1)
+	return max(onDevice, numberOf(r.cfg.Spec.Args, "--max-cpu-loras", onDevice))
 }
 
 func (r *vllm) Launch(model string) (Launch, error) {
@@ -111,7 +112,7 @@ func (r *vllm) Launch(model string) (Launch, error) {
 	if err != nil {
 		return Launch{}, err
 	}
-	r.started.Store(&started{model: model, times: r.started.Load().next()})
+	r.started.Store(&started{model: model, times: r.started.Load().times + 1})
 	model, revision := hub(model)
 	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--uds", path}, mediaDomains(r.cfg.Spec.MediaHosts))
 	if revision != "" {
@@ -135,19 +136,9 @@ type started struct {
 	times uint64
 }
 
-func (s *started) next() uint64 {
-	if s == nil {
-		return 1
-	}
-	return s.times + 1
-}
-
 // Started implements [Tellable].
 func (r *vllm) Started() (model string, times uint64) {
 	s := r.started.Load()
-	if s == nil {
-		return "", 0
-	}
 	return s.model, s.times
 }
 
@@ -226,10 +217,10 @@ func (r *vllm) reloadAdapters(ctx context.Context, e api.Endpoint) error {
 		if m.Parent == "" {
 			continue
 		}
-		if err := r.UnloadAdapter(ctx, e, api.ModelName(m.ID)); err != nil {
+		if err := r.UnloadAdapter(ctx, e, m.ID); err != nil {
 			return fmt.Errorf("load adapter %s again after the sleep: %w", m.ID, err)
 		}
-		if err := r.LoadAdapter(ctx, e, api.Adapter{Name: api.ModelName(m.ID), Path: m.Root}); err != nil {
+		if err := r.LoadAdapter(ctx, e, api.Adapter{Name: m.ID, Path: m.Root}); err != nil {
 			return fmt.Errorf("load adapter %s again after the sleep: %w", m.ID, err)
 		}
 	}
@@ -240,22 +231,16 @@ func (r *vllm) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) e
 	if !r.lora {
 		return fmt.Errorf("the function declares no adapters and no folder of adapters, so vLLM was started without them; set one: %w", errors.ErrUnsupported)
 	}
-	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
-	switch {
-	case err == nil, says(err, "already been loaded", "already loaded"):
-		return nil
-	case noRoute(err):
-		return fmt.Errorf("start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", errors.ErrUnsupported, err)
-	}
-	return err
+	return withoutLoRA(r.client.loadAdapter(ctx, e, a, "already been loaded", "already loaded"))
 }
 
 func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
-	switch {
-	case err == nil, says(err, "cannot be found"):
-		return nil
-	case noRoute(err):
+	return withoutLoRA(r.client.unloadAdapter(ctx, e, name, "cannot be found"))
+}
+
+// withoutLoRA adds advice to the answer of a vLLM that was started without adapters.
+func withoutLoRA(err error) error {
+	if noRoute(err) {
 		return fmt.Errorf("start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", errors.ErrUnsupported, err)
 	}
 	return err
@@ -263,13 +248,13 @@ func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.Model
 
 // noRoute reports whether err is FastAPI's answer for an unknown path: a handler's own 404 looks different.
 func noRoute(err error) bool {
-	return missing(err) && says(err, `"detail":"not found"`, `"detail":"method not allowed"`)
+	return Missing(err) && says(err, `"detail":"not found"`, `"detail":"method not allowed"`)
 }
 
 func (r *vllm) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	s, err := scrape(ctx, r.client, e, vllmMetrics)
 	if err == nil && s.MaxAdapters == 0 && r.lora && r.cfg.Spec.Endpoint == "" {
-		s.MaxAdapters = valueOf(r.cfg.Spec.Args, "--max-loras", 1) // vLLM's default
+		s.MaxAdapters = numberOf(r.cfg.Spec.Args, "--max-loras", 1) // vLLM's default
 	}
 	return s, err
 }

@@ -57,7 +57,7 @@ func (s *server) join(p *peer, m message, answer *message) error {
 		s.mark = m.Mark
 	}
 	if m.Listen != "" && s.listener == nil {
-		l, err := listen(m.Listen)
+		l, err := Listen(m.Listen)
 		if err != nil {
 			return err
 		}
@@ -78,13 +78,14 @@ func (s *server) join(p *peer, m message, answer *message) error {
 	return nil
 }
 
-// listen opens the socket for others. The starter of the shim has removed an old one.
-func listen(path string) (net.Listener, error) {
+// Listen opens a socket for other workers of the same user; no old one may be at the path. Its file outlives the listener: by then it may be
+// another process's.
+func Listen(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for other workers: %w", err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // by then it may be the next shim's
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for other workers: %w", err), l.Close())
 	}

@@ -96,7 +96,7 @@ func TestAdoptsAwake(t *testing.T) {
 	w := &world{traits: inPlace, load: 3 * second}
 	succeed(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "wake", wake(s, 7), "")
-		s.SetAdapters([]api.ModelName{"a"}, nil)
+		s.Reports().SetAdapters([]api.ModelName{"a"}, nil)
 		synctest.Wait()
 	}, func(t *testing.T, s *supervise.Supervisor) {
 		wantStates(t, w, "starting(probing) awake")

@@ -22,7 +22,7 @@ type call struct {
 	trace api.Trace     // of a wake
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
-	move  bool          // of a sleep or stop: see Supervisor.moves
+	move  bool          // of a sleep or stop: see machine.moves
 	leave bool          // of a stop: the runtime goes on
 	fence bool          // only the epoch counts
 	// answer receives nil or the refusal once, from the owner. It has room for one, so that the owner never waits for a caller that
@@ -33,40 +33,43 @@ type call struct {
 // Wake wakes the runtime under a grant and blocks until it has generated a token; it returns at once if the runtime is awake. It fails
 // after three failed attempts in a row. Cancelling ctx does not stop the wake.
 func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
+	return s.submit(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
 }
 
 // Sleep drains the runtime and puts it to sleep, or deepens its sleep. If the running requests take longer than r.Drain, or ctx ends
 // during the drain, the runtime stays awake (409 busy). With r.Move, and a runtime that is a [runtime.Mover], it does not wait once all
 // running requests can continue at another instance: it ends them.
 func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
+	return s.submit(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
 }
 
 // Fence refuses every wake and sleep with an epoch below r.Epoch from now on, including calls that are on their way. Operations under
 // way continue. The returned status was taken after that.
 func (s *Supervisor) Fence(ctx context.Context, r control.FenceRequest) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{fence: true, epoch: r.Epoch})
+	return s.submit(ctx, &call{fence: true, epoch: r.Epoch})
 }
 
 // Stop drains the runtime and ends it, and with it Run. Requests that take longer than r.Drain are cut; r.Move is as in Sleep.
 // Cancelling ctx does not stop it.
 func (s *Supervisor) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
+	return s.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
 }
 
 // Leave drains the runtime's requests as Stop does and ends Run, but leaves the runtime running for the next supervisor to adopt. It
 // reports no state: the instance is not gone. A Stop overrides it.
 func (s *Supervisor) Leave(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
+	return s.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
 }
 
-func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error) {
+func (s *Supervisor) submit(ctx context.Context, c *call) (api.InstanceStatus, error) {
 	c.answer = make(chan error, 1)
 	select {
 	case s.callers.calls <- c:
 	case <-s.done:
-		return s.afterEnd(c, refusal(api.Gone, false))
+		if c.goal.state == api.Gone { // a stop after the end succeeds
+			return s.Status(), nil
+		}
+		return s.Status(), refusal(api.Gone, false)
 	case <-ctx.Done():
 		return api.InstanceStatus{}, context.Cause(ctx)
 	}
@@ -82,16 +85,8 @@ func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error
 	}
 }
 
-// afterEnd answers a call that came after the end: a stop succeeds.
-func (s *Supervisor) afterEnd(c *call, err *api.Error) (api.InstanceStatus, error) {
-	if c.goal.state == api.Gone {
-		return s.Status(), nil
-	}
-	return s.Status(), err
-}
-
-// take refuses a call or makes its goal the wanted state.
-func (s *Supervisor) take(c *call) {
+// takeCall refuses a call or makes its goal the wanted state.
+func (s *Supervisor) takeCall(c *call) {
 	if err := s.check(c); err != nil {
 		c.answer <- err
 		return
@@ -113,34 +108,34 @@ func (s *Supervisor) take(c *call) {
 
 // check refuses: 1. anything after a stop; 2. malformed calls; 3. calls with an older epoch than one seen; 4. a sleep that the runtime
 // can't do. It does not compare a grant's expiry with our clock, which may be wrong: for safety an older epoch suffices.
-func (s *Supervisor) check(c *call) error {
+func (m *machine) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
 		return nil
-	case s.want.state == api.Gone: // 1.
+	case m.want.state == api.Gone: // 1.
 		return refusal(api.Gone, false)
 	case c.goal.state == api.Asleep && c.goal.level != api.Level1 && c.goal.level != api.Level2: // 2.
 		return api.BadRequest("level", "level is %d: want 1 or 2", c.goal.level)
 	case c.drain < 0:
 		return api.BadRequest("drain", "drain is negative: want a duration, or 0")
-	case c.goal.state == api.Awake && c.grant.Instance != "" && c.grant.Instance != s.cfg.Status.Instance:
-		return stale("the grant is for instance %s, this is %s", c.grant.Instance, s.cfg.Status.Instance)
-	case api.StaleEpoch(c.epoch, s.epoch): // 3.
-		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, s.epoch)
-	case c.goal.state == api.Asleep && s.proc.attached: // 4.
-		return s.checkSidecarSleep(c.goal.level)
+	case c.goal.state == api.Awake && c.grant.Instance != "" && c.grant.Instance != m.cfg.Status.Instance:
+		return stale("the grant is for instance %s, this is %s", c.grant.Instance, m.cfg.Status.Instance)
+	case api.StaleEpoch(c.epoch, m.epoch): // 3.
+		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, m.epoch)
+	case c.goal.state == api.Asleep && m.proc.attached: // 4.
+		return m.checkSidecarSleep(c.goal.level)
 	}
 	return nil
 }
 
 // checkSidecarSleep refuses a sleep that would need the process to stop.
-func (s *Supervisor) checkSidecarSleep(level api.Level) error {
-	switch traits := s.cfg.Runtime.Traits(); {
+func (m *machine) checkSidecarSleep(level api.Level) error {
+	switch traits := m.cfg.Runtime.Traits(); {
 	case !traits.Sleeps:
 		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that can't sleep in place, and its process is not ours to stop: "+
 			"scale the function to zero instead, or use a runtime that sleeps")
-	case s.state == api.Asleep && level > s.proc.level && !traits.Deepens:
-		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that sleeps at level %d and can't go to level %d without a wake: wake it first", s.proc.level, level)
+	case m.state == api.Asleep && level > m.proc.level && !traits.Deepens:
+		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that sleeps at level %d and can't go to level %d without a wake: wake it first", m.proc.level, level)
 	}
 	return nil
 }
@@ -171,7 +166,7 @@ func (s *Supervisor) takeSleep(c *call) {
 	if s.want.state == api.Asleep {
 		c.goal.level = max(c.goal.level, s.want.level)
 	}
-	s.want, s.moves = c.goal, c.move && s.mover() != nil
+	s.want, s.moves = c.goal, c.move && s.mover != nil
 	s.drainUntil = time.Time{}
 	if c.drain > 0 {
 		s.drainUntil = time.Now().Add(c.drain)
@@ -185,20 +180,20 @@ func (s *Supervisor) takeStop(c *call) {
 		s.drainUntil = until
 	}
 	s.leaving = c.leave && (s.leaving || s.want.state != api.Gone)
-	s.moves = c.move && s.mover() != nil && !s.leaving
+	s.moves = c.move && s.mover != nil && !s.leaving
 	s.want = goal{state: api.Gone}
 	s.callers.answer(api.Asleep, refusal(api.Gone, false))
 	s.callers.answer(api.Awake, refusal(api.Gone, false))
 	s.callers.add(c)
 }
 
-// left forgets a caller. A drain is given up if no other caller waits for it.
-func (s *Supervisor) left(c *call) {
+// forgetCaller forgets a caller. A drain is given up if no other caller waits for it.
+func (s *Supervisor) forgetCaller(c *call) {
 	s.callers.remove(c)
 	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !s.callers.want(api.Asleep) {
 		s.want = goal{state: api.Awake}
 	}
 }
 
-// settle answers the callers whose goal is reached or was overtaken.
-func (s *Supervisor) settle() { s.callers.settle(goal{s.state, s.proc.level}, s.want) }
+// answerCallers answers the callers whose goal is reached or was overtaken.
+func (s *Supervisor) answerCallers() { s.callers.settle(goal{s.state, s.proc.level}, s.want) }

@@ -37,53 +37,53 @@ type adapter struct {
 type answers map[adapter]*runtime.Answer
 
 // learnAll asks for the expected answers that are not known yet. If the model itself is not compared, its adapters are not either.
-func (s *Supervisor) learnAll(ctx context.Context, op *operation, launch runtime.Launch) {
+func (o *operation) learnAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
-	if op.canary == nil {
-		op.canary = s.learn(ctx, launch, "")
+	if o.canary == nil {
+		o.canary = o.learn(ctx, "")
 	}
-	known := op.adapters
-	op.adapters = answers{}
-	if op.canary == nil || !op.canary.Known() {
+	known := o.adapters
+	o.adapters = answers{}
+	if o.canary == nil || !o.canary.Known() {
 		return
 	}
-	for name, since := range s.cfg.Adapters() {
+	for name, since := range o.cfg.Adapters() {
 		a := adapter{name, since}
-		if op.adapters[a] = known[a]; op.adapters[a] == nil {
-			op.adapters[a] = s.learn(ctx, launch, name)
+		if o.adapters[a] = known[a]; o.adapters[a] == nil {
+			o.adapters[a] = o.learn(ctx, name)
 		}
 	}
 }
 
 // learn asks the model, or one of its adapters. It returns nil if the next sleep must ask again.
-func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch, adapter api.ModelName) *runtime.Answer {
-	answer, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
+func (o *operation) learn(ctx context.Context, adapter api.ModelName) *runtime.Answer {
+	answer, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
 	if err == nil && answer.Known() {
 		var again runtime.Answer
-		again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
+		again, err = o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
 		if err == nil && !answer.Agrees(again) {
-			s.cfg.Logger.Info("canary answers differ without a sleep: canary is off", "adapter", adapter, "first", answer, "then", again)
+			o.cfg.Logger.Info("canary answers differ without a sleep: canary is off", "adapter", adapter, "first", answer, "then", again)
 			answer = runtime.Answer{}
 		}
 	}
 	if err != nil {
-		s.cfg.Logger.Info("canary failed before the sleep: no comparison after it", "adapter", adapter, "error", err)
+		o.cfg.Logger.Info("canary failed before the sleep: no comparison after it", "adapter", adapter, "error", err)
 		return nil
 	}
 	return &answer
 }
 
 // compareAdapters reports an error if an adapter that was loaded before, and still is, answers the canary differently.
-func (s *Supervisor) compareAdapters(ctx context.Context, op *operation, launch runtime.Launch) error {
-	loaded := s.cfg.Adapters()
-	for a, want := range op.adapters {
+func (o *operation) compareAdapters(ctx context.Context) error {
+	loaded := o.cfg.Adapters()
+	for a, want := range o.adapters {
 		if want == nil || !want.Known() || !loaded[a.name].Equal(a.since) {
 			continue
 		}
-		got, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, a.name)
+		got, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, a.name)
 		if err == nil {
-			err = s.compare(ctx, op, launch, a.name, want, got)
+			err = o.compare(ctx, a.name, want, got)
 		}
 		if err != nil {
 			return fmt.Errorf("adapter %s: %w", a.name, err)
@@ -94,29 +94,29 @@ func (s *Supervisor) compareAdapters(ctx context.Context, op *operation, launch 
 
 // compare asks the canary once more if got, the last answer, is not the wanted one. If the second answer differs too, it reloads the
 // weights, and returns an error unless that helps.
-func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.Launch, adapter api.ModelName, want *runtime.Answer, got runtime.Answer) error {
+func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *runtime.Answer, got runtime.Answer) error {
 	if want == nil || !want.Known() || !got.Known() || want.Agrees(got) {
 		return nil
 	}
-	if err := s.gate.clear(ctx, refusal(api.Unhealthy, true)); err != nil {
+	if err := o.gate.clear(ctx, refusal(api.Unhealthy, true)); err != nil {
 		return err
 	}
-	again, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
+	again, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
 	switch {
 	case err != nil:
 		return err
 	case want.Agrees(again):
-		s.cfg.Logger.Warn("canary mismatch after the wake: asking again", "adapter", adapter, "before the sleep", *want, "after", got)
+		o.cfg.Logger.Warn("canary mismatch after the wake: asking again", "adapter", adapter, "before the sleep", *want, "after", got)
 		return nil
 	}
-	op.mismatch = true
+	o.mismatch = true
 	changed := fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *want, again)
-	s.cfg.Logger.Warn("reloading the weights", "reason", changed)
-	if err := s.cfg.Runtime.Reload(ctx, launch.Endpoint); err != nil {
-		s.cfg.Logger.Debug("reloading the weights in place failed", "error", err)
+	o.cfg.Logger.Warn("reloading the weights", "reason", changed)
+	if err := o.cfg.Runtime.Reload(ctx, o.launch.Endpoint); err != nil {
+		o.cfg.Logger.Debug("reloading the weights in place failed", "error", err)
 		return changed
 	}
-	if again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter); err == nil && want.Agrees(again) {
+	if again, err = o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter); err == nil && want.Agrees(again) {
 		return nil
 	}
 	return changed
@@ -124,16 +124,16 @@ func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.
 
 // awaitSuspect waits for a sidecar that answered differently after its sleep, until it answers as before or has restarted. A refused
 // connection shows the restart.
-func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch runtime.Launch) error {
-	if err := s.cfg.Runtime.Probe(ctx, launch.Endpoint); refusedConnection(err) {
-		op.canary, op.adapters = nil, nil
+func (o *operation) awaitSuspect(ctx context.Context) error {
+	if err := o.cfg.Runtime.Probe(ctx, o.launch.Endpoint); refusedConnection(err) {
+		o.canary, o.adapters = nil, nil
 	}
-	if err := s.awaitStart(ctx, op, launch); err != nil || op.canary == nil {
+	if err := o.awaitStart(ctx); err != nil || o.canary == nil {
 		return err
 	}
-	got, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, "")
+	got, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, "")
 	if err == nil {
-		err = s.compare(ctx, op, launch, "", op.canary, got)
+		err = o.compare(ctx, "", o.canary, got)
 	}
 	if errors.Is(err, errChanged) {
 		err = fmt.Errorf("%w; it is a sidecar, which is not ours to start again: restart its container", err)

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -16,49 +17,42 @@ const unknownWait = 10 * time.Second
 //     the moment that a caller asks for it;
 //  3. asleep: the time of a wake;
 //  4. draining towards a sleep: the time of the sleep and a wake; towards the end: never.
-func (s *Supervisor) expected(state api.State) reopening {
-	load, wake := s.took.load, s.took.toWake()
+func (m *machine) expected(state api.State) reopening {
+	load, wake := m.took.load, m.took.toWake()
 	switch state {
 	case api.Starting: // 1.
 		took := load
-		if s.phase == waking || s.proc.stopped {
+		if m.phase == waking || m.proc.stopped {
 			took = wake
 		}
 		if took == 0 {
 			return reopening{after: unknownWait}
 		}
-		return reopening{at: s.coming.since, after: took}
+		return reopening{at: m.coming.since, after: took}
 	case api.Unhealthy: // 2.
-		back := reopening{after: orUnknown(load)}
-		if !s.restarts.gaveUp {
-			back.at = s.restarts.retryAt
+		back := reopening{after: cmp.Or(load, unknownWait)}
+		if !m.restarts.gaveUp {
+			back.at = m.restarts.retryAt
 		}
 		return back
 	case api.Asleep: // 3.
-		return reopening{after: orUnknown(wake)}
+		return reopening{after: cmp.Or(wake, unknownWait)}
 	case api.Draining: // 4.
-		if s.leaving {
+		if m.leaving {
 			return reopening{after: time.Second} // another worker takes over
 		}
-		if s.want.state == api.Asleep {
-			return reopening{after: s.took.sleep + orUnknown(wake)}
+		if m.want.state == api.Asleep {
+			return reopening{after: m.took.sleep + cmp.Or(wake, unknownWait)}
 		}
 	}
 	return reopening{}
 }
 
-func orUnknown(d time.Duration) time.Duration {
-	if d == 0 {
-		return unknownWait
-	}
-	return d
-}
-
 // expectedFetching returns when the gate will be open if the model continues to arrive at its present rate.
-func (s *Supervisor) expectedFetching(share float64, now time.Time) reopening {
+func (m *machine) expectedFetching(share float64, now time.Time) reopening {
 	rest := unknownWait
 	if share > 0 {
-		rest = time.Duration(float64(now.Sub(s.coming.since)) * (1 - share) / share)
+		rest = time.Duration(float64(now.Sub(m.coming.since)) * (1 - share) / share)
 	}
-	return reopening{at: now, after: rest + s.took.load}
+	return reopening{at: now, after: rest + m.took.load}
 }

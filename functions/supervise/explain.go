@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 const messageTail = 5
 
 // explain appends the last lines of output.
-func (s *Supervisor) explain(reason string) string {
-	if tail := s.cfg.Log.Message(messageTail); tail != "" {
+func explain(reason string, log *process.Log) string {
+	if tail := log.Message(messageTail); tail != "" {
 		return reason + "; its last output:\n" + tail
 	}
 	return reason
@@ -42,8 +43,8 @@ func lasting(err error) bool {
 }
 
 // hearOut waits briefly for the runtime to log a permanent failure: its answer may come before the log line.
-func (s *Supervisor) hearOut(ctx context.Context) {
-	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(s.cfg.Log.Message(math.MaxInt)) == ""; pause *= 2 {
+func hearOut(ctx context.Context, log *process.Log) {
+	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(log.Message(math.MaxInt)) == ""; pause *= 2 {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -58,7 +59,7 @@ func neverHad(err error) bool { return errors.Is(err, errTimeout) && runtime.Mis
 
 // because explains why a running runtime did not start. It adds advice after a timeout, and the log's words about an unusable model,
 // which the server's answer may lack.
-func (s *Supervisor) because(err error) string {
+func because(err error, log *process.Log) string {
 	reason := err.Error()
 	switch {
 	case neverHad(err):
@@ -69,7 +70,7 @@ func (s *Supervisor) because(err error) string {
 	if !runtime.Permanent(err) {
 		return reason
 	}
-	if said := runtime.Hopeless(s.cfg.Log.Message(math.MaxInt)); said != "" && !strings.Contains(reason, said) {
+	if said := runtime.Hopeless(log.Message(math.MaxInt)); said != "" && !strings.Contains(reason, said) {
 		reason += "; it says: " + said
 	}
 	return reason

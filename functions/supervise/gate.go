@@ -80,8 +80,8 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 // when the request has ended. beforeWait is called before the request waits, and its error ends that. A request that has waited for
 // [control.MaxTurn] is refused.
 func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
-	base, refused = g.tryTurn(t)
-	if refused == nil || refused.Code != api.CodeBusy {
+	base, refused, waits := g.tryTurn(t)
+	if !waits {
 		return base, refused, nil
 	}
 	if err := beforeWait(); err != nil {
@@ -91,7 +91,7 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	defer cancel()
 	w := &turn{Turn: t, arrived: time.Now().Add(-t.Waited), admitted: make(chan struct{})}
 	g.mu.Lock()
-	if len(g.turns.waiting) >= max(maxWaiting, 8*g.limit) {
+	if len(g.turns.waiting) >= 16*g.limit {
 		g.mu.Unlock()
 		return "", refused, nil
 	}
@@ -104,7 +104,7 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
-	waits := g.turns.remove(w)
+	waits = g.turns.remove(w)
 	g.mu.Unlock()
 	switch late := context.Cause(ctx) == error(refused); {
 	case late && waits:
@@ -117,25 +117,17 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	return "", nil, context.Cause(ctx)
 }
 
-// maxWaiting is the least bound of the requests that wait for a turn.
-const maxWaiting = 64
-
-// Queued reports whether requests wait for a turn.
-func (g *Gate) Queued() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.turns.waiting) > 0
-}
-
-// tryTurn is [Gate.EnterInTurn] without a wait.
-func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error) {
+// tryTurn is [Gate.EnterInTurn] without a wait. wait reports whether the request may wait: one without a client only while
+// others do.
+func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if base, refused = g.enter(g.base); refused == nil {
 		g.turns.arrive(t.Client)
 		g.turns.charge(t)
+		return base, nil, false
 	}
-	return base, refused
+	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || len(g.turns.waiting) > 0)
 }
 
 // LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
@@ -161,11 +153,6 @@ func (g *Gate) admit() {
 		}
 		close(w.admitted)
 	}
-}
-
-// full returns the refusal of a request for which there is no slot.
-func (g *Gate) full() *api.Error {
-	return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.limit).WithRetryAfter(time.Second)
 }
 
 // EnterProbe is Enter for a probe, which is also admitted while the runtime is not ready for requests.
@@ -197,7 +184,7 @@ func (g *Gate) takePlace(base string) (string, *api.Error) {
 	case base == "":
 		return "", g.refused()
 	case g.running >= g.limit:
-		return "", g.full()
+		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.limit).WithRetryAfter(time.Second)
 	}
 	if g.running++; g.running == 1 {
 		select {

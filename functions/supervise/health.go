@@ -32,26 +32,40 @@ var errMoves = errors.New("the runtime counts tokens")
 
 // health is the result of the last checks of a runtime's traffic.
 type health struct {
+	cfg     *Config
+	gate    *Gate
 	probeAt time.Time // of the next check; zero: none
 	last    traffic   // at the last check
 	silent  int       // probes in a row without an answer
 	unready int       // probes in a row that reported not ready
 }
 
-func (h *health) awoke(interval time.Duration, seen traffic) {
-	*h = health{last: seen}
-	if interval > 0 {
-		h.putOff(interval)
+func (h *health) awoke() {
+	*h = health{cfg: h.cfg, gate: h.gate, last: h.gate.traffic()}
+	if h.cfg.ProbeInterval > 0 {
+		h.putOff()
 	}
 }
 
-func (h *health) putOff(interval time.Duration) { h.probeAt = time.Now().Add(interval) }
+// putOff sets the time of the next check.
+func (h *health) putOff() {
+	every := h.cfg.ProbeInterval
+	switch {
+	case !h.cfg.Runtime.Traits().Readiness:
+	case h.unready > 0:
+		every = min(every, unreadyEvery)
+	default:
+		every = min(every, readyEvery)
+	}
+	h.probeAt = time.Now().Add(every)
+}
 
-// moves records the traffic, and reports whether a part of an answer came since the last check, or requests run now and none did then.
-func (h *health) moves(seen traffic) bool {
+// sawProgress records the traffic, and reports whether a part of an answer came since the last check, or requests run now and none did
+// then.
+func (h *health) sawProgress() bool {
 	last := h.last
-	h.last = seen
-	if seen.moved != last.moved || (seen.running > 0 && last.running == 0) {
+	h.last = h.gate.traffic()
+	if h.last.moved != last.moved || (h.last.running > 0 && last.running == 0) {
 		h.silent = 0
 		return true
 	}
@@ -66,7 +80,7 @@ func (h *health) moves(seen traffic) bool {
 //  4. Requests came meanwhile: the next check decides.
 //  5. It refused, so it does not hang.
 //  6. Its requests or other programs may occupy the processors, which is tolerated for a while.
-func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Config) (failure string) {
+func (h *health) judge(op *operation, r result, ended bool, now traffic) (failure string) {
 	idle := !op.busy && now.running == 0 && now.entered == h.last.entered
 	switch {
 	case r.err == nil || now.moved != h.last.moved || errors.Is(r.err, errMoves): // 1.
@@ -76,10 +90,10 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 		return "the runtime can't be reached: " + r.err.Error()
 	case runtime.Dying(r.err): // 2.
 		return "the runtime has died: " + r.err.Error()
-	case idle && r.took < cfg.ProbeTimeout: // 3.
+	case idle && r.took < h.cfg.ProbeTimeout: // 3.
 		return "the runtime fails: an idle one refuses a probe: " + r.err.Error()
 	case !op.busy && !idle: // 4.
-	case r.took < cfg.ProbeTimeout: // 5.
+	case r.took < h.cfg.ProbeTimeout: // 5.
 		h.silent = 0
 	default: // 6.
 		switch h.silent++; {
@@ -88,7 +102,7 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 			return fmt.Sprintf("the runtime hangs: an idle one has not answered %d probes in a row: %v", h.silent, r.err)
 		default:
 			return fmt.Sprintf("the runtime hangs: %d requests run, no part of an answer came in %v, and it answers no probe: %v",
-				now.running, cfg.ProbeInterval+r.took, r.err)
+				now.running, h.cfg.ProbeInterval+r.took, r.err)
 		}
 	}
 	return ""
@@ -96,34 +110,22 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 
 // checkHealth probes the runtime if it shows no progress, whether it is idle or owes answers.
 func (s *Supervisor) checkHealth() {
-	s.health.putOff(s.probeEvery())
-	if !s.health.moves(s.gate.traffic()) || s.cfg.Runtime.Traits().Readiness {
-		s.probe()
+	s.health.putOff()
+	if !s.health.sawProgress() || s.cfg.Runtime.Traits().Readiness {
+		s.probeRuntime()
 	}
 }
 
-// probeEvery returns the time between two health checks; 0 or less: none.
-func (s *Supervisor) probeEvery() time.Duration {
-	switch every := s.cfg.ProbeInterval; {
-	case !s.cfg.Runtime.Traits().Readiness:
-		return every
-	case s.health.unready > 0:
-		return min(every, unreadyEvery)
-	default:
-		return min(every, readyEvery)
-	}
-}
-
-// checkNow is checkHealth at once, after a request could not connect.
-func (s *Supervisor) checkNow() {
+// checkUnreachable is checkHealth at once, after a request could not connect.
+func (s *Supervisor) checkUnreachable() {
 	if s.phase == awake && s.op == nil && s.cfg.ProbeInterval > 0 {
 		s.health.last = s.gate.traffic()
-		s.probe()
+		s.probeRuntime()
 	}
 }
 
-func (s *Supervisor) probe() {
-	s.begin(opProbe)
+func (s *Supervisor) probeRuntime() {
+	s.beginOperation(opProbe)
 	s.op.busy = s.health.last.running > 0
 	s.op.run()
 }
@@ -131,31 +133,31 @@ func (s *Supervisor) probe() {
 func (s *Supervisor) finishProbe(op *operation, r result) {
 	failure := ""
 	if s.cfg.Runtime.Traits().Readiness && !op.stopped && !s.proc.ended && !refusedConnection(r.err) {
-		s.readiness(r.err)
+		s.health.noteReadiness(r.err)
 	} else {
-		failure = s.health.judge(op, r, s.proc.ended, s.gate.traffic(), &s.cfg)
+		failure = s.health.judge(op, r, s.proc.ended, s.gate.traffic())
 	}
-	s.health.putOff(s.probeEvery())
+	s.health.putOff()
 	if failure != "" {
-		s.failed(failure)
+		s.runtimeFailed(failure)
 	}
 }
 
-// readiness records whether the runtime is ready for requests. The gate refuses requests while it is not.
-func (s *Supervisor) readiness(failed error) {
-	was := s.health.unready >= unreadyAfter
-	s.health.unready++
+// noteReadiness records whether the runtime is ready for requests. The gate refuses requests while it is not.
+func (h *health) noteReadiness(failed error) {
+	was := h.unready >= unreadyAfter
+	h.unready++
 	if failed == nil {
-		s.health.unready = 0
+		h.unready = 0
 	}
-	switch is := s.health.unready >= unreadyAfter; {
+	switch is := h.unready >= unreadyAfter; {
 	case is == was:
 	case is:
-		s.cfg.Logger.Warn("runtime is not ready: requests are refused until its probe succeeds", "error", failed)
-		s.gate.setReady(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance is not ready: its readiness probe fails").WithRetryAfter(unreadyEvery))
+		h.cfg.Logger.Warn("runtime is not ready: requests are refused until its probe succeeds", "error", failed)
+		h.gate.setReady(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance is not ready: its readiness probe fails").WithRetryAfter(unreadyEvery))
 	default:
-		s.cfg.Logger.Info("runtime is ready again")
-		s.gate.setReady(nil)
+		h.cfg.Logger.Info("runtime is ready again")
+		h.gate.setReady(nil)
 	}
 }
 
@@ -165,25 +167,25 @@ func refusedConnection(err error) bool {
 }
 
 // sendProbe is the operation. It also sets how many such probes in a row condemn the runtime.
-func (s *Supervisor) sendProbe(ctx context.Context, op *operation, child Child, launch runtime.Launch) error {
-	op.patience = 1
-	if !op.busy {
-		op.patience = idlePatience
+func (o *operation) sendProbe(ctx context.Context) error {
+	o.patience = 1
+	if !o.busy {
+		o.patience = idlePatience
 	}
-	before := s.pulse(ctx, op.busy, child, launch)
-	err := s.cfg.Runtime.Probe(ctx, launch.Endpoint)
+	before := o.pulse(ctx)
+	err := o.cfg.Runtime.Probe(ctx, o.launch.Endpoint)
 	if err == nil || !errors.Is(context.Cause(ctx), errTimeout) {
 		return err
 	}
-	after := s.pulse(context.WithoutCancel(ctx), op.busy, child, launch)
+	after := o.pulse(context.WithoutCancel(ctx))
 	computes := before.timed && after.timed && after.cpu-before.cpu > time.Duration(busyShare*float64(after.at.Sub(before.at)))
 	switch {
 	case before.counted && after.counted && before.tokens != after.tokens:
 		return errMoves
-	case computes && (before.counted || !op.busy):
-		op.patience = patienceCounted
+	case computes && (before.counted || !o.busy):
+		o.patience = patienceCounted
 	case computes:
-		op.patience = patience
+		o.patience = patience
 	}
 	return err
 }
@@ -197,17 +199,17 @@ type pulse struct {
 	at      time.Time
 }
 
-// pulse measures the progress. count also reads the token counters, which stand still in an idle runtime.
-func (s *Supervisor) pulse(ctx context.Context, count bool, child Child, launch runtime.Launch) pulse {
+// pulse measures the progress. It reads the token counters only if requests run: they stand still in an idle runtime.
+func (o *operation) pulse(ctx context.Context) pulse {
 	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
 	defer cancel()
 	var p pulse
-	if count {
-		if signals, err := s.cfg.Runtime.Signals(ctx, launch.Endpoint); err == nil && signals.GeneratedTokens >= 0 {
+	if o.busy {
+		if signals, err := o.cfg.Runtime.Signals(ctx, o.launch.Endpoint); err == nil && signals.GeneratedTokens >= 0 {
 			p.counted, p.tokens = true, signals.GeneratedTokens+max(signals.PromptTokens, 0)
 		}
 	}
-	if c, ok := child.(interface{ CPU() (time.Duration, error) }); ok {
+	if c, ok := o.child.(interface{ CPU() (time.Duration, error) }); ok {
 		cpu, err := c.CPU()
 		p.timed, p.cpu = err == nil, cpu
 	}

@@ -46,10 +46,10 @@ func TestJudge(t *testing.T) {
 		"busy and silent, not for long":              {busy: true, silent: 1, r: silent, now: before, left: 2},
 		"busy and silent for long":                   {busy: true, silent: 2, r: silent, now: before, want: "1 requests run, no part of an answer came in 25s", left: 3},
 	} {
-		h := health{last: traffic{running: before.running, entered: 7, moved: 3}, silent: tc.silent}
+		h := health{cfg: &Config{ProbeInterval: 15 * time.Second, ProbeTimeout: 5 * time.Second}, last: traffic{running: before.running, entered: 7, moved: 3}, silent: tc.silent}
 		op := &operation{busy: tc.busy, stopped: tc.stopped}
 		op.patience = 3
-		got := h.judge(op, tc.r, tc.ended, tc.now, &Config{ProbeInterval: 15 * time.Second, ProbeTimeout: 5 * time.Second})
+		got := h.judge(op, tc.r, tc.ended, tc.now)
 		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}

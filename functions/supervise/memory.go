@@ -19,7 +19,7 @@ const (
 // meter measures the memory of the runtime's process, off the owner's goroutine.
 type meter struct {
 	gpus     func(ctx context.Context, pid int) (held api.Bytes, found bool, err error) // Config.GPUs
-	reports  *reports
+	reports  *Reports
 	measured chan measurement // unbuffered; never closed
 
 	at              time.Time          // of the next measurement; zero: none
@@ -42,7 +42,7 @@ type measurement struct {
 	err    error
 }
 
-func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *reports) *meter {
+func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *Reports) *meter {
 	return &meter{gpus: gpus, reports: r, measured: make(chan measurement)}
 }
 
@@ -172,7 +172,7 @@ func differs(old, now api.Bytes) bool { return max(now-old, old-now)*10 > old }
 
 // noteUse records the use of a GPU that a process of the runtime logs as it falls asleep; the largest counts. In other states the line
 // means nothing. It is safe for many goroutines.
-func (r *reports) noteUse(used api.Bytes) {
+func (r *Reports) noteUse(used api.Bytes) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		if st.State != api.Draining && st.State != api.Asleep || used <= st.DeviceUse {
 			return false

@@ -35,7 +35,7 @@ func (n Note) Launch() runtime.Launch {
 	return runtime.Launch{Endpoint: n.Endpoint, Attach: n.Attach}
 }
 
-func (s *Supervisor) save() {
+func (s *Supervisor) saveNote() {
 	if s.leaving {
 		return // the last note before the leave counts
 	}
@@ -57,10 +57,10 @@ func (s *Supervisor) save() {
 	s.cfg.Save(n)
 }
 
-// adopt continues with a runtime that another supervisor left: 1. there is no process: it sleeps without one, or must be started; 2. it
-// may sleep or not: it is woken, which proves that it generates or ends in a restart; 3. it sleeps, according to the note; 4. it was
-// starting, and is awaited; 5. it was awake, and is again once it has generated a token.
-func (s *Supervisor) adopt() {
+// adoptRuntime continues with a runtime that another supervisor left: 1. there is no process: it sleeps without one, or must be
+// started; 2. it may sleep or not: it is woken, which proves that it generates or ends in a restart; 3. it sleeps, according to the
+// note; 4. it was starting, and is awaited; 5. it was awake, and is again once it has generated a token.
+func (s *Supervisor) adoptRuntime() {
 	child, launch, n, found := s.cfg.Adopt()
 	if !found {
 		return
@@ -82,26 +82,21 @@ func (s *Supervisor) adopt() {
 	s.coming.since = time.Now()
 	switch {
 	case n.Turning: // 2.
-		s.phase = waking
-		s.proc.sleeps(n.Level)
-		s.coming.step(api.StepWaking)
-		s.enter(api.Starting, api.StageWaking)
-		s.begin(opWake)
+		s.wakeUnsure(n.Level)
 	case n.State == api.Asleep: // 3.
-		s.phase, s.want = asleep, goal{api.Asleep, n.Level}
-		s.proc.sleeps(n.Level)
-		s.enter(api.Asleep, "")
+		s.phase, s.want, s.proc.level = asleep, goal{api.Asleep, n.Level}, n.Level
+		s.enterState(api.Asleep, "")
 		s.meter.start(&s.proc, s.phase)
 	case n.State == api.Starting: // 4.
 		s.phase = starting
 		s.coming.step(api.StepLoading)
-		s.enter(api.Starting, "loading")
-		s.begin(opStart)
+		s.enterState(api.Starting, "loading")
+		s.beginOperation(opStart)
 		s.op.run()
 	default: // 5.
 		s.phase = starting
 		s.coming.step(api.StepProbing)
-		s.enter(api.Starting, "probing")
-		s.begin(opAdopt)
+		s.enterState(api.Starting, "probing")
+		s.beginOperation(opAdopt)
 	}
 }

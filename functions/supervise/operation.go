@@ -34,11 +34,17 @@ var (
 )
 
 // operation is the operation on the runtime that is under way. One goroutine runs it and sends one result, which the owner always
-// receives.
+// receives. Its methods run in that goroutine: they touch no state of the owner, and change it only by notes.
 type operation struct {
 	kind      kind
 	began     time.Time
 	cancel    context.CancelCauseFunc
+	cfg       *Config
+	gate      *Gate
+	notes     chan<- func(*Supervisor)
+	child     Child
+	launch    runtime.Launch
+	from      api.Level        // the level at its beginning
 	level     api.Level        // of a sleep
 	startup   *runtime.Startup // of a start or wake
 	announced <-chan struct{}  // of a start
@@ -46,10 +52,9 @@ type operation struct {
 	busy      bool             // of a probe: requests run
 	run       func()           // starts the goroutine; begin calls it if nothing is left to be set
 	drained   bool             // an end of a runtime that was awake and has no requests
-	moves     bool             // a sleep or an end: it ends requests, which continue elsewhere
+	mover     runtime.Mover    // of a sleep or an end: it ends requests, which continue elsewhere; nil: none are ended
 	stopped   bool             // cancelled by the owner
 	suspect   bool             // of a start: the canary decides
-	serves    func()           // of a wake: the runtime accepts requests again; nil: none may come early
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
@@ -64,23 +69,23 @@ type result struct {
 	took time.Duration
 }
 
-// begin sets up an operation and starts it. For a start, a probe or an end, the caller sets its fields and calls run.
-func (s *Supervisor) begin(k kind) {
+// beginOperation sets up an operation and starts it. For a start, a probe or an end, the caller sets its fields and calls run.
+func (s *Supervisor) beginOperation(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters}
-	op.startup = s.coming.startup
-	op.moves = s.gate.Moving()
+	op := &operation{
+		kind: k, began: time.Now(), cancel: cancel, cfg: &s.cfg, gate: s.gate, notes: s.notes, child: s.proc.child, launch: s.proc.launch, from: s.proc.level,
+		level: s.want.level, startup: s.coming.startup, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters,
+	}
+	if s.gate.Moving() {
+		op.mover = s.mover
+	}
 	s.op = op
-	child, launch, level := s.proc.child, s.proc.launch, s.proc.level
 	if k == opWake { // a start reports its stages; probes before it can answer mean nothing
-		ctx = s.coming.startup.With(ctx)
-		if s.cfg.Early != nil && s.cfg.Early() {
-			op.serves = func() { s.gate.try(launch.Endpoint) }
-		}
+		ctx = op.startup.With(ctx)
 	}
 	op.run = func() {
 		go func() {
-			err := s.perform(ctx, op, child, launch, level)
+			err := op.perform(ctx)
 			cancel(nil)
 			s.results <- result{err, time.Since(op.began)}
 		}()
@@ -90,65 +95,74 @@ func (s *Supervisor) begin(k kind) {
 	}
 }
 
-// perform runs in the operation's goroutine; it touches no state of the owner.
-func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, launch runtime.Launch, level api.Level) error {
-	if limit, found := s.limits(op.kind); found {
+func (o *operation) perform(ctx context.Context) error {
+	if limit, found := o.limit(); found {
 		var done context.CancelFunc
-		ctx, done = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the %s %w of %v", op.kind, errTimeout, limit))
+		ctx, done = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the %s %w of %v", o.kind, errTimeout, limit))
 		defer done()
 	}
 	var err error
-	switch op.kind {
+	switch o.kind {
 	case opFetch:
-		op.model, err = s.cfg.Prepare(ctx, s.progress(ctx))
+		o.model, err = o.cfg.Prepare(ctx, o.reportShare(ctx))
 	case opStart, opAdopt:
-		await := s.awaitStart
-		if op.suspect {
-			await = s.awaitSuspect
+		await := o.awaitStart
+		if o.suspect {
+			await = o.awaitSuspect
 		}
-		if err = await(ctx, op, launch); err == nil {
-			err = s.ready(ctx, op, launch)
+		if err = await(ctx); err == nil {
+			err = o.makeReady(ctx)
 		}
-		if err == nil && op.suspect {
-			err = s.compareAdapters(ctx, op, launch)
+		if err == nil && o.suspect {
+			err = o.compareAdapters(ctx)
 		}
 	case opWake:
-		var answer runtime.Answer
-		if answer, err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level, op.serves); err == nil {
-			err = s.compare(ctx, op, launch, "", op.canary, answer)
-		}
-		if err == nil {
-			s.gate.pass()
-			err = s.ready(ctx, op, launch)
-		}
-		if err == nil {
-			err = s.compareAdapters(ctx, op, launch)
-		}
+		err = o.wake(ctx)
 	case opSleep:
-		if s.cfg.Canary && level == api.LevelAwake {
-			s.learnAll(ctx, op, launch)
+		if o.cfg.Canary && o.from == api.LevelAwake {
+			o.learnAll(ctx)
 		}
-		if s.cfg.Leave != nil && level == api.LevelAwake {
-			s.cfg.Leave(ctx, launch.Endpoint)
+		if o.cfg.Leave != nil && o.from == api.LevelAwake {
+			o.cfg.Leave(ctx, o.launch.Endpoint)
 		}
-		if op.moves {
-			err = s.mover().Move(ctx, launch.Endpoint, op.level)
-		} else {
-			err = s.cfg.Runtime.Sleep(ctx, launch.Endpoint, op.level)
+		sleep := o.cfg.Runtime.Sleep
+		if o.mover != nil {
+			sleep = o.mover.Move
 		}
+		err = sleep(ctx, o.launch.Endpoint, o.level)
 	case opProbe:
-		err = s.sendProbe(ctx, op, child, launch)
+		err = o.sendProbe(ctx)
 	case opEnd:
-		if s.cfg.Leave != nil && op.drained {
-			s.cfg.Leave(ctx, launch.Endpoint)
+		if o.cfg.Leave != nil && o.drained {
+			o.cfg.Leave(ctx, o.launch.Endpoint)
 		}
-		if op.moves {
-			s.moveOut(ctx, launch)
+		if o.mover != nil {
+			o.moveOut(ctx)
 		}
-		child.Stop(op.grace)
+		o.child.Stop(o.grace)
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+	}
+	return err
+}
+
+// wake wakes the runtime, and compares its answers with those from before the sleep.
+func (o *operation) wake(ctx context.Context) error {
+	var serves func() // nil: no request may come early
+	if o.cfg.Early != nil && o.cfg.Early() {
+		serves = func() { o.gate.try(o.launch.Endpoint) }
+	}
+	answer, err := o.cfg.Runtime.Wake(ctx, o.launch.Endpoint, o.from, serves)
+	if err == nil {
+		err = o.compare(ctx, "", o.canary, answer)
+	}
+	if err == nil {
+		o.gate.pass()
+		err = o.makeReady(ctx)
+	}
+	if err == nil {
+		err = o.compareAdapters(ctx)
 	}
 	return err
 }
@@ -158,68 +172,74 @@ const moveTimeout = 10 * time.Second
 
 // moveOut makes a runtime end its requests before its own end. If that fails, the end of the process ends them, and they continue
 // elsewhere all the same.
-func (s *Supervisor) moveOut(ctx context.Context, launch runtime.Launch) {
+func (o *operation) moveOut(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
-	if err := s.mover().Move(ctx, launch.Endpoint, api.Level2); err != nil {
-		s.cfg.Logger.Warn("runtime did not hand over its requests before its end", "error", err)
+	if err := o.mover.Move(ctx, o.launch.Endpoint, api.Level2); err != nil {
+		o.cfg.Logger.Warn("runtime did not hand over its requests before its end", "error", err)
 	}
 }
 
-// limits returns how long an operation may take; a fetch and an end have their own bounds.
-func (s *Supervisor) limits(k kind) (time.Duration, bool) {
-	switch k {
+// limit returns how long an operation may take; a fetch and an end have their own bounds.
+func (o *operation) limit() (time.Duration, bool) {
+	switch o.kind {
 	case opStart:
-		return s.cfg.StartTimeout, true
+		return o.cfg.StartTimeout, true
 	case opWake, opAdopt:
-		return s.cfg.WakeTimeout, true
+		return o.cfg.WakeTimeout, true
 	case opSleep:
 		return sleepTimeout, true
 	case opProbe:
-		return s.cfg.ProbeTimeout, true
+		return o.cfg.ProbeTimeout, true
 	}
 	return 0, false
 }
 
-// ready runs Config.Ready and compares the adapters, between the first token and the first request.
-func (s *Supervisor) ready(ctx context.Context, op *operation, launch runtime.Launch) error {
-	if s.cfg.Ready == nil {
+// makeReady runs Config.Ready, between the first token and the first request.
+func (o *operation) makeReady(ctx context.Context) error {
+	if o.cfg.Ready == nil {
 		return nil
 	}
-	op.startup.Step(api.StepRestoring)
-	if err := s.cfg.Ready(ctx, launch.Endpoint); err != nil {
+	o.startup.Step(api.StepRestoring)
+	if err := o.cfg.Ready(ctx, o.launch.Endpoint); err != nil {
 		return fmt.Errorf("it generates, but is not ready: %w", err)
 	}
 	return nil
 }
 
+// tell has the owner call note, unless ctx ends first.
+func (o *operation) tell(ctx context.Context, note func(*Supervisor)) {
+	select {
+	case o.notes <- note:
+	case <-ctx.Done():
+	}
+}
+
 // awaitStart waits for the first token: for the runtime's announcement of it, or for the answer to a probe.
-func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runtime.Launch) error {
-	if launch.Announce != "" {
+func (o *operation) awaitStart(ctx context.Context) error {
+	if o.launch.Announce != "" {
 		select {
-		case <-op.announced:
+		case <-o.announced:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	tell := func(n func()) {
-		select {
-		case s.notes <- n:
-		case <-ctx.Done():
-		}
-	}
-	err := runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
-		op.startup.Step(api.StepProbing)
-		tell(func() { s.enter(api.Starting, "probing") })
-	}, func(err error) { tell(func() { s.stillStarts(err) }) })
+	err := runtime.Await(ctx, o.cfg.Runtime, o.launch.Endpoint, func() {
+		o.startup.Step(api.StepProbing)
+		o.tell(ctx, func(s *Supervisor) { s.enterState(api.Starting, "probing") })
+	}, func(err error) {
+		o.tell(ctx, func(s *Supervisor) {
+			s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Message = "the last try failed: " + err.Error() }))
+		})
+	})
 	if runtime.Permanent(err) {
-		s.hearOut(ctx)
+		hearOut(ctx, o.cfg.Log)
 	}
 	return err
 }
 
-func (s *Supervisor) finish(r result) {
+func (s *Supervisor) finishOperation(r result) {
 	op := s.op
 	s.op = nil
 	s.proc.poll() // if the process has ended too, that explains the result
@@ -227,47 +247,48 @@ func (s *Supervisor) finish(r result) {
 	switch op.kind {
 	case opFetch:
 		s.finishFetch(op, r)
-	case opStart, opAdopt:
+	case opStart, opAdopt, opWake:
 		s.finishStart(op, r)
-	case opWake:
-		s.finishWake(r)
 	case opSleep:
 		s.finishSleep(op, r)
 	case opEnd:
-		s.finishEnd(r)
+		if s.state == api.Draining && s.want.state == api.Asleep {
+			s.took.sleep = r.took
+		}
+		s.proc.ended = true // step clears it, in phase ending
 	case opProbe:
 		s.finishProbe(op, r)
 	}
 }
 
-// finishStart: 1. the runtime must end; 2. the process has ended, which step handles; 3. the start failed; 4. the runtime is awake.
+// finishStart, also of an adoption or a wake: 1. the runtime must end; 2. the process has ended, which step handles; 3. it failed; 4. the
+// runtime is awake.
 func (s *Supervisor) finishStart(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone: // 1.
-		s.end(s.cfg.StopGrace)
+		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended: // 2.
+	case r.err != nil && op.kind == opWake: // 3.
+		s.startFailed("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
 	case r.err != nil: // 3.
-		s.failedToCome("the runtime did not start: "+s.because(r.err), runtime.Permanent(r.err) || neverHad(r.err))
-	case op.kind == opAdopt: // 4.
-		s.becameAwake()
-	default:
-		s.took.started(r.took, s.proc.stopped)
-		s.becameAwake()
+		s.startFailed("the runtime did not start: "+because(r.err, s.cfg.Log), runtime.Permanent(r.err) || neverHad(r.err))
+	default: // 4.
+		switch op.kind {
+		case opStart:
+			s.took.started(r.took, s.proc.stopped)
+		case opWake:
+			s.took.wake = r.took
+		}
+		s.becomeAwake()
 	}
 }
 
-// finishWake has the branches of finishStart.
-func (s *Supervisor) finishWake(r result) {
-	switch {
-	case s.want.state == api.Gone:
-		s.end(s.cfg.StopGrace)
-	case s.proc.ended:
-	case r.err != nil:
-		s.failedToCome("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
-	default:
-		s.took.wake = r.took
-		s.becameAwake()
-	}
+// wakeUnsure wakes a runtime that may sleep at level, or be awake.
+func (s *Supervisor) wakeUnsure(level api.Level) {
+	s.phase, s.proc.level = waking, level
+	s.coming.step(api.StepWaking)
+	s.enterState(api.Starting, api.StageWaking)
+	s.beginOperation(opWake)
 }
 
 // finishSleep stops a runtime that turns out not to sleep. After another failure its state is unknown, so it is woken again, which
@@ -275,32 +296,20 @@ func (s *Supervisor) finishWake(r result) {
 func (s *Supervisor) finishSleep(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone:
-		s.end(s.cfg.StopGrace)
+		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended:
 	case errors.Is(r.err, errors.ErrUnsupported) && !s.proc.attached:
-		s.doesWithout(r.err.Error())
-		s.end(s.cfg.StopGrace)
+		s.noteWithout(r.err.Error())
+		s.endProcess(s.cfg.StopGrace)
 	case r.err != nil:
 		s.cfg.Logger.Warn("sleep failed", "level", op.level, "error", r.err)
 		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
 		s.want = goal{state: api.Awake}
-		s.phase = waking
-		s.proc.sleeps(op.level)
-		s.coming.step(api.StepWaking)
-		s.enter(api.Starting, api.StageWaking)
-		s.begin(opWake)
+		s.wakeUnsure(op.level)
 	default:
-		s.phase, s.took.sleep = asleep, r.took
-		s.proc.sleeps(op.level)
-		s.enter(api.Asleep, "")
-		s.settle()
+		s.phase, s.took.sleep, s.proc.level = asleep, r.took, op.level
+		s.enterState(api.Asleep, "")
+		s.answerCallers()
 		s.meter.start(&s.proc, s.phase)
 	}
-}
-
-func (s *Supervisor) finishEnd(r result) {
-	if s.state == api.Draining && s.want.state == api.Asleep {
-		s.took.sleep = r.took
-	}
-	s.proc.wasEnded() // step clears it, in phase ending
 }

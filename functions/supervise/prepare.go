@@ -11,17 +11,17 @@ import (
 
 const progressInterval = 200 * time.Millisecond
 
-func (s *Supervisor) prepare() {
+func (s *Supervisor) prepareModel() {
 	s.phase = fetching
 	s.coming.begin(api.StepFetching)
 	s.cfg.Log.Mark() // output of an earlier process explains nothing now
-	s.enter(api.Starting, api.StepFetching)
+	s.enterState(api.Starting, api.StepFetching)
 	s.gate.expect(s.expectedFetching(0, time.Now()))
-	s.begin(opFetch)
+	s.beginOperation(opFetch)
 }
 
-// progress returns the function that a preparation reports to. It passes a share on to the owner if the last one is old enough.
-func (s *Supervisor) progress(ctx context.Context) func(float64) {
+// reportShare returns the function that a preparation reports to. It passes a share on to the owner if the last one is old enough.
+func (o *operation) reportShare(ctx context.Context) func(float64) {
 	var mu sync.Mutex // guards last: parts of a model may arrive concurrently
 	var last time.Time
 	return func(share float64) {
@@ -29,10 +29,7 @@ func (s *Supervisor) progress(ctx context.Context) func(float64) {
 		defer mu.Unlock()
 		if now := time.Now(); now.Sub(last) >= progressInterval {
 			last = now
-			select {
-			case s.shares <- share:
-			case <-ctx.Done():
-			}
+			o.tell(ctx, func(s *Supervisor) { s.noteShare(share) })
 		}
 	}
 }
@@ -53,8 +50,8 @@ func (s *Supervisor) finishFetch(op *operation, r result) {
 	switch {
 	case s.want.state != api.Awake && !s.proc.attached, s.want.state == api.Gone, r.err != nil && op.stopped: // 1.
 	case r.err != nil: // 2.
-		s.failedToCome("the model could not be made ready: "+r.err.Error(), runtime.Permanent(r.err))
+		s.startFailed("the model could not be made ready: "+r.err.Error(), runtime.Permanent(r.err))
 	default: // 3.
-		s.start(op.model)
+		s.launchRuntime(op.model)
 	}
 }

@@ -230,7 +230,7 @@ func TestReady(t *testing.T) {
 			if w.supervisor.Gate().Refusal() != nil {
 				gate = "closed"
 			}
-			w.supervisor.SetAdapters([]api.ModelName{"a"}, nil)
+			w.supervisor.Reports().SetAdapters([]api.ModelName{"a"}, nil)
 			w.call("ready " + string(e) + " " + gate)
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -244,10 +244,10 @@ func TestAdaptersAreReported(t *testing.T) {
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		synctest.Wait()
 		w.set(func() { w.reports = nil })
-		s.SetAdapters([]api.ModelName{"a", "b"}, nil)
+		s.Reports().SetAdapters([]api.ModelName{"a", "b"}, nil)
 		synctest.Wait()
-		s.SetAdapters([]api.ModelName{"a", "b"}, nil) // no change
-		s.SetAdapters(nil, nil)
+		s.Reports().SetAdapters([]api.ModelName{"a", "b"}, nil) // no change
+		s.Reports().SetAdapters(nil, nil)
 		synctest.Wait()
 		if len(w.reports) != 2 || len(w.reports[0].Adapters) != 2 || len(w.reports[1].Adapters) != 0 || w.reports[0].State != api.Awake {
 			t.Errorf("reports %+v, want one with two adapters, one with none", w.reports)

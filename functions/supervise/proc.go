@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -42,8 +43,6 @@ func (p *proc) pid() int {
 	return p.child.PID()
 }
 
-func (p *proc) begins() { p.wasAwake = false }
-
 func (p *proc) launched(l runtime.Launch) {
 	p.launch, p.attached = l, l.Attach
 	if l.Attach {
@@ -59,14 +58,9 @@ func (p *proc) adopted(c Child, l runtime.Launch) {
 	p.started(c)
 }
 
-func (p *proc) wasEnded() { p.ended = true }
-
 func (p *proc) cleared() { p.child, p.ended = nil, false }
 
 func (p *proc) awoke() { p.level, p.stopped, p.wasAwake = api.LevelAwake, false, true }
-
-// sleeps sets the level of a sleep that begins, or that a wake ends.
-func (p *proc) sleeps(level api.Level) { p.level = level }
 
 // sleepsStopped sets that the runtime sleeps without a process.
 func (p *proc) sleepsStopped() { p.level, p.stopped = api.Level2, true }
@@ -82,9 +76,4 @@ func (t *took) started(d time.Duration, wake bool) {
 	}
 }
 
-func (t *took) toWake() time.Duration {
-	if t.wake == 0 {
-		return t.load
-	}
-	return t.wake
-}
+func (t *took) toWake() time.Duration { return cmp.Or(t.wake, t.load) }

@@ -1,6 +1,10 @@
 package supervise
 
-import "time"
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/functions/process"
+)
 
 const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
@@ -10,6 +14,7 @@ const (
 
 // restarts counts failures, and decides when a failed runtime is started again.
 type restarts struct {
+	log        *process.Log  // the runtime's output, whose last lines explain a failure
 	backoff    time.Duration // the last pause before a restart
 	retryAt    time.Time     // when a start may be tried again
 	failures   int           // starts and wakes that failed in a row
@@ -41,14 +46,15 @@ func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
 }
 
 // explained records why the process ended when that is no failure, because nobody wants it awake.
-func (r *restarts) explained(message string) { r.message = message }
+func (r *restarts) explained(reason string) { r.message = explain(reason, r.log) }
 
 // failed sets the time of the next start, and its reason. A runtime that was awake for longer than the last pause begins with the first
 // pause again.
-func (r *restarts) failed(now time.Time, awake bool, message string) {
+func (r *restarts) failed(now time.Time, awake bool, reason string) {
 	if awake && now.Sub(r.awakeSince) > r.backoff {
 		r.backoff = 0
 	}
 	r.backoff = min(max(2*r.backoff, firstPause), longestPause)
-	r.retryAt, r.message = now.Add(r.backoff), message
+	r.retryAt = now.Add(r.backoff)
+	r.explained(reason)
 }

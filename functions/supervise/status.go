@@ -10,8 +10,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// reports are the status, readable from any goroutine, and its reports.
-type reports struct {
+// Reports are the status, readable from any goroutine, and its reports. The exported methods do not block and are safe for many
+// goroutines.
+type Reports struct {
 	gate    *Gate
 	changed chan struct{}            // from SetAdapters and SetLoad; room for one, as a signal that there is something to report
 	out     func(api.InstanceStatus) // Config.Report
@@ -24,13 +25,13 @@ type reports struct {
 	status api.InstanceStatus
 }
 
-func newReports(gate *Gate, first api.InstanceStatus, out func(api.InstanceStatus)) *reports {
-	return &reports{gate: gate, changed: make(chan struct{}, 1), out: out, status: first}
+func newReports(gate *Gate, first api.InstanceStatus, out func(api.InstanceStatus)) *Reports {
+	return &Reports{gate: gate, changed: make(chan struct{}, 1), out: out, status: first}
 }
 
-func (r *reports) read() api.InstanceStatus { return r.change(func(*api.InstanceStatus) {}) }
+func (r *Reports) read() api.InstanceStatus { return r.change(func(*api.InstanceStatus) {}) }
 
-func (r *reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
+func (r *Reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(&r.status)
@@ -41,7 +42,7 @@ func (r *reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
 }
 
 // changeFromOutside is change for other goroutines than the owner, which is signalled to report. f reports whether something changed.
-func (r *reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
+func (r *Reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !f(&r.status) {
@@ -58,24 +59,24 @@ func (r *reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 const soon = 5 * time.Millisecond
 
 // owe delays a report.
-func (r *reports) owe(report api.InstanceStatus) {
+func (r *Reports) owe(report api.InstanceStatus) {
 	r.owed, r.owedUntil = &report, time.Now().Add(soon)
 }
 
 // send reports, after a delayed report.
-func (r *reports) send(status api.InstanceStatus) {
+func (r *Reports) send(status api.InstanceStatus) {
 	r.pay()
 	r.out(status)
 }
 
 // sendOnly reports, in place of a delayed report.
-func (r *reports) sendOnly(status api.InstanceStatus) {
+func (r *Reports) sendOnly(status api.InstanceStatus) {
 	r.owed = nil
 	r.out(status)
 }
 
 // pay sends the delayed report.
-func (r *reports) pay() {
+func (r *Reports) pay() {
 	if owed := r.owed; owed != nil {
 		r.owed = nil
 		r.out(*owed)
@@ -83,7 +84,7 @@ func (r *reports) pay() {
 }
 
 // noProcess clears the process's fields; the next report shows it.
-func (r *reports) noProcess() {
+func (r *Reports) noProcess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.PID, r.status.Memory = 0, api.Memory{}
@@ -101,22 +102,21 @@ func setAdapters(st *api.InstanceStatus, loaded, standby []api.ModelName) bool {
 	return true
 }
 
-func (r *reports) adapters() (loaded, standby []api.ModelName) {
+func (r *Reports) adapters() (loaded, standby []api.ModelName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status.Adapters, r.status.Standby
 }
 
-// SetAdapters sets the loaded adapters and those on standby; a change is reported. It does not block and is safe for many goroutines,
-// also inside Ready. They outlive a sleep and a restart: Ready loads them again.
-func (s *Supervisor) SetAdapters(loaded, standby []api.ModelName) {
-	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool { return setAdapters(st, loaded, standby) })
+// SetAdapters sets the loaded adapters and those on standby; a change is reported. It may be called inside Ready. They outlive a sleep
+// and a restart: Ready loads them again.
+func (r *Reports) SetAdapters(loaded, standby []api.ModelName) {
+	r.changeFromOutside(func(st *api.InstanceStatus) bool { return setAdapters(st, loaded, standby) })
 }
 
-// SetLoad sets the runtime's load, which is reported. It does not block and is safe for many goroutines. The load is discarded when the
-// runtime is no longer awake.
-func (s *Supervisor) SetLoad(l api.Load) {
-	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool {
+// SetLoad sets the runtime's load, which is reported. The load is discarded when the runtime is no longer awake.
+func (r *Reports) SetLoad(l api.Load) {
+	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		if st.State != api.Awake && st.State != api.Draining {
 			return false
 		}
@@ -125,17 +125,14 @@ func (s *Supervisor) SetLoad(l api.Load) {
 	})
 }
 
-// Locate sets the instance's address, for a control plane that is found late. It does not block and is safe for many goroutines.
-func (s *Supervisor) Locate(at api.Endpoint) {
-	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool {
-		st.Endpoint = at
-		return false // the next report carries it
-	})
+// SetEndpoint sets the instance's address, for a control plane that is found late. The next report carries it.
+func (r *Reports) SetEndpoint(at api.Endpoint) {
+	r.change(func(st *api.InstanceStatus) { st.Endpoint = at })
 }
 
-// keeps returns the load of an instance that enters a state without requests: its prefix cache, if it sleeps and keeps any of it.
-func (s *Supervisor) keeps(state api.State) *api.Load {
-	if k, can := s.cfg.Runtime.(runtime.Keeper); can && state == api.Asleep && s.proc.pid() > 0 {
+// keptLoad returns the load of an instance that enters a state without requests: its prefix cache, if it sleeps and keeps any of it.
+func (m *machine) keptLoad(state api.State) *api.Load {
+	if k, can := m.cfg.Runtime.(runtime.Keeper); can && state == api.Asleep && m.proc.pid() > 0 {
 		if kept := k.Kept(); kept > 0 {
 			return &api.Load{Cached: kept, CacheKnown: true}
 		}
@@ -143,15 +140,15 @@ func (s *Supervisor) keeps(state api.State) *api.Load {
 	return nil
 }
 
-// enter changes the state, saves a note and reports it.
-func (s *Supervisor) enter(state api.State, stage string) {
-	report := s.set(state, stage)
-	s.save()
+// enterState changes the state, saves a note and reports it.
+func (s *Supervisor) enterState(state api.State, stage string) {
+	report := s.setState(state, stage)
+	s.saveNote()
 	s.reports.send(report)
 }
 
-// set changes the state and returns its report, which the caller must send next.
-func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
+// setState changes the state and returns its report, which the caller must send next.
+func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus {
 	level := api.LevelAwake
 	if state == api.Asleep {
 		level = s.proc.level
@@ -167,7 +164,7 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 			st.Since = time.Now()
 		}
 		if state != api.Awake && state != api.Draining {
-			st.Load = s.keeps(state)
+			st.Load = s.keptLoad(state)
 		}
 		s.meter.unmeasured(st, state, &s.proc)
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, cmp.Or(s.restarts.message, s.without), pid
@@ -185,5 +182,5 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 	}
 	s.epoch = epoch
 	s.reports.change(func(st *api.InstanceStatus) { st.Epoch = epoch })
-	s.save()
+	s.saveNote()
 }

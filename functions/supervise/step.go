@@ -17,11 +17,11 @@ import (
 // the way, and wait for it; 2. clear an ended process; 3. the phase decides.
 func (s *Supervisor) step() bool {
 	if s.op != nil { // 1.
-		s.interrupt()
+		s.interruptOperation()
 		return false
 	}
 	if s.proc.ended { // 2.
-		s.cleared()
+		s.handleExit()
 		return true
 	}
 	switch s.phase { // 3.
@@ -29,12 +29,13 @@ func (s *Supervisor) step() bool {
 		return s.fromOff()
 	case awake:
 		if s.want.state != api.Awake {
-			s.drain()
+			s.phase = draining
+			s.enterState(api.Draining, "")
 			return true
 		}
 	case draining:
 		if s.want.state == api.Awake {
-			s.reopen()
+			s.reopenGate()
 			return true
 		}
 	case asleep:
@@ -43,8 +44,8 @@ func (s *Supervisor) step() bool {
 	return false
 }
 
-// interrupt cancels the operation if it is in the way. Only a stop interrupts a sleep that the runtime was told of.
-func (s *Supervisor) interrupt() {
+// interruptOperation cancels the operation if it is in the way. Only a stop interrupts a sleep that the runtime was told of.
+func (s *Supervisor) interruptOperation() {
 	switch {
 	case s.op.kind == opEnd:
 		return // it ends by itself
@@ -62,22 +63,22 @@ func (s *Supervisor) interrupt() {
 
 func (s *Supervisor) fromOff() bool {
 	switch {
-	case s.comes():
+	case s.mustStart():
 		if !time.Now().Before(s.restarts.retryAt) {
-			s.bring()
+			s.beginStart()
 			return true
 		}
 	case s.want.state == api.Asleep && s.state != api.Asleep:
 		s.proc.sleepsStopped()
-		s.enter(api.Asleep, "")
-		s.settle()
+		s.enterState(api.Asleep, "")
+		s.answerCallers()
 	}
 	return false
 }
 
-// comes reports whether the runtime is to be started, now or at retryAt. A sidecar always is: it must be awake before it can sleep.
-func (s *Supervisor) comes() bool {
-	return s.phase == off && !s.restarts.gaveUp && (s.want.state == api.Awake || (s.want.state == api.Asleep && s.proc.attached))
+// mustStart reports whether the runtime is to be started, now or at retryAt. A sidecar always is: it must be awake before it can sleep.
+func (m *machine) mustStart() bool {
+	return m.phase == off && !m.restarts.gaveUp && (m.want.state == api.Awake || (m.want.state == api.Asleep && m.proc.attached))
 }
 
 func (s *Supervisor) fromAsleep() bool {
@@ -85,68 +86,68 @@ func (s *Supervisor) fromAsleep() bool {
 	case s.want.state == api.Awake:
 		s.phase = waking
 		s.coming.begin(api.StepWaking)
-		s.save()
-		s.begin(opWake)     // first: requests wait for it
-		goruntime.Gosched() // let it run before the report below
-		s.reports.owe(s.set(api.Starting, "waking"))
-		s.save()
+		s.saveNote()
+		s.beginOperation(opWake) // first: requests wait for it
+		goruntime.Gosched()      // let it run before the report below
+		s.reports.owe(s.setState(api.Starting, "waking"))
+		s.saveNote()
 	case s.want.state == api.Gone:
-		s.end(s.cfg.StopGrace)
+		s.endProcess(s.cfg.StopGrace)
 	case s.want.level > s.proc.level && s.cfg.Runtime.Traits().Deepens:
-		s.fall()
+		s.sleepRuntime()
 	case s.want.level > s.proc.level:
-		s.end(s.cfg.StopGrace) // it can't sleep deeper in place; ending the process drops its weights too
+		s.endProcess(s.cfg.StopGrace) // it can't sleep deeper in place; ending the process drops its weights too
 	default:
 		return false
 	}
 	return true
 }
 
-func (s *Supervisor) fall() {
+func (s *Supervisor) sleepRuntime() {
 	s.phase = sleeping
-	s.save()
-	s.begin(opSleep)
+	s.saveNote()
+	s.beginOperation(opSleep)
 }
 
-// bring begins a start, with the fetch of its model if there is one.
-func (s *Supervisor) bring() {
+// beginStart begins a start, with the fetch of its model if there is one.
+func (s *Supervisor) beginStart() {
 	// Only a loss counts as a restart of a sidecar: waiting for it restarts nothing.
 	if s.state == api.Unhealthy && (!s.proc.attached || s.proc.wasAwake) {
 		s.restarts.count++
 	}
-	s.proc.begins()
+	s.proc.wasAwake = false
 	if f, can := s.cfg.Runtime.(runtime.Finder); can && s.cfg.Prepare != nil {
 		if err := f.Find(); err != nil { // before its model is fetched
-			s.failedToCome(err.Error(), runtime.Permanent(err))
+			s.startFailed(err.Error(), runtime.Permanent(err))
 			return
 		}
 	}
 	if s.cfg.Prepare != nil {
-		s.prepare()
+		s.prepareModel()
 		return
 	}
-	s.start(s.cfg.Model)
+	s.launchRuntime(s.cfg.Model)
 }
 
-// start forks the runtime, or attaches to a sidecar, and begins to wait for its first token.
-func (s *Supervisor) start(model string) {
+// launchRuntime forks the runtime, or attaches to a sidecar, and begins to wait for its first token.
+func (s *Supervisor) launchRuntime(model string) {
 	s.coming.begin(api.StepForking)
-	s.enter(api.Starting, "starting runtime")
+	s.enterState(api.Starting, "starting runtime")
 	launch, err := s.cfg.Runtime.Launch(model)
 	if err != nil {
-		s.failedToCome(err.Error(), runtime.Permanent(err))
+		s.startFailed(err.Error(), runtime.Permanent(err))
 		return
 	}
 	s.proc.launched(launch)
 	s.cfg.Log.Mark()
 	if launch.Attach {
-		s.await(newSidecar(), time.Now(), nil)
+		s.awaitRuntime(newSidecar(), time.Now(), nil)
 		return
 	}
-	s.fork(launch)
+	s.startProcess(launch)
 }
 
-func (s *Supervisor) fork(launch runtime.Launch) {
+func (s *Supervisor) startProcess(launch runtime.Launch) {
 	s.canary.forget() // the weights are loaded again
 	announced := make(chan struct{})
 	if launch.Announce == "" {
@@ -166,96 +167,80 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 		s.cfg.Log.Write(line)
 	}})
 	if err != nil {
-		s.failedToCome(adviseStart(err), lasting(err))
+		s.startFailed(adviseStart(err), lasting(err))
 		return
 	}
-	s.await(child, began, announced)
+	s.awaitRuntime(child, began, announced)
 }
 
-func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct{}) {
+func (s *Supervisor) awaitRuntime(child Child, began time.Time, announced <-chan struct{}) {
 	s.proc.started(child)
 	s.phase = starting
 	s.coming.step(api.StepLoading)
-	s.enter(api.Starting, "loading")
-	s.begin(opStart)
+	s.enterState(api.Starting, "loading")
+	s.beginOperation(opStart)
 	s.op.began, s.op.announced = began, announced
 	s.op.run()
 }
 
-// stillStarts reports why the last attempt to reach a starting runtime failed.
-func (s *Supervisor) stillStarts(err error) {
-	s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Message = "the last try failed: " + err.Error() }))
-}
-
-// becameAwake opens the gate.
-func (s *Supervisor) becameAwake() {
+// becomeAwake opens the gate.
+func (s *Supervisor) becomeAwake() {
 	s.phase = awake
 	s.proc.awoke()
 	s.restarts.awoke(time.Now())
-	s.health.awoke(s.probeEvery(), s.gate.traffic())
+	s.health.awoke()
 	s.gate.setReady(nil)
 	s.meter.after(time.Second)
 	s.gate.open(s.proc.launch.Endpoint)
 	s.coming.cameUp()
-	report := s.set(api.Awake, "")
-	s.settle()          // before the report: requests wait for it
+	report := s.setState(api.Awake, "")
+	s.answerCallers()   // before the report: requests wait for it
 	goruntime.Gosched() // also before the work that the report causes
-	s.save()
+	s.saveNote()
 	s.reports.sendOnly(report)
 }
 
-func (s *Supervisor) drain() {
-	s.phase = draining
-	s.enter(api.Draining, "")
-}
-
-func (s *Supervisor) reopen() {
+func (s *Supervisor) reopenGate() {
 	s.phase = awake
 	s.gate.open(s.proc.launch.Endpoint)
-	s.enter(api.Awake, "")
-	s.settle()
+	s.enterState(api.Awake, "")
+	s.answerCallers()
 }
 
-// mover returns the runtime if it can move its requests, else nil.
-func (s *Supervisor) mover() runtime.Mover {
-	m, _ := s.cfg.Runtime.(runtime.Mover)
-	return m
-}
-
-// move ends a drain early if all running requests can move: the runtime ends them.
-func (s *Supervisor) move() {
+// moveRequests ends a drain early if all running requests can move: the runtime ends them.
+func (s *Supervisor) moveRequests() {
 	if running, moved := s.gate.move(); moved {
 		s.cfg.Logger.Info("handing over running requests to other instances", "running", running)
-		s.drained()
+		s.finishDrain()
 	}
 }
 
-// drained goes on after the last request has left.
-func (s *Supervisor) drained() {
+// finishDrain goes on after the last request has left.
+func (s *Supervisor) finishDrain() {
 	if s.want.state == api.Asleep && s.cfg.Runtime.Traits().Sleeps {
-		s.fall()
+		s.sleepRuntime()
 		return
 	}
-	s.end(s.cfg.StopGrace)
+	s.endProcess(s.cfg.StopGrace)
 }
 
-// drainExpired gives up a sleep, or goes on with a stop.
-func (s *Supervisor) drainExpired() {
+// expireDrain gives up a sleep, or goes on with a stop.
+func (s *Supervisor) expireDrain() {
 	if s.want.state == api.Gone {
-		s.end(s.cfg.StopGrace)
+		s.endProcess(s.cfg.StopGrace)
 		return
 	}
 	running, _ := s.gate.Running()
 	if running == 0 {
-		s.drained()
+		s.finishDrain()
 		return
 	}
 	s.callers.answer(api.Asleep, api.Errorf(http.StatusConflict, api.CodeBusy, "%d requests still run after the time to drain: the instance stays awake", running))
 	s.want = goal{state: api.Awake}
 }
 
-// end ends the process with all its descendants, or leaves it to the next supervisor.
-func (s *Supervisor) end(grace time.Duration) {
+// endProcess ends the process with all its descendants, or leaves it to the next supervisor.
+func (s *Supervisor) endProcess(grace time.Duration) {
 	if s.leaving {
 		s.proc.cleared()
 		s.phase = off
@@ -264,19 +249,19 @@ func (s *Supervisor) end(grace time.Duration) {
 	drained := s.phase == draining && !s.hard
 	s.phase = ending
 	if s.state == api.Asleep || s.state == api.Awake {
-		s.enter(api.Draining, "stopping")
+		s.enterState(api.Draining, "stopping")
 	}
 	if s.hard {
 		grace = 0
 	}
-	s.begin(opEnd)
+	s.beginOperation(opEnd)
 	s.op.grace, s.op.drained = grace, drained
 	s.op.run()
 }
 
-// cleared handles a process that ended by itself or by an end: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it
+// handleExit handles a process that ended by itself or by an end: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it
 // can do without an option that its server refused, and is started again at once; 4. it is wanted awake: a crash.
-func (s *Supervisor) cleared() {
+func (s *Supervisor) handleExit() {
 	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
 	s.proc.cleared()
@@ -286,49 +271,49 @@ func (s *Supervisor) cleared() {
 	switch {
 	case was == ending || s.want.state == api.Gone: // 1.
 	case was == asleep && s.want.state == api.Asleep: // 2.
-		s.restarts.explained(s.explain(reason))
+		s.restarts.explained(reason)
 		s.proc.sleepsStopped()
-		s.enter(api.Asleep, "")
+		s.enterState(api.Asleep, "")
 	case s.want.state == api.Asleep: // 2. fromOff reports it
-		s.restarts.explained(s.explain(reason))
-	case was == starting && s.yields(): // 3.
+		s.restarts.explained(reason)
+	case was == starting && s.dropOption(): // 3.
 	case was == starting || was == waking: // 4.
 		hopeless := false
 		if was == starting {
 			reason, hopeless = adviseExit(s.cfg.Log.Message(math.MaxInt), status)
 		}
-		s.failedToCome(reason, hopeless)
+		s.startFailed(reason, hopeless)
 	default:
-		s.failed(reason)
+		s.runtimeFailed(reason)
 	}
 }
 
-// yields reports whether the runtime can do without an option that its server has just refused.
-func (s *Supervisor) yields() bool {
+// dropOption reports whether the runtime can do without an option that its server has just refused.
+func (s *Supervisor) dropOption() bool {
 	y, can := s.cfg.Runtime.(runtime.Yielder)
 	if !can {
 		return false
 	}
 	without := y.Yield(s.cfg.Log.Message(math.MaxInt))
 	if without != "" {
-		s.doesWithout(without)
+		s.noteWithout(without)
 	}
 	return without != ""
 }
 
-// doesWithout records the missing option: in the log, and in the status while nothing else is wrong.
-func (s *Supervisor) doesWithout(what string) {
+// noteWithout records the missing option: in the log, and in the status while nothing else is wrong.
+func (s *Supervisor) noteWithout(what string) {
 	s.without = what
 	s.cfg.Logger.Warn("runtime refused an option: starting without it", "reason", what)
 }
 
-// failedToCome handles a failed start or wake: 1. nobody wants it any more; 2. it is given up, after the last attempt or a permanent
+// startFailed handles a failed start or wake: 1. nobody wants it any more; 2. it is given up, after the last attempt or a permanent
 // failure, and waiting callers get the error. A sidecar is not given up, as others restart it; 3. else it is tried again.
-func (s *Supervisor) failedToCome(reason string, permanent bool) {
+func (s *Supervisor) startFailed(reason string, permanent bool) {
 	if s.want.state != api.Awake && !s.proc.attached { // 1.
-		s.restarts.explained(s.explain(reason))
+		s.restarts.explained(reason)
 		if s.proc.child != nil {
-			s.end(0)
+			s.endProcess(0)
 		}
 		return
 	}
@@ -337,24 +322,24 @@ func (s *Supervisor) failedToCome(reason string, permanent bool) {
 	if s.restarts.gaveUp && !permanent {
 		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.restarts.failures, maxFailures)
 	}
-	s.failed(reason)
+	s.runtimeFailed(reason)
 	if last { // 2.
 		s.callers.answer(api.Awake, api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "%s", s.restarts.message))
 	}
 }
 
-// failed ends the rest of a failed runtime and sets the time of the next start.
-func (s *Supervisor) failed(reason string) {
-	s.restarts.failed(time.Now(), s.state == api.Awake, s.explain(reason))
+// runtimeFailed ends the rest of a failed runtime and sets the time of the next start.
+func (s *Supervisor) runtimeFailed(reason string) {
+	s.restarts.failed(time.Now(), s.state == api.Awake, reason)
 	s.coming.failed()
 	attrs := []any{"reason", reason, "failures", s.restarts.failures}
 	if !s.restarts.gaveUp {
 		attrs = append(attrs, "restart in", s.restarts.backoff)
 	}
 	s.cfg.Logger.Warn("runtime failed", attrs...)
-	s.enter(api.Unhealthy, "")
+	s.enterState(api.Unhealthy, "")
 	if s.proc.child != nil {
-		s.end(0)
+		s.endProcess(0)
 	} else {
 		s.phase = off
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // phase is the owner's state; it is finer than [api.State].
@@ -22,38 +23,43 @@ const (
 	ending                // operation end
 )
 
-// Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
-// Run's may use only the gate, the reports and the channels.
-type Supervisor struct {
-	cfg  Config
-	gate *Gate
+// machine is the state of the runtime, and what is wanted of it. Its methods only read it.
+type machine struct {
+	cfg        Config
+	phase      phase
+	state      api.State // as last reported
+	want       goal
+	epoch      uint64    // the highest that was seen
+	drainUntil time.Time // zero: no bound
+	moves      bool      // the drain ends movable requests once no others are left
+	leaving    bool      // the runtime is left to the next supervisor
+	hard       bool      // end at once, no SIGTERM first
+	without    string    // the option that the runtime does without; empty: none
 
-	results chan result   // from the operation under way; unbuffered; never closed
-	notes   chan func()   // the start operation's reports, run by the owner; unbuffered; never closed
-	shares  chan float64  // the progress, from the operation fetch; unbuffered; never closed
-	done    chan struct{} // closed by Run at its end
-
-	callers  callers
-	reports  *reports
 	proc     proc
 	coming   coming
 	took     took
 	restarts restarts
-	health   health
 	canary   canary
-	meter    *meter
+}
 
-	phase      phase
-	state      api.State // as last reported
-	want       goal
-	epoch      uint64          // the highest that was seen
-	op         *operation      // nil: none
-	idle       <-chan struct{} // closed when a shut gate has no requests left
-	drainUntil time.Time       // zero: no bound
-	moves      bool            // the drain ends movable requests once no others are left
-	leaving    bool            // the runtime is left to the next supervisor
-	hard       bool            // end at once, no SIGTERM first
-	without    string          // the option that the runtime does without; empty: none
+// Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
+// Run's may use only the gate, the reports and the channels.
+type Supervisor struct {
+	machine
+	gate *Gate
+
+	results chan result            // from the operation under way; unbuffered; never closed
+	notes   chan func(*Supervisor) // the operation's reports, run by the owner; unbuffered; never closed
+	done    chan struct{}          // closed by Run at its end
+
+	callers callers
+	reports *Reports
+	health  health
+	meter   *meter
+	mover   runtime.Mover   // the runtime if it can move its requests, else nil
+	op      *operation      // nil: none
+	idle    <-chan struct{} // closed when a shut gate has no requests left
 }
 
 // New returns a supervisor; it starts nothing until Run.
@@ -69,15 +75,21 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	st.State, st.Since, st.Seq = api.Starting, time.Now(), max(firstSeq(time.Now()), st.Seq)
 	reports := newReports(gate, st, cfg.Report)
-	return &Supervisor{
-		cfg: cfg, gate: gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports),
-		results: make(chan result), notes: make(chan func()), shares: make(chan float64), done: make(chan struct{}),
-		want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace},
-	}, nil
+	mover, _ := cfg.Runtime.(runtime.Mover)
+	s := &Supervisor{
+		machine: machine{cfg: cfg, want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace}, restarts: restarts{log: cfg.Log}},
+		gate:    gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports), mover: mover,
+		results: make(chan result), notes: make(chan func(*Supervisor)), done: make(chan struct{}),
+	}
+	s.health.cfg, s.health.gate = &s.cfg, gate
+	return s, nil
 }
 
 // Gate returns the gate through which requests enter.
 func (s *Supervisor) Gate() *Gate { return s.gate }
+
+// Reports returns the status of the instance, for those who set parts of it.
+func (s *Supervisor) Reports() *Reports { return s.reports }
 
 // Status returns the present status. It never blocks; each call takes a number.
 func (s *Supervisor) Status() api.InstanceStatus { return s.reports.read() }
@@ -87,7 +99,7 @@ func (s *Supervisor) Status() api.InstanceStatus { return s.reports.read() }
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.done)
 	if s.cfg.Adopt != nil {
-		s.adopt()
+		s.adoptRuntime()
 	}
 	cancelled := ctx.Done()
 	timer := time.NewTimer(time.Hour)
@@ -108,52 +120,45 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		}
 		select {
 		case c := <-s.callers.calls:
-			s.take(c)
+			s.takeCall(c)
 		case c := <-s.callers.leaves:
-			s.left(c)
+			s.forgetCaller(c)
 		case r := <-s.results:
-			s.finish(r)
+			s.finishOperation(r)
 		case note := <-s.notes:
-			note()
-		case share := <-s.shares:
-			s.noteShare(share)
+			note(s)
 		case <-s.reports.changed:
-			s.save()
+			s.saveNote()
 			s.reports.send(s.reports.read())
 		case <-s.gate.lost:
-			s.checkNow()
+			s.checkUnreachable()
 		case m := <-s.meter.measured:
 			s.meter.take(m, &s.proc, s.phase)
 		case <-s.proc.exited():
 			s.proc.poll()
 		case <-idle:
-			s.drained()
+			s.finishDrain()
 		case <-movable:
-			s.move()
+			s.moveRequests()
 		case <-timer.C:
-			s.due(time.Now())
+			s.handleDeadline(time.Now())
 		case <-cancelled:
 			cancelled = nil
-			s.abandon()
+			s.killRuntime()
 		}
 	}
-	s.conclude()
-	return nil
-}
-
-// conclude waits for measurements, and reports that the instance is gone, or answers the Leave.
-func (s *Supervisor) conclude() {
 	s.meter.finish()
 	if s.leaving {
 		s.callers.answer(api.Gone, nil)
-		return
+		return nil
 	}
-	s.enter(api.Gone, "")
-	s.settle()
+	s.enterState(api.Gone, "")
+	s.answerCallers()
+	return nil
 }
 
-// abandon kills the runtime at once.
-func (s *Supervisor) abandon() {
+// killRuntime kills the runtime at once.
+func (s *Supervisor) killRuntime() {
 	s.hard, s.leaving = true, false
 	s.want, s.drainUntil = goal{state: api.Gone}, time.Now()
 	s.callers.answer(api.Asleep, refusal(api.Gone, false))
@@ -173,20 +178,20 @@ func (s *Supervisor) untilNext() time.Duration {
 	}
 	earlier(s.reports.owed != nil, s.reports.owedUntil)
 	earlier(s.phase == draining, s.drainUntil)
-	earlier(s.comes(), s.restarts.retryAt)
+	earlier(s.mustStart(), s.restarts.retryAt)
 	earlier(s.phase == awake && s.op == nil, s.health.probeAt)
 	earlier(s.phase == awake, s.meter.next())
 	return time.Until(next)
 }
 
-// due handles a reached deadline. step makes a delayed start.
-func (s *Supervisor) due(now time.Time) {
+// handleDeadline handles a reached deadline. step makes a delayed start.
+func (s *Supervisor) handleDeadline(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {
 	case s.reports.owed != nil && reached(s.reports.owedUntil):
 		s.reports.pay()
 	case s.phase == draining && reached(s.drainUntil):
-		s.drainExpired()
+		s.expireDrain()
 	case s.phase == awake && s.op == nil && reached(s.health.probeAt):
 		s.checkHealth()
 	case s.phase == awake && reached(s.meter.next()):

@@ -83,15 +83,8 @@ func (q *turns) leave(client uint64, correct float64) {
 	if c.pending--; c.pending > 0 {
 		return
 	}
-	if c.cost <= q.floor {
+	if c.cost <= q.floor || len(q.clients) > maxClients {
 		delete(q.clients, client)
-	}
-	if len(q.clients) > maxClients {
-		for id, c := range q.clients {
-			if c.pending == 0 {
-				delete(q.clients, id)
-			}
-		}
 	}
 }
 
@@ -134,15 +127,19 @@ func (q *turns) add(w *turn) {
 // admit charges a request that no longer waits and gets a slot.
 func (q *turns) admit(w *turn) {
 	q.charge(w.Turn)
-	q.waiting = slices.DeleteFunc(q.waiting, func(o *turn) bool { return o == w })
+	q.drop(w)
 }
 
 // remove ends a request that waits; false: it no longer does.
 func (q *turns) remove(w *turn) bool {
-	if !slices.Contains(q.waiting, w) {
-		return false
+	waits := slices.Contains(q.waiting, w)
+	if waits {
+		q.drop(w)
+		q.leave(w.Client, 0)
 	}
+	return waits
+}
+
+func (q *turns) drop(w *turn) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(o *turn) bool { return o == w })
-	q.leave(w.Client, 0)
-	return true
 }

@@ -47,7 +47,7 @@ func TestTurnsAgainstSlowTwin(t *testing.T) {
 	}
 	for step := range 20_000 {
 		now = now.Add(time.Duration(r.IntN(1000)) * time.Millisecond)
-		w := &turn{Turn: control.Turn{Client: r.Uint64N(5) + 1, Priority: r.IntN(4) - 1, Cost: float64(r.IntN(100))}, arrived: now}
+		w := &turn{Turn: control.Turn{Client: r.Uint64N(5) + 2, Priority: r.IntN(4) - 1, Cost: float64(r.IntN(100))}, arrived: now}
 		switch op := r.IntN(5); {
 		case op == 0: // it gets a slot at once
 			q.arrive(w.Client)
@@ -132,7 +132,7 @@ func TestEnterInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
 		g.open("http://127.0.0.1:1")
-		a, b := control.Turn{Client: 1, Cost: 100, Most: time.Minute}, control.Turn{Client: 2, Cost: 100, Most: time.Minute}
+		a, b := control.Turn{Client: 3, Cost: 100, Most: time.Minute}, control.Turn{Client: 2, Cost: 100, Most: time.Minute}
 		if base, refused, err := g.EnterInTurn(t.Context(), a, func() error { t.Error("it waits"); return nil }); base != "http://127.0.0.1:1" || refused != nil || err != nil {
 			t.Fatal(base, refused, err)
 		}
@@ -188,7 +188,7 @@ func TestWaitForATurnEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(1)
 				g.open("http://127.0.0.1:1")
-				turn := control.Turn{Client: 1, Most: time.Minute}
+				turn := control.Turn{Client: 3, Most: time.Minute}
 				if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
 					t.Fatal(refused, err)
 				}
@@ -235,7 +235,7 @@ func TestWaitForATurnEnds(t *testing.T) {
 func TestTurnAndCancelAtOnce(t *testing.T) {
 	g := newGate(1)
 	g.open("http://127.0.0.1:1")
-	turn := control.Turn{Client: 1, Most: time.Minute}
+	turn := control.Turn{Client: 3, Most: time.Minute}
 	for range 2000 {
 		if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
 			t.Fatal(refused, err)
@@ -255,4 +255,37 @@ func TestTurnAndCancelAtOnce(t *testing.T) {
 	if running, _ := g.Running(); running != 0 || len(g.turns.waiting) != 0 {
 		t.Errorf("%d run and %d wait, want none", running, len(g.turns.waiting))
 	}
+}
+
+// TestWithoutATurn: a request without a turn waits only while others do, and then has one like they have.
+func TestWithoutATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		g.open("http://127.0.0.1:1")
+		without, a := control.Turn{Client: control.NoClient, Most: time.Minute, Cost: 1}, control.Turn{Client: 3, Most: time.Minute, Cost: 1}
+		if _, refused, err := g.EnterInTurn(t.Context(), a, noWait); refused != nil || err != nil {
+			t.Fatal(refused, err)
+		}
+		if _, refused, err := g.EnterInTurn(t.Context(), without, noWait); refused == nil || refused.Code != api.CodeBusy || err != nil {
+			t.Errorf("got %v, %v, want a refusal at once", refused, err)
+		}
+		entered := make(chan string)
+		enter := func(name string, turn control.Turn) {
+			go func() {
+				if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
+					t.Error(name, refused, err)
+				}
+				entered <- name
+			}()
+			synctest.Wait()
+		}
+		enter("a", a)
+		enter("without", without)
+		g.LeaveTurn(a, 5)
+		first := <-entered
+		g.LeaveTurn(a, 5)
+		if second := <-entered; first != "without" || second != "a" {
+			t.Errorf("the order is %s, %s", first, second)
+		}
+	})
 }

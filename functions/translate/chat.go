@@ -2,6 +2,7 @@ package translate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -49,12 +50,7 @@ type call struct {
 	Function struct{ Name, Arguments string }
 }
 
-func (s *said) reasoning() string {
-	if s.Reasoning != "" {
-		return s.Reasoning
-	}
-	return s.Thoughts
-}
+func (s *said) reasoning() string { return cmp.Or(s.Reasoning, s.Thoughts) }
 
 // scores are the log probabilities of tokens, one value for each token. Values of other shapes are dropped.
 type scores []json.RawMessage

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/adapters"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // Externally started servers may have their own adapters, whose names are models of the function. An instance reports
@@ -78,7 +78,7 @@ func (s *server) askSilent(ctx context.Context) bool {
 func broughtBy(ctx context.Context, e api.Endpoint) ([]api.ModelName, error) {
 	transport := api.NewTransport(1)
 	defer transport.CloseIdleConnections()
-	list, err := adapters.Listed(ctx, transport, e)
+	list, err := runtime.Models(ctx, transport, e)
 	if err != nil {
 		return nil, err
 	}

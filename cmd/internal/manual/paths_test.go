@@ -160,7 +160,12 @@ func pathsPage() (string, error) {
 		return "", err
 	}
 	here = slices.DeleteFunc(here, func(p string) bool { return slices.Contains(everywhere, p) })
-	control := slices.DeleteFunc(functions.ControlPaths(), func(p string) bool { return p == "GET /metrics" })
+	var control []string
+	for path, method := range functions.ControlPaths {
+		if path != "/metrics" {
+			control = append(control, method+" "+path)
+		}
+	}
 	for _, s := range []struct {
 		heading, about string
 		paths          []string

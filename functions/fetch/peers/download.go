@@ -28,11 +28,9 @@ type Job struct {
 	Open func() (*os.File, error)
 	// Journal is the path of a file that records which chunks File has, for a later process.
 	Journal string
-	// Source fills b from the source's file, starting at at.
+	// Source fills b from the source's file, starting at at. It tries again as often as that makes sense: after an error the source is not
+	// asked any more.
 	Source func(ctx context.Context, at int64, b []byte) error
-	// Again blocks until Source may be called again after failures failed calls in a row. If it returns an error, the download fails
-	// with it.
-	Again func(ctx context.Context, failures int, err error) error
 	// Got is called with the number of bytes that have arrived, or, negative, that turned out to be wrong. It must not block.
 	Got func(n int64)
 }
@@ -269,7 +267,10 @@ func (d *download) transfer(ctx context.Context, i int, p *peer) {
 	if p == nil {
 		d.asked = time.Now()
 		d.mine.change(func(s *state) { s.Begun = append(s.Begun, i) })
-		get = func() ([]byte, error) { return d.askSource(ctx, at, size) }
+		get = func() ([]byte, error) {
+			b := make([]byte, size)
+			return b, d.job.Source(ctx, at, b)
+		}
 	} else {
 		p.busy++
 		ctx, cancel := context.WithTimeout(p.ctx, d.n.peerWithin)
@@ -290,20 +291,6 @@ func (d *download) transfer(ctx context.Context, i int, p *peer) {
 			}
 		})
 	})
-}
-
-// askSource asks the source for a chunk until it comes or Job's Again gives up.
-func (d *download) askSource(ctx context.Context, at, size int64) ([]byte, error) {
-	b := make([]byte, size)
-	for failures := 1; ; failures++ {
-		err := d.job.Source(ctx, at, b)
-		if err == nil {
-			return b, nil
-		}
-		if err := d.job.Again(ctx, failures, err); err != nil {
-			return nil, err
-		}
-	}
 }
 
 // fromPeer handles the outcome of a transfer from a peer.

@@ -142,13 +142,17 @@ func (p *party) job(m *member) Job {
 	}
 	p.t.Cleanup(func() { f.Close() })
 	return Job{
-		Right: NewRight(p.src.sum(), ""), SHA256: p.src.sum(), Size: testSize, File: f, Journal: path + ".journal", Source: p.src.read,
+		Right: NewRight(p.src.sum(), ""), SHA256: p.src.sum(), Size: testSize, File: f, Journal: path + ".journal",
 		Open: func() (*os.File, error) { return os.Open(path) }, Got: func(int64) {},
-		Again: func(ctx context.Context, failures int, err error) error {
-			if failures > 3 {
-				return err
+		Source: func(ctx context.Context, at int64, b []byte) error {
+			for failures := 1; ; failures++ {
+				if err := p.src.read(ctx, at, b); err == nil || failures > 3 {
+					return err
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
 			}
-			return ctx.Err()
 		},
 	}
 }
