@@ -36,8 +36,8 @@ func (a *Activator) router() *mux.Router {
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
 	r.Path(api.PathTokenizerInfo).Methods(reads...).HandlerFunc(a.serveOnly)
 	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(a.refuseCompact)
-	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
-	r.Path("/health").Methods(reads...).HandlerFunc(a.healthz) // model servers have it, and guidellm requests it
+	r.Path("/healthz").Methods(reads...).HandlerFunc(healthz)
+	r.Path("/health").Methods(reads...).HandlerFunc(healthz) // model servers have it, and guidellm requests it
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.ifTaken("text/plain; charset=utf-8", "ok\n"))
 	if !a.cfg.PrivateMetrics {
 		r.Path("/metrics").Methods(reads...).HandlerFunc(a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
@@ -238,7 +238,7 @@ func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 // quoteMethod truncates a method, whose length the client controls.
 func quoteMethod(m string) string { return m[:min(len(m), 20)] }
 
-func (a *Activator) healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
 // identify sets the header with the request's id. Anthropic's clients read it from another header.
 func identify(w http.ResponseWriter, r *http.Request, id string) {
