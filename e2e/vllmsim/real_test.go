@@ -22,6 +22,7 @@ const ofProtocol = "Rouse's own, of instances and its engine"
 // deviations lists the names that are in no list of a real server, with the reason. A name has the form "surface kind
 // name".
 var deviations = map[string]string{
+	"llamacpp answer max_model_len":                      "client.go reads it of vLLM and SGLang alone",
 	"llamacpp answer parent":                             "client.go reads it of vLLM alone",
 	"llamacpp answer reasoning":                          "the other name of the same",
 	"llamacpp answer root":                               "client.go reads it of vLLM alone",
