@@ -67,21 +67,25 @@ func TestApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late, err := s.begin(ctx, 24, role{as: "node"})
-	if err != nil {
-		t.Fatal(err)
+	for range 5 { // one that comes late need not ask the liar, where others are quicker
+		late, err := s.begin(ctx, 24, role{as: "node"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(late.tell(), late.until(ctx, s.has())); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.sent(ctx, s.source.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if copies := float64(after-before) / float64(len(s.content)); copies > 1.1 { // no chunk comes from there twice
+			t.Errorf("the source sends %.2f copies more to one who comes late", copies)
+		}
+		if s.named(saysDiffers, liar) {
+			return
+		}
+		before = after
 	}
-	if err := errors.Join(late.tell(), late.until(ctx, s.has())); err != nil {
-		t.Fatal(err)
-	}
-	after, err := s.sent(ctx, s.source.host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if copies := float64(after-before) / float64(len(s.content)); copies > 1.1 { // no chunk comes from there twice
-		t.Errorf("the source sends %.2f copies more to one who comes late", copies)
-	}
-	if !s.named(saysDiffers, liar) {
-		t.Error("the log of the one who comes late does not name who has sent it something else")
-	}
+	t.Error("no log of those who come late names who has sent something else")
 }
