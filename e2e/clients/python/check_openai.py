@@ -196,7 +196,13 @@ async def _():
     task = asyncio.create_task(later.chat.completions.create(**ask("count red blue")))
     await asyncio.sleep(0)
     task.cancel()
-    raises(openai.APITimeoutError, client.with_options(timeout=1e-6).chat.completions.create, **ask("story cat boat", max_tokens=400))
+    for _ in range(50):  # the answer may be there before the client looks for it
+        try:
+            client.with_options(timeout=1e-6, max_retries=0).chat.completions.create(**ask("story cat boat", max_tokens=400))
+        except openai.APITimeoutError:
+            break
+    else:
+        raise AssertionError("no APITimeoutError")
     equal((await later.chat.completions.create(**ask("echo there"))).choices[0].message.content, "there")
 
 
