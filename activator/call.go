@@ -186,7 +186,8 @@ func (c *call) describeWant() {
 	w.Bytes, w.Input, w.Tokens = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End = c.cancel
-	w.Want.AtOnce = c.atOnce || c.background || r.via != nil || r.streams() // for the last, nobody hears of the wait
+	// Without other activators nothing is to be put in order; the activator does not hear of a stream's wait.
+	w.FreeSlot = c.a.deps.Others == nil || c.atOnce || c.background || r.via != nil || r.streams()
 	if c.group != nil {
 		w.Group = c.group.service
 	}

@@ -50,7 +50,7 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 // sendInTurn sends the request to the instance of s, where it may wait for its turn.
 func (c *call) sendInTurn(s *queue.Slot, limits ...timeout) (*forward.Answer, error) {
 	attempt, ctx := c.attempt(s.Target), c.ctx
-	if !c.want.Want.AtOnce {
+	if !c.want.FreeSlot {
 		attempt.Turn = s.Turn()
 		ctx = c.whileQueued(limits...)
 	}

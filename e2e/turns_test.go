@@ -4,19 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +29,10 @@ func TestActivatorsShareSlots(t *testing.T) {
 	}{{1, []int{3, 3}}, {8, []int{24, 2}}, {4, []int{1, 2, 4, 8, 25}}} {
 		t.Run(fmt.Sprintf("%d slots for %v", test.slots, test.clients), func(t *testing.T) {
 			t.Parallel()
-			endpoint := startFunction(t, test.slots)
+			args := func(*testing.T, string) []string {
+				return []string{"--concurrency", fmt.Sprint(test.slots), "--runtime", "command", "--", "fakeruntime", "--port", "$(PORT)", "--model", "m"}
+			}
+			endpoint := newMeasured(t, measured{args: args}).at
 			counts := make([][]int64, len(test.clients))
 			var enough atomic.Bool
 			var total atomic.Int64
@@ -75,50 +72,16 @@ func sum(of []int) (n int) {
 	return n
 }
 
-// startFunction starts an instance that takes so many requests at once, and returns its endpoint when it is awake.
-func startFunction(t *testing.T, slots int) api.Endpoint {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	_ = l.Close()
-	cmd := exec.Command(filepath.Join(bin, "rouse"), "function", "--listen", at, "--runtime", "command", "--concurrency", fmt.Sprint(slots), "--", filepath.Join(bin, "fakeruntime"), "--port", "$(PORT)", "--model", "m")
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr, cmd.Dir = &log, &log, t.TempDir()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
-	late := time.After(time.Minute)
-	for {
-		resp, err := http.Get("http://" + at + "/health")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return api.Endpoint("http://" + at)
-			}
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-late:
-			t.Fatalf("the function is not up after a minute: %s", log.String())
-		}
-	}
-}
+// silent stands for other activators that are told nothing.
+type silent struct{}
+
+func (silent) Served(control.ClientUse) {}
 
 // startActivator starts an activator that knows one awake instance, and returns its address.
 func startActivator(t *testing.T, name string, endpoint api.Endpoint, slots int) string {
 	t.Helper()
 	transport := api.NewTransport(64)
-	a, err := activator.New(activator.Config{Name: name}, activator.Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: control.New(transport, nil), Transport: transport, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	a, err := activator.New(activator.Config{Name: name}, activator.Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: control.New(transport, nil), Transport: transport, Others: silent{},
 		Peers: &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}})
 	if err != nil {
 		t.Fatal(err)

@@ -98,11 +98,8 @@ func (a *Answer) Status() int { return a.resp.StatusCode }
 func (a *Answer) Events() bool { return a.media == "text/event-stream" }
 
 // Waited returns how long the request waited for its turn at the instance.
-func (a *Answer) Waited() time.Duration { return Waited(a.resp.Header) }
-
-// Waited returns how long a request waited for its turn at the instance, from the answer's header.
-func Waited(h http.Header) time.Duration {
-	ms, _ := strconv.Atoi(h.Get(control.HeaderQueue)) // 0 without one
+func (a *Answer) Waited() time.Duration {
+	ms, _ := strconv.Atoi(a.resp.Header.Get(control.HeaderQueue)) // 0 without one
 	return time.Duration(ms) * time.Millisecond
 }
 

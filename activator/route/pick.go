@@ -20,8 +20,8 @@ type Want struct {
 	Session uint64
 	// Only restricts the instances, by host and port of their address; nil: all.
 	Only func(host string) bool
-	// AtOnce means that the request may not wait at an instance.
-	AtOnce bool
+	// FreeSlot restricts the instances to those with a free slot: the request may not wait at one.
+	FreeSlot bool
 }
 
 // allows reports whether the request may go to i.

@@ -170,7 +170,7 @@ func (i *Instance) free(now time.Time) bool {
 // queues reports whether i accepts a request that waits there. It does if requests of other activators wait for its
 // slots too: then as many requests as it has slots may wait there, in one order with the others'.
 func (i *Instance) queues(now time.Time, w Want) bool {
-	return !w.AtOnce && now.Before(i.shared) && i.takes() && i.running < 2*i.slots && !i.avoided(now)
+	return !w.FreeSlot && now.Before(i.shared) && i.takes() && i.running < 2*i.slots && !i.avoided(now)
 }
 
 // sharedFor is how long an instance counts as shared after a request had to wait for a slot there.

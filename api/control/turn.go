@@ -11,9 +11,9 @@ import (
 )
 
 // HeaderQueue carries the place of a request in the order of an instance's slots, a [Turn]. Only the activator sets it.
-// An instance without a free slot lets such a request wait for its turn, beside those of other activators, where it
-// refuses one without the header at once. Interim answers (102) have it when the wait begins,
-// with 0, and when it ends, with its milliseconds, which the answer repeats.
+// An instance without a free slot lets such a request wait for its turn, beside those of other activators. It refuses
+// one without the header at once, unless others wait. Interim answers (102) have the header when the wait begins, with
+// 0, and when it ends, with its milliseconds, which the answer repeats.
 const HeaderQueue = "X-Rouse-Queue"
 
 // MaxTurn is the longest wait for a turn at an instance. Then the request is refused as busy, and returns to its place
