@@ -1,6 +1,9 @@
 package decide
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,4 +90,52 @@ func TestNoFlapping(t *testing.T) {
 			t.Errorf("three functions in turn, one may sleep: want at most one start, sleep and end for each turn, have %v in %d turns", count, turns)
 		}
 	})
+}
+
+// TestRevokedAndGivenBack has a demand that ends either of two sleepers, of which one still releases memory. Plans that follow one another at once
+// neither revoke what they gave nor give what they revoked.
+func TestRevokedAndGivenBack(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		amount := func(n int) api.Memory { return api.Memory{Host: api.Bytes(r.IntN(n)) * 64 * api.MiB} }
+		s := newSim()
+		s.Devices[0].Capacity = api.GiB + amount(12).Host
+		for k, name := range []string{"gains", "settles", "granted"} {
+			f := job(name, 0)
+			f.Need = api.Memory{Host: api.GiB/2 + amount(8).Host}
+			f.Spec.Memory, f.Spec.MaxScale, f.Spec.Priority = f.Need, 1, r.IntN(2)
+			f.Past.Asleep = [3]api.Memory{{}, amount(5), amount(3)}
+			f.LastRequest = s.now.Add(time.Duration(k-60) * time.Second)
+			s.Functions = append(s.Functions, f)
+			if name == "gains" {
+				continue
+			}
+			i := one(&f, api.InstanceID(name), api.Asleep, s.now)
+			i.Status.Devices, i.Status.Memory = nil, f.Need // neither has been measured since it fell asleep
+			if name == "settles" {
+				i.Settles = s.now.Add(200 * time.Millisecond)
+			}
+			s.Instances = append(s.Instances, i)
+		}
+		s.Sort()
+		f := s.function("default/gains")
+		f.Waiting, f.WaitingSince, f.LastRequest = 1, s.now, s.now
+		count := map[Kind]int{}
+		var told []string
+		for range 6 {
+			actions, _ := s.records.plan(s.now)
+			for _, a := range actions {
+				switch count[a.Kind]++; a.Kind {
+				case Grant:
+					s.instance(a.Instance).Grant = api.Grant{Instance: a.Instance, Epoch: 1, Expires: a.Expires}
+				case Revoke:
+					s.instance(a.Instance).Grant = api.Grant{}
+				}
+			}
+			told = append(told, fmt.Sprint(actions))
+		}
+		if count[Grant] > 1 || count[Revoke] > 1 {
+			t.Fatalf("seed %d: %v; want each grant and revocation once:\n%s", seed, count, strings.Join(told, "\n"))
+		}
+	}
 }

@@ -3,7 +3,6 @@ package decide
 import (
 	"fmt"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -25,9 +24,9 @@ func (p *plan) evict(dm *demand, v *victim, lack string) {
 	reason := fmt.Sprintf("makes room for %s, which lacks %s", gainer, lack)
 	switch {
 	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved():
-		var stays api.Memory
-		if v.kind == granted {
-			stays = v.i.Status.Memory
+		stays := v.i.Status.Memory
+		if v.kind != granted {
+			stays = v.i.residue(v.to)
 		}
 		p.addAction(v.i.f, v.i, Action{Kind: Revoke, For: gainer, Reason: reason})
 		p.bookRelease(v.i, stays)

@@ -64,7 +64,7 @@ func (p *plan) giveGrants() {
 			}
 			continue
 		}
-		if !g.hasLikelierSibling(i) && p.available(i) {
+		if !i.wanted && !g.hasLikelierSibling(i) && p.available(i) {
 			g.grantIfRoom(i)
 		}
 	}

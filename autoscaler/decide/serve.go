@@ -120,6 +120,9 @@ func (q *queue) carryOut(dm *demand, o *option) {
 	// 1. Victims that are not ready: wait.
 	if !q.due(o.ready) {
 		lack := q.formatLack(o)
+		for k := range o.victims {
+			o.victims[k].i.wanted = true
+		}
 		q.bookAhead(dm, amounts{o.at, o.needs})
 		q.wait(dm, fmt.Sprintf("lacks %s; %s makes room at %s", lack, o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
 		return

@@ -130,7 +130,9 @@ type instance struct {
 	// taken says that the plan has dealt with it; grantChanged, that it dealt with its grant.
 	taken        bool
 	grantChanged bool
-	key          time.Time // orders instances by how soon they are needed; see [plan.needKey]
+	// wanted says that a demand waits until it may have i's memory. Until then i gets no grant.
+	wanted bool
+	key    time.Time // orders instances by how soon they are needed; see [plan.needKey]
 }
 
 // residue returns what i is expected to hold at level; what it holds now if it is there already.

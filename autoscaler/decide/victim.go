@@ -162,10 +162,11 @@ func (s *search) offer(o *option, f *function, short bytes) {
 		case phaseAsleep:
 			if i.reserved() {
 				add(victim{i: i, kind: granted, ready: i.RetryAt}, i.held, i.Status.Memory)
-				if f != s.f { // its residue is freed by a stop, once the grant is revoked
-					add(victim{i: i, kind: idle, to: inventory.Stopped, loss: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt}, i.held, api.Memory{})
+				if f == s.f {
+					continue
 				}
-			} else if f.Waiting == 0 || f.live() > 0 {
+			}
+			if f.Waiting == 0 || f.live() > 0 { // with a grant or without: else a plan would revoke what the next one gives
 				s.offerSteps(i, idle, i.RetryAt, i.Status.Level, add)
 			} else if interrupt && f != s.f { // requests wait for it: its return is not made longer lightly
 				s.offerSteps(i, busy, i.RetryAt, i.Status.Level, add)
