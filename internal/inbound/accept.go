@@ -31,14 +31,17 @@ const (
 	// complainEvery is the shortest interval between log lines about closed or refused connections: anyone can cause
 	// them.
 	complainEvery = 10 * time.Second
-	firstPause    = 5 * time.Millisecond
-	lastPause     = time.Second
+	// dawdles is how long a client needs at most for its first request or its handshake, unless it is slow.
+	dawdles    = time.Second
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
 )
 
 // Listener accepts connections even under errors that are not its own, such as a lack of file descriptors: it logs
 // them, pauses and retries. Its connections have the type [*Conn] and wait at first. If too many wait, it closes the
-// one that has waited longest, of the address with too many, or of the address with the most. So a client that opens
-// many idle connections loses its own, and one that soon sends a request is safe.
+// one that has waited longest, of the address with too many, or of the address with the most among those that have
+// waited for a second. So a client that opens many idle connections loses its own, and one that soon sends a request is
+// safe.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -194,17 +197,22 @@ func (l *Listener) leave(c *Conn) {
 }
 
 // evict closes the oldest waiting connection of the address with the most, if it has waited at least least, and logs
-// why. The caller holds mu.
+// why. Addresses whose oldest has waited for [dawdles] come before all others, so that many silent addresses do not end
+// the fresh connections of one that has several; of equals the oldest connection is closed. The caller holds mu.
 func (l *Listener) evict(least time.Duration, why string, about ...any) {
-	var most netip.Prefix
-	n := 0
-	for from, all := range l.by {
-		if all.Len() > n {
-			most, n = from, all.Len()
+	var last *Conn
+	most, now := 0, time.Now()
+	for _, all := range l.by {
+		c, n := all.Front().Value.(*Conn), all.Len()
+		if now.Sub(c.since) >= dawdles {
+			n += l.waiting
+		}
+		if n > most || n == most && c.since.Before(last.since) {
+			last, most = c, n
 		}
 	}
-	if n > 0 && time.Since(l.by[most].Front().Value.(*Conn).since) >= least {
-		l.endOldest(most, why, about...)
+	if last != nil && now.Sub(last.since) >= least {
+		l.endOldest(last.from, why, about...)
 		return
 	}
 	l.complain(why, about...)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -196,6 +197,37 @@ func TestCrowd(t *testing.T) {
 		check("who asks nothing again", other, 0)
 		if _, err := served.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "within 5s") {
 			t.Errorf("its end reads %v", err)
+		}
+	})
+}
+
+// TestSilentCrowd checks that silent connections from many addresses, 60 more a second, close none of the fresh
+// connections of one address, although that address then has the most.
+func TestSilentCrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialled()
+		l := inbound.NewListener(d, inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}, slog.New(slog.DiscardHandler))
+		_, _ = accepted(l)
+		defer l.Close()
+		crowd := 0
+		silent := func(n int) {
+			for range n {
+				d.dial(fmt.Sprintf("10.0.%d.%d", crowd/250, crowd%250))
+				time.Sleep(time.Second / 60)
+				crowd++
+			}
+		}
+		silent(400)
+		var agents []net.Conn
+		for range 30 {
+			agents = append(agents, d.dial("192.0.2.1"))
+		}
+		silent(50)
+		for k, c := range agents {
+			if !open(c) {
+				t.Errorf("the connection of agent %d is closed", k)
+			}
 		}
 	})
 }
