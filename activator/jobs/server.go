@@ -35,8 +35,9 @@ type Config struct {
 	MaxAnswer int
 	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
 	MaxBatches, MaxLater int
-	// Uploads bounds the concurrent uploads. Default 64.
-	Uploads int
+	// Uploads bounds the concurrent uploads, and Checks the inputs that are checked at once. Default 64 and 4. One
+	// client may have an eighth of Uploads, and one owner one of Checks.
+	Uploads, Checks int
 	// Active bounds the batches that run or wait for instances at once, Lines their lines in flight, and Later the
 	// later requests in progress. Default 128, 1,000 and 1,000. One owner may have an eighth of Active.
 	Active, Lines, Later int
@@ -64,6 +65,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
 	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
 	c.Uploads = cmp.Or(c.Uploads, 64)
+	c.Checks = cmp.Or(c.Checks, 4)
 	c.Active = cmp.Or(c.Active, 128)
 	c.Lines = cmp.Or(c.Lines, 1000)
 	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
@@ -99,8 +101,9 @@ type Server struct {
 	gate    gate
 	pace    pace
 	memory  memory
-	uploads chan struct{} // a place for each upload; taken and given back by requests; Config.Uploads places
-	lines   chan struct{} // likewise for lines; Config.Lines places
+	uploads places
+	checks  places
+	lines   chan struct{} // a place for each line in flight; taken and given back by runs; Config.Lines places
 	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
 
 	began time.Time // when Run began; set before it starts anything
@@ -124,7 +127,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: cfg.Uploads, each: max(1, cfg.Uploads/8), by: map[string]int{}}, checks: places{all: cfg.Checks, each: 1, by: map[string]int{}}, lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)

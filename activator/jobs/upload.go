@@ -46,12 +46,10 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Call
 
 // receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
 func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
-	select {
-	case s.uploads <- struct{}{}:
-		defer func() { <-s.uploads }()
-	default:
-		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
+	if !s.uploads.take(c.Client) {
+		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "too many files are being uploaded: %d may be at once, and %d of one client: wait for one of yours, or try again", s.uploads.all, s.uploads.each).WithRetryAfter(time.Second)
 	}
+	defer s.uploads.give(c.Client)
 	if r.ContentLength > limit {
 		return store.File{}, s.tooLarge()
 	}
@@ -177,7 +175,7 @@ func keepFor(anchor, seconds, param string) (time.Duration, error) {
 // The required pace of a client's upload.
 const (
 	idle = 10 * time.Second
-	rate = 1 << 10 // bytes per second, on average, after the first idle
+	rate = 16 << 10 // bytes per second, on average, after the first idle
 )
 
 // paced is a body that the client must send fast enough, of bounded size.
@@ -230,7 +228,7 @@ func (p *paced) explain(err error, tooLarge *api.Error) error {
 	case errors.As(err, &large):
 		return tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, idle)
+		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d bytes a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, idle)
 	}
 	return api.BadRequest("", "the body can't be read to its end: %v", err)
 }

@@ -1,0 +1,126 @@
+package jobs
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/objects"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+)
+
+// TestUploadPlaces: a client that uploads slowly has no more than its own places, and others upload meanwhile.
+func TestUploadPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{Uploads: 16})
+		body, media := formOf("purpose", "batch", "file", good)
+		text := body.String()
+		put := func(tenant string) *httptest.ResponseRecorder {
+			return b.do(http.MethodPost, pathFiles, tenant, strings.NewReader(text), "Content-Type", media)
+		}
+		var slow sync.WaitGroup
+		var ends []*io.PipeWriter
+		for range 2 {
+			in, out := io.Pipe()
+			ends = append(ends, out)
+			slow.Go(func() {
+				if w := b.do(http.MethodPost, pathFiles, "slow", in, "Content-Type", media); w.Code != http.StatusOK {
+					t.Errorf("a slow upload: %d %s", w.Code, w.Body)
+				}
+			})
+		}
+		synctest.Wait()
+		if w := put("slow"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "2 of one client") {
+			t.Errorf("one more of the same client: %d %s", w.Code, w.Body)
+		}
+		for range 3 {
+			if w := put("other"); w.Code != http.StatusOK {
+				t.Errorf("another client: %d %s", w.Code, w.Body)
+			}
+		}
+		for _, out := range ends {
+			_, _ = io.WriteString(out, text)
+			_ = out.Close()
+		}
+		slow.Wait()
+		if w := put("slow"); w.Code != http.StatusOK {
+			t.Errorf("after its slow ones: %d %s", w.Code, w.Body)
+		}
+		if len(b.uploads.by) != 0 || b.uploads.taken != 0 {
+			t.Errorf("left are %d places of %v", b.uploads.taken, b.uploads.by)
+		}
+	})
+}
+
+// slowly is objects whose files take a second to open.
+type slowly struct {
+	objects.Objects
+	mu         sync.Mutex // guards the fields below
+	now, most  map[string]int
+	all, often int
+}
+
+func (o *slowly) Open(key string, from int64) (io.ReadCloser, error) {
+	owner := strings.Split(key, "/")[1]
+	o.mu.Lock()
+	o.all++
+	o.now[owner]++
+	o.most[owner], o.often = max(o.most[owner], o.now[owner]), max(o.often, o.all)
+	o.mu.Unlock()
+	time.Sleep(time.Second)
+	o.mu.Lock()
+	o.all--
+	o.now[owner]--
+	o.mu.Unlock()
+	return o.Objects.Open(key, from)
+}
+
+// TestChecks: an owner's inputs are checked one after the other, within the bound of memory; another's need not wait
+// for all of them.
+func TestChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		b.stop()
+		if err := b.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		in, err := objects.OpenFolder(t.TempDir(), 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := &slowly{Objects: in, now: map[string]int{}, most: map[string]int{}}
+		if b.store, err = store.OpenIn(slow, store.Config{Limits: store.Limits{Shared: activator.Anonymous}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.store.Close() })
+		b.start(Config{Checks: 2})
+		last := map[string]batchObject{}
+		for range 20 {
+			last["many"] = b.create("many", "no line\n", "24h")
+		}
+		for _, owner := range []string{"a", "b"} {
+			last[owner] = b.create(owner, "no line\n", "24h")
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if want := 2 * 3 * int64(b.cfg.MaxLine); b.memory.used != want {
+			t.Errorf("two checks are charged %d bytes, want %d", b.memory.used, want)
+		}
+		began := time.Now()
+		for _, owner := range []string{"a", "b"} {
+			b.ended(owner, last[owner].ID)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("beside 20 batches of one owner, those of two others took %s", took)
+		}
+		b.ended("many", last["many"].ID)
+		if slow.often != 2 || slow.most["tenant=20many"] != 1 {
+			t.Errorf("%d were checked at once, %v of each owner", slow.often, slow.most)
+		}
+	})
+}
