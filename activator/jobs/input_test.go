@@ -245,8 +245,8 @@ func TestUploads(t *testing.T) {
 		if w := b.do(http.MethodPost, pathFiles, "a", strings.NewReader(string(cut)), "Content-Type", media); w.Code != http.StatusBadRequest {
 			t.Errorf("a form that is cut: %d %s", w.Code, w.Body)
 		}
-		if got := b.store.Bytes(); got != 1 {
-			t.Errorf("%d bytes are kept, want the 1 of the file that is right", got)
+		if got := b.store.Bytes(); got != 8<<10+1 {
+			t.Errorf("%d bytes are kept, want the record and the 1 of the file that is right", got)
 		}
 		time.Sleep(2 * time.Hour)
 		if list := want[page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles, "a", nil)); len(list.Data) != 0 || b.store.Bytes() != 0 {
