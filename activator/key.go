@@ -106,7 +106,11 @@ func (c *call) allow(found *api.Error) *api.Error {
 		}
 		c.req.peer.Trusted = true // with its priority
 	}
-	charge, err := account.Admit(c.req.in.Context(), c.req.begun, c.req.Tokens)
+	use := control.Use{Requests: 1, Tokens: float64(c.req.Tokens), Running: 1}
+	if l := laterOf(c.req.in.Context()); l != nil && l.terms.Charged {
+		use.Requests = 0
+	}
+	charge, err := account.Admit(c.req.in.Context(), c.req.begun, use)
 	c.reply.limits = charge
 	charge.Describe(c.reply.w.Header())
 	if err != nil {

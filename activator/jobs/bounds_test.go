@@ -58,6 +58,52 @@ func TestUploadPlaces(t *testing.T) {
 	})
 }
 
+// TestCharged: uploads, batches and requests that are answered later count against the limits of their key, and are not
+// counted again when they are served.
+func TestCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		body, media := formOf("purpose", "batch", "file", good)
+		form := body.String()
+		var id string
+		calls := map[string]func() *httptest.ResponseRecorder{
+			"upload": func() *httptest.ResponseRecorder {
+				return b.do(http.MethodPost, pathFiles, "a", strings.NewReader(form), "Content-Type", media)
+			},
+			"batch": func() *httptest.ResponseRecorder {
+				return b.do(http.MethodPost, pathBatches, "a", strings.NewReader(`{"input_file_id":"`+id+`","endpoint":"/v1/chat/completions","completion_window":"24h"}`))
+			},
+			"messages": func() *httptest.ResponseRecorder {
+				return b.do(http.MethodPost, pathMessages, "a", strings.NewReader(`{"requests":[{"custom_id":"x","params":{"model":"m","max_tokens":1,"messages":[]}}]}`))
+			},
+			"later": func() *httptest.ResponseRecorder { return b.later("a", `{"model":"m"}`) },
+			"background": func() *httptest.ResponseRecorder {
+				return b.do(http.MethodPost, "/v1/responses", "a", strings.NewReader(`{"model":"m","input":"x","background":true}`))
+			},
+		}
+		id = want[fileObject](b, http.StatusOK, calls["upload"]()).ID
+		for name, call := range calls {
+			before := b.front.charged["key a"]
+			if w := call(); w.Code/100 != 2 || b.front.charged["key a"] != before+1 {
+				t.Errorf("%s: %d %s, charged %d times", name, w.Code, w.Body, b.front.charged["key a"]-before)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		for _, r := range b.front.requests() {
+			if later := r.id[:4] == "asyn" || r.id[:4] == "resp"; r.terms.Charged != later {
+				t.Errorf("the request %s is served as %+v", r.id, r.terms)
+			}
+		}
+		stored := b.store.Bytes()
+		b.front.limit = b.front.charged["key a"]
+		for name, call := range calls {
+			if w := call(); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || b.store.Bytes() != stored {
+				t.Errorf("%s beyond the limit: %d %s, %d bytes more", name, w.Code, w.Body, b.store.Bytes()-stored)
+			}
+		}
+	})
+}
+
 // slowly is objects whose files take a second to open.
 type slowly struct {
 	objects.Objects

@@ -36,6 +36,8 @@ type fakeFront struct {
 	seen    []seen
 	running int
 	most    int
+	limit   int            // of each account's charged requests; 0: none
+	charged map[string]int // by account
 }
 
 // seen is one received request.
@@ -56,6 +58,16 @@ func (f *fakeFront) Caller(r *http.Request) (activator.Caller, error) {
 	default:
 		return activator.Caller{Client: peer.Named(tenant), Account: "key " + tenant}, nil
 	}
+}
+
+func (f *fakeFront) Charge(_ context.Context, c activator.Caller) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.limit > 0 && f.charged[c.Account] == f.limit {
+		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key has used its requests").WithRetryAfter(time.Second)
+	}
+	f.charged[c.Account]++
+	return nil
 }
 
 func (f *fakeFront) ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error) {
@@ -142,7 +154,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, answer: echo(time.Second)}}
+	b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, charged: map[string]int{}, answer: echo(time.Second)}}
 	b.front.set("m", activator.Room{Slots: 4, Free: 4})
 	t.Cleanup(func() {
 		b.stop()

@@ -117,6 +117,9 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 	if n := sizeOf(header); n > maxHeader {
 		return store.Job{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
 	}
+	if err := s.front.Charge(r.Context(), c); err != nil {
+		return store.Job{}, err
+	}
 	j := store.Job{ID: id, Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
 	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
 }

@@ -80,6 +80,8 @@ func (c Config) withDefaults() Config {
 type Front interface {
 	// Caller identifies a request's sender; the error is an *[api.Error].
 	Caller(r *http.Request) (activator.Caller, error)
+	// Charge counts a request against the limits of a caller's key; the error is an *[api.Error].
+	Charge(ctx context.Context, c activator.Caller) error
 	// ReadBody reads the whole body of a request.
 	ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error)
 	// OwnHost reports whether a host is a function's own.
@@ -210,16 +212,16 @@ func (s *Server) routes() http.Handler {
 
 // eachRoute calls add with each path and its handler.
 func (s *Server) eachRoute(add func(pattern string, h handler)) {
-	add("POST "+pathFiles, s.upload)
+	add("POST "+pathFiles, s.charged(s.upload))
 	add("GET "+pathFiles, s.listFiles)
 	add("GET "+pathFiles+"/{id}", s.showFile)
 	add("GET "+pathFiles+"/{id}/content", s.fileContent)
 	add("DELETE "+pathFiles+"/{id}", s.deleteFile)
-	add("POST "+pathBatches, s.createBatch)
+	add("POST "+pathBatches, s.charged(s.createBatch))
 	add("GET "+pathBatches, s.listBatches)
 	add("GET "+pathBatches+"/{id}", s.showBatch)
 	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
-	add("POST "+pathMessages, s.createMessages)
+	add("POST "+pathMessages, s.charged(s.createMessages))
 	add("GET "+pathMessages, s.listMessages)
 	add("GET "+pathMessages+"/{id}", s.showMessages)
 	add("GET "+pathMessages+"/{id}/results", s.messageResults)
@@ -231,6 +233,16 @@ func (s *Server) eachRoute(add func(pattern string, h handler)) {
 	add("DELETE "+pathStored+"{id}", s.deleteResponse)
 	add("GET "+pathStored+"{id}/input_items", s.responseItems)
 	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
+}
+
+// charged counts a request against the limits of its key before h answers.
+func (s *Server) charged(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+		if err := s.front.Charge(r.Context(), c); err != nil {
+			return err
+		}
+		return h(w, r, c)
+	}
 }
 
 // withCaller identifies the caller before h answers.
