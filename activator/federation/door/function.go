@@ -47,6 +47,7 @@ type offer struct {
 	state   protocol.Function
 	since   time.Time // when its state began
 	news    bool      // the activator has not been told of the last report
+	clipped bool      // it has more names than are served here
 	had     bool      // it had demand
 	asked   int       // how many waiting requests it was asked to take
 	// unloaded is when the last instance there was unloaded; zero: one is loaded.
@@ -96,6 +97,9 @@ func (fn *function) wakeAt(at time.Time) {
 		fn.timer.Reset(time.Until(at))
 	}
 }
+
+// due reports whether the time has come to refresh the function.
+func (fn *function) due(now time.Time) bool { return !fn.next.IsZero() && !now.Before(fn.next) }
 
 // usable reports whether the agent can have it awake.
 func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
@@ -169,12 +173,19 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	if state.Model == "" {
 		if fn := f.functions[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
 			s.offers--
+			s.texts -= fn.offers[s.agent()].textsOf(s)
 			f.withdraw(fn, s.agent(), "")
 		}
 		return
 	}
+	clipped := len(state.Aliases) > protocol.MaxNames || len(state.Adapters) > protocol.MaxNames
+	state.Aliases, state.Adapters = clipNames(state.Aliases), clipNames(state.Adapters)
 	fn := f.function(state.Name)
 	o := fn.offers[s.agent()]
+	if s.texts += state.Texts() - o.textsOf(s); s.texts > protocol.MaxTexts {
+		f.shutOut(s, fmt.Sprintf("the names and errors of its functions have more than %d bytes", protocol.MaxTexts))
+		return
+	}
 	if o == nil {
 		if s.offers++; s.offers > protocol.MaxFunctions {
 			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", protocol.MaxFunctions))
@@ -194,9 +205,22 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	} else if o.unloaded.IsZero() {
 		o.unloaded = time.Now()
 	}
-	f.renamed = f.renamed || !slices.Equal(namesIn(o.state), namesIn(state))
-	o.session, o.state, o.news = s, state, true
+	f.renamed = f.renamed || o.clipped != clipped || !slices.Equal(namesIn(o.state), namesIn(state))
+	o.session, o.state, o.news, o.clipped = s, state, true, clipped
 	fn.placed.came(s, state)
+}
+
+// clipNames returns a copy of names without those beyond the bound.
+func clipNames(names []api.ModelName) []api.ModelName {
+	return slices.Clone(names[:min(len(names), protocol.MaxNames)])
+}
+
+// textsOf returns the bytes of an offer's texts; 0: it is not the session's.
+func (o *offer) textsOf(s *session) int {
+	if o == nil || o.session != s {
+		return 0
+	}
+	return o.state.Texts()
 }
 
 // withdraw removes a function at an agent; lost is the agent's cluster if that was lost.
@@ -257,44 +281,46 @@ func (f *state) refresh(fn *function, now time.Time) {
 
 // keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
 // its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
-// offer.
+// offer: so an agent that offers others all the time does not fill the memory.
 func (f *state) keep(fn *function, now time.Time) bool {
 	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
-		fn.vacant, fn.away = time.Time{}, nil
+		f.endVacancy(fn)
+		fn.away = nil
 		return true
 	}
 	if fn.vacant.IsZero() {
 		fn.vacant = now
+		f.vacancies++
 	}
 	until := fn.vacant.Add(keepFor)
 	c := f.clusters[fn.lost]
 	switch {
 	case fn.spec.Name == "", fn.lost != "" && (c == nil || !c.allows(fn.name) || f.returned(fn)):
 		return false
-	case now.Before(until):
+	case now.Before(until) && f.vacancies <= protocol.MaxFunctions:
 		fn.wakeAt(until)
 		return true
-	case fn.lost == "":
+	case fn.lost == "", f.vacancies > protocol.MaxFunctions:
 		return false
 	case fn.away == nil:
-		away := 0
-		for _, other := range f.functions {
-			if other.away != nil {
-				away++
-			}
-		}
-		if away >= protocol.MaxFunctions {
-			return false
-		}
 		fn.away = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s is in the cluster %s, which this front door has lost: it is served again once that has joined", fn.name, fn.lost).WithRetryAfter(retryLater)
 	default:
 	}
 	return true
 }
 
+// endVacancy counts a function out that something has again, or that is removed.
+func (f *state) endVacancy(fn *function) {
+	if !fn.vacant.IsZero() {
+		fn.vacant = time.Time{}
+		f.vacancies--
+	}
+}
+
 // remove removes a function that nothing has.
 func (f *state) remove(fn *function) {
 	fn.timer.Stop()
+	f.endVacancy(fn)
 	delete(f.functions, fn.name)
 	f.renamed = true
 	if fn.spec.Name != "" {

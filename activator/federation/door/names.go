@@ -2,6 +2,7 @@ package door
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -185,6 +186,9 @@ func (f *state) reportRefusals() {
 			if o == nil || o.session != s || fn.declared() != nil {
 				continue
 			}
+			if o.clipped {
+				all[protocol.Refusal{Function: fn.name, Reason: fmt.Sprintf("it has more than %d aliases or adapters: only so many are served here", protocol.MaxNames)}] = true
+			}
 			for _, name := range namesIn(o.state) {
 				if why := f.unnamed(s.declared, fn.name, untagged(name)); why != "" && len(all) < protocol.MaxFunctions {
 					all[protocol.Refusal{Function: fn.name, Reason: why}] = true
@@ -192,7 +196,7 @@ func (f *state) reportRefusals() {
 			}
 		}
 		for r := range all {
-			if !s.refusals[r] {
+			if !s.refusals[r] && len(s.refused) < maxRefused {
 				f.log.Warn("a cluster offers what it may not serve", "cluster", s.hello.Cluster, "function", r.Function, "reason", r.Reason)
 				s.refused = append(s.refused, r)
 				s.nudge()

@@ -36,6 +36,9 @@ const (
 	givenBackFor  = 3 * time.Second
 	// rejectedEvery limits how often the same rejection is logged: a rejected agent comes back every second.
 	rejectedEvery = time.Minute
+	// maxAgents bounds the agents of a cluster, and maxRefused the refusals that wait to be sent to one.
+	maxAgents  = 64
+	maxRefused = 1000
 )
 
 // session is one control stream of an agent, and its connections for requests.
@@ -61,6 +64,7 @@ type session struct {
 	doubles  uint64
 	accepts  protocol.Accepts
 	offers   int                       // of functions that no agent of its cluster offered before
+	texts    int                       // bytes of its functions' texts
 	denied   map[api.FunctionName]bool // its functions that it may not serve
 	links    int                       // connections
 	// givenBack counts the requests that it gave back in a row, since when.
@@ -175,6 +179,8 @@ func (f *Front) addSession(s *session) error {
 			return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
 		}
 		old.end("another session of this agent has come")
+	} else if n := f.agentsOf(s.hello.Cluster); n >= maxAgents {
+		return status.Errorf(codes.ResourceExhausted, "%d agents of the cluster %s are here, as many as may be: end one of them, or declare another cluster for it", n, s.hello.Cluster)
 	}
 	f.sessions[s.agent()], s.goAway = s, f.ending
 	if c := f.clusters[s.hello.Cluster]; c != nil {
@@ -182,6 +188,16 @@ func (f *Front) addSession(s *session) error {
 	}
 	f.metrics.agents.WithLabelValues(s.hello.Cluster).Inc()
 	return nil
+}
+
+// agentsOf returns the number of a cluster's agents with a session.
+func (f *state) agentsOf(cluster string) (n int) {
+	for _, s := range f.sessions {
+		if s.hello.Cluster == cluster {
+			n++
+		}
+	}
+	return n
 }
 
 // endSession removes a session, which ended with err or without a fault, and its offers unless a later session has made

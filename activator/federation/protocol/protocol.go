@@ -44,6 +44,8 @@ const (
 const (
 	MaxMessage   = 1 << 20 // bytes of one message
 	MaxFunctions = 10_000
+	MaxNames     = 64      // aliases of a function, and adapters
+	MaxTexts     = 4 << 20 // bytes of the texts of all functions
 	MaxName      = 253
 	MaxLabels    = 64
 	MaxCount     = 1_000_000      // requests or instances
@@ -167,6 +169,18 @@ type Function struct {
 	Applied bool `json:"applied,omitempty"`
 	// Failed is why it cannot start now, for clients; nil: no known obstacle.
 	Failed *Failure `json:"failed,omitempty"`
+}
+
+// Texts returns the number of bytes of the function's texts.
+func (f *Function) Texts() int {
+	n := len(f.Name) + len(f.Model) + len(f.Kind)
+	for _, name := range slices.Concat(f.Aliases, f.Adapters) {
+		n += len(name)
+	}
+	if f.Failed != nil {
+		n += len(f.Failed.Code) + len(f.Failed.Message)
+	}
+	return n
 }
 
 // Failure is the wire form of an [api.Error].
