@@ -133,10 +133,14 @@ type wanted struct {
 
 func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	var want wanted
-	if err := readJSON(w, r, &want); err != nil {
-		return err
+	var window, keep time.Duration
+	err := s.front.Charge(r.Context(), c)
+	if err == nil {
+		err = readJSON(w, r, &want)
 	}
-	window, keep, err := want.check()
+	if err == nil {
+		window, keep, err = want.check()
+	}
 	if err != nil {
 		return err
 	}

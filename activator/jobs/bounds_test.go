@@ -18,7 +18,7 @@ import (
 // TestUploadPlaces: a client that uploads slowly has no more than its own places, and others upload meanwhile.
 func TestUploadPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Config{Uploads: 16})
+		b := newBench(t, Config{})
 		body, media := formOf("purpose", "batch", "file", good)
 		text := body.String()
 		put := func(tenant string) *httptest.ResponseRecorder {
@@ -26,7 +26,7 @@ func TestUploadPlaces(t *testing.T) {
 		}
 		var slow sync.WaitGroup
 		var ends []*io.PipeWriter
-		for range 2 {
+		for range 8 {
 			in, out := io.Pipe()
 			ends = append(ends, out)
 			slow.Go(func() {
@@ -36,7 +36,7 @@ func TestUploadPlaces(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if w := put("slow"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "2 of one client") {
+		if w := put("slow"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "8 of one client") {
 			t.Errorf("one more of the same client: %d %s", w.Code, w.Body)
 		}
 		for range 3 {
@@ -145,27 +145,27 @@ func TestChecks(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = b.store.Close() })
-		b.start(Config{Checks: 2})
+		b.start(Config{})
 		last := map[string]batchObject{}
 		for range 20 {
 			last["many"] = b.create("many", "no line\n", "24h")
 		}
-		for _, owner := range []string{"a", "b"} {
+		for _, owner := range []string{"a", "b", "c", "d"} {
 			last[owner] = b.create(owner, "no line\n", "24h")
 		}
-		time.Sleep(1500 * time.Millisecond)
-		if want := 2 * 3 * int64(b.cfg.MaxLine); b.memory.used != want {
-			t.Errorf("two checks are charged %d bytes, want %d", b.memory.used, want)
+		time.Sleep(500 * time.Millisecond)
+		if want := 4 * 3 * int64(b.cfg.MaxLine); b.memory.used != want {
+			t.Errorf("four checks are charged %d bytes, want %d", b.memory.used, want)
 		}
 		began := time.Now()
-		for _, owner := range []string{"a", "b"} {
+		for _, owner := range []string{"a", "b", "c", "d"} {
 			b.ended(owner, last[owner].ID)
 		}
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("beside 20 batches of one owner, those of two others took %s", took)
+			t.Errorf("beside 20 batches of one owner, those of four others took %s", took)
 		}
 		b.ended("many", last["many"].ID)
-		if slow.often != 2 || slow.most["tenant=20many"] != 1 {
+		if slow.often != 4 || slow.most["tenant=20many"] != 1 {
 			t.Errorf("%d were checked at once, %v of each owner", slow.often, slow.most)
 		}
 	})

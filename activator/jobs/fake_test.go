@@ -66,6 +66,9 @@ func (f *fakeFront) Charge(_ context.Context, c activator.Caller) error {
 	if f.limit > 0 && f.charged[c.Account] == f.limit {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key has used its requests").WithRetryAfter(time.Second)
 	}
+	if f.charged == nil {
+		f.charged = map[string]int{}
+	}
 	f.charged[c.Account]++
 	return nil
 }
@@ -154,7 +157,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, charged: map[string]int{}, answer: echo(time.Second)}}
+	b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, answer: echo(time.Second)}}
 	b.front.set("m", activator.Room{Slots: 4, Free: 4})
 	t.Cleanup(func() {
 		b.stop()

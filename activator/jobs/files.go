@@ -136,7 +136,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	defer in.clearDeadline()
 	raw, err := io.ReadAll(in)
 	if err != nil {
-		return in.explain(err, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", api.Bytes(maxJSON)))
+		return in.explain(err)
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return api.BadRequest("", "the body is no such JSON object: %v", err)

@@ -29,7 +29,8 @@ func (m *memory) release(n int64) {
 	m.used -= n
 }
 
-// places bounds what clients do at once, all of them together and each. It is safe for concurrent use.
+// places bounds what clients do at once, all of them together and each. It is safe for concurrent use. The zero value
+// has no places.
 type places struct {
 	all, each int
 	mu        sync.Mutex // guards the fields below
@@ -43,6 +44,9 @@ func (p *places) take(client string) bool {
 	defer p.mu.Unlock()
 	if p.taken == p.all || p.by[client] == p.each {
 		return false
+	}
+	if p.by == nil {
+		p.by = map[string]int{}
 	}
 	p.taken++
 	p.by[client]++

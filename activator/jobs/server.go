@@ -35,9 +35,6 @@ type Config struct {
 	MaxAnswer int
 	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
 	MaxBatches, MaxLater int
-	// Uploads bounds the concurrent uploads, and Checks the inputs that are checked at once. Default 64 and 4. One
-	// client may have an eighth of Uploads, and one owner one of Checks.
-	Uploads, Checks int
 	// Active bounds the batches that run or wait for instances at once, Lines their lines in flight, and Later the
 	// later requests in progress. Default 128, 1,000 and 1,000. One owner may have an eighth of Active.
 	Active, Lines, Later int
@@ -64,8 +61,6 @@ func (c Config) withDefaults() Config {
 	c.MaxAnswer = cmp.Or(c.MaxAnswer, 32<<20)
 	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
 	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
-	c.Uploads = cmp.Or(c.Uploads, 64)
-	c.Checks = cmp.Or(c.Checks, 4)
 	c.Active = cmp.Or(c.Active, 128)
 	c.Lines = cmp.Or(c.Lines, 1000)
 	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
@@ -129,7 +124,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: places{all: cfg.Uploads, each: max(1, cfg.Uploads/8), by: map[string]int{}}, checks: places{all: cfg.Checks, each: 1, by: map[string]int{}}, lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
@@ -212,16 +207,16 @@ func (s *Server) routes() http.Handler {
 
 // eachRoute calls add with each path and its handler.
 func (s *Server) eachRoute(add func(pattern string, h handler)) {
-	add("POST "+pathFiles, s.charged(s.upload))
+	add("POST "+pathFiles, s.upload)
 	add("GET "+pathFiles, s.listFiles)
 	add("GET "+pathFiles+"/{id}", s.showFile)
 	add("GET "+pathFiles+"/{id}/content", s.fileContent)
 	add("DELETE "+pathFiles+"/{id}", s.deleteFile)
-	add("POST "+pathBatches, s.charged(s.createBatch))
+	add("POST "+pathBatches, s.createBatch)
 	add("GET "+pathBatches, s.listBatches)
 	add("GET "+pathBatches+"/{id}", s.showBatch)
 	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
-	add("POST "+pathMessages, s.charged(s.createMessages))
+	add("POST "+pathMessages, s.createMessages)
 	add("GET "+pathMessages, s.listMessages)
 	add("GET "+pathMessages+"/{id}", s.showMessages)
 	add("GET "+pathMessages+"/{id}/results", s.messageResults)
@@ -233,16 +228,6 @@ func (s *Server) eachRoute(add func(pattern string, h handler)) {
 	add("DELETE "+pathStored+"{id}", s.deleteResponse)
 	add("GET "+pathStored+"{id}/input_items", s.responseItems)
 	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
-}
-
-// charged counts a request against the limits of its key before h answers.
-func (s *Server) charged(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-		if err := s.front.Charge(r.Context(), c); err != nil {
-			return err
-		}
-		return h(w, r, c)
-	}
 }
 
 // withCaller identifies the caller before h answers.

@@ -26,7 +26,7 @@ func several(t *testing.T, n int) (all []*bench, service *s3test.Faulty) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, charged: map[string]int{}, answer: echo(time.Millisecond)}}
+		b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, answer: echo(time.Millisecond)}}
 		b.front.set("m", activator.Room{Slots: 4, Free: 4})
 		b.start(Config{Poll: 10 * time.Millisecond, Gather: 20 * time.Millisecond, Active: 1})
 		t.Cleanup(func() {

@@ -46,6 +46,9 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Call
 
 // receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
 func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
+	if err := s.front.Charge(r.Context(), c); err != nil {
+		return store.File{}, err
+	}
 	if !s.uploads.take(c.Client) {
 		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "too many files are being uploaded: %d may be at once, and %d of one client: wait for one of yours, or try again", s.uploads.all, s.uploads.each).WithRetryAfter(time.Second)
 	}
@@ -62,7 +65,7 @@ func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator
 	name, purpose, keep, err := read(in, file)
 	if err != nil {
 		file.Discard()
-		return store.File{}, in.explain(err, s.tooLarge())
+		return store.File{}, in.explain(err)
 	}
 	return file.Commit(name, purpose, keep)
 }
@@ -217,16 +220,12 @@ func (p *paced) Close() error { return p.body.Close() }
 func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }
 
 // explain turns an error of reading into one for the client.
-func (p *paced) explain(err error, tooLarge *api.Error) error {
+func (p *paced) explain(err error) error {
 	var large *http.MaxBytesError
 	var known *api.Error
 	switch {
-	case errors.As(err, &known):
-		return known
-	case errors.Is(err, store.ErrFull):
+	case errors.As(err, &known), errors.As(err, &large), errors.Is(err, store.ErrFull):
 		return err
-	case errors.As(err, &large):
-		return tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d bytes a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, idle)
 	}

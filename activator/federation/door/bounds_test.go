@@ -98,11 +98,11 @@ func TestManyNames(t *testing.T) {
 		}
 		long := strings.Repeat("x", protocol.MaxName-10)
 		var list []protocol.Function
-		for k := range 400 {
+		for k := range 800 {
 			list = append(list, protocol.Function{Name: api.FunctionName(fmt.Sprint("east/f", k)), Model: "m", Aliases: many(long, 64)})
 		}
 		s.offer(t, f, list...)
-		if why := s.isOver(); !strings.Contains(why, "bytes") || len(f.functions) > protocol.MaxTexts/64/200+1 {
+		if why := s.isOver(); !strings.Contains(why, "bytes") || len(f.functions) > protocol.MaxReported/64/200+1 {
 			t.Errorf("it is shut out: %q, with %d functions", why, len(f.functions))
 		}
 	})
@@ -113,12 +113,12 @@ func TestTextsAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := boundedFront(t)
 		s := joined(t, f, "a")
-		for range 500 {
+		for range 600 {
 			s.offer(t, f, protocol.Function{Name: "east/a", Model: "m", Aliases: many(strings.Repeat("x", 240), 64)})
 			s.offer(t, f, protocol.Function{Name: "east/a"})
 		}
-		if s.isOver() != "" || s.texts != 0 {
-			t.Errorf("%d bytes are left, %s", s.texts, s.isOver())
+		if s.isOver() != "" || s.reported != 0 {
+			t.Errorf("%d bytes are left, %s", s.reported, s.isOver())
 		}
 	})
 }

@@ -172,8 +172,7 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	}
 	if state.Model == "" {
 		if fn := f.functions[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
-			s.offers--
-			s.texts -= fn.offers[s.agent()].textsOf(s)
+			s.reported -= fn.offers[s.agent()].sizeOf(s)
 			f.withdraw(fn, s.agent(), "")
 		}
 		return
@@ -182,15 +181,11 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	state.Aliases, state.Adapters = clipNames(state.Aliases), clipNames(state.Adapters)
 	fn := f.function(state.Name)
 	o := fn.offers[s.agent()]
-	if s.texts += state.Texts() - o.textsOf(s); s.texts > protocol.MaxTexts {
-		f.shutOut(s, fmt.Sprintf("the names and errors of its functions have more than %d bytes", protocol.MaxTexts))
+	if s.reported += state.Size() - o.sizeOf(s); s.reported > protocol.MaxReported {
+		f.shutOut(s, fmt.Sprintf("its functions, with their names and errors, have more than %d bytes", protocol.MaxReported))
 		return
 	}
 	if o == nil {
-		if s.offers++; s.offers > protocol.MaxFunctions {
-			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", protocol.MaxFunctions))
-			return
-		}
 		o = &offer{}
 		fn.offers[s.agent()] = o
 	}
@@ -215,12 +210,12 @@ func clipNames(names []api.ModelName) []api.ModelName {
 	return slices.Clone(names[:min(len(names), protocol.MaxNames)])
 }
 
-// textsOf returns the bytes of an offer's texts; 0: it is not the session's.
-func (o *offer) textsOf(s *session) int {
+// sizeOf returns the size of an offer; 0: it is not the session's.
+func (o *offer) sizeOf(s *session) int {
 	if o == nil || o.session != s {
 		return 0
 	}
-	return o.state.Texts()
+	return o.state.Size()
 }
 
 // withdraw removes a function at an agent; lost is the agent's cluster if that was lost.

@@ -63,8 +63,7 @@ type session struct {
 	wayTold  time.Duration // as told to the activator
 	doubles  uint64
 	accepts  protocol.Accepts
-	offers   int                       // of functions that no agent of its cluster offered before
-	texts    int                       // bytes of its functions' texts
+	reported int                       // the size of its functions, in bytes
 	denied   map[api.FunctionName]bool // its functions that it may not serve
 	links    int                       // connections
 	// givenBack counts the requests that it gave back in a row, since when.

@@ -45,7 +45,7 @@ const (
 	MaxMessage   = 1 << 20 // bytes of one message
 	MaxFunctions = 10_000
 	MaxNames     = 64      // aliases of a function, and adapters
-	MaxTexts     = 4 << 20 // bytes of the texts of all functions
+	MaxReported  = 8 << 20 // bytes of all functions of an agent
 	MaxName      = 253
 	MaxLabels    = 64
 	MaxCount     = 1_000_000      // requests or instances
@@ -171,9 +171,9 @@ type Function struct {
 	Failed *Failure `json:"failed,omitempty"`
 }
 
-// Texts returns the number of bytes of the function's texts.
-func (f *Function) Texts() int {
-	n := len(f.Name) + len(f.Model) + len(f.Kind)
+// Size returns the bytes of a function: of its texts, and what it takes besides them.
+func (f *Function) Size() int {
+	n := 512 + len(f.Name) + len(f.Model) + len(f.Kind)
 	for _, name := range slices.Concat(f.Aliases, f.Adapters) {
 		n += len(name)
 	}
