@@ -203,7 +203,7 @@ func writePending(w http.ResponseWriter, l store.Job) {
 func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	l, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixAsync)
 	if err != nil {
-		return missing(err, "request", r.PathValue("id"), "id")
+		return err
 	}
 	if !l.Done() {
 		writePending(w, l)
@@ -216,7 +216,7 @@ func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.C
 func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job) error {
 	body, err := s.store.OpenAnswer(l)
 	if err != nil {
-		return missing(err, "request", l.ID, "id")
+		return err
 	}
 	defer body.Close()
 	h := w.Header()
@@ -232,11 +232,7 @@ func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job
 // deleteLater deletes a request and its answer. A running one is ended.
 func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	if err := s.deleteRequest(c.Owner(), id, store.PrefixAsync); err != nil {
-		return missing(err, "request", id, "id")
-	}
-	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
-	return nil
+	return writeDeleted(w, s.deleteRequest(c.Owner(), id, store.PrefixAsync), id, "async")
 }
 
 // deleteRequest deletes a request, or a response, whose id has a prefix. A running one is ended.

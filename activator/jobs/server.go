@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -144,17 +145,32 @@ const (
 	pathStored   = responses.Path + "/"   // of a single response
 )
 
+// kind is what is found under a path, by an id that errors call param.
+type kind struct{ path, thing, param string }
+
+var kinds = []kind{{pathFiles, "file", "id"}, {pathBatches, "batch", "batch_id"}, {pathAsync, "request", "id"}, {pathMessages, "message batch", ""}, {pathStored, "response", "response_id"}}
+
+// missing turns ErrNotFound into an error that names the thing in the path, and its parameter.
+func missing(err error, r *http.Request) error {
+	if id := r.PathValue("id"); id != "" && errors.Is(err, store.ErrNotFound) {
+		for _, k := range kinds {
+			if strings.HasPrefix(r.URL.Path, k.path) {
+				return &api.Error{Status: http.StatusNotFound, Param: k.param, Message: fmt.Sprintf("there is no %s %.80q", k.thing, id)}
+			}
+		}
+	}
+	return err
+}
+
 // isOurs reports whether a path belongs to files, batches, later answers or stored responses.
 func isOurs(path string) bool {
 	if strings.HasPrefix(path, pathStored) {
 		return path != pathStored+"compact" // not a response
 	}
-	for _, p := range []string{pathFiles, pathBatches, pathAsync, pathMessages} {
-		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(kinds, func(k kind) bool {
+		rest, found := strings.CutPrefix(path, k.path)
+		return found && (rest == "" || rest[0] == '/')
+	})
 }
 
 // Handler serves the paths of files and batches, requests for later answers, and responses to be stored; next gets
@@ -239,7 +255,7 @@ func (s *Server) withCaller(h handler) http.Handler {
 		}
 		if err != nil {
 			inbound.Unread(w, r)
-			refuse(w, r, err)
+			refuse(w, r, missing(err, r))
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Bounds of a form besides its file.
@@ -175,11 +176,8 @@ func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	return time.Duration(math.Round(n)) * time.Second, nil
 }
 
-// The required pace of a client's upload.
-const (
-	idle = 10 * time.Second
-	rate = 16 << 10 // bytes per second, on average, after the first idle
-)
+// rate is the required pace of a client's upload, in bytes per second, on average after [inbound.Idle].
+const rate = 16 << 10
 
 // paced is a body that the client must send fast enough, of bounded size.
 type paced struct {
@@ -200,10 +198,10 @@ func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
 
 // Read extends the deadline, now and then.
 func (p *paced) Read(b []byte) (int, error) {
-	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > idle/4 {
+	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > inbound.Idle/4 {
 		p.moved = now
-		slowest := p.began.Add(idle + time.Duration(float64(p.n)/rate*float64(time.Second)))
-		if next := now.Add(idle); next.Before(slowest) {
+		slowest := p.began.Add(inbound.Idle + time.Duration(float64(p.n)/rate*float64(time.Second)))
+		if next := now.Add(inbound.Idle); next.Before(slowest) {
 			slowest = next
 		}
 		_ = p.control.SetReadDeadline(slowest) // only a test's connection has no deadlines
@@ -227,7 +225,7 @@ func (p *paced) explain(err error) error {
 	case errors.As(err, &known), errors.As(err, &large), errors.Is(err, store.ErrFull):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d bytes a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, idle)
+		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d bytes a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, inbound.Idle)
 	}
 	return api.BadRequest("", "the body can't be read to its end: %v", err)
 }

@@ -3,7 +3,6 @@ package door
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -340,7 +339,7 @@ const retryLater = 5 * time.Second
 // differ in other fields, the agent that sorts first wins. A function without another name is served by its full one.
 func (f *state) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
-	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+	for _, agent := range sorted(fn.offers) {
 		o := fn.offers[agent].state
 		if spec.Concurrency == 0 {
 			spec.Runtime.Kind, spec.Concurrency = o.Kind, max(o.Concurrency, 1)

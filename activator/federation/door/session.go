@@ -178,7 +178,7 @@ func (f *Front) addSession(s *session) error {
 			return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
 		}
 		old.end("another session of this agent has come")
-	} else if n := f.agentsOf(s.hello.Cluster); n >= maxAgents {
+	} else if n := len(f.sessionsOf(s.hello.Cluster)); n >= maxAgents {
 		return status.Errorf(codes.ResourceExhausted, "%d agents of the cluster %s are here, as many as may be: end one of them, or declare another cluster for it", n, s.hello.Cluster)
 	}
 	f.sessions[s.agent()], s.goAway = s, f.ending
@@ -187,16 +187,6 @@ func (f *Front) addSession(s *session) error {
 	}
 	f.metrics.agents.WithLabelValues(s.hello.Cluster).Inc()
 	return nil
-}
-
-// agentsOf returns the number of a cluster's agents with a session.
-func (f *state) agentsOf(cluster string) (n int) {
-	for _, s := range f.sessions {
-		if s.hello.Cluster == cluster {
-			n++
-		}
-	}
-	return n
 }
 
 // endSession removes a session, which ended with err or without a fault, and its offers unless a later session has made
