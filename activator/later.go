@@ -100,10 +100,7 @@ func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 		return p, nil, nil
 	}
 	account, err := a.deps.Keys.Account(c.Account)
-	if err != nil {
-		return p, nil, err // an *api.Error
-	}
-	return clientFor(account, p), account, nil
+	return clientFor(account, p), account, err // an *api.Error
 }
 
 // Charge counts a request that leaves something here against the limits of the caller's key. The error is an

@@ -106,7 +106,7 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 			s.memory.release(a.charged)
 			refusals++
 			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
-		case f == failed && failures+1 < s.cfg.Attempts:
+		case f == failed && failures+1 < attempts:
 			s.memory.release(a.charged)
 			failures++
 			_ = sleep(mine, pause(failures, after))

@@ -133,14 +133,10 @@ type wanted struct {
 
 func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	var want wanted
-	var window, keep time.Duration
-	err := s.front.Charge(r.Context(), c)
-	if err == nil {
-		err = readJSON(w, r, &want)
+	if err := readJSON(w, r, &want); err != nil {
+		return err
 	}
-	if err == nil {
-		window, keep, err = want.check()
-	}
+	window, keep, err := want.check()
 	if err != nil {
 		return err
 	}

@@ -101,12 +101,10 @@ type limited struct {
 	most, left int64
 }
 
-var errLong = errors.New("a request is too long")
-
 // Read implements [io.Reader].
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left < 0 {
-		return 0, api.BadRequest("requests", "%v: want %d bytes at most", errLong, l.most)
+		return 0, api.BadRequest("requests", "a request is too long: want %d bytes at most", l.most)
 	}
 	n, err := l.in.Read(p)
 	l.left -= int64(n)

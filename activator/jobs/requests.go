@@ -56,22 +56,21 @@ type laterObject struct {
 // askLater accepts a request whose client does not wait. next serves requests to other paths, and those that would be
 // refused at once anyway: its answer then gives the reason.
 func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	path, _ := api.NamedPath(r.URL.Path)
-	if path.Model == api.ModelNowhere {
+	if path, _ := api.NamedPath(r.URL.Path); path.Model == api.ModelNowhere {
 		next.ServeHTTP(w, r)
 		return
 	}
 	c, err := s.front.Caller(r)
 	if err == nil {
-		err = s.takeLater(w, r, c, path, next)
+		err = s.takeLater(w, r, c, next)
 	}
 	if err != nil {
 		refuse(w, r, err)
 	}
 }
 
-func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, path api.ClientPath, next http.Handler) error {
-	patience, err := patience(r.Header, s.cfg.Patience)
+func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, next http.Handler) error {
+	patience, err := patience(r.Header, usualPatience)
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		r.Header.Del("Prefer")
 		next.ServeHTTP(w, r)
 	}
-	model, bad := ask(r, path, body.Bytes())
+	model, bad := ask(r, body.Bytes())
 	if bad != nil {
 		return bad
 	}
@@ -125,7 +124,8 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 }
 
 // ask extracts the model from a body. A stream can't be answered later.
-func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *api.Error) {
+func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
+	path, _ := api.NamedPath(r.URL.Path)
 	var asked parse.Request
 	if path.Model == api.ModelInForm {
 		media := r.Header.Get("Content-Type")

@@ -291,11 +291,16 @@ func (r *run) handleRecorded(err error) error {
 	if !store.Passing(err) {
 		return err
 	}
+	r.waitForStore(err)
+	return nil
+}
+
+// waitForStore stops the recording of results for a while.
+func (r *run) waitForStore(err error) {
 	if r.full.IsZero() {
 		r.log.Error("batch waits for the store", "error", err)
 	}
 	r.full = time.Now()
-	return nil
 }
 
 // releaseResults releases the memory of results.
@@ -325,10 +330,7 @@ func (r *run) recordAll(ctx context.Context) error {
 		if !store.Passing(err) {
 			return err
 		}
-		if r.full.IsZero() {
-			r.log.Error("batch waits for the store", "error", err)
-			r.full = time.Now()
-		}
+		r.waitForStore(err)
 		if err := sleep(ctx, retryStore); err != nil {
 			return err
 		}

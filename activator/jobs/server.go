@@ -36,15 +36,10 @@ type Config struct {
 	MaxAnswer int
 	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
 	MaxBatches, MaxLater int
-	// Active bounds the batches that run or wait for instances at once, Lines their lines in flight, and Later the
-	// later requests in progress. Default 128, 1,000 and 1,000. One owner may have an eighth of Active.
-	Active, Lines, Later int
+	// Active bounds the batches that run or wait for instances at once. Default 128. One owner may have an eighth of it.
+	Active int
 	// Memory bounds the total bodies and answers in progress, in bytes; it must suffice for one. Default 256 MiB.
 	Memory int64
-	// Attempts is how often a line or a request is tried if instances fail at it. Default 3.
-	Attempts int
-	// Patience is how long a later request may go without an answer. Default 1 h.
-	Patience time.Duration
 	// Gathering is how long after the start models of other clusters may still be unknown. 0: all are known.
 	Gathering time.Duration
 	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default
@@ -53,6 +48,13 @@ type Config struct {
 	// Poll is the interval of checking which instances are awake while lines wait. Default 250 ms.
 	Poll time.Duration
 }
+
+const (
+	linesAbreast    = 1000      // of batches, in flight
+	requestsAbreast = 1000      // that are answered later
+	attempts        = 3         // at a line or a request, if instances fail at it
+	usualPatience   = time.Hour // for the answer of a request that is answered later
+)
 
 func (c Config) withDefaults() Config {
 	c.MaxFile = cmp.Or(c.MaxFile, 200<<20)
@@ -63,11 +65,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
 	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
 	c.Active = cmp.Or(c.Active, 128)
-	c.Lines = cmp.Or(c.Lines, 1000)
 	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
-	c.Later = cmp.Or(c.Later, 1000)
-	c.Attempts = cmp.Or(c.Attempts, 3)
-	c.Patience = cmp.Or(c.Patience, time.Hour)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	return c
 }
@@ -101,7 +99,7 @@ type Server struct {
 	memory  memory
 	uploads places
 	checks  places
-	lines   chan struct{} // a place for each line in flight; taken and given back by runs; Config.Lines places
+	lines   chan struct{} // a place for each line in flight; taken and given back by runs; linesAbreast places
 	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
 
 	began time.Time // when Run began; set before it starts anything
@@ -125,13 +123,13 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
 	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
-	b.requests = pool{most: cfg.Later, each: cfg.Later, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.requests = pool{most: requestsAbreast, each: requestsAbreast, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
 	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
@@ -145,7 +143,7 @@ const (
 	pathStored   = responses.Path + "/"   // of a single response
 )
 
-// kind is what is found under a path, by an id that errors call param.
+// kind names the things under a path, and the parameter that holds their id in errors.
 type kind struct{ path, thing, param string }
 
 var kinds = []kind{{pathFiles, "file", "id"}, {pathBatches, "batch", "batch_id"}, {pathAsync, "request", "id"}, {pathMessages, "message batch", ""}, {pathStored, "response", "response_id"}}
@@ -250,6 +248,9 @@ func (s *Server) eachRoute(add func(pattern string, h handler)) {
 func (s *Server) withCaller(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := s.front.Caller(r)
+		if err == nil && r.Method == http.MethodPost && r.PathValue("id") == "" { // it leaves something
+			err = s.front.Charge(r.Context(), c)
+		}
 		if err == nil {
 			err = h(w, r, c)
 		}

@@ -136,12 +136,11 @@ func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activa
 	if q.Stream {
 		return api.BadRequest("stream", "a response in the background can't be streamed: ask for it by its id, or leave background out")
 	}
-	limit, err := patience(r.Header, s.cfg.Patience)
+	limit, err := patience(r.Header, usualPatience)
 	if err != nil {
 		return err
 	}
-	path, _ := api.NamedPath(r.URL.Path)
-	model, bad := ask(r, path, body)
+	model, bad := ask(r, body)
 	if bad != nil {
 		return bad
 	}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
@@ -47,9 +46,6 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Call
 
 // receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
 func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
-	if err := s.front.Charge(r.Context(), c); err != nil {
-		return store.File{}, err
-	}
 	if !s.uploads.take(c.Client) {
 		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "too many files are being uploaded: %d may be at once, and %d of one client: wait for one of yours, or try again", s.uploads.all, s.uploads.each).WithRetryAfter(time.Second)
 	}
@@ -128,10 +124,7 @@ func field(p *multipart.Part, name string) (string, error) {
 // clipName returns the name of a file, cut to the allowed length.
 func clipName(name string) string {
 	name = strings.ToValidUTF8(name, "�")
-	for len(name) > 255 {
-		_, n := utf8.DecodeLastRuneInString(name)
-		name = name[:len(name)-n]
-	}
+	name = strings.ToValidUTF8(name[:min(len(name), 255)], "")
 	if name == "" {
 		return "upload.jsonl"
 	}
@@ -148,11 +141,11 @@ func (f *form) check(fields map[string]string, got bool) error {
 	f.purpose = fields["purpose"]
 	switch {
 	case f.purpose == "":
-		return &api.Error{Status: http.StatusBadRequest, Param: "purpose", Code: "missing_required_parameter", Message: "the part purpose is missing: want batch"}
+		return absent("purpose")
 	case f.purpose != purposeBatch:
 		return api.BadRequest("purpose", "the purpose is %.40q: nothing here uses files but batches, want batch", f.purpose)
 	case !got:
-		return &api.Error{Status: http.StatusBadRequest, Param: "file", Code: "missing_required_parameter", Message: "the part file is missing"}
+		return absent("file")
 	case f.file.Bytes() == 0:
 		return &api.Error{Status: http.StatusBadRequest, Param: "file", Code: "empty_file", Message: "the file is empty"}
 	}

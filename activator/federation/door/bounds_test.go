@@ -84,8 +84,8 @@ func TestManyNames(t *testing.T) {
 		for round := range 3 {
 			s.offer(t, f, protocol.Function{Name: "east/a", Model: "xa", Aliases: many(fmt.Sprintf("x%d-", round), 30_000)})
 		}
-		if n := len(told.functions["east/a"].Aliases); n != protocol.MaxNames {
-			t.Errorf("it has %d aliases, want %d", n, protocol.MaxNames)
+		if n := len(told.functions["east/a"].Aliases); n != protocol.MaxNames-1 {
+			t.Errorf("it has %d aliases besides its name, want %d", n, protocol.MaxNames)
 		}
 		if n := len(f.owners); n > protocol.MaxNames+1 {
 			t.Errorf("%d names have owners", n)
@@ -157,10 +157,10 @@ func TestManyRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := boundedFront(t)
 		s := joined(t, f, "a")
-		for k := range maxRefused + 10 {
+		for k := range maxDemands + 10 {
 			s.offer(t, f, protocol.Function{Name: api.FunctionName(fmt.Sprint("west/f", k)), Model: "m"}, protocol.Function{Name: api.FunctionName(fmt.Sprint("west/f", k-1))})
 		}
-		if len(s.refused) != maxRefused || len(s.denied) != 1 {
+		if len(s.refused) != maxDemands || len(s.denied) != 1 {
 			t.Errorf("%d refusals wait, %d functions are denied", len(s.refused), len(s.denied))
 		}
 	})

@@ -46,7 +46,6 @@ type offer struct {
 	state   protocol.Function
 	since   time.Time // when its state began
 	news    bool      // the activator has not been told of the last report
-	clipped bool      // it has more names than are served here
 	had     bool      // it had demand
 	asked   int       // how many waiting requests it was asked to take
 	// unloaded is when the last instance there was unloaded; zero: one is loaded.
@@ -128,7 +127,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 			f.markAgent(s)
 			f.tell(func() {
 				s.pool.Retire()
-				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+				f.logOf(s).Info("a cluster is leaving")
 				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
 			})
 		}
@@ -176,8 +175,6 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 		}
 		return
 	}
-	clipped := len(state.Aliases) > protocol.MaxNames || len(state.Adapters) > protocol.MaxNames
-	state.Aliases, state.Adapters = clipNames(state.Aliases), clipNames(state.Adapters)
 	fn := f.function(state.Name)
 	o := fn.offers[s.agent()]
 	if s.reported += state.Size() - o.sizeOf(s); s.reported > protocol.MaxReported {
@@ -199,14 +196,9 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	} else if o.unloaded.IsZero() {
 		o.unloaded = time.Now()
 	}
-	f.renamed = f.renamed || o.clipped != clipped || !slices.Equal(namesIn(o.state), namesIn(state))
-	o.session, o.state, o.news, o.clipped = s, state, true, clipped
+	f.renamed = f.renamed || !slices.Equal(namesIn(o.state), namesIn(state))
+	o.session, o.state, o.news = s, state, true
 	fn.placed.came(s, state)
-}
-
-// clipNames returns a copy of names without those beyond the bound.
-func clipNames(names []api.ModelName) []api.ModelName {
-	return slices.Clone(names[:min(len(names), protocol.MaxNames)])
 }
 
 // sizeOf returns the size of an offer; 0: it is not the session's.

@@ -110,7 +110,7 @@ func (s *Store) Delete(owner, id string) error {
 	switch {
 	case err != nil:
 		return err
-	case j.IsBatch() && !j.Done():
+	case IsBatch(j.ID) && !j.Done():
 		return ErrState
 	}
 	return s.dropJob(j)

@@ -27,14 +27,14 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// What a record counts, in bytes: at least what it takes on a disk, with its hint and the last block of its body. That
-// of a batch may have a hundred faults, or a bit for each line.
+// What a record counts, in bytes: at least what it takes on a disk, with its hint and the last block of its body. A
+// batch may have a hundred faults, or a bit for each line.
 const (
 	recordBytes = 8 << 10
 	batchBytes  = 64 << 10
 )
 
-// use is what an owner's records and bodies take.
+// use counts an owner's records, and the bytes of these and their bodies.
 type use struct {
 	bytes   int64
 	records int
