@@ -36,15 +36,12 @@ func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) 
 		return p, nil, nil
 	}
 	account, err := a.deps.Keys.Authenticate(r)
-	if err != nil {
-		return p, nil, err // an *api.Error
-	}
-	return clientFor(account, p), account, nil
+	return clientFor(account, p), account, err // an *api.Error
 }
 
-// clientFor returns the client for an account: its tenant if it has one, otherwise p.
+// clientFor returns the client for an account: its tenant if it has one, otherwise p. account may be nil.
 func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
-	if account.Tenant != "" {
+	if account != nil && account.Tenant != "" {
 		p = peer.Peer{Client: peer.Named(account.Tenant)}
 	}
 	return p
@@ -106,7 +103,11 @@ func (c *call) allow(found *api.Error) *api.Error {
 		}
 		c.req.peer.Trusted = true // with its priority
 	}
-	charge, err := account.Admit(c.req.in.Context(), c.req.begun, c.req.Tokens)
+	use := control.Use{Requests: 1, Tokens: float64(c.req.Tokens), Running: 1}
+	if l := laterOf(c.req.in.Context()); l != nil && l.terms.Charged {
+		use.Requests = 0
+	}
+	charge, err := account.Admit(c.req.in.Context(), c.req.begun, use)
 	c.reply.limits = charge
 	charge.Describe(c.reply.w.Header())
 	if err != nil {

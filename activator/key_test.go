@@ -370,7 +370,7 @@ func BenchmarkKey(b *testing.B) {
 		if err != nil || !a.Allows("m") || a.Claim(0, "") != nil {
 			b.Fatal(err)
 		}
-		c, bad := a.Admit(b.Context(), time.Now(), 10)
+		c, bad := a.Admit(b.Context(), time.Now(), control.Use{Requests: 1, Running: 1, Tokens: 10})
 		if bad != nil {
 			b.Fatal(bad)
 		}

@@ -3,11 +3,13 @@ package activator
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -59,6 +61,8 @@ type Terms struct {
 	// Background limits it to spare capacity: its priority is below 0, it is refused if no awake instance has a free
 	// slot, wakes nothing, and is not reported as demand. Otherwise it is served as if its client had just sent it.
 	Background bool
+	// Charged means that [Activator.Charge] has counted the request.
+	Charged bool
 }
 
 // background is the highest priority of background requests.
@@ -96,10 +100,20 @@ func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 		return p, nil, nil
 	}
 	account, err := a.deps.Keys.Account(c.Account)
-	if err != nil {
-		return p, nil, err // an *api.Error
+	return clientFor(account, p), account, err // an *api.Error
+}
+
+// Charge counts a request that leaves something here against the limits of the caller's key. The error is an
+// *[api.Error], a 429 with the time to retry if a limit is used up.
+func (a *Activator) Charge(ctx context.Context, c Caller) error {
+	_, account, err := a.whose(c)
+	if err != nil || account == nil {
+		return err
 	}
-	return clientFor(account, p), account, nil
+	if _, bad := account.Admit(ctx, time.Now(), control.Use{Requests: 1}); bad != nil {
+		return bad
+	}
+	return nil
 }
 
 // ReadBody reads the body of a request that is to be served later, within the usual limits. The error is an

@@ -175,6 +175,38 @@ func TestServedForAKey(t *testing.T) {
 	}
 }
 
+// TestLeavingIsCharged: what a key leaves counts against its limit of requests, once, when it is left.
+func TestLeavingIsCharged(t *testing.T) {
+	b, _ := withKeys(t, apikey.Key{Name: "a", Tenant: "acme", Rights: apikey.Rights{RequestsPerMinute: 2}}, apikey.Key{Name: "b"})
+	b.instance(b.function("m", nil), "m-0001", api.Awake)
+	mine := b.caller("k-a")
+	for n := range 2 {
+		if err := b.a.Charge(t.Context(), mine); err != nil {
+			t.Errorf("request %d: %v", n, err)
+		}
+	}
+	if e := api.AsError(b.a.Charge(t.Context(), mine)); e.Status != http.StatusTooManyRequests || e.Code != api.CodeRateLimit || e.RetryAfter <= 0 {
+		t.Errorf("beyond the key's limit: %+v", e)
+	}
+	for range 3 {
+		if w := b.later(mine, Terms{Charged: true}, `{"model":"m"}`); w.Code != http.StatusOK {
+			t.Errorf("what was charged before: %d %s", w.Code, w.Body)
+		}
+	}
+	if w := b.later(mine, Terms{}, `{"model":"m"}`); w.Code != http.StatusTooManyRequests {
+		t.Errorf("what was not: %d %s", w.Code, w.Body)
+	}
+	if err := b.a.Charge(t.Context(), b.caller("k-b")); err != nil {
+		t.Errorf("another key's: %v", err)
+	}
+	if err := startBench(t, nil).a.Charge(t.Context(), Caller{Client: "127.0.0.1"}); err != nil {
+		t.Errorf("without keys: %v", err)
+	}
+	if e := api.AsError(b.a.Charge(t.Context(), Caller{})); e.Status != http.StatusUnauthorized {
+		t.Errorf("a key that is gone: %+v", e)
+	}
+}
+
 // TestAnonymousOwnsNothing: if some clients have keys, one without a key can store nothing.
 func TestAnonymousOwnsNothing(t *testing.T) {
 	b, _ := withKeys(t, apikey.Key{Name: apikey.Anonymous}, apikey.Key{Name: "a"})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
@@ -139,7 +140,7 @@ func checkAccount(t *testing.T, store *keys.Store, tokens int) {
 	}
 	left := http.Header{}
 	for n := range 1000 {
-		charge, err := account.Admit(t.Context(), time.Now(), 0)
+		charge, err := account.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Running: 1})
 		if err != nil {
 			t.Fatalf("%d of 1000 places of the key are free: %v", n, err)
 		}

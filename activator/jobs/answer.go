@@ -82,7 +82,7 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 	failures, refusals := 0, 0
 	for {
 		text := &watched{in: io.NewSectionReader(body, 0, l.Body.Bytes)}
-		q := sent{caller: c, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: text, size: l.Body.Bytes}
+		q := sent{caller: c, terms: activator.Terms{Charged: true}, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: text, size: l.Body.Bytes}
 		if store.IsResponse(l.ID) {
 			q.claim = claim
 		}
@@ -106,7 +106,7 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 			s.memory.release(a.charged)
 			refusals++
 			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
-		case f == failed && failures+1 < s.cfg.Attempts:
+		case f == failed && failures+1 < attempts:
 			s.memory.release(a.charged)
 			failures++
 			_ = sleep(mine, pause(failures, after))

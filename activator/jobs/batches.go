@@ -151,11 +151,15 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 		return api.BadRequest("input_file_id", "the file %s has the purpose %s: want batch", f.ID, f.Purpose)
 	}
 	b, err := s.newBatch(c, store.Batch{Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Metadata: want.Metadata, KeepOutput: keep}, window)
-	if err != nil {
-		return missing(err, "file", want.Input, "id")
+	return writeBatch(w, err, b)
+}
+
+// writeBatch answers with a batch, unless there is an error.
+func writeBatch(w http.ResponseWriter, err error, b store.Job) error {
+	if err == nil {
+		api.WriteJSON(w, http.StatusOK, batchOf(b))
 	}
-	api.WriteJSON(w, http.StatusOK, batchOf(b))
-	return nil
+	return err
 }
 
 // newBatch stores a caller's batch and schedules it.
@@ -224,11 +228,7 @@ func parseWindow(text string) (time.Duration, error) {
 
 func (s *Server) showBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixBatch)
-	if err != nil {
-		return missing(err, "batch", r.PathValue("id"), "batch_id")
-	}
-	api.WriteJSON(w, http.StatusOK, batchOf(b))
-	return nil
+	return writeBatch(w, err, b)
 }
 
 func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
@@ -248,11 +248,7 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 
 func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	b, err := s.cancelJob(c.Owner(), r.PathValue("id"), store.PrefixBatch)
-	if err != nil {
-		return missing(err, "batch", r.PathValue("id"), "batch_id")
-	}
-	api.WriteJSON(w, http.StatusOK, batchOf(b))
-	return nil
+	return writeBatch(w, err, b)
 }
 
 // findJob returns a job whose id has a prefix.

@@ -36,6 +36,8 @@ type fakeFront struct {
 	seen    []seen
 	running int
 	most    int
+	limit   int            // of each account's charged requests; 0: none
+	charged map[string]int // by account
 }
 
 // seen is one received request.
@@ -56,6 +58,19 @@ func (f *fakeFront) Caller(r *http.Request) (activator.Caller, error) {
 	default:
 		return activator.Caller{Client: peer.Named(tenant), Account: "key " + tenant}, nil
 	}
+}
+
+func (f *fakeFront) Charge(_ context.Context, c activator.Caller) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.limit > 0 && f.charged[c.Account] == f.limit {
+		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key has used its requests").WithRetryAfter(time.Second)
+	}
+	if f.charged == nil {
+		f.charged = map[string]int{}
+	}
+	f.charged[c.Account]++
+	return nil
 }
 
 func (f *fakeFront) ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error) {

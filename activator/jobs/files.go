@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -79,28 +78,19 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// missing turns ErrNotFound into an error that names the thing and its parameter.
-func missing(err error, thing, id, param string) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return &api.Error{Status: http.StatusNotFound, Param: param, Message: fmt.Sprintf("there is no %s %.80q", thing, id)}
-	}
-	return err
-}
-
 func (s *Server) showFile(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	f, err := s.store.File(c.Owner(), r.PathValue("id"))
-	if err != nil {
-		return missing(err, "file", r.PathValue("id"), "id")
+	if err == nil {
+		api.WriteJSON(w, http.StatusOK, fileOf(f))
 	}
-	api.WriteJSON(w, http.StatusOK, fileOf(f))
-	return nil
+	return err
 }
 
 // fileContent sends the body of a file, or the requested range of it.
 func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	body, f, err := s.store.OpenFile(c.Owner(), r.PathValue("id"))
 	if err != nil {
-		return missing(err, "file", r.PathValue("id"), "id")
+		return err
 	}
 	defer body.Close()
 	h := w.Header()
@@ -115,17 +105,22 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, c activator.
 	err := s.store.DeleteFile(c.Owner(), id)
 	if errors.Is(err, store.ErrInUse) {
 		return api.Errorf(http.StatusConflict, "", "the file %s is the input of a batch that runs: cancel that first", id)
-	} else if err != nil {
-		return missing(err, "file", id, "id")
 	}
-	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "file", Deleted: true})
-	return nil
+	return writeDeleted(w, err, id, "file")
 }
 
 type deleted struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Deleted bool   `json:"deleted"`
+}
+
+// writeDeleted answers that a thing is deleted, unless that has failed.
+func writeDeleted(w http.ResponseWriter, err error, id, object string) error {
+	if err == nil {
+		api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: object, Deleted: true})
+	}
+	return err
 }
 
 // maxJSON bounds the body of a request about batches.
@@ -136,7 +131,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	defer in.clearDeadline()
 	raw, err := io.ReadAll(in)
 	if err != nil {
-		return in.explain(err, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", api.Bytes(maxJSON)))
+		return in.explain(err)
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return api.BadRequest("", "the body is no such JSON object: %v", err)

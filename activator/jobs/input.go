@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"strings"
 
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/parse"
@@ -27,8 +28,11 @@ type input struct {
 	models []string
 }
 
-// maxFaults bounds the reported errors of an input.
-const maxFaults = 100
+// maxFaults bounds the reported errors of an input, and maxFault the message of one, in bytes.
+const (
+	maxFaults = 100
+	maxFault  = 256
+)
 
 // request is a line of an input.
 type request struct {
@@ -97,7 +101,8 @@ func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, erro
 }
 
 func (c *checker) addFault(code string, line int, param, format string, args ...any) {
-	c.faults = append(c.faults, store.Fault{Code: code, Line: line, Param: param, Message: fmt.Sprintf(format, args...)})
+	text := fmt.Sprintf(format, args...)
+	c.faults = append(c.faults, store.Fault{Code: code, Line: line, Param: param, Message: strings.ToValidUTF8(text[:min(len(text), maxFault)], "")})
 }
 
 // checkLine checks a line that is not blank.

@@ -132,7 +132,7 @@ func (r *run) handleOutcome(o outcome) {
 		r.addResult(w, o.failure(r, "answer_too_large", fmt.Sprintf("the answer has more than %d bytes", r.s.cfg.MaxAnswer)))
 		return
 	case f == final:
-	case f == failed && w.tries[o.line]+1 >= r.s.cfg.Attempts:
+	case f == failed && w.tries[o.line]+1 >= attempts:
 	default:
 		r.retryLine(w, o, f, code, after)
 		return

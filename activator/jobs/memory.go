@@ -28,3 +28,36 @@ func (m *memory) release(n int64) {
 	defer m.mu.Unlock()
 	m.used -= n
 }
+
+// places bounds what clients do at once, all of them together and each. It is safe for concurrent use. The zero value
+// has no places.
+type places struct {
+	all, each int
+	mu        sync.Mutex // guards the fields below
+	taken     int
+	by        map[string]int
+}
+
+// take takes a place for a client, and reports whether one was free. The client gives it back with give.
+func (p *places) take(client string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken == p.all || p.by[client] == p.each {
+		return false
+	}
+	if p.by == nil {
+		p.by = map[string]int{}
+	}
+	p.taken++
+	p.by[client]++
+	return true
+}
+
+func (p *places) give(client string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.by[client]--; p.by[client] == 0 {
+		delete(p.by, client)
+	}
+}

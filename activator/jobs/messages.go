@@ -88,19 +88,22 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	}
 	b, err := s.newBatch(c, store.Batch{Messages: true, Input: kept.ID, Endpoint: endpointMessages, Window: window.String(), Total: n}, max(window, leastWindow))
 	if err != nil {
-		return errors.Join(err, s.store.DeleteFile(c.Owner(), kept.ID))
+		err = errors.Join(err, s.store.DeleteFile(c.Owner(), kept.ID))
 	}
-	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
-	return nil
+	return writeMessages(w, r, err, b)
+}
+
+// writeMessages answers with a batch of messages, unless there is an error.
+func writeMessages(w http.ResponseWriter, r *http.Request, err error, b store.Job) error {
+	if err == nil {
+		api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
+	}
+	return err
 }
 
 func (s *Server) showMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
-	if err != nil {
-		return missing(err, "message batch", r.PathValue("id"), "")
-	}
-	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
-	return nil
+	return writeMessages(w, r, err, b)
 }
 
 // messagesPage is a part of a list, in the format of Anthropic's clients: the newest first.
@@ -155,7 +158,7 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	switch {
 	case err != nil:
-		return missing(err, "message batch", r.PathValue("id"), "")
+		return err
 	case !b.Done():
 		return api.Errorf(http.StatusNotFound, "", "the message batch %s has not ended: its results are there when it has", b.ID)
 	}
@@ -169,7 +172,7 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 		}
 		body, _, err := s.store.OpenFile(c.Owner(), part.file)
 		if err != nil {
-			return missing(err, "message batch", b.ID, "")
+			return err
 		}
 		defer body.Close()
 		parts = append(parts, body)
@@ -182,11 +185,7 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 
 func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	b, err := s.cancelJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
-	if err != nil {
-		return missing(err, "message batch", r.PathValue("id"), "")
-	}
-	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
-	return nil
+	return writeMessages(w, r, err, b)
 }
 
 func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
@@ -197,11 +196,10 @@ func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activa
 	}
 	if errors.Is(err, store.ErrState) {
 		return api.Errorf(http.StatusConflict, "", "the message batch %s has not ended: cancel it first", id)
-	} else if err != nil {
-		return missing(err, "message batch", id, "")
+	} else if err == nil {
+		api.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "message_batch_deleted"})
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "message_batch_deleted"})
-	return nil
+	return err
 }
 
 // dropInput deletes the requests of a message batch that has ended: nothing else uses them.

@@ -148,7 +148,7 @@ func TestMessages(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := b.store.Bytes(); n != 0 {
+		if n := b.store.Bytes(); n != 64<<10 { // the other batch
 			t.Errorf("%d bytes are left", n)
 		}
 	})
@@ -228,7 +228,7 @@ func TestMessagesRefused(t *testing.T) {
 			"cut":              {ok[:60], 400, "too early"},
 			"no JSON":          {`hello`, 400, "not valid JSON"},
 			"an array":         {`[]`, 400, "in the place of {"},
-			"no requests":      {`{}`, 400, "no requests"},
+			"no requests":      {`{}`, 400, "in the place of requests"},
 			"none":             {`{"requests":[]}`, 400, "no requests"},
 			"more behind":      {ok + " 1", 400, "behind its end"},
 			"null":             {`{"requests":null}`, 400, "in the place of ["},

@@ -24,44 +24,29 @@ var messageID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 	limited := &limited{in: in, most: int64(s.cfg.MaxLine), left: int64(s.cfg.MaxLine)}
 	dec := json.NewDecoder(limited)
-	expect := func(want json.Delim) error {
-		switch got, err := dec.Token(); {
-		case err != nil:
-			return err
-		case got != want:
-			return api.BadRequest("requests", "the body has %v in the place of %v: want {\"requests\": […]}", got, want)
+	expect := func(all ...json.Token) error {
+		for _, want := range all {
+			switch got, err := dec.Token(); {
+			case err != nil:
+				return wrongBatch(err)
+			case got != want:
+				return api.BadRequest("requests", "the body has %.60v in the place of %v: want {\"requests\": […]}", got, want)
+			}
 		}
 		return nil
 	}
-	check := newChecker(endpointMessages, s.cfg)
-	if err := expect('{'); err != nil {
-		return 0, wrongBatch(err)
+	if err := expect(json.Delim('{'), "requests", json.Delim('[')); err != nil {
+		return 0, err
 	}
-	n, seen := 0, false
-	for dec.More() {
-		name, err := dec.Token()
-		switch {
-		case err != nil:
-			return 0, wrongBatch(err)
-		case name != "requests" || seen:
-			return 0, api.BadRequest("", "the field %.60q can't be kept: want {\"requests\": […]}", name)
-		}
-		seen = true
-		if err := expect('['); err != nil {
-			return 0, wrongBatch(err)
-		}
-		for ; dec.More(); n++ {
-			limited.left = limited.most
-			if err := check.checkMessage(dec, n, out); err != nil {
-				return 0, wrongBatch(err)
-			}
-		}
-		if err := expect(']'); err != nil {
+	check, n := newChecker(endpointMessages, s.cfg), 0
+	for ; dec.More(); n++ {
+		limited.left = limited.most
+		if err := check.checkMessage(dec, n, out); err != nil {
 			return 0, wrongBatch(err)
 		}
 	}
-	if err := expect('}'); err != nil {
-		return 0, wrongBatch(err)
+	if err := expect(json.Delim(']'), json.Delim('}')); err != nil {
+		return 0, err
 	}
 	limited.left = limited.most
 	if extra, err := dec.Token(); !errors.Is(err, io.EOF) {
@@ -116,12 +101,10 @@ type limited struct {
 	most, left int64
 }
 
-var errLong = errors.New("a request is too long")
-
 // Read implements [io.Reader].
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left < 0 {
-		return 0, api.BadRequest("requests", "%v: want %d bytes at most", errLong, l.most)
+		return 0, api.BadRequest("requests", "a request is too long: want %d bytes at most", l.most)
 	}
 	n, err := l.in.Read(p)
 	l.left -= int64(n)

@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error)
 		m.ended.WithLabelValues(status)
 	}
 	stored := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "store", Name: "bytes",
-		Help: "Files, outputs of batches, later answers and responses, in bytes."}, func() float64 { return float64(bytes()) })
+		Help: "Files, outputs of batches, later answers and responses, with their records, in bytes."}, func() float64 { return float64(bytes()) })
 	for _, c := range []prometheus.Collector{m.lines, m.ended, m.later, m.responses, m.running, m.waiting, stored} {
 		if err := reg.Register(c); err != nil {
 			return nil, err

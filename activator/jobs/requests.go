@@ -56,22 +56,21 @@ type laterObject struct {
 // askLater accepts a request whose client does not wait. next serves requests to other paths, and those that would be
 // refused at once anyway: its answer then gives the reason.
 func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	path, _ := api.NamedPath(r.URL.Path)
-	if path.Model == api.ModelNowhere {
+	if path, _ := api.NamedPath(r.URL.Path); path.Model == api.ModelNowhere {
 		next.ServeHTTP(w, r)
 		return
 	}
 	c, err := s.front.Caller(r)
 	if err == nil {
-		err = s.takeLater(w, r, c, path, next)
+		err = s.takeLater(w, r, c, next)
 	}
 	if err != nil {
 		refuse(w, r, err)
 	}
 }
 
-func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, path api.ClientPath, next http.Handler) error {
-	patience, err := patience(r.Header, s.cfg.Patience)
+func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, next http.Handler) error {
+	patience, err := patience(r.Header, usualPatience)
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		r.Header.Del("Prefer")
 		next.ServeHTTP(w, r)
 	}
-	model, bad := ask(r, path, body.Bytes())
+	model, bad := ask(r, body.Bytes())
 	if bad != nil {
 		return bad
 	}
@@ -117,12 +116,16 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 	if n := sizeOf(header); n > maxHeader {
 		return store.Job{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
 	}
+	if err := s.front.Charge(r.Context(), c); err != nil {
+		return store.Job{}, err
+	}
 	j := store.Job{ID: id, Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
 	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
 }
 
 // ask extracts the model from a body. A stream can't be answered later.
-func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *api.Error) {
+func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
+	path, _ := api.NamedPath(r.URL.Path)
 	var asked parse.Request
 	if path.Model == api.ModelInForm {
 		media := r.Header.Get("Content-Type")
@@ -200,7 +203,7 @@ func writePending(w http.ResponseWriter, l store.Job) {
 func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	l, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixAsync)
 	if err != nil {
-		return missing(err, "request", r.PathValue("id"), "id")
+		return err
 	}
 	if !l.Done() {
 		writePending(w, l)
@@ -213,7 +216,7 @@ func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.C
 func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job) error {
 	body, err := s.store.OpenAnswer(l)
 	if err != nil {
-		return missing(err, "request", l.ID, "id")
+		return err
 	}
 	defer body.Close()
 	h := w.Header()
@@ -229,11 +232,7 @@ func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job
 // deleteLater deletes a request and its answer. A running one is ended.
 func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	if err := s.deleteRequest(c.Owner(), id, store.PrefixAsync); err != nil {
-		return missing(err, "request", id, "id")
-	}
-	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
-	return nil
+	return writeDeleted(w, s.deleteRequest(c.Owner(), id, store.PrefixAsync), id, "async")
 }
 
 // deleteRequest deletes a request, or a response, whose id has a prefix. A running one is ended.

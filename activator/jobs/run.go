@@ -121,8 +121,10 @@ func (r *run) runToEnd(ctx, mine context.Context) (status string, faults []store
 	if b.Status == store.Cancelling && b.Total == 0 { // cancelled before it was read
 		return store.Cancelled, nil, nil
 	}
-	faults, err = r.openInput()
-	if err != nil {
+	faults, err = r.openInput(mine)
+	if errors.Is(err, errCancelled) {
+		return store.Cancelled, nil, nil
+	} else if err != nil {
 		return "", nil, err
 	}
 	defer r.input.Close()
@@ -143,9 +145,19 @@ func (r *run) runToEnd(ctx, mine context.Context) (status string, faults []store
 	return store.Completed, nil, err
 }
 
-// openInput opens and checks the input. faults are its errors.
-func (r *run) openInput() (faults []store.Fault, err error) {
+// openInput opens and checks the input, once it is the owner's turn: a check takes a core, and the memory of its
+// longest lines. faults are its errors. The error is the cause of ctx's end if that comes first.
+func (r *run) openInput(ctx context.Context) (faults []store.Fault, err error) {
 	s, c, b := r.s, r.claim, r.claim.Job()
+	for !s.checks.take(b.Owner) {
+		if err := sleep(ctx, s.cfg.Poll); err != nil {
+			return nil, err
+		}
+	}
+	defer s.checks.give(b.Owner)
+	memory := 3 * int64(s.cfg.MaxLine)
+	s.memory.add(memory)
+	defer s.memory.release(memory)
 	file, _, err := s.store.OpenFile(b.Owner, b.Input)
 	if errors.Is(err, store.ErrNotFound) {
 		return []store.Fault{{Code: "missing_file", Message: "the input file is not there any more"}}, nil
@@ -279,11 +291,16 @@ func (r *run) handleRecorded(err error) error {
 	if !store.Passing(err) {
 		return err
 	}
+	r.waitForStore(err)
+	return nil
+}
+
+// waitForStore stops the recording of results for a while.
+func (r *run) waitForStore(err error) {
 	if r.full.IsZero() {
 		r.log.Error("batch waits for the store", "error", err)
 	}
 	r.full = time.Now()
-	return nil
 }
 
 // releaseResults releases the memory of results.
@@ -313,10 +330,7 @@ func (r *run) recordAll(ctx context.Context) error {
 		if !store.Passing(err) {
 			return err
 		}
-		if r.full.IsZero() {
-			r.log.Error("batch waits for the store", "error", err)
-			r.full = time.Now()
-		}
+		r.waitForStore(err)
 		if err := sleep(ctx, retryStore); err != nil {
 			return err
 		}

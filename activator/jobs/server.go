@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,17 +36,10 @@ type Config struct {
 	MaxAnswer int
 	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
 	MaxBatches, MaxLater int
-	// Uploads bounds the concurrent uploads. Default 64.
-	Uploads int
-	// Active bounds the batches that run or wait for instances at once, Lines their lines in flight, and Later the
-	// later requests in progress. Default 128, 1,000 and 1,000. One owner may have an eighth of Active.
-	Active, Lines, Later int
+	// Active bounds the batches that run or wait for instances at once. Default 128. One owner may have an eighth of it.
+	Active int
 	// Memory bounds the total bodies and answers in progress, in bytes; it must suffice for one. Default 256 MiB.
 	Memory int64
-	// Attempts is how often a line or a request is tried if instances fail at it. Default 3.
-	Attempts int
-	// Patience is how long a later request may go without an answer. Default 1 h.
-	Patience time.Duration
 	// Gathering is how long after the start models of other clusters may still be unknown. 0: all are known.
 	Gathering time.Duration
 	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default
@@ -55,6 +49,13 @@ type Config struct {
 	Poll time.Duration
 }
 
+const (
+	linesAbreast    = 1000      // of batches, in flight
+	requestsAbreast = 1000      // that are answered later
+	attempts        = 3         // at a line or a request, if instances fail at it
+	usualPatience   = time.Hour // for the answer of a request that is answered later
+)
+
 func (c Config) withDefaults() Config {
 	c.MaxFile = cmp.Or(c.MaxFile, 200<<20)
 	c.MaxLines = cmp.Or(c.MaxLines, 50_000)
@@ -63,13 +64,8 @@ func (c Config) withDefaults() Config {
 	c.MaxAnswer = cmp.Or(c.MaxAnswer, 32<<20)
 	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
 	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
-	c.Uploads = cmp.Or(c.Uploads, 64)
 	c.Active = cmp.Or(c.Active, 128)
-	c.Lines = cmp.Or(c.Lines, 1000)
 	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
-	c.Later = cmp.Or(c.Later, 1000)
-	c.Attempts = cmp.Or(c.Attempts, 3)
-	c.Patience = cmp.Or(c.Patience, time.Hour)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	return c
 }
@@ -78,6 +74,8 @@ func (c Config) withDefaults() Config {
 type Front interface {
 	// Caller identifies a request's sender; the error is an *[api.Error].
 	Caller(r *http.Request) (activator.Caller, error)
+	// Charge counts a request against the limits of a caller's key; the error is an *[api.Error].
+	Charge(ctx context.Context, c activator.Caller) error
 	// ReadBody reads the whole body of a request.
 	ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error)
 	// OwnHost reports whether a host is a function's own.
@@ -99,8 +97,9 @@ type Server struct {
 	gate    gate
 	pace    pace
 	memory  memory
-	uploads chan struct{} // a place for each upload; taken and given back by requests; Config.Uploads places
-	lines   chan struct{} // likewise for lines; Config.Lines places
+	uploads places
+	checks  places
+	lines   chan struct{} // a place for each line in flight; taken and given back by runs; linesAbreast places
 	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
 
 	began time.Time // when Run began; set before it starts anything
@@ -124,13 +123,13 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
 	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
-	b.requests = pool{most: cfg.Later, each: cfg.Later, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.requests = pool{most: requestsAbreast, each: requestsAbreast, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
 	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
@@ -144,17 +143,32 @@ const (
 	pathStored   = responses.Path + "/"   // of a single response
 )
 
+// kind names the things under a path, and the parameter that holds their id in errors.
+type kind struct{ path, thing, param string }
+
+var kinds = []kind{{pathFiles, "file", "id"}, {pathBatches, "batch", "batch_id"}, {pathAsync, "request", "id"}, {pathMessages, "message batch", ""}, {pathStored, "response", "response_id"}}
+
+// missing turns ErrNotFound into an error that names the thing in the path, and its parameter.
+func missing(err error, r *http.Request) error {
+	if id := r.PathValue("id"); id != "" && errors.Is(err, store.ErrNotFound) {
+		for _, k := range kinds {
+			if strings.HasPrefix(r.URL.Path, k.path) {
+				return &api.Error{Status: http.StatusNotFound, Param: k.param, Message: fmt.Sprintf("there is no %s %.80q", k.thing, id)}
+			}
+		}
+	}
+	return err
+}
+
 // isOurs reports whether a path belongs to files, batches, later answers or stored responses.
 func isOurs(path string) bool {
 	if strings.HasPrefix(path, pathStored) {
 		return path != pathStored+"compact" // not a response
 	}
-	for _, p := range []string{pathFiles, pathBatches, pathAsync, pathMessages} {
-		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(kinds, func(k kind) bool {
+		rest, found := strings.CutPrefix(path, k.path)
+		return found && (rest == "" || rest[0] == '/')
+	})
 }
 
 // Handler serves the paths of files and batches, requests for later answers, and responses to be stored; next gets
@@ -234,12 +248,15 @@ func (s *Server) eachRoute(add func(pattern string, h handler)) {
 func (s *Server) withCaller(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := s.front.Caller(r)
+		if err == nil && r.Method == http.MethodPost && r.PathValue("id") == "" { // it leaves something
+			err = s.front.Charge(r.Context(), c)
+		}
 		if err == nil {
 			err = h(w, r, c)
 		}
 		if err != nil {
 			inbound.Unread(w, r)
-			refuse(w, r, err)
+			refuse(w, r, missing(err, r))
 		}
 	})
 }

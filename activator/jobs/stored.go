@@ -97,7 +97,7 @@ func (s *Server) showResponse(w http.ResponseWriter, r *http.Request, c activato
 	if errors.Is(err, store.ErrNotFound) { // it may have just ended
 		err = s.showState(w, c.Owner(), id)
 	}
-	return responses.Missing(err, id)
+	return err
 }
 
 func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
@@ -123,17 +123,12 @@ func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
 }
 
 func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	id := r.PathValue("id")
-	return responses.Missing(s.keeper.Items(w, r, c.Owner(), id), id)
+	return s.keeper.Items(w, r, c.Owner(), r.PathValue("id"))
 }
 
 func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
-	if err := s.deleteRequest(c.Owner(), id, store.PrefixResponse); err != nil {
-		return responses.Missing(err, id)
-	}
-	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "response", Deleted: true})
-	return nil
+	return writeDeleted(w, s.deleteRequest(c.Owner(), id, store.PrefixResponse), id, "response")
 }
 
 // takeBackground accepts a background response: a request that is answered later, with the response's id.
@@ -141,12 +136,11 @@ func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activa
 	if q.Stream {
 		return api.BadRequest("stream", "a response in the background can't be streamed: ask for it by its id, or leave background out")
 	}
-	limit, err := patience(r.Header, s.cfg.Patience)
+	limit, err := patience(r.Header, usualPatience)
 	if err != nil {
 		return err
 	}
-	path, _ := api.NamedPath(r.URL.Path)
-	model, bad := ask(r, path, body)
+	model, bad := ask(r, body)
 	if bad != nil {
 		return bad
 	}
@@ -183,7 +177,7 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activa
 	j, err := s.findJob(owner, id, store.PrefixResponse)
 	switch {
 	case err != nil:
-		return responses.Missing(err, id)
+		return err
 	case j.Done() && !j.Background:
 		return api.BadRequest("response_id", "the response %s is not one in the background: it can't be cancelled", id)
 	}
@@ -195,9 +189,9 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activa
 	}
 	switch {
 	case errors.Is(err, store.ErrFenced): // it was just deleted
-		return responses.Missing(store.ErrNotFound, id)
+		return store.ErrNotFound
 	case err != nil && !errors.Is(err, store.ErrState):
-		return responses.Missing(err, id)
+		return err
 	}
-	return responses.Missing(s.showState(w, owner, id), id)
+	return s.showState(w, owner, id)
 }

@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Bounds of a form besides its file.
@@ -46,12 +46,10 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Call
 
 // receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
 func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
-	select {
-	case s.uploads <- struct{}{}:
-		defer func() { <-s.uploads }()
-	default:
-		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
+	if !s.uploads.take(c.Client) {
+		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "too many files are being uploaded: %d may be at once, and %d of one client: wait for one of yours, or try again", s.uploads.all, s.uploads.each).WithRetryAfter(time.Second)
 	}
+	defer s.uploads.give(c.Client)
 	if r.ContentLength > limit {
 		return store.File{}, s.tooLarge()
 	}
@@ -64,7 +62,7 @@ func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator
 	name, purpose, keep, err := read(in, file)
 	if err != nil {
 		file.Discard()
-		return store.File{}, in.explain(err, s.tooLarge())
+		return store.File{}, in.explain(err)
 	}
 	return file.Commit(name, purpose, keep)
 }
@@ -126,10 +124,7 @@ func field(p *multipart.Part, name string) (string, error) {
 // clipName returns the name of a file, cut to the allowed length.
 func clipName(name string) string {
 	name = strings.ToValidUTF8(name, "�")
-	for len(name) > 255 {
-		_, n := utf8.DecodeLastRuneInString(name)
-		name = name[:len(name)-n]
-	}
+	name = strings.ToValidUTF8(name[:min(len(name), 255)], "")
 	if name == "" {
 		return "upload.jsonl"
 	}
@@ -146,11 +141,11 @@ func (f *form) check(fields map[string]string, got bool) error {
 	f.purpose = fields["purpose"]
 	switch {
 	case f.purpose == "":
-		return &api.Error{Status: http.StatusBadRequest, Param: "purpose", Code: "missing_required_parameter", Message: "the part purpose is missing: want batch"}
+		return absent("purpose")
 	case f.purpose != purposeBatch:
 		return api.BadRequest("purpose", "the purpose is %.40q: nothing here uses files but batches, want batch", f.purpose)
 	case !got:
-		return &api.Error{Status: http.StatusBadRequest, Param: "file", Code: "missing_required_parameter", Message: "the part file is missing"}
+		return absent("file")
 	case f.file.Bytes() == 0:
 		return &api.Error{Status: http.StatusBadRequest, Param: "file", Code: "empty_file", Message: "the file is empty"}
 	}
@@ -174,11 +169,8 @@ func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	return time.Duration(math.Round(n)) * time.Second, nil
 }
 
-// The required pace of a client's upload.
-const (
-	idle = 10 * time.Second
-	rate = 1 << 10 // bytes per second, on average, after the first idle
-)
+// rate is the required pace of a client's upload, in bytes per second, on average after [inbound.Idle].
+const rate = 16 << 10
 
 // paced is a body that the client must send fast enough, of bounded size.
 type paced struct {
@@ -199,10 +191,10 @@ func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
 
 // Read extends the deadline, now and then.
 func (p *paced) Read(b []byte) (int, error) {
-	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > idle/4 {
+	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > inbound.Idle/4 {
 		p.moved = now
-		slowest := p.began.Add(idle + time.Duration(float64(p.n)/rate*float64(time.Second)))
-		if next := now.Add(idle); next.Before(slowest) {
+		slowest := p.began.Add(inbound.Idle + time.Duration(float64(p.n)/rate*float64(time.Second)))
+		if next := now.Add(inbound.Idle); next.Before(slowest) {
 			slowest = next
 		}
 		_ = p.control.SetReadDeadline(slowest) // only a test's connection has no deadlines
@@ -219,18 +211,14 @@ func (p *paced) Close() error { return p.body.Close() }
 func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }
 
 // explain turns an error of reading into one for the client.
-func (p *paced) explain(err error, tooLarge *api.Error) error {
+func (p *paced) explain(err error) error {
 	var large *http.MaxBytesError
 	var known *api.Error
 	switch {
-	case errors.As(err, &known):
-		return known
-	case errors.Is(err, store.ErrFull):
+	case errors.As(err, &known), errors.As(err, &large), errors.Is(err, store.ErrFull):
 		return err
-	case errors.As(err, &large):
-		return tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, idle)
+		return api.Errorf(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %d bytes a second, without pauses of %s", p.n, time.Since(p.began).Round(time.Second), rate, inbound.Idle)
 	}
 	return api.BadRequest("", "the body can't be read to its end: %v", err)
 }

@@ -121,16 +121,15 @@ func (c *Charge) Describe(h http.Header) {
 	}
 }
 
-// Admit charges a request of about so many tokens. The error is a 429 with the time to retry. The charge is never
+// Admit charges about so much use, of a request or a part of one. The error is a 429 with the time to retry. The charge is never
 // nil, as it describes the limits in the answer, but after an error it must not be settled or ended. If a limit is
 // nearly used up, Admit first asks the other activators, which blocks for a short time and no longer than ctx.
 //
 // A request whose estimate exceeds the limit of a minute is admitted if the bucket is full, and paid for afterwards.
-func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (*Charge, *api.Error) {
+func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Charge, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := &Charge{account: a, tokens: float64(tokens)}
-	u := control.Use{Requests: 1, Tokens: c.tokens, Running: 1}
+	c := &Charge{account: a, tokens: u.Tokens}
 	err := a.short(u, now)
 	if err == nil {
 		sure := a.sure(u)
@@ -152,7 +151,7 @@ func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (
 // short returns an error for the limit that a request would exceed, as far as known here; nil: none. The caller holds
 // mu.
 func (a *Account) short(u control.Use, now time.Time) *api.Error {
-	if n := a.running + a.theirs; a.rights.Concurrent > 0 && n >= a.rights.Concurrent {
+	if n := a.running + a.theirs; a.rights.Concurrent > 0 && n+int(u.Running) > a.rights.Concurrent {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests of the key %s wait or run already, which is its limit", n, a.Name).WithRetryAfter(time.Second)
 	}
 	wait, limit, per := a.requests.wait(u.Requests, now), "requests", a.rights.RequestsPerMinute

@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
@@ -38,7 +39,7 @@ func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAccount("key a", "a", "a", nobody{}, apikey.Rights{RequestsPerMinute: 2, TokensPerMinute: 600, Concurrent: 2}, time.Time{}, time.Now())
 		admit := func(tokens api.Tokens) (*Charge, string) {
-			c, err := a.Admit(t.Context(), time.Now(), tokens)
+			c, err := a.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Running: 1, Tokens: float64(tokens)})
 			if err == nil {
 				return c, ""
 			}
@@ -195,14 +196,14 @@ func TestFollow(t *testing.T) {
 		if a == nil || b == nil {
 			t.Fatal("the file was not read")
 		}
-		if _, err := a.Admit(t.Context(), time.Now(), 0); err != nil {
+		if _, err := a.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Running: 1}); err != nil {
 			t.Fatal(err)
 		}
 		write("keys:\n" + entry("a", "ka", ", requestsPerMinute: 1"))
 		if get("ka") != a || a.Revoked().Err() != nil {
 			t.Error("a key that is still there has lost its account")
 		}
-		if _, err := a.Admit(t.Context(), time.Now(), 0); err == nil {
+		if _, err := a.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Running: 1}); err == nil {
 			t.Error("what was used before the change is forgotten")
 		}
 		if get("kb") != nil || b.Revoked().Err() == nil {
@@ -395,9 +396,9 @@ func TestTenantsWithoutEnd(t *testing.T) {
 		return a
 	}
 	runs := of("runs", 0)
-	charge, refused := runs.Admit(t.Context(), now, 0)
+	charge, refused := runs.Admit(t.Context(), now, control.Use{Requests: 1, Running: 1})
 	debtor := of("in debt", 0)
-	_, also := debtor.Admit(t.Context(), now, 1)
+	_, also := debtor.Admit(t.Context(), now, control.Use{Requests: 1, Running: 1, Tokens: 1})
 	if refused != nil || also != nil {
 		t.Fatal(refused, also)
 	}
@@ -410,7 +411,7 @@ func TestTenantsWithoutEnd(t *testing.T) {
 	if _, err := s.Account(ofIssuer + " https://id late"); status(err) != http.StatusServiceUnavailable {
 		t.Errorf("one too many, by its name: got %v", err)
 	}
-	debtor.Admit(t.Context(), now.Add(forget), 1)
+	debtor.Admit(t.Context(), now.Add(forget), control.Use{Requests: 1, Running: 1, Tokens: 1})
 	if late := of("late", forget); late.Tenant != "https://id#late" || late.ID() == runs.ID() {
 		t.Errorf("got %+v", late)
 	}

@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/internal/follow"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
@@ -150,38 +150,17 @@ func (s *Store) Take(raw []byte) error {
 	return nil
 }
 
-// Follow applies a file whenever it changes, until ctx ends. An invalid or missing file is logged and changes
-// nothing. It polls every interval: no notification covers all the ways in which a file in a mounted volume is
-// replaced. A change must be seen twice before it counts: the file may be half written.
+// Follow applies a file whenever it changes, until ctx ends, as [follow.File] does.
 func (s *Store) Follow(ctx context.Context, path string, interval time.Duration, log *slog.Logger) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	var last []byte  // the content at the last poll
-	var fault string // the last logged error of the file
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		raw, err := read(path)
-		settled := err != nil || bytes.Equal(raw, last)
-		last = raw
-		if taken := s.raw.Load(); !settled || err == nil && taken != nil && bytes.Equal(raw, *taken) {
-			continue
-		}
-		if err == nil {
-			err = s.take(path, raw)
-		}
-		switch {
-		case err == nil:
-			fault = ""
-			log.Info("the keys were read again", "file", path, "keys", s.Len())
-		case err.Error() != fault:
-			fault = err.Error()
-			log.Error("the keys stay as they were", "error", err)
-		}
+	var taken []byte
+	if raw := s.raw.Load(); raw != nil {
+		taken = *raw
 	}
+	follow.File(ctx, path, interval, read, taken, func(raw []byte) (int, error) {
+		err := s.take(path, raw)
+		return s.Len(), err
+	}, "keys", log)
+	return nil
 }
 
 // Len returns the number of declared keys.

@@ -52,14 +52,23 @@ func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others ke
 		return nil, nil // keys are off
 	}
 	k := clientKeys{store: keys.NewStore(nil).Among(others), log: log}
-	registered, err := secret.AddEventHandler(on(k.secret, k.deleted))
-	if err != nil {
-		return nil, fmt.Errorf("watch the keys of clients: %w", err)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
-		return nil, fmt.Errorf("wait for the keys of clients: %w", context.Cause(ctx))
+	if err := follow(ctx, secret, on(k.secret, k.deleted), "the keys of clients"); err != nil {
+		return nil, err
 	}
 	return k.store, nil
+}
+
+// follow adds a handler to an informer that has been started, and returns once the handler has seen all. what names it
+// in errors.
+func follow(ctx context.Context, informer cache.SharedIndexInformer, h cache.ResourceEventHandler, what string) error {
+	registered, err := informer.AddEventHandler(h)
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", what, err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+	}
+	return nil
 }
 
 // accounts returns the accounts of a store; without one it returns an empty store.

@@ -3,7 +3,6 @@ package knative
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"net"
 	"strconv"
 
@@ -13,7 +12,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
@@ -32,15 +30,9 @@ func meetOthers(ctx context.Context, kube kubernetes.Interface, self string, s *
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + control.ActivatorName }))
 	pods := f.Core().V1().Pods()
 	look := func(*corev1.Pod) { s.Set(others(pods.Lister(), self)) }
-	registered, err := pods.Informer().AddEventHandler(on(look, look))
-	if err != nil {
-		return fmt.Errorf("watch the other activators: %w", err)
-	}
+	informer := pods.Informer() // before Start, which starts those that are known
 	f.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
-		return fmt.Errorf("wait for the pods of the other activators: %w", context.Cause(ctx))
-	}
-	return nil
+	return follow(ctx, informer, on(look, look), "the other activators")
 }
 
 // others returns the other running activators. One that is ending still finishes its requests, and counts.

@@ -2,11 +2,9 @@ package knative
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 	"knative.dev/networking/pkg/apis/networking"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	nssecretinformer "knative.dev/pkg/injection/clients/namespacedkube/informers/core/v1/secret"
@@ -38,12 +36,5 @@ func (p *process) meetPeers(ctx context.Context) error {
 		}
 	}
 	p.peers.Use(network.SystemInternalTLSEnabled())
-	registered, err := nssecretinformer.Get(ctx).Informer().AddEventHandler(on(take, func(*corev1.Secret) {}))
-	if err != nil {
-		return fmt.Errorf("watch the certificate of internal TLS: %w", err)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
-		return fmt.Errorf("wait for the certificate of internal TLS: %w", context.Cause(ctx))
-	}
-	return nil
+	return follow(ctx, nssecretinformer.Get(ctx).Informer(), on(take, func(*corev1.Secret) {}), "the certificate of internal TLS")
 }

@@ -71,7 +71,7 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 			return nil, err
 		}
 	}
-	if m.tenants, err = newTenants(reg); err != nil {
+	if m.tenants, err = newTenants(reg, counter); err != nil {
 		return nil, err
 	}
 	if dropped != nil {

@@ -22,10 +22,7 @@ type tenants struct {
 	known map[string]bool
 }
 
-func newTenants(reg prometheus.Registerer) (tenants, error) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help}, labels)
-	}
+func newTenants(reg prometheus.Registerer, counter func(name, help string, labels ...string) *prometheus.CounterVec) (tenants, error) {
 	t := tenants{
 		requests: counter("tenant_requests_total", "Requests with a key that were answered or refused, by tenant and HTTP status.", "tenant", "code"),
 		tokens:   counter("tenant_tokens_total", "Tokens of answered requests with a key, by tenant and direction (input, output).", "tenant", "direction"),

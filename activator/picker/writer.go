@@ -150,15 +150,8 @@ func (w *writer) await() {
 
 // whole returns the answer as one immediate response.
 func (w *writer) whole() *extproc.ProcessingResponse {
-	var set []*core.HeaderValueOption
-	for name, values := range w.header {
-		if localhttp.PerConnection(name) || name == "Content-Length" {
-			continue
-		}
-		for i, v := range values {
-			set = append(set, header(name, v, i > 0))
-		}
-	}
+	w.header.Del("Content-Length")
+	set, _ := changed(&answered{status: w.status}, w.status, w.header)
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extproc.ImmediateResponse{
 		Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.status)}, //nolint:gosec // three digits
 		Headers: &extproc.HeaderMutation{SetHeaders: set}, Body: w.buf.Bytes(), Details: "rouse"}}}

@@ -167,7 +167,7 @@ func (n *node) account() *keys.Account {
 
 // admit admits one request.
 func (n *node) admit(tokens api.Tokens) *keys.Charge {
-	c, err := n.account().Admit(n.site.t.Context(), time.Now(), tokens)
+	c, err := n.account().Admit(n.site.t.Context(), time.Now(), control.Use{Requests: 1, Running: 1, Tokens: float64(tokens)})
 	if err != nil {
 		return nil
 	}

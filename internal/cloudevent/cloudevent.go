@@ -66,15 +66,12 @@ func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*htt
 
 // Receive reads the event in a request of either content mode. Errors are *[api.Error] with status 400 or 413.
 func Receive(r *http.Request) (api.Event, error) {
-	raw, err := io.ReadAll(io.LimitReader(r.Body, MaxSize+1))
-	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // the server's own limit
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, MaxSize))
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // by MaxSize, or the server's own limit
 		return api.Event{}, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the event is larger than %s", api.Bytes(tooLarge.Limit))
 	}
 	if err != nil {
 		return api.Event{}, api.BadRequest("", "read the event: %v", err)
-	}
-	if len(raw) > MaxSize {
-		return api.Event{}, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the event is larger than %s", api.Bytes(MaxSize))
 	}
 	msg := cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(raw)))
 	if msg.ReadEncoding() == binding.EncodingUnknown {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Limits bound the waiting connections of a [Listener]: connections without a request between Begin and End.
@@ -31,14 +33,21 @@ const (
 	// complainEvery is the shortest interval between log lines about closed or refused connections: anyone can cause
 	// them.
 	complainEvery = 10 * time.Second
-	firstPause    = 5 * time.Millisecond
-	lastPause     = time.Second
+	// dawdles is how long a client needs at most for its first request or its handshake, unless it is slow.
+	dawdles    = time.Second
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
+	// resetsPerSecond bounds the requests that one address may cancel in HTTP/2, mostResets those at once. A gateway is
+	// one address, with all of its clients.
+	resetsPerSecond = 500
+	mostResets      = 2000
 )
 
 // Listener accepts connections even under errors that are not its own, such as a lack of file descriptors: it logs
 // them, pauses and retries. Its connections have the type [*Conn] and wait at first. If too many wait, it closes the
-// one that has waited longest, of the address with too many, or of the address with the most. So a client that opens
-// many idle connections loses its own, and one that soon sends a request is safe.
+// one that has waited longest, of the address with too many, or of the address with the most among those that have
+// waited for a second. So a client that opens many idle connections loses its own, and one that soon sends a request is
+// safe.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -50,6 +59,7 @@ type Listener struct {
 	waiting    int
 	by         map[netip.Prefix]*list.List // the waiting *Conns by address, the oldest first; no list is empty
 	complained time.Time
+	resets     map[netip.Prefix]*rate.Limiter // of cancelled requests in HTTP/2, by address
 }
 
 // NewListener returns a Listener for l and takes l over.
@@ -70,14 +80,19 @@ func NewListener(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 }
 
 // Bound returns a [Listener] with the default limits for s: a connection waits while none of its requests is served.
-// The ReadHeaderTimeout and IdleTimeout of s bound the wait. s must have its handler, and no ConnContext of its own.
+// In HTTP/2 it ends if its address cancels too many requests. The ReadHeaderTimeout and IdleTimeout of s bound the wait. s must have its handler, and no ConnContext of its own.
 func Bound(s *http.Server, l net.Listener, log *slog.Logger) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := bound(r.Context().Value(connKey{})); c != nil {
 			c.Begin()
-			defer c.End()
+			defer func() {
+				if r.ProtoMajor == 2 && r.Context().Err() != nil {
+					c.countReset()
+				}
+				c.End()
+			}()
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -136,7 +151,7 @@ func (l *Listener) Close() error {
 
 // take wraps a new connection and lets it wait.
 func (l *Listener) take(conn net.Conn) *Conn {
-	c := &Conn{Conn: conn, l: l}
+	c := &Conn{over: over{conn}, l: l}
 	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
 		bits, ip := 64, at.Addr().Unmap()
 		if ip.Is4() {
@@ -194,17 +209,22 @@ func (l *Listener) leave(c *Conn) {
 }
 
 // evict closes the oldest waiting connection of the address with the most, if it has waited at least least, and logs
-// why. The caller holds mu.
+// why. Addresses whose oldest has waited for [dawdles] come before all others, so that many silent addresses do not end
+// the fresh connections of one that has several; of equals the oldest connection is closed. The caller holds mu.
 func (l *Listener) evict(least time.Duration, why string, about ...any) {
-	var most netip.Prefix
-	n := 0
-	for from, all := range l.by {
-		if all.Len() > n {
-			most, n = from, all.Len()
+	var last *Conn
+	most, now := 0, time.Now()
+	for _, all := range l.by {
+		c, n := all.Front().Value.(*Conn), all.Len()
+		if now.Sub(c.since) >= dawdles {
+			n += l.waiting
+		}
+		if n > most || n == most && c.since.Before(last.since) {
+			last, most = c, n
 		}
 	}
-	if n > 0 && time.Since(l.by[most].Front().Value.(*Conn).since) >= least {
-		l.endOldest(most, why, about...)
+	if last != nil && now.Sub(last.since) >= least {
+		l.endOldest(last.from, why, about...)
 		return
 	}
 	l.complain(why, about...)
@@ -214,7 +234,7 @@ func (l *Listener) evict(least time.Duration, why string, about ...any) {
 var errCrowd = errors.New("closed: too many connections that ask nothing")
 
 func (l *Listener) endOldest(from netip.Prefix, why string, about ...any) {
-	l.complain(why, append([]any{"from", from.String()}, about...)...)
+	l.complain(why, append([]any{"from", from}, about...)...)
 	l.end(l.by[from].Front().Value.(*Conn), errCrowd)
 }
 
@@ -236,9 +256,23 @@ func (l *Listener) complain(why string, about ...any) {
 	}
 }
 
+// over is a connection around another one.
+type over struct{ net.Conn }
+
+// NetConn returns the connection beneath.
+func (o over) NetConn() net.Conn { return o.Conn }
+
+// CloseWrite closes the sending side, so that the answer is read before the connection ends.
+func (o over) CloseWrite() error {
+	if half, ok := o.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 // Conn is a connection of a [Listener]. It waits while every call of Begin was followed by an End.
 type Conn struct {
-	net.Conn
+	over
 	l    *Listener
 	from netip.Prefix // invalid: no IP address
 
@@ -268,8 +302,25 @@ func (c *Conn) End() {
 	}
 }
 
-// NetConn returns the accepted connection.
-func (c *Conn) NetConn() net.Conn { return c.Conn }
+// countReset counts a request that its client has cancelled, and closes the connection if its address cancels too many. A
+// new one costs the client more than a new stream, which it could open and cancel without end.
+func (c *Conn) countReset() {
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.resets[c.from]
+	if b == nil {
+		if len(l.resets)%mostWaiting == 0 { // none yet, or too many
+			l.resets = map[netip.Prefix]*rate.Limiter{}
+		}
+		b = rate.NewLimiter(resetsPerSecond, mostResets)
+		l.resets[c.from] = b
+	}
+	if !b.Allow() {
+		l.complain("one address cancels too many requests: its connection is closed", "from", c.from)
+		_ = c.Conn.Close()
+	}
+}
 
 // Read implements [net.Conn]. If the Listener closed the connection, the error says so.
 func (c *Conn) Read(p []byte) (int, error) {
@@ -295,11 +346,3 @@ func (c *Conn) Close() error {
 
 // ReadFrom implements [io.ReaderFrom], without copying if the connection supports it.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
-
-// CloseWrite closes the sending side, so that the answer is read before the connection ends.
-func (c *Conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -200,6 +201,37 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
+// TestSilentCrowd checks that silent connections from many addresses, 60 more a second, close none of the fresh
+// connections of one address, although that address then has the most.
+func TestSilentCrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialled()
+		l := inbound.NewListener(d, inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}, slog.New(slog.DiscardHandler))
+		_, _ = accepted(l)
+		defer l.Close()
+		crowd := 0
+		silent := func(n int) {
+			for range n {
+				d.dial(fmt.Sprintf("10.0.%d.%d", crowd/250, crowd%250))
+				time.Sleep(time.Second / 60)
+				crowd++
+			}
+		}
+		silent(400)
+		var agents []net.Conn
+		for range 30 {
+			agents = append(agents, d.dial("192.0.2.1"))
+		}
+		silent(50)
+		for k, c := range agents {
+			if !open(c) {
+				t.Errorf("the connection of agent %d is closed", k)
+			}
+		}
+	})
+}
+
 // TestBound checks that connections without a request are bounded, and that connections with a running request are
 // kept.
 func TestBound(t *testing.T) {
@@ -282,6 +314,78 @@ func TestBound(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestResets checks that an address that cancels requests without end loses its connections, and others keep theirs.
+func TestResets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialled()
+		began := make(chan struct{})
+		s := &http.Server{Protocols: inbound.Protocols(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				began <- struct{}{}
+				<-r.Context().Done()
+			}
+		})}
+		go func() { _ = s.Serve(inbound.Guard(s, inbound.Bound(s, d, slog.New(slog.DiscardHandler)), nil)) }()
+		defer s.Close()
+		dials := map[string]int{}
+		from := func(address string) (get func(path string) error) {
+			protocols := new(http.Protocols)
+			protocols.SetUnencryptedHTTP2(true)
+			client := &http.Client{Transport: &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
+				dials[address]++
+				return d.dial(address), nil
+			}}}
+			t.Cleanup(client.CloseIdleConnections)
+			return func(path string) error {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if path == "/slow" {
+					go func() { <-began; cancel() }()
+				}
+				resp, err := client.Do(r)
+				if err == nil {
+					err = resp.Body.Close()
+				}
+				synctest.Wait()
+				return err
+			}
+		}
+		hostile, honest := from("10.0.0.1"), from("10.0.0.2")
+		for range 2000 {
+			_ = hostile("/slow")
+		}
+		if err := honest("/slow"); err == nil || dials["10.0.0.1"] != 1 {
+			t.Errorf("2,000 cancelled requests took %d connections", dials["10.0.0.1"])
+		}
+		for range 5 {
+			_ = hostile("/slow")
+		}
+		if n := dials["10.0.0.1"]; n != 5 {
+			t.Errorf("5 more took %d connections: want one each, the first included", n)
+		}
+		for range 10 {
+			if err := honest("/"); err != nil {
+				t.Error(err)
+			}
+		}
+		if dials["10.0.0.2"] != 1 {
+			t.Errorf("another address took %d connections", dials["10.0.0.2"])
+		}
+		time.Sleep(10 * time.Second)
+		for range 100 {
+			_ = hostile("/slow")
+		}
+		if n := dials["10.0.0.1"]; n != 6 {
+			t.Errorf("after a while 100 took %d connections, want one", n-5)
+		}
+	})
 }
 
 // TestBoundSlowHeader checks that a client with an unfinished header counts as waiting.

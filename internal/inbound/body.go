@@ -6,8 +6,10 @@ import (
 	"io"
 	"math/bits"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rouse-dev/rouse/internal/budget"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
@@ -53,7 +55,35 @@ func grab(size int64) *[]byte {
 		}
 	}
 	b := make([]byte, size)
+	if size >= largeBuffer {
+		if uncollected.Add(size) >= mostUncollected {
+			collectBuffers()
+		} else if collecting.CompareAndSwap(false, true) {
+			time.AfterFunc(collectAfter, collectBuffers)
+		}
+	}
 	return &b
+}
+
+// Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated. So large
+// buffers would take more than the limit of bodies, for minutes. After every 256 MiB of them, and a while after the
+// first, a collection is started.
+const (
+	largeBuffer     = 1 << 20
+	mostUncollected = 256 << 20
+	collectAfter    = 10 * time.Second
+)
+
+var (
+	uncollected atomic.Int64 // bytes of large buffers since the last collection
+	collecting  atomic.Bool  // one is due
+)
+
+// collectBuffers returns the memory of unused buffers to the system, without waiting for it.
+func collectBuffers() {
+	uncollected.Store(0)
+	collecting.Store(false)
+	go debug.FreeOSMemory() // ends by itself
 }
 
 func giveBack(b *[]byte) {

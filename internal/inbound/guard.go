@@ -68,14 +68,14 @@ func (l guarded) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watched{Conn: c}, nil
+	return &watched{over: over{c}}, nil
 }
 
 // watched is a connection whose lines are inspected. It does not know where a header ends and a body begins: it
 // groups the lines between two empty ones. So text in a body may look like a header. That matters only for requests
 // with a Transfer-Encoding, and for HTTP/1.0.
 type watched struct {
-	net.Conn
+	over
 	line   [len(transferEncoding)]byte // the beginning of the current line
 	n      int                         // the number of bytes in line
 	length bool                        // a Content-Length came since the last empty line
@@ -105,17 +105,6 @@ func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.inspect(p[:n])
 	return n, err
-}
-
-// NetConn returns the underlying connection.
-func (c *watched) NetConn() net.Conn { return c.Conn }
-
-// CloseWrite closes the sending side, so that the answer is read before the connection ends.
-func (c *watched) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }
 
 func (c *watched) inspect(p []byte) {

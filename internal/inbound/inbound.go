@@ -9,7 +9,7 @@
 //     nothing.
 //  2. Bytes arrive. Before the buffer grows, the larger one is charged too (package budget); the smaller one is
 //     released after the copy. If memory is short, this body is refused, or another one that holds more.
-//  3. A client that sends nothing for [Config.Idle], or less than [Config.Rate], gets an error and is disconnected.
+//  3. A client that sends nothing for [Idle], or less than [Rate], gets an error and is disconnected.
 //  4. The body is complete: it stays charged and is not evicted, until [Body.Release].
 //
 // A Door is safe for concurrent use.
@@ -36,11 +36,6 @@ type Config struct {
 	// Memory bounds all bodies together, with the other costs of their requests. Default 1 GiB. One client gets half
 	// of it, but enough for one body.
 	Memory int64
-	// Idle is how long a client may send nothing. Default 10 s.
-	Idle time.Duration
-	// Rate is the number of bytes that a client must send per second, on average since its request began and after
-	// Idle. Default 1 KiB.
-	Rate int64
 }
 
 // Within returns the configuration for a process with a memory limit; 0: none. Bodies get half of it, and no more
@@ -62,12 +57,6 @@ func (c Config) WithDefaults() Config {
 	if c.Memory == 0 {
 		c.Memory = 1 << 30
 	}
-	if c.Idle == 0 {
-		c.Idle = 10 * time.Second
-	}
-	if c.Rate == 0 {
-		c.Rate = 1 << 10
-	}
 	return c
 }
 
@@ -79,11 +68,18 @@ func (c Config) Validate() error {
 		return fmt.Errorf("the limit of a body is %d bytes: want more than 0", c.MaxBody)
 	case c.Memory < c.MaxBody:
 		return fmt.Errorf("all bodies together may take %s, less than one may have (%s): raise it", size(c.Memory), size(c.MaxBody))
-	case c.Idle < 0 || c.Rate < 0:
-		return fmt.Errorf("a client may send nothing for %s, and %d bytes a second at least: want more than 0", c.Idle, c.Rate)
 	}
 	return nil
 }
+
+// The least pace of a body.
+const (
+	// Idle is how long a client may send nothing.
+	Idle = 10 * time.Second
+	// Rate is the number of bytes that a client must send per second, on average since its request began and after
+	// Idle.
+	Rate = 1 << 10
+)
 
 // requestCost is the approximate memory of a request and its connection besides its body: buffers, stacks, headers.
 const requestCost = 32 << 10
@@ -276,13 +272,13 @@ func (in *reading) grow(most int64) error {
 
 // expect extends the read deadline now and then: a timer per read would cost more than the read.
 func (in *reading) expect() {
-	now, idle := time.Now(), in.door.cfg.Idle
-	if !in.moved.IsZero() && now.Sub(in.moved) < idle/4 {
+	now := time.Now()
+	if !in.moved.IsZero() && now.Sub(in.moved) < Idle/4 {
 		return
 	}
 	in.moved = now
-	slowest := in.began.Add(idle + time.Duration(float64(in.n)/float64(in.door.cfg.Rate)*float64(time.Second)))
-	if next := now.Add(idle); next.Before(slowest) {
+	slowest := in.began.Add(Idle + time.Duration(float64(in.n)/Rate*float64(time.Second)))
+	if next := now.Add(Idle); next.Before(slowest) {
 		slowest = next
 	}
 	in.deadline(slowest)
@@ -315,7 +311,7 @@ func (in *reading) explain(err error) error {
 		return refuse(http.StatusRequestEntityTooLarge, codeTooLarge, "the body is larger than the limit of %s", size(cfg.MaxBody))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s",
-			in.n, time.Since(in.began).Round(time.Second), size(cfg.Rate), cfg.Idle)
+			in.n, time.Since(in.began).Round(time.Second), size(Rate), Idle)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		// Check this before the context: the end of the client's sending side also ends the context, while the client
 		// may still read.

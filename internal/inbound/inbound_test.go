@@ -211,7 +211,7 @@ func TestPromisesCostNothing(t *testing.T) {
 // TestRefusedInMidBody checks that the largest body gives way to a small one, and that its client gets an error.
 func TestRefusedInMidBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, p := door(t, inbound.Config{MaxBody: int64(api.MiB), Memory: 4 * int64(api.MiB), Rate: 1})
+		d, p := door(t, inbound.Config{MaxBody: int64(api.MiB), Memory: 4 * int64(api.MiB)})
 		statuses := make(chan int)
 		const greedy = 30
 		for i := range greedy {

@@ -106,28 +106,32 @@ func (i Image) check() (Image, error) {
 }
 
 // build assembles the image, in memory or on top of one in a registry.
-func (i Image) build() (v1.Image, error) {
-	i, err := i.check()
+func (i Image) build() (img v1.Image, err error) {
+	if i, err = i.check(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("image %s: %w", i.Name, err)
+		}
+	}()
+	under, err := i.under()
 	if err != nil {
 		return nil, err
 	}
-	under, err := i.under()
-	if err != nil {
-		return nil, fmt.Errorf("image %s: %w", i.Name, err)
-	}
 	programs, err := i.programs()
 	if err != nil {
-		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+		return nil, err
 	}
-	img, err := mutate.Append(under, mutate.Addendum{
+	img, err = mutate.Append(under, mutate.Addendum{
 		Layer: programs, History: history("programs: " + strings.Join(slices.Sorted(maps.Keys(i.Programs)), " ")),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+		return nil, err
 	}
 	file, err := img.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+		return nil, err
 	}
 	file = file.DeepCopy()
 	file.Config.Entrypoint, file.Config.Cmd = i.Entrypoint, nil
@@ -136,10 +140,7 @@ func (i Image) build() (v1.Image, error) {
 		file.Config.Labels = map[string]string{}
 	}
 	maps.Copy(file.Config.Labels, i.Labels)
-	if img, err = mutate.ConfigFile(img, file); err != nil {
-		return nil, fmt.Errorf("image %s: %w", i.Name, err)
-	}
-	return img, nil
+	return mutate.ConfigFile(img, file)
 }
 
 func (i Image) under() (v1.Image, error) {

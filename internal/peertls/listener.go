@@ -1,7 +1,9 @@
 package peertls
 
 import (
+	"bytes"
 	"crypto/tls"
+	"io"
 	"net"
 	"sync"
 )
@@ -39,7 +41,7 @@ func (c *conn) choose() (net.Conn, error) {
 		if _, c.err = c.Conn.Read(first); c.err != nil {
 			return
 		}
-		var in net.Conn = &prefixed{Conn: c.Conn, prefix: first}
+		var in net.Conn = &prefixed{c.Conn, io.MultiReader(bytes.NewReader(first), c.Conn)}
 		if first[0] == recordHandshake {
 			in = tls.Server(in, c.of.server())
 		}
@@ -69,15 +71,8 @@ func (c *conn) Write(p []byte) (int, error) {
 // prefixed replays the byte that was read.
 type prefixed struct {
 	net.Conn
-	prefix []byte
+	in io.Reader
 }
 
 // Read implements [net.Conn].
-func (p *prefixed) Read(into []byte) (int, error) {
-	if len(p.prefix) > 0 && len(into) > 0 {
-		n := copy(into, p.prefix)
-		p.prefix = p.prefix[n:]
-		return n, nil
-	}
-	return p.Conn.Read(into)
-}
+func (p *prefixed) Read(into []byte) (int, error) { return p.in.Read(into) }

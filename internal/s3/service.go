@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -64,20 +63,18 @@ func (s *Service) Credentials() (aws.Credentials, error) {
 	if s.CredentialsFile == "" {
 		return aws.Credentials{}, nil
 	}
-	f, err := os.Open(s.CredentialsFile)
+	raw, err := os.ReadFile(s.CredentialsFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return aws.Credentials{}, nil
 	}
 	if err != nil {
 		return aws.Credentials{}, fmt.Errorf("read the credentials of s3: %w", err)
 	}
-	defer f.Close()
 	profile := cmp.Or(s.Profile, "default")
 	var c aws.Credentials
 	section, found := "", false
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
 			section = strings.TrimSpace(strings.TrimPrefix(strings.Trim(line, "[]"), "profile "))
 			found = found || section == profile
@@ -95,9 +92,6 @@ func (s *Service) Credentials() (aws.Credentials, error) {
 		case "aws_session_token":
 			c.SessionToken = value
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return aws.Credentials{}, fmt.Errorf("read the credentials of s3: %w", err)
 	}
 	if s.Profile != "" && !found {
 		return aws.Credentials{}, &NoProfileError{File: s.CredentialsFile, Profile: s.Profile}

@@ -3,7 +3,6 @@ package door
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -73,9 +72,9 @@ func (f *state) groups(fn *function, d api.Demand) (list []group) {
 		return []group{{waiting: d.Waiting, tenants: d.Tenants}}
 	}
 	at := map[string]int{}
-	agents := slices.Sorted(maps.Keys(f.sessions))
+	agents := sorted(f.sessions)
 	left := d.Waiting
-	for _, client := range slices.Sorted(maps.Keys(d.Tenants)) {
+	for _, client := range sorted(d.Tenants) {
 		tenant := peer.Tenant(client)
 		seeing := slices.DeleteFunc(slices.Clone(agents), func(agent string) bool {
 			return bars(f.sessions[agent].declared, fn.regions(), tenant) != ""

@@ -66,44 +66,49 @@ type peersFile struct {
 }
 
 // Read reads the file of a front door. version is reported to its peers.
-func Read(path, version string) (*File, error) {
+func Read(path, version string) (_ *File, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("--clusters %s: %w", path, err)
+		}
+	}()
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("--clusters: %w", err)
+		return nil, err
 	}
 	file, err := parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("--clusters %s: %w", path, err)
+		return nil, err
 	}
 	c := &File{File: path, Name: file.Name, Owner: file.Name, Listen: file.Listen, Declared: file.Clusters, Fronts: file.Fronts}
 	if c.Name == "" {
 		host, err := os.Hostname()
 		c.Name = cmp.Or(host, "front")
 		if err != nil {
-			return nil, fmt.Errorf("--clusters %s: give the front door a name: %w", path, err)
+			return nil, fmt.Errorf("give the front door a name: %w", err)
 		}
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return nil, fmt.Errorf("--clusters %s: listen %q: want host:port, where agents dial", path, c.Listen)
+		return nil, fmt.Errorf("listen %q: want host:port, where agents dial", c.Listen)
 	}
 	pair, err := tls.LoadX509KeyPair(file.Certificate, file.Key)
 	if err != nil {
-		return nil, fmt.Errorf("--clusters %s: certificate and key: %w", path, err)
+		return nil, fmt.Errorf("certificate and key: %w", err)
 	}
 	c.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
 	if file.ClientAuthority != "" {
 		if c.TLS.ClientCAs, err = agent.ReadAuthority(file.ClientAuthority); err != nil {
-			return nil, fmt.Errorf("--clusters %s: clientAuthority: %w", path, err)
+			return nil, fmt.Errorf("clientAuthority: %w", err)
 		}
 	}
 	for _, d := range c.Declared {
 		if err := d.Validate(); err != nil {
-			return nil, fmt.Errorf("--clusters %s: %w", path, err)
+			return nil, err
 		}
 	}
 	if file.Peers != nil {
 		if c.Peers, err = file.Peers.config(c.Name, version); err != nil {
-			return nil, fmt.Errorf("--clusters %s: peers: %w", path, err)
+			return nil, fmt.Errorf("peers: %w", err)
 		}
 	}
 	return c, nil

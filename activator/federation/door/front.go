@@ -96,6 +96,7 @@ type state struct {
 	out       []api.Event                           // for this machine's own components
 	flushing  bool                                  // a goroutine is sending out
 	links     map[net.Conn]*session                 // connections for requests, including those of ended sessions
+	vacancies int                                   // the functions that nothing has
 	seq       uint64                                // the last number of an instance status, an attempt, or an order to an agent
 	ending    bool                                  // agents have been told
 	shut      map[string]shut                       // agents, by process
@@ -133,7 +134,17 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	}
 	f := &Front{run: rand.Text(), state: state{cfg: cfg, deps: deps, log: deps.Logger, metrics: m, begun: time.Now(), clusters: map[string]*cluster{}, sessions: map[string]*session{},
 		functions: map[api.FunctionName]*function{}, names: map[api.FunctionName]api.FunctionName{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}}
-	f.timeout = func(fn *function) { f.change(func() { f.markStale(fn) }) }
+	f.timeout = func(fn *function) {
+		f.change(func() {
+			if now := time.Now(); fn.due(now) { // all that are due at once: their names are computed once
+				for _, other := range f.functions {
+					if other.due(now) {
+						f.markStale(other)
+					}
+				}
+			}
+		})
+	}
 	return f, nil
 }
 

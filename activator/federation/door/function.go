@@ -3,7 +3,6 @@ package door
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -97,6 +96,9 @@ func (fn *function) wakeAt(at time.Time) {
 	}
 }
 
+// due reports whether the time has come to refresh the function.
+func (fn *function) due(now time.Time) bool { return !fn.next.IsZero() && !now.Before(fn.next) }
+
 // usable reports whether the agent can have it awake.
 func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
 
@@ -125,7 +127,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 			f.markAgent(s)
 			f.tell(func() {
 				s.pool.Retire()
-				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+				f.logOf(s).Info("a cluster is leaving")
 				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
 			})
 		}
@@ -168,18 +170,18 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	}
 	if state.Model == "" {
 		if fn := f.functions[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
-			s.offers--
+			s.reported -= fn.offers[s.agent()].sizeOf(s)
 			f.withdraw(fn, s.agent(), "")
 		}
 		return
 	}
 	fn := f.function(state.Name)
 	o := fn.offers[s.agent()]
+	if s.reported += state.Size() - o.sizeOf(s); s.reported > protocol.MaxReported {
+		f.shutOut(s, fmt.Sprintf("its functions, with their names and errors, have more than %d bytes", protocol.MaxReported))
+		return
+	}
 	if o == nil {
-		if s.offers++; s.offers > protocol.MaxFunctions {
-			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", protocol.MaxFunctions))
-			return
-		}
 		o = &offer{}
 		fn.offers[s.agent()] = o
 	}
@@ -197,6 +199,14 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	f.renamed = f.renamed || !slices.Equal(namesIn(o.state), namesIn(state))
 	o.session, o.state, o.news = s, state, true
 	fn.placed.came(s, state)
+}
+
+// sizeOf returns the size of an offer; 0: it is not the session's.
+func (o *offer) sizeOf(s *session) int {
+	if o == nil || o.session != s {
+		return 0
+	}
+	return o.state.Size()
 }
 
 // withdraw removes a function at an agent; lost is the agent's cluster if that was lost.
@@ -257,44 +267,46 @@ func (f *state) refresh(fn *function, now time.Time) {
 
 // keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
 // its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
-// offer.
+// offer: so an agent that offers others all the time does not fill the memory.
 func (f *state) keep(fn *function, now time.Time) bool {
 	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
-		fn.vacant, fn.away = time.Time{}, nil
+		f.endVacancy(fn)
+		fn.away = nil
 		return true
 	}
 	if fn.vacant.IsZero() {
 		fn.vacant = now
+		f.vacancies++
 	}
 	until := fn.vacant.Add(keepFor)
 	c := f.clusters[fn.lost]
 	switch {
 	case fn.spec.Name == "", fn.lost != "" && (c == nil || !c.allows(fn.name) || f.returned(fn)):
 		return false
-	case now.Before(until):
+	case now.Before(until) && f.vacancies <= protocol.MaxFunctions:
 		fn.wakeAt(until)
 		return true
-	case fn.lost == "":
+	case fn.lost == "", f.vacancies > protocol.MaxFunctions:
 		return false
 	case fn.away == nil:
-		away := 0
-		for _, other := range f.functions {
-			if other.away != nil {
-				away++
-			}
-		}
-		if away >= protocol.MaxFunctions {
-			return false
-		}
 		fn.away = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s is in the cluster %s, which this front door has lost: it is served again once that has joined", fn.name, fn.lost).WithRetryAfter(retryLater)
 	default:
 	}
 	return true
 }
 
+// endVacancy counts a function out that something has again, or that is removed.
+func (f *state) endVacancy(fn *function) {
+	if !fn.vacant.IsZero() {
+		fn.vacant = time.Time{}
+		f.vacancies--
+	}
+}
+
 // remove removes a function that nothing has.
 func (f *state) remove(fn *function) {
 	fn.timer.Stop()
+	f.endVacancy(fn)
 	delete(f.functions, fn.name)
 	f.renamed = true
 	if fn.spec.Name != "" {
@@ -319,7 +331,7 @@ const retryLater = 5 * time.Second
 // differ in other fields, the agent that sorts first wins. A function without another name is served by its full one.
 func (f *state) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
-	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+	for _, agent := range sorted(fn.offers) {
 		o := fn.offers[agent].state
 		if spec.Concurrency == 0 {
 			spec.Runtime.Kind, spec.Concurrency = o.Kind, max(o.Concurrency, 1)

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -88,10 +87,7 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	_ = conn.Close()
 	f.metrics.refused.Inc()
 	f.mu.Lock()
-	level := slog.LevelDebug
-	if f.logStranger() {
-		level = slog.LevelWarn
-	}
+	level := f.strangerLevel()
 	f.mu.Unlock()
 	f.log.Log(context.Background(), level, "connection closed: it is not an agent", "from", conn.RemoteAddr().String(), "error", err)
 }

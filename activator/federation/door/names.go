@@ -2,6 +2,7 @@ package door
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -86,10 +87,11 @@ func (f *state) declares(namespace string) bool {
 	return false
 }
 
-// namesIn returns the names that an agent gives a function, besides its own.
+// namesIn returns the names that an agent gives a function, besides its own. Those beyond the bound are not served.
 func namesIn(state protocol.Function) []api.ModelName {
 	all := slices.Concat([]api.ModelName{state.Model}, state.Aliases, state.Adapters)
-	return slices.DeleteFunc(all, func(n api.ModelName) bool { return n == "" || n == api.ModelName(state.Name) })
+	all = slices.DeleteFunc(all, func(n api.ModelName) bool { return n == "" || n == api.ModelName(state.Name) })
+	return all[:min(len(all), protocol.MaxNames)]
 }
 
 // claimNames computes the names that a function may have, by its agents and this machine. Without an agent they stay as
@@ -185,6 +187,9 @@ func (f *state) reportRefusals() {
 			if o == nil || o.session != s || fn.declared() != nil {
 				continue
 			}
+			if len(o.state.Aliases)+len(o.state.Adapters) > protocol.MaxNames {
+				all[protocol.Refusal{Function: fn.name, Reason: fmt.Sprintf("it has more than %d names: the others are not served here", protocol.MaxNames)}] = true
+			}
 			for _, name := range namesIn(o.state) {
 				if why := f.unnamed(s.declared, fn.name, untagged(name)); why != "" && len(all) < protocol.MaxFunctions {
 					all[protocol.Refusal{Function: fn.name, Reason: why}] = true
@@ -192,7 +197,7 @@ func (f *state) reportRefusals() {
 			}
 		}
 		for r := range all {
-			if !s.refusals[r] {
+			if !s.refusals[r] && len(s.refused) < maxDemands {
 				f.log.Warn("a cluster offers what it may not serve", "cluster", s.hello.Cluster, "function", r.Function, "reason", r.Reason)
 				s.refused = append(s.refused, r)
 				s.nudge()

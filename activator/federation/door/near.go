@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -205,7 +203,7 @@ func (f *Front) Offered() []api.Function {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []api.Function
-	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
+	for _, name := range sorted(f.functions) {
 		fn, own := f.functions[name], 0
 		for _, o := range fn.offers {
 			if !o.session.declared.Front {

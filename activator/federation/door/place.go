@@ -234,7 +234,7 @@ func (f *state) candidates(fn *function, tenant string, now time.Time) (list []c
 			}
 		}
 	}
-	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+	for _, agent := range sorted(f.sessions) {
 		s := f.sessions[agent]
 		if reason := cmp.Or(fn.unfit(s, now), bars(s.declared, fn.regions(), tenant)); reason != "" {
 			why = append(why, s.hello.Cluster+": "+reason)

@@ -24,7 +24,7 @@ import (
 const (
 	// linkTimeout bounds the wait for the first link: without one, the agent is heard all the same.
 	linkTimeout = time.Second
-	// maxDemands bounds the demands in one message.
+	// maxDemands bounds the demands in one message, and the refusals that wait for one.
 	maxDemands = 1000
 	// shutFor is how long an agent is shut out that violates the protocol: its session ends, the reason is logged, and
 	// the agent is told when it comes back. Others of its cluster are not affected.
@@ -36,6 +36,8 @@ const (
 	givenBackFor  = 3 * time.Second
 	// rejectedEvery limits how often the same rejection is logged: a rejected agent comes back every second.
 	rejectedEvery = time.Minute
+	// maxAgents bounds the agents of a cluster.
+	maxAgents = 64
 )
 
 // session is one control stream of an agent, and its connections for requests.
@@ -60,7 +62,7 @@ type session struct {
 	wayTold  time.Duration // as told to the activator
 	doubles  uint64
 	accepts  protocol.Accepts
-	offers   int                       // of functions that no agent of its cluster offered before
+	reported int                       // the size of its functions, in bytes
 	denied   map[api.FunctionName]bool // its functions that it may not serve
 	links    int                       // connections
 	// givenBack counts the requests that it gave back in a row, since when.
@@ -74,6 +76,11 @@ type session struct {
 	refused  []protocol.Refusal
 	refusals map[protocol.Refusal]bool // all, sent or not
 	goAway   bool
+}
+
+// logOf returns the log for events of a session.
+func (f *state) logOf(s *session) *slog.Logger {
+	return f.log.With("cluster", s.hello.Cluster, "agent", s.hello.Agent)
 }
 
 // errReplaced ends a session that is not its agent's newest.
@@ -118,7 +125,7 @@ func (f *Front) Control(stream protocol.ServerStream) error {
 	if err = stream.Send(&protocol.Down{Welcome: &protocol.Welcome{Front: f.cfg.Name, Owner: f.cfg.Owner, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
 		return err
 	}
-	f.log.Info("a cluster has come", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "version", s.hello.Version)
+	f.logOf(s).Info("a cluster has come", "version", s.hello.Version)
 	f.deps.Tell(strings.TrimSpace("cluster " + s.hello.Cluster + " has joined (agent " + s.hello.Agent + ", rouse " + s.hello.Version + ")"))
 	read := make(chan error, 1) // why the reader ended
 	go func() {
@@ -175,6 +182,8 @@ func (f *Front) addSession(s *session) error {
 			return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
 		}
 		old.end("another session of this agent has come")
+	} else if n := len(f.sessionsOf(s.hello.Cluster)); n >= maxAgents {
+		return status.Errorf(codes.ResourceExhausted, "%d agents of the cluster %s are here, as many as may be: end one of them, or declare another cluster for it", n, s.hello.Cluster)
 	}
 	f.sessions[s.agent()], s.goAway = s, f.ending
 	if c := f.clusters[s.hello.Cluster]; c != nil {
@@ -197,16 +206,16 @@ func (f *Front) endSession(s *session, err error) {
 	after := time.Since(s.since).Round(time.Millisecond)
 	switch {
 	case replaced:
-		f.log.Info("agent reconnected", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
+		f.logOf(s).Info("agent reconnected", "after", after)
 	case err == nil || leaving:
-		f.log.Info("a cluster has gone", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
+		f.logOf(s).Info("a cluster has gone", "after", after)
 		f.deps.Tell("cluster " + s.hello.Cluster + " has gone (agent " + s.hello.Agent + ")")
 	default:
 		why := status.Convert(err).Message()
 		if status.Code(err) == codes.Canceled {
 			why = "its connection was closed without a word"
 		}
-		f.log.Warn("a cluster is lost", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after, "error", why)
+		f.logOf(s).Warn("a cluster is lost", "after", after, "error", why)
 	}
 	f.change(func() {
 		f.metrics.agents.WithLabelValues(s.hello.Cluster).Dec()
@@ -351,21 +360,23 @@ func (f *Front) rejectStream(ctx context.Context, cluster string, err error) {
 		reason = "its token or certificate is not the declared one: declare the hash of its token (tokenHashes; rouse clusters token prints it), or give it the declared one"
 	}
 	level := slog.LevelDebug
-	if f.reject(cluster, reason) || !declared && f.logStranger() {
+	if f.reject(cluster, reason) {
 		level = slog.LevelWarn
+	} else if !declared {
+		level = f.strangerLevel()
 	}
 	f.mu.Unlock()
 	f.log.Log(ctx, level, "an agent is refused", "cluster", cluster, "from", from, "reason", reason)
 }
 
-// logStranger reports whether to log a stranger, which is rate-limited: anybody may dial.
-func (f *state) logStranger() bool {
+// strangerLevel returns the level for a line about a stranger. Warnings are rate-limited: anybody may dial.
+func (f *state) strangerLevel() slog.Level {
 	now := time.Now()
 	if now.Sub(f.strangers) <= strangersEvery {
-		return false
+		return slog.LevelDebug
 	}
 	f.strangers = now
-	return true
+	return slog.LevelWarn
 }
 
 // shutOut ends an agent's session, and admits none of it for a while.
@@ -379,7 +390,7 @@ func (f *state) shutOut(s *session, reason string) {
 	f.shut[s.process()] = shut{until: now.Add(shutFor), reason: reason}
 	f.metrics.refused.Inc()
 	f.reject(s.hello.Cluster, "agent "+s.hello.Agent+" is shut out for "+shutFor.String()+": "+reason)
-	f.log.Warn("an agent is shut out", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "for", shutFor.String(), "reason", reason)
+	f.logOf(s).Warn("an agent is shut out", "for", shutFor.String(), "reason", reason)
 	s.end("agent " + s.agent() + " is shut out for " + shutFor.String() + ": " + reason)
 }
 

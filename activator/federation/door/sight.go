@@ -1,9 +1,7 @@
 package door
 
 import (
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +40,7 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	}
 	tenant, now := peer.Tenant(client), time.Now()
 	var why []string
-	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+	for _, agent := range sorted(f.sessions) {
 		s := f.sessions[agent]
 		if !s.declared.allows(fn.name) || fn.offers[agent] == nil && (fn.placed == nil || fn.unfit(s, now) != "") {
 			continue

@@ -20,6 +20,19 @@ const (
 	actionPassed = "passed" // a cluster was not asked, with the reason
 )
 
+// sorted returns the keys of a map in order.
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// sessionsOf returns the sessions of a cluster, by agent.
+func (f *state) sessionsOf(cluster string) (list []*session) {
+	for _, agent := range sorted(f.sessions) {
+		if s := f.sessions[agent]; s.hello.Cluster == cluster {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // Far returns the state of functions that agents have or may create: all in short, or one in full.
 func (f *Front) Far(name api.FunctionName) []admin.Far {
 	f.mu.Lock()
@@ -34,7 +47,7 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 		return []admin.Far{far}
 	}
 	list := make([]admin.Far, 0, len(f.functions))
-	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
+	for _, name := range sorted(f.functions) {
 		if fn := f.functions[name]; fn.far() {
 			list = append(list, f.far(fn))
 		}
@@ -48,7 +61,7 @@ func (f *state) far(fn *function) admin.Far {
 	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
 		far.Function.Function = f.merged(fn)
 	}
-	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+	for _, agent := range sorted(fn.offers) {
 		o := fn.offers[agent]
 		far.Clusters = append(far.Clusters, o.session.hello.Cluster)
 		far.Function.Running += o.state.Running
@@ -88,21 +101,16 @@ func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 		}
 		say(here, action, n.describe(fn.runningHere()))
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.clusters)) {
-		there := false
-		for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
-			s := f.sessions[agent]
-			if s.hello.Cluster != name {
-				continue
-			}
-			there = true
-			if o := fn.offers[agent]; o.chosen() && fn.barred(s.declared) == "" {
-				say(agent, actionChosen, o.describe())
+	for _, name := range sorted(f.clusters) {
+		sessions := f.sessionsOf(name)
+		for _, s := range sessions {
+			if o := fn.offers[s.agent()]; o.chosen() && fn.barred(s.declared) == "" {
+				say(s.agent(), actionChosen, o.describe())
 			} else {
-				say(agent, actionPassed, fn.passed(s, now))
+				say(s.agent(), actionPassed, fn.passed(s, now))
 			}
 		}
-		if !there {
+		if len(sessions) == 0 {
 			say(name, actionPassed, f.absent(fn, f.clusters[name]))
 		}
 	}
@@ -156,7 +164,7 @@ func (o *offer) chosen() bool {
 
 // chosen returns the agents that get requests.
 func (fn *function) chosen() (agents []string) {
-	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+	for _, agent := range sorted(fn.offers) {
 		if fn.offers[agent].chosen() {
 			agents = append(agents, agent)
 		}
@@ -173,7 +181,7 @@ func (fn *function) barred(d Declaration) (why string) {
 		}
 		return bars(d, regions, "")
 	}
-	for _, client := range slices.Sorted(maps.Keys(fn.demand.Tenants)) {
+	for _, client := range sorted(fn.demand.Tenants) {
 		if why = bars(d, regions, peer.Tenant(client)); why == "" {
 			return ""
 		}
@@ -226,7 +234,7 @@ func (f *Front) List() []admin.Cluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := make([]admin.Cluster, 0, len(f.clusters))
-	for _, name := range slices.Sorted(maps.Keys(f.clusters)) {
+	for _, name := range sorted(f.clusters) {
 		list = append(list, f.list(f.clusters[name]))
 	}
 	return list
@@ -239,11 +247,7 @@ func (f *state) list(d *cluster) admin.Cluster {
 		c.Since = d.lostAt
 	}
 	refused := map[string]bool{}
-	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
-		s := f.sessions[agent]
-		if s.hello.Cluster != d.Name {
-			continue
-		}
+	for _, s := range f.sessionsOf(d.Name) {
 		if len(c.Agents) == 0 || s.since.Before(c.Since) {
 			c.Since = s.since
 		}
@@ -257,8 +261,8 @@ func (f *state) list(d *cluster) admin.Cluster {
 			refused[string(r.Function)+": "+r.Reason] = true
 		}
 	}
-	c.Refused = slices.Sorted(maps.Keys(refused))
-	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
+	c.Refused = sorted(refused)
+	for _, name := range sorted(f.functions) {
 		served, awake := false, false
 		for _, o := range f.functions[name].offers {
 			if o.session.hello.Cluster == d.Name {

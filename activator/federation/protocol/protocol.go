@@ -44,6 +44,8 @@ const (
 const (
 	MaxMessage   = 1 << 20 // bytes of one message
 	MaxFunctions = 10_000
+	MaxNames     = 64      // of a function that a front door serves
+	MaxReported  = 8 << 20 // bytes of all functions of an agent
 	MaxName      = 253
 	MaxLabels    = 64
 	MaxCount     = 1_000_000      // requests or instances
@@ -167,6 +169,18 @@ type Function struct {
 	Applied bool `json:"applied,omitempty"`
 	// Failed is why it cannot start now, for clients; nil: no known obstacle.
 	Failed *Failure `json:"failed,omitempty"`
+}
+
+// Size returns the bytes of a function: of its texts, and what it takes besides them.
+func (f *Function) Size() int {
+	n := 512 + len(f.Name) + len(f.Model) + len(f.Kind)
+	for _, name := range slices.Concat(f.Aliases, f.Adapters) {
+		n += 32 + len(name)
+	}
+	if f.Failed != nil {
+		n += len(f.Failed.Code) + len(f.Failed.Message)
+	}
+	return n
 }
 
 // Failure is the wire form of an [api.Error].
@@ -323,26 +337,18 @@ func (f *Function) Validate() error {
 	if f.Name == "" || len(f.Name) > 2*MaxName+1 || strings.ContainsFunc(string(f.Name), unicode.IsControl) {
 		return errors.New("protocol: a function has no name, one that is too long, or one with control characters")
 	}
-	for _, names := range [][]api.ModelName{{f.Model}, f.Aliases, f.Adapters} {
-		for _, n := range names {
-			if strings.ContainsFunc(string(n), unicode.IsControl) {
-				return fmt.Errorf("protocol: function %q: the name %q has control characters", f.Name, n)
-			}
-			if len(n) > MaxName {
-				return fmt.Errorf("protocol: function %s: a name of %d bytes: want at most %d", f.Name, len(n), MaxName)
-			}
+	for _, n := range slices.Concat(f.Aliases, f.Adapters, []api.ModelName{f.Model}) {
+		if len(n) > MaxName || strings.ContainsFunc(string(n), unicode.IsControl) {
+			return fmt.Errorf("protocol: function %q: the name %.300q has control characters, or more than %d bytes", f.Name, n, MaxName)
 		}
 	}
 	for _, n := range []int{f.Places, f.Running, f.Waiting, f.Concurrency, f.MaxScale} {
-		if n > MaxCount {
-			return fmt.Errorf("protocol: function %s: a number of %d: want at most %d", f.Name, n, MaxCount)
+		if n < 0 || n > MaxCount {
+			return fmt.Errorf("protocol: function %s: a number of %d, below 0 or too large: want at most %d", f.Name, n, MaxCount)
 		}
 	}
-	if f.Expected > MaxExpected {
-		return fmt.Errorf("protocol: function %s: awake in %s: want at most %s", f.Name, f.Expected, MaxExpected)
-	}
-	if f.Places < 0 || f.Running < 0 || f.Waiting < 0 || f.Concurrency < 0 || f.MaxScale < 0 || f.Expected < 0 {
-		return fmt.Errorf("protocol: function %s: a number below 0", f.Name)
+	if f.Expected < 0 || f.Expected > MaxExpected {
+		return fmt.Errorf("protocol: function %s: awake in %s: want at most %s, and no time below 0", f.Name, f.Expected, MaxExpected)
 	}
 	return nil
 }

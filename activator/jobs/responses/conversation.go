@@ -41,8 +41,8 @@ func (k *Keeper) turns(owner, id string) ([]store.Job, error) {
 		switch {
 		case len(all) == k.cfg.MaxTurns:
 			return nil, api.BadRequest("previous_response_id", "the conversation has more than %d turns: begin a new one", k.cfg.MaxTurns)
-		case size > k.cfg.MaxConversation:
-			return nil, api.BadRequest("previous_response_id", "the conversation has more than %s: begin a new one", api.Bytes(k.cfg.MaxConversation))
+		case size > maxConversation:
+			return nil, api.BadRequest("previous_response_id", "the conversation has more than %s: begin a new one", api.Bytes(maxConversation))
 		}
 		all = append(all, r)
 		id = r.Previous

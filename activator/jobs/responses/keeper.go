@@ -17,13 +17,15 @@ import (
 type Config struct {
 	// MaxAnswer bounds a stored answer, and one event of a stream, in bytes. Default 32 MiB.
 	MaxAnswer int
-	// MaxTurns and MaxConversation bound the conversation that a request continues: its responses, and the bytes of
-	// their inputs and outputs. Default 500 and 32 MiB.
-	MaxTurns        int
-	MaxConversation int64
-	// WriteTimeout is how long a client may leave an answer unread. Default 1 min.
-	WriteTimeout time.Duration
+	// MaxTurns bounds the responses of the conversation that a request continues. Default 500.
+	MaxTurns int
 }
+
+const (
+	maxConversation = 32 << 20 // bytes of the inputs and outputs of a conversation that a request continues
+	// writeTimeout is how long a client may leave an answer unread.
+	writeTimeout = time.Minute
+)
 
 // Keeper stores responses. See the package comment.
 type Keeper struct {
@@ -37,8 +39,6 @@ type Keeper struct {
 func New(cfg Config, s *store.Store, log *slog.Logger, count func(result string)) *Keeper {
 	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 32<<20)
 	cfg.MaxTurns = cmp.Or(cfg.MaxTurns, 500)
-	cfg.MaxConversation = cmp.Or(cfg.MaxConversation, 32<<20)
-	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
 	return &Keeper{cfg: cfg, store: s, log: log, count: count}
 }
 

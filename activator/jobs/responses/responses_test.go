@@ -287,7 +287,7 @@ func pieces(text string, size int, abort bool) func(http.ResponseWriter, *http.R
 // TestFull: if the store is full, the model is not asked; if it is full at the end, the client is not told that the
 // response is stored.
 func TestFull(t *testing.T) {
-	b := newBench(t, Config{}, store.Limits{MaxResponses: 1})
+	b := newBench(t, Config{}, store.Limits{MaxRecords: 1})
 	b.turn("a", `{"store":true,"input":"one"}`)
 	w, _ := b.turn("a", `{"store":true,"input":"two"}`)
 	if s := read(t, w); !strings.Contains(s.Error.Message, "full") || len(b.asked) != 1 {

@@ -24,14 +24,6 @@ func Unavailable() *api.Error {
 // retry is the Retry-After while the store is unavailable.
 const retry = 5 * time.Second
 
-// Missing turns ErrNotFound into an error that names the response.
-func Missing(err error, id string) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return &api.Error{Status: http.StatusNotFound, Param: "response_id", Message: fmt.Sprintf("there is no response %.80q", id)}
-	}
-	return err
-}
-
 // Show answers with a response that has ended. If it returns an error, it has written nothing; store.ErrNotFound: it was
 // just deleted.
 func (k *Keeper) Show(w http.ResponseWriter, kept store.Job) error {

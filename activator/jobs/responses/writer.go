@@ -137,7 +137,7 @@ func (w *writer) sendAnswer() {
 	} else if body, err = w.keepResponse(body); err == nil {
 		h, out := w.Header(), http.NewResponseController(w.w)
 		h.Set("Content-Length", strconv.Itoa(len(body)))
-		unread := relay.WriteDeadline{Timeout: w.k.cfg.WriteTimeout, Buffered: relay.Buffered(w.r)}
+		unread := relay.WriteDeadline{Timeout: writeTimeout, Buffered: relay.Buffered(w.r)}
 		defer unread.Clear(out)
 		w.w.WriteHeader(w.status)
 		for len(body) > 0 {

@@ -122,8 +122,8 @@ func testGroups(t *testing.T, open opener) {
 			t.Errorf("the file %d has %d bytes, which are not the %d that were recorded", k, len(got), want[k].Len())
 		}
 	}
-	if got := again().Bytes(); got != b.OutBytes+b.ErrBytes+int64(len("…")) {
-		t.Errorf("%d bytes are counted, want %d", got, b.OutBytes+b.ErrBytes+3)
+	if got, want := again().Bytes(), 3*recordBytes+batchBytes+b.OutBytes+b.ErrBytes+int64(len("…")); got != want {
+		t.Errorf("%d bytes are counted, want %d", got, want)
 	}
 }
 

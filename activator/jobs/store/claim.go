@@ -176,7 +176,7 @@ func (c *Claim) record(all []Result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	if err := c.s.reserve(c.job.Owner, n); err != nil {
+	if err := c.s.reserve(c.job.Owner, use{bytes: n}); err != nil {
 		return err
 	}
 	made, err := c.writePieces(texts)
@@ -187,11 +187,11 @@ func (c *Claim) record(all []Result) error {
 	case err == nil:
 		c.retried = false
 	case errors.Is(err, ErrUnavailable) && c.unsure:
-		c.s.room.add(ownerKey(c.job.Owner), -n)
+		c.s.release(c.job.Owner, use{bytes: n})
 		c.retried, c.tails = true, [2][]byte{}
 		return err
 	default:
-		c.s.room.add(ownerKey(c.job.Owner), -n)
+		c.s.release(c.job.Owner, use{bytes: n})
 	}
 	for k, m := range made {
 		switch {
@@ -210,7 +210,7 @@ func (c *Claim) record(all []Result) error {
 func (c *Claim) unrecorded(all []Result) (results []Result, texts [2][]byte) {
 	for _, r := range all {
 		if c.retried && c.job.lineDone(r.Line) { // under this epoch nobody else records lines
-			c.s.room.add(ownerKey(c.job.Owner), int64(len(r.Text)))
+			c.s.release(c.job.Owner, use{bytes: -int64(len(r.Text))})
 			continue
 		}
 		k := 1
@@ -301,7 +301,11 @@ func (c *Claim) Finish(status string, faults []Fault) error {
 // endBatch ends a batch that is sealed.
 func (c *Claim) endBatch() error {
 	for _, f := range c.job.outputs(c.s.cfg.Keep) {
-		if _, err := put(c.s, keyOf(kindFile, f.Owner, f.ID), objects.Condition{Absent: true}, &f); err != nil && !errors.Is(err, objects.ErrChanged) {
+		_, err := put(c.s, keyOf(kindFile, f.Owner, f.ID), objects.Condition{Absent: true}, &f)
+		switch {
+		case err == nil: // its bytes were reserved with the results
+			c.s.release(f.Owner, recordOf(f.ID, 0).times(-1))
+		case !errors.Is(err, objects.ErrChanged):
 			return err
 		}
 	}
@@ -360,7 +364,7 @@ func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
 		return ErrFenced
 	}
 	owner, n := c.job.Owner, int64(len(body))
-	if err := c.s.reserve(owner, n); err != nil {
+	if err := c.s.reserve(owner, use{bytes: n}); err != nil {
 		return err
 	}
 	c.pieces++
@@ -379,7 +383,7 @@ func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
 		})
 	}
 	if err != nil && !errors.Is(err, errAnswered) {
-		c.s.room.add(ownerKey(owner), -n)
+		c.s.release(owner, use{bytes: n})
 		if errors.Is(err, ErrFenced) { // no record names it
 			c.s.forget(dataKey(owner, c.job.ID, out.Name))
 		}
@@ -392,7 +396,7 @@ func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
 			c.s.forget(dataKey(owner, c.job.ID, name))
 		}
 	}
-	c.s.room.add(ownerKey(owner), c.job.Answer.Bytes-n-asked.Bytes)
+	c.s.release(owner, use{bytes: n + asked.Bytes - c.job.Answer.Bytes})
 	return nil
 }
 

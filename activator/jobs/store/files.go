@@ -53,6 +53,9 @@ func (s *Store) NewUpload(owner string) (*Upload, error) {
 		return nil, err
 	}
 	id, _ := s.ids.next("file-")
+	if err := s.reserve(owner, recordOf(id, 0)); err != nil {
+		return nil, err
+	}
 	return &Upload{s: s, owner: owner, id: id}, nil
 }
 
@@ -60,7 +63,7 @@ func (s *Store) NewUpload(owner string) (*Upload, error) {
 func (u *Upload) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && u.err == nil {
 		part := p[:min(len(p), u.s.cfg.Piece-len(u.text))]
-		if u.err = u.s.reserve(u.owner, int64(len(part))); u.err != nil {
+		if u.err = u.s.reserve(u.owner, use{bytes: int64(len(part))}); u.err != nil {
 			break
 		}
 		u.n += int64(len(part))
@@ -109,7 +112,7 @@ func (u *Upload) Discard() {
 	for _, p := range u.done {
 		u.s.forget(dataKey(u.owner, u.id, p.Name))
 	}
-	u.s.room.add(ownerKey(u.owner), -u.n)
+	u.s.release(u.owner, recordOf(u.id, u.n))
 }
 
 // File returns an owner's file.
@@ -164,7 +167,7 @@ func (s *Store) dropFile(owner string, f *File) error {
 	for _, p := range f.Pieces {
 		s.forget(dataKey(owner, f.Of, p.Name))
 	}
-	s.room.add(ownerKey(owner), -f.Bytes)
+	s.release(owner, recordOf(f.ID, f.Bytes))
 	return nil
 }
 

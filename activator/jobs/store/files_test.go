@@ -45,7 +45,7 @@ func testFiles(t *testing.T, open opener) {
 		t.Error(err)
 	}
 	u.Discard()
-	if got, want := s.Bytes(), int64(len("b's")+len("of one that is called almost the same")); got != want {
+	if got, want := s.Bytes(), 2*recordBytes+int64(len("b's")+len("of one that is called almost the same")); got != want {
 		t.Errorf("%d bytes are counted, want %d", got, want)
 	}
 }
@@ -175,13 +175,13 @@ func testNames(t *testing.T, open opener) {
 
 // testLimits: no owner has more than half, and the total is bounded.
 func testLimits(t *testing.T, open opener) {
-	again := open(t, Limits{MaxBytes: 100, Shared: "all"})
+	again := open(t, Limits{MaxBytes: 2 * (recordBytes + 50), Shared: "all"})
 	s := again()
 	try := func(owner string, n int) error {
 		t.Helper()
 		u, err := s.NewUpload(owner)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if _, err := u.Write(make([]byte, n)); err != nil {
 			u.Discard()
@@ -208,11 +208,50 @@ func testLimits(t *testing.T, open opener) {
 	if err := try("b", 1); !errors.Is(err, ErrFull) {
 		t.Errorf("more than all: %v, want ErrFull", err)
 	}
-	if s = again(); s.Bytes() != 100 {
-		t.Errorf("%d bytes after it was opened again, want 100", s.Bytes())
+	if s = again(); s.Bytes() != 2*(recordBytes+50) {
+		t.Errorf("%d bytes after it was opened again, want all", s.Bytes())
 	}
 	if err := try("b", 1); !errors.Is(err, ErrFull) {
 		t.Errorf("more than all, after it was opened again: %v, want ErrFull", err)
+	}
+}
+
+// testRecords: small files, and batches that fail, count what their records take; a tenant has a bounded number.
+func testRecords(t *testing.T, open opener) {
+	s := open(t, Limits{MaxBytes: 2 * (8*recordBytes + 2*batchBytes), MaxRecords: 7})()
+	in := putFile(t, s, "a", "x")
+	for range 2 {
+		c := newBatch(t, s, in.ID)
+		var faults []Fault
+		for k := range 100 {
+			faults = append(faults, Fault{Code: "missing_required_parameter", Message: strings.Repeat(`\`, 128), Param: "body.model", Line: k})
+		}
+		if err := c.Finish(Failed, faults); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.New(Job{Owner: "a", Batch: Batch{Input: in.ID}}, nil, time.Hour); !errors.Is(err, ErrFull) {
+		t.Errorf("a third batch: %v, want ErrFull", err)
+	}
+	for range 4 {
+		putFile(t, s, "a", "y")
+	}
+	if _, err := s.NewUpload("a"); !errors.Is(err, ErrFull) {
+		t.Errorf("one more record than there may be: %v, want ErrFull", err)
+	}
+	putFile(t, s, "b", "z")
+	all, err := s.objects.List("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := int64(0)
+	for _, o := range all {
+		if !strings.HasPrefix(o.Key, "members/") && o.Key != "format" {
+			disk += (o.Size + 4095) / 4096 * 4096
+		}
+	}
+	if disk > s.Bytes() {
+		t.Errorf("in blocks of 4 KiB it takes %d bytes, %d are counted", disk, s.Bytes())
 	}
 }
 
@@ -232,7 +271,7 @@ func testSweep(t *testing.T, open opener) {
 	if n, err := s.Sweep(later); n != 1 || err != nil {
 		t.Errorf("%d swept, %v; want the old file", n, err)
 	}
-	if _, err := s.File("a", old.ID); !errors.Is(err, ErrNotFound) || s.Bytes() != int64(len("used")+len("asked")) {
+	if _, err := s.File("a", old.ID); !errors.Is(err, ErrNotFound) || s.Bytes() != 2*recordBytes+batchBytes+int64(len("used")+len("asked")) {
 		t.Errorf("the old file: %v; %d bytes are left", err, s.Bytes())
 	}
 	if _, err := s.Job("a", l.ID); err != nil {

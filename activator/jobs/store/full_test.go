@@ -46,7 +46,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("a request meanwhile: %v, want ErrFull", err)
 	}
 	r := Job{ID: "resp_1", Owner: "a", Created: time.Now()}
-	if err := s.KeepResponse(r, nil, []byte("asked"), []byte("answered"), nil); !errors.Is(err, ErrFull) || s.room.used.responses["a"] != 0 {
+	if err := s.KeepResponse(r, nil, []byte("asked"), []byte("answered"), nil); !errors.Is(err, ErrFull) || s.room.used["a"].records != 3 {
 		t.Errorf("a response meanwhile: %v, want ErrFull", err)
 	}
 	if err := c.Record([]Result{result(0, true)}); !errors.Is(err, ErrFull) {

@@ -118,9 +118,6 @@ type Fault struct {
 // Done reports whether it has ended.
 func (j *Job) Done() bool { return !j.Ended.IsZero() }
 
-// IsBatch reports whether it is a batch.
-func (j *Job) IsBatch() bool { return IsBatch(j.ID) }
-
 // IsBatch reports whether an id is a batch's.
 func IsBatch(id string) bool {
 	return strings.HasPrefix(id, PrefixBatch) || strings.HasPrefix(id, PrefixMessages)

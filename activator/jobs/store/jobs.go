@@ -17,11 +17,9 @@ func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	if err := s.prepare(); err != nil {
 		return j, err
 	}
-	responses := 0
 	switch {
 	case IsResponse(j.ID):
 		j.Created = time.Now()
-		responses = 1
 	case j.Input == "":
 		j.ID, j.Created = s.ids.next(PrefixAsync)
 	default:
@@ -38,18 +36,12 @@ func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 		j.Status = Validating
 	}
 	j.Deadline, j.Body = j.Created.Add(window), Piece{"in", int64(len(body))}
-	owner := ownerKey(j.Owner)
-	if err := s.room.reserveResponses(owner, responses); err != nil {
-		return j, err
-	}
-	err := s.reserve(j.Owner, j.Body.Bytes)
+	u := recordOf(j.ID, j.Body.Bytes)
+	err := s.reserve(j.Owner, u)
 	if err == nil {
 		if err = s.createJob(&j, body); err != nil {
-			s.room.add(owner, -j.Body.Bytes)
+			s.release(j.Owner, u)
 		}
-	}
-	if err != nil {
-		s.room.addResponses(owner, -responses)
 	}
 	return j, err
 }
@@ -118,7 +110,7 @@ func (s *Store) Delete(owner, id string) error {
 	switch {
 	case err != nil:
 		return err
-	case j.IsBatch() && !j.Done():
+	case IsBatch(j.ID) && !j.Done():
 		return ErrState
 	}
 	return s.dropJob(j)
@@ -145,10 +137,7 @@ func (s *Store) dropJob(j *Job) error {
 	if !j.Done() {
 		s.forgetHints(j.Owner, j.ID)
 	}
-	s.room.add(ownerKey(j.Owner), -j.Body.Bytes-j.Answer.Bytes)
-	if IsResponse(j.ID) {
-		s.room.addResponses(ownerKey(j.Owner), -1)
-	}
+	s.release(j.Owner, recordOf(j.ID, j.Body.Bytes+j.Answer.Bytes))
 	return nil
 }
 
@@ -206,13 +195,9 @@ func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim
 // createResponse creates the record of a response that has no request.
 func (s *Store) createResponse(r *Job, body []byte) error {
 	r.markEnded(r.Created, s.cfg.Keep)
-	owner := ownerKey(r.Owner)
-	if err := s.room.reserveResponses(owner, 1); err != nil {
-		return err
-	}
-	err := s.reserve(r.Owner, r.Answer.Bytes)
+	u := recordOf(r.ID, r.Answer.Bytes)
+	err := s.reserve(r.Owner, u)
 	if err != nil {
-		s.room.addResponses(owner, -1)
 		return err
 	}
 	err = s.writeBody(r.Owner, r.ID, r.Answer, body)
@@ -222,8 +207,7 @@ func (s *Store) createResponse(r *Job, body []byte) error {
 	if err == nil {
 		return nil
 	}
-	s.room.add(owner, -r.Answer.Bytes)
-	s.room.addResponses(owner, -1)
+	s.release(r.Owner, u)
 	s.forget(dataKey(r.Owner, r.ID, r.Answer.Name))
 	if errors.Is(err, objects.ErrChanged) {
 		return ErrFenced

@@ -175,7 +175,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the response %s has the input %q, %v", id, input, err)
 		}
 	}
-	if got := s.room.used.responses["a"]; got < len(kept) {
+	if got := s.room.used["a"].records; got < len(kept) {
 		t.Errorf("%d responses are counted, %d were said to be kept", got, len(kept))
 	}
 	checkBytes(t, s)

@@ -375,9 +375,15 @@ func TestDown(t *testing.T) {
 	faulty.Down(true)
 	s := open(t, cfg)
 	calls := map[string]func() error{
-		"upload": func() error { _, err := s.NewUpload("a"); return err },
-		"file":   func() error { _, err := s.File("a", "file-1"); return err },
-		"files":  func() error { _, _, err := s.Files("a", "", Query{Limit: 1}); return err },
+		"upload": func() error {
+			u, err := s.NewUpload("a")
+			if err == nil {
+				u.Discard()
+			}
+			return err
+		},
+		"file":  func() error { _, err := s.File("a", "file-1"); return err },
+		"files": func() error { _, _, err := s.Files("a", "", Query{Limit: 1}); return err },
 		"batch": func() error {
 			_, err := s.New(Job{Owner: "a", Batch: Batch{Input: "file-1"}}, nil, time.Hour)
 			return err
@@ -417,8 +423,8 @@ func TestDown(t *testing.T) {
 			t.Errorf("%s later: %v", name, err)
 		}
 	}
-	if s.Bytes() != 4 {
-		t.Errorf("%d bytes are counted, want 4", s.Bytes())
+	if want := int64(recordBytes + 4); s.Bytes() != want {
+		t.Errorf("%d bytes are counted, want %d", s.Bytes(), want)
 	}
 	faulty.Down(false)
 	if got := readFile(t, s, "a", id); got != "text" {

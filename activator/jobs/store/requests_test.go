@@ -63,7 +63,7 @@ func testLater(t *testing.T, open opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := readAll(t, answer); text != "the answer" || s.Bytes() != int64(len(text)) {
+	if text := readAll(t, answer); text != "the answer" || s.Bytes() != recordBytes+int64(len(text)) {
 		t.Errorf("the answer is %q, of %d bytes in all", text, s.Bytes())
 	}
 	if _, err := s.Job("b", l.ID); !errors.Is(err, ErrNotFound) {
@@ -99,7 +99,7 @@ func testDeletedWhileServed(t *testing.T, open opener) {
 // testResponses: a stored response is available to its owner, also after a restart, until it is deleted or expires,
 // and as long as later responses that continue from it.
 func testResponses(t *testing.T, open opener) {
-	again := open(t, Limits{Keep: time.Hour, MaxResponses: 3})
+	again := open(t, Limits{Keep: time.Hour, MaxRecords: 3})
 	s := again()
 	old := keepResponse(t, s, 0, "")
 	lone := keepResponse(t, s, 0, "")
@@ -187,7 +187,7 @@ func testResponseOfClaim(t *testing.T, open opener) {
 	if err != nil || kept.Status != Completed || !kept.Done() {
 		t.Fatalf("%+v, %v", kept, err)
 	}
-	if _, answer, err := s.ReadResponse(kept); string(answer) != "answered" || err != nil || s.Bytes() != int64(len("answered")) {
+	if _, answer, err := s.ReadResponse(kept); string(answer) != "answered" || err != nil || s.Bytes() != recordBytes+int64(len("answered")) {
 		t.Errorf("kept is %q, %v, %d bytes", answer, err, s.Bytes())
 	}
 }

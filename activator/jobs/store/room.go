@@ -9,12 +9,13 @@ import (
 
 // Limits bound a store. Zero fields have the defaults that they name.
 type Limits struct {
-	// MaxBytes bounds all bodies together. Default 10 GiB. One owner has at most half of it, except the owner Shared.
+	// MaxBytes bounds all bodies and records together. Default 10 GiB. One owner has at most half of it, except the owner
+	// Shared.
 	MaxBytes int64
 	// Keep is how long something is kept after its end, unless its client specifies less. Default 30 days.
 	Keep time.Duration
-	// MaxResponses bounds the responses of one owner. Default 100,000.
-	MaxResponses int
+	// MaxRecords bounds the files, batches, requests and responses of one owner. Default 100,000.
+	MaxRecords int
 	// Shared is the owner that all clients without a key share; empty: none.
 	Shared string
 }
@@ -22,14 +23,34 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	l.MaxBytes = cmp.Or(l.MaxBytes, 10<<30)
 	l.Keep = cmp.Or(l.Keep, 30*24*time.Hour)
-	l.MaxResponses = cmp.Or(l.MaxResponses, 100_000)
+	l.MaxRecords = cmp.Or(l.MaxRecords, 100_000)
 	return l
 }
 
-// used is the use of each owner.
-type used struct {
-	bytes     map[string]int64
-	responses map[string]int
+// What a record counts, in bytes: at least what it takes on a disk, with its hint and the last block of its body. A
+// batch may have a hundred faults, or a bit for each line.
+const (
+	recordBytes = 8 << 10
+	batchBytes  = 64 << 10
+)
+
+// use counts an owner's records, and the bytes of these and their bodies.
+type use struct {
+	bytes   int64
+	records int
+}
+
+// times returns n times u.
+func (u use) times(n int) use { return use{u.bytes * int64(n), u.records * n} }
+
+func (u use) plus(o use) use { return use{u.bytes + o.bytes, u.records + o.records} }
+
+// recordOf returns the use of a record with its bodies of n bytes.
+func recordOf(id string, n int64) use {
+	if IsBatch(id) {
+		return use{batchBytes + n, 1}
+	}
+	return use{recordBytes + n, 1}
 }
 
 // room tracks owners' use within limits. It is safe for concurrent use.
@@ -37,13 +58,8 @@ type room struct {
 	limits Limits
 
 	mu   sync.Mutex // guards the fields below
-	used used
+	used map[string]use
 	all  int64
-}
-
-// newRoom returns an empty room.
-func newRoom(l Limits) *room {
-	return &room{limits: l, used: used{bytes: map[string]int64{}, responses: map[string]int{}}}
 }
 
 // bytes returns the total bytes of all owners.
@@ -53,57 +69,43 @@ func (r *room) bytes() int64 {
 	return r.all
 }
 
-// add adds n bytes to an owner's use, without a limit.
-func (r *room) add(owner string, n int64) {
+// add adds to an owner's use, without a limit.
+func (r *room) add(owner string, u use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all += n
-	if r.used.bytes[owner] += n; r.used.bytes[owner] <= 0 {
-		delete(r.used.bytes, owner)
+	r.addLocked(owner, u)
+}
+
+func (r *room) addLocked(owner string, u use) {
+	r.all += u.bytes
+	if r.used[owner] = r.used[owner].plus(u); r.used[owner].bytes <= 0 {
+		delete(r.used, owner)
 	}
 }
 
-// reserve adds n bytes to an owner's use, or returns ErrFull.
-func (r *room) reserve(owner string, n int64) error {
+// reserve adds to an owner's use, or returns ErrFull.
+func (r *room) reserve(owner string, u use) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	next := r.used[owner].plus(u)
 	switch l := &r.limits; {
-	case r.all+n > l.MaxBytes:
-		return fmt.Errorf("%w: all files together may take %d bytes: delete some, or wait until they expire", ErrFull, l.MaxBytes)
-	case owner != l.Shared && r.used.bytes[owner]+n > l.MaxBytes/2:
-		return fmt.Errorf("%w for this tenant: its files may take %d bytes: delete some, or wait until they expire", ErrFull, l.MaxBytes/2)
+	case r.all+u.bytes > l.MaxBytes:
+		return fmt.Errorf("%w: all files and records together may take %d bytes: delete some, or wait until they expire", ErrFull, l.MaxBytes)
+	case owner != l.Shared && next.bytes > l.MaxBytes/2:
+		return fmt.Errorf("%w for this tenant: its files and records may take %d bytes: delete some, or wait until they expire", ErrFull, l.MaxBytes/2)
+	case u.records > 0 && next.records > l.MaxRecords:
+		return fmt.Errorf("%w for this tenant: it may have %d files, batches, requests and responses: delete some, or wait until they expire", ErrFull, l.MaxRecords)
 	}
-	r.all += n
-	r.used.bytes[owner] += n
+	r.addLocked(owner, u)
 	return nil
-}
-
-// reserveResponses adds n responses to an owner's use, or returns ErrFull.
-func (r *room) reserveResponses(owner string, n int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.used.responses[owner]+n > r.limits.MaxResponses {
-		return fmt.Errorf("%w for this tenant: it may have %d responses: delete some, or wait until they expire", ErrFull, r.limits.MaxResponses)
-	}
-	r.used.responses[owner] += n
-	return nil
-}
-
-// addResponses adds n to an owner's responses, without a limit.
-func (r *room) addResponses(owner string, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.used.responses[owner] += n; r.used.responses[owner] <= 0 {
-		delete(r.used.responses, owner)
-	}
 }
 
 // set replaces the use with a fresh count.
-func (r *room) set(u used) {
+func (r *room) set(used map[string]use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.used, r.all = u, 0
-	for _, n := range u.bytes {
-		r.all += n
+	r.used, r.all = used, 0
+	for _, u := range used {
+		r.all += u.bytes
 	}
 }

@@ -165,7 +165,7 @@ func OpenIn(in objects.Objects, cfg Config, log *slog.Logger) (*Store, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: newRoom(cfg.Limits), log: log,
+	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: &room{limits: cfg.Limits, used: map[string]use{}}, log: log,
 		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
 	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
 		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)
@@ -210,32 +210,33 @@ func (s *Store) prepare() error {
 	})
 }
 
-// Bytes returns the total size of all bodies.
+// Bytes returns the total size of all bodies and records.
 func (s *Store) Bytes() int64 { return s.room.bytes() }
 
-// reserve adds n bytes to an owner's use, or returns why it can't.
-func (s *Store) reserve(owner string, n int64) error {
-	if err := s.objects.Room(n); err != nil {
+// reserve adds to an owner's use, or returns why it can't.
+func (s *Store) reserve(owner string, u use) error {
+	if err := s.objects.Room(u.bytes); err != nil {
 		return err
 	}
-	return s.room.reserve(ownerKey(owner), n)
+	return s.room.reserve(ownerKey(owner), u)
 }
+
+// release takes what was reserved from an owner's use.
+func (s *Store) release(owner string, u use) { s.room.add(ownerKey(owner), u.times(-1)) }
 
 // Fits returns why n more bytes of an owner's, and so many responses, can't be stored now; nil: they can, as far as
 // known.
 func (s *Store) Fits(owner string, n int64, responses int) error {
-	if err := s.prepare(); err != nil {
-		return err
+	u := recordOf(PrefixResponse, 0).times(responses)
+	u.bytes += n
+	err := s.prepare()
+	if err == nil {
+		err = s.reserve(owner, u)
 	}
-	if err := s.reserve(owner, n); err != nil {
-		return err
+	if err == nil {
+		s.release(owner, u)
 	}
-	s.room.add(ownerKey(owner), -n)
-	if err := s.room.reserveResponses(ownerKey(owner), responses); err != nil {
-		return err
-	}
-	s.room.addResponses(ownerKey(owner), -responses)
-	return nil
+	return err
 }
 
 // Close closes the store. No method may be called afterwards. Others may take over this member's claims at once.

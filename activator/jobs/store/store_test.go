@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rouse-dev/rouse/activator/jobs/objects"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
@@ -58,7 +60,7 @@ func TestStore(t *testing.T) {
 		t.Run(place, func(t *testing.T) {
 			for name, test := range map[string]func(*testing.T, opener){
 				"Files": testFiles, "Bodies": testBodies, "Lists": testLists, "Fencing": testFencing, "Cancel": testCancel, "Groups": testGroups, "NoResults": testNoResults,
-				"Messages": testMessages, "Later": testLater, "DeletedWhileServed": testDeletedWhileServed, "Watch": testWatch, "Sweep": testSweep, "Limits": testLimits,
+				"Messages": testMessages, "Later": testLater, "DeletedWhileServed": testDeletedWhileServed, "Watch": testWatch, "Sweep": testSweep, "Limits": testLimits, "Records": testRecords,
 				"Responses": testResponses, "ResponseOfClaim": testResponseOfClaim, "Names": testNames,
 			} {
 				t.Run(name, func(t *testing.T) {
@@ -101,8 +103,14 @@ func checkBytes(t *testing.T, s *Store) {
 			t.Errorf("%s is left", d.Key)
 		}
 	}
+	for key := range v.records {
+		size += recordOf(filepath.Base(key), 0).bytes
+	}
 	if size != s.Bytes() {
 		t.Errorf("%d bytes are stored, %d are counted", size, s.Bytes())
+	}
+	if diff := cmp.Diff(v.used, s.room.used, cmp.AllowUnexported(use{})); diff != "" {
+		t.Errorf("stored and counted of each owner: %s", diff)
 	}
 }
 

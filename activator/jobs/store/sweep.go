@@ -16,7 +16,7 @@ type expiry struct {
 
 // survey is the content of the whole store.
 type survey struct {
-	used    used
+	used    map[string]use           // by owner
 	records map[string]objects.Entry // by key
 	data    []objects.Entry
 	hints   []objects.Entry
@@ -28,21 +28,24 @@ func (s *Store) survey() (*survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &survey{used: used{bytes: map[string]int64{}, responses: map[string]int{}}, records: map[string]objects.Entry{}}
+	v := &survey{used: map[string]use{}, records: map[string]objects.Entry{}}
 	for _, e := range all {
 		parts := strings.Split(e.Key, "/")
+		var u use
 		switch kind, n := parts[0], len(parts); {
 		case kind == "data" && n == 4:
 			v.data = append(v.data, e)
-			v.used.bytes[parts[1]] += e.Size
+			u.bytes = e.Size
 		case kind == "open" && n == 4:
 			v.hints = append(v.hints, e)
 		case kind == "members" && n == 2:
 			v.members = append(v.members, e)
 		case (kind == kindFile || kind == kindJob) && n == 3:
-			if v.records[e.Key] = e; IsResponse(parts[2]) {
-				v.used.responses[parts[1]]++
-			}
+			v.records[e.Key] = e
+			u = recordOf(parts[2], 0)
+		}
+		if u.bytes > 0 {
+			v.used[parts[1]] = v.used[parts[1]].plus(u)
 		}
 	}
 	return v, nil
@@ -165,7 +168,7 @@ func (s *Store) sweepOrphans(v *survey, age time.Duration) {
 		if !recorded(d.Key) && old(d, 24*age) {
 			s.forget(d.Key)
 			if age == 0 {
-				s.room.add(strings.Split(d.Key, "/")[1], -d.Size)
+				s.room.add(strings.Split(d.Key, "/")[1], use{bytes: -d.Size})
 			}
 		}
 	}

@@ -58,8 +58,7 @@ func builtin(folder, path string) error {
 	}
 	kinds := 0
 	for name, d := range swagger.Definitions {
-		switch {
-		case strings.HasSuffix(name, ".IntOrString"), strings.HasSuffix(name, ".Quantity"):
+		if strings.HasSuffix(name, ".IntOrString") || strings.HasSuffix(name, ".Quantity") {
 			swagger.Definitions[name] = map[string]any{"type": []string{"string", "number"}}
 			continue
 		}
