@@ -49,6 +49,7 @@ type reply struct {
 	next    int  // the number of the next event, in a resumed stream
 
 	unread relay.WriteDeadline
+	reader reader
 }
 
 // tokens are the tokens that a request used. Input tokens that the instance had cached count in both input and
@@ -116,7 +117,13 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 
 // end turns the end of a copied answer into an error, and sends the error to a client that reads events.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
-	if err == nil || errors.Is(err, forward.ErrClient) {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, forward.ErrClient) {
+		if ended, is := errors.AsType[*api.Error](context.Cause(ctx)); is { // otherwise the client left
+			return errors.Join(ended, err, errAbort)
+		}
 		return err
 	}
 	if r.passes && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
@@ -189,7 +196,9 @@ func withID(e *api.Error, id string) *api.Error {
 // Write writes to the client. A client that does not read for too long counts as gone.
 func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
+	r.reader.writes()
 	n, err := r.w.Write(p)
+	r.reader.written()
 	if r.ends != nil { // what follows is not part of the wake
 		r.ends.FirstByte()
 		r.ends = nil
@@ -198,4 +207,8 @@ func (r *reply) Write(p []byte) (int, error) {
 }
 
 // Flush sends the buffered output.
-func (r *reply) Flush() error { return r.out.Flush() }
+func (r *reply) Flush() error {
+	r.reader.writes()
+	defer r.reader.written()
+	return r.out.Flush()
+}

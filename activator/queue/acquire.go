@@ -37,6 +37,9 @@ type Want struct {
 
 	// End ends the request, waiting or running; it must not block.
 	End func(error)
+	// EndUnread ends the request if its client has left written data unread for limit, and reports whether it does; nil:
+	// unknown. It must not block.
+	EndUnread func(limit time.Duration) bool
 	// Waits is called each time before the request waits; nil: not called. since is when it first waited.
 	Waits func(f *Function, since time.Time)
 	// Ahead may send the request right behind the call that wakes an instance: it is the only one that waits. It must
@@ -46,6 +49,7 @@ type Want struct {
 
 	ticket uint64             // its place in the queue; 0: none yet
 	entry  *entry             // nil: it has not waited for this function
+	slot   *Slot              // nil: it has none
 	since  time.Time          // when it first waited, for any function; zero: never
 	paused time.Duration      // how long its limit stood still during the wait
 	ctx    context.Context    // ends the wait
@@ -173,6 +177,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 
 // startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
 func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
+	f.watchShares()
 	asleep := !f.set.Awake(now)
 	if asleep {
 		f.traceWake(w)

@@ -82,7 +82,7 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 // run records that w has s, and returns s. If the function evicts sheddable requests and w is one, w may be ended for
 // others. The caller holds mu.
 func (f *Function) run(w *Want, s *Slot) *Slot {
-	s.want = w
+	s.want, w.slot = w, s
 	if f.Spec().Hold.EvictSheddable && w.Priority < 0 {
 		f.sheddable[w] = struct{}{}
 	}
@@ -98,8 +98,11 @@ func (f *Function) release(s *Slot, cost float64) {
 	f.tellOthers(s.terms, cost-s.terms.cost)
 	delete(f.sheddable, s.want)
 	f.slots--
-	if s.want != nil && s.want.Background {
-		f.background--
+	if w := s.want; w != nil {
+		w.slot = nil
+		if w.Background {
+			f.background--
+		}
 	}
 	f.Metrics.Running(-1)
 	f.set.Release(s.instance, s.terms.adapter)
