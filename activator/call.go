@@ -187,6 +187,7 @@ func (c *call) describeWant() {
 	w.Bytes, w.Input, w.Tokens = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End, w.EndUnread = c.cancel, c.endUnread
+	w.Pause = c.reply.pause
 	// Without other activators nothing is to be put in order; the activator does not hear of a stream's wait.
 	w.FreeSlot = c.a.deps.Others == nil || c.atOnce || c.background || r.via != nil || r.streams()
 	if c.group != nil {
@@ -296,11 +297,12 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	started := c.reply.comment.stop()
 	c.reply.ends = c.want.TakeWake()
 	c.reply.resumes = c.sent.resumed < maxResumed
+	c.reply.pausable.Store(c.reply.state != nil && (answer.Events() || answer.Lines()))
 	err := c.reply.copy(c.ctx, s.Instance, answer, started)
 	if c.reply.answered/100 != 2 { // otherwise the client has part of an answer, whatever happened to the rest
 		c.reply.answered, c.reply.instance = status, s.Instance
 	}
-	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
+	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) || errors.Is(err, errPaused) {
 		answer.Close()
 		c.elsewhere(s, err)
 		return false

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/keys"
@@ -50,6 +51,8 @@ type reply struct {
 
 	unread relay.WriteDeadline
 	reader reader
+
+	pausable, pauses atomic.Bool // the stream may be paused, and is to be
 }
 
 // tokens are the tokens that a request used. Input tokens that the instance had cached count in both input and
@@ -74,6 +77,13 @@ var errGoesOn = errors.New("the stream goes on elsewhere")
 
 // errMoved marks an answer that its instance ended to give way, and that another instance can resume.
 var errMoved = errors.New("the stream is moved")
+
+// errPaused marks an answer whose slot is given to another client, and that continues later.
+var errPaused = errors.New("the stream is paused")
+
+// pause lets a stream that can continue later end at its next event, and reports whether it does. Any goroutine may
+// call it.
+func (r *reply) pause() bool { return r.pausable.Load() && !r.pauses.Swap(true) }
 
 // copy writes an instance's answer; started: the header was sent. The error wraps an *[api.Error] if the answer was
 // cut, and [errAbort] too if the client does not know yet. Any other error means that the client left. ctx is the
@@ -120,7 +130,8 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, forward.ErrClient) {
+	cut := errors.Is(err, relay.ErrCut) || errors.Is(err, errPaused)
+	if errors.Is(err, forward.ErrClient) && !cut {
 		if ended, is := errors.AsType[*api.Error](context.Cause(ctx)); is { // otherwise the client left
 			return errors.Join(ended, err, errAbort)
 		}
@@ -129,12 +140,14 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	if r.passes && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
 		return errors.Join(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, for the front door to have it go on"), err, errAbort)
 	}
-	if r.state != nil && (answer.Events() || answer.Lines()) && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+	if r.state != nil && (answer.Events() || answer.Lines()) && r.state.Known() && cut && context.Cause(ctx) == nil {
 		r.next = answer.Next()
 		if r.ollama && lines(r.w.Header()) {
 			r.style = api.StreamLines
 		}
 		switch {
+		case errors.Is(err, errPaused):
+			return err
 		case r.state.Moved():
 			return errors.Join(errMoved, err)
 		case r.resumes:
@@ -178,7 +191,7 @@ func (r *reply) event(e *api.Error, next int) error {
 	if _, err := r.Write(r.style.Error(e, next)); err != nil {
 		return err
 	}
-	return r.Flush()
+	return r.flush()
 }
 
 // withID adds the request's id to an error whose details are only in the log, where the operator finds them by the
@@ -206,8 +219,15 @@ func (r *reply) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends the buffered output.
+// Flush sends the buffered output. It returns errPaused if the stream is to be paused and has just sent a whole event.
 func (r *reply) Flush() error {
+	if err := r.flush(); err != nil || !r.pauses.Load() || !r.state.Known() {
+		return err
+	}
+	return errPaused
+}
+
+func (r *reply) flush() error {
 	r.reader.writes()
 	defer r.reader.written()
 	return r.out.Flush()

@@ -17,7 +17,8 @@ type reader struct {
 }
 
 // writes records that a write begins; the caller calls written at its end.
-func (r *reader) writes()  { r.since.Store(time.Now().UnixNano()) }
+func (r *reader) writes() { r.since.Store(time.Now().UnixNano()) }
+
 func (r *reader) written() { r.since.Store(0) }
 
 // leave records that the connection may serve another request.

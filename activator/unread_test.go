@@ -51,21 +51,31 @@ func (c *connection) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// endless is the body of a stream that sends an event each second until it is closed.
-type endless struct {
-	ctx   context.Context
-	event string
+// slow is the body of a stream that sends an event every few seconds, until it is closed. Without events it never ends.
+type slow struct {
+	ctx    context.Context
+	every  time.Duration
+	events []string // nil: always the same
 }
 
-func (e endless) Read(p []byte) (int, error) {
+func (s *slow) Read(p []byte) (int, error) {
 	select {
-	case <-time.After(time.Second):
-		return copy(p, e.event), nil
-	case <-e.ctx.Done():
-		return 0, e.ctx.Err()
+	case <-time.After(s.every):
+	case <-s.ctx.Done():
+		return 0, s.ctx.Err()
 	}
+	if s.events == nil {
+		return copy(p, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n"), nil
+	}
+	if len(s.events) == 0 {
+		return 0, io.EOF
+	}
+	event := s.events[0]
+	s.events = s.events[1:]
+	return copy(p, event), nil
 }
-func (endless) Close() error { return nil }
+
+func (*slow) Close() error { return nil }
 
 // inBubble runs test with an activator in virtual time that has one awake instance of some slots, which instances are reached by to.
 func inBubble(t *testing.T, slots int, change func(*api.Function), to roundTrip, test func(t *testing.T, a *Activator)) {
@@ -109,7 +119,7 @@ func TestUnreadStreamsEnd(t *testing.T) {
 		resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: 2, Body: io.NopCloser(strings.NewReader("{}")), Request: r}
 		if strings.Contains(string(body), "stream") {
 			resp.Header.Set("Content-Type", "text/event-stream")
-			resp.ContentLength, resp.Body = -1, endless{r.Context(), "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n"}
+			resp.ContentLength, resp.Body = -1, &slow{ctx: r.Context(), every: time.Second}
 		}
 		return resp, nil
 	}
@@ -145,6 +155,68 @@ rouse_activator_refused_total{function="default/m",reason="evicted"} 1
 `
 		if err := testutil.GatherAndCompare(a.deps.Registry, strings.NewReader(counted), "rouse_activator_refused_total"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestStreamsArePaused: two long streams of a client take both slots. Another client's request is served after some time: a stream
+// gives way at its next event, waits, and continues where it was. Its client sees one whole stream, with comments.
+func TestStreamsArePaused(t *testing.T) {
+	var states []string
+	to := func(r *http.Request) (*http.Response, error) {
+		body, _ := io.ReadAll(r.Body)
+		resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: 2, Body: io.NopCloser(strings.NewReader("{}")), Request: r}
+		if strings.Contains(string(body), "stream") {
+			state, at := r.Header.Get(control.HeaderState), 0
+			if state != control.StateNew {
+				at = strings.Count(state, ";") + 1
+				states = append(states, state)
+			}
+			s := &slow{ctx: r.Context(), every: 7 * time.Second, events: []string{}}
+			for ; at < len(words); at++ {
+				s.events = append(s.events, sent(at, at+1))
+			}
+			resp.Header.Set("Content-Type", "text/event-stream")
+			resp.ContentLength, resp.Body = -1, s
+		}
+		return resp, nil
+	}
+	engine := func(f *api.Function) { f.Runtime.Kind = api.RuntimeEngine }
+	inBubble(t, 2, engine, to, func(t *testing.T, a *Activator) {
+		var streams sync.WaitGroup
+		clients := []*connection{connect(1 << 20), connect(1 << 20)}
+		for _, c := range clients {
+			streams.Go(func() {
+				if from(a, "192.0.2.1", c, streamBody) {
+					t.Error("a stream was aborted")
+				}
+			})
+			synctest.Wait()
+		}
+		honest := connect(1 << 20)
+		if from(a, "192.0.2.2", honest, `{"model":"m"}`); honest.Code != 200 || len(states) > 0 {
+			t.Errorf("got %d %s, when %d streams had continued", honest.Code, honest.Body, len(states))
+		}
+		streams.Wait()
+		if len(states) != 1 || states[0] != "id:1::0:11;12" {
+			t.Errorf("continued were %q, want one stream behind its second event", states)
+		}
+		comments := 0
+		for _, c := range clients {
+			var events []string
+			for event := range strings.SplitAfterSeq(c.Body.String(), "\n\n") {
+				if strings.HasPrefix(event, ": rouse stage=") {
+					comments++
+				} else {
+					events = append(events, event)
+				}
+			}
+			if got := strings.Join(events, ""); got != whole() {
+				t.Errorf("the client got %q", got)
+			}
+		}
+		if comments == 0 {
+			t.Error("the client of the paused stream got no comment")
 		}
 	})
 }

@@ -52,8 +52,7 @@ type Function struct {
 	paused             clock       // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
 	retry              *time.Timer // dispatches again when an instance is avoided or a wake is paused
 	retryAt            time.Time   // zero: not armed
-	watch              *time.Timer // looks at the running requests while others wait
-	watched            bool        // it is armed
+	shares             shares
 }
 
 // clock adds up the time during which a condition held.
@@ -86,8 +85,8 @@ func newFunction(q *Queues, name api.FunctionName) *Function {
 	f.unavailable.set(true, f.Created)
 	f.retry = time.AfterFunc(time.Hour, f.again)
 	f.retry.Stop()
-	f.watch = time.AfterFunc(time.Hour, f.checkShares)
-	f.watch.Stop()
+	f.shares = shares{timer: time.AfterFunc(time.Hour, f.checkShares), restrained: make(map[string]time.Time)}
+	f.shares.timer.Stop()
 	return f
 }
 
@@ -95,7 +94,7 @@ func newFunction(q *Queues, name api.FunctionName) *Function {
 func (f *Function) close() {
 	f.mu.Lock()
 	f.retry.Stop()
-	f.watch.Stop()
+	f.shares.timer.Stop()
 	f.mu.Unlock()
 	f.meter.close()
 }

@@ -29,6 +29,7 @@ type Slot struct {
 	terms    terms
 	charge   charge
 	taken    time.Time
+	paused   time.Time  // when its request was asked to pause; zero: never
 	trace    *Wake      // the trace that the request ends; nil: none
 	want     *Want      // the request that has the slot; nil: not yet known
 	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
@@ -72,6 +73,7 @@ func (w *Want) atMost(output api.Tokens) api.Tokens {
 func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	f.slots++
 	f.Metrics.Running(1)
+	f.queue.use(t.client, 1)
 	f.tellOthers(t, t.cost)
 	return &Slot{
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
@@ -82,7 +84,7 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 // run records that w has s, and returns s. If the function evicts sheddable requests and w is one, w may be ended for
 // others. The caller holds mu.
 func (f *Function) run(w *Want, s *Slot) *Slot {
-	s.want, w.slot = w, s
+	s.want, w.slot, w.pauses = w, s, false
 	if f.Spec().Hold.EvictSheddable && w.Priority < 0 {
 		f.sheddable[w] = struct{}{}
 	}
@@ -95,6 +97,7 @@ func (f *Function) run(w *Want, s *Slot) *Slot {
 // release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
 func (f *Function) release(s *Slot, cost float64) {
 	f.queue.Settle(s.charge, cost)
+	f.queue.use(s.terms.client, -1)
 	f.tellOthers(s.terms, cost-s.terms.cost)
 	delete(f.sheddable, s.want)
 	f.slots--

@@ -1,0 +1,193 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// crowd are requests of one function in virtual time.
+type crowd struct {
+	t  *testing.T
+	f  *Function
+	mu chan struct{} // guards got
+	// got are the names of the requests in the order in which they got slots.
+	got []string
+	// slots are the slots that are not given back.
+	slots map[string]*Slot
+}
+
+func newCrowd(t *testing.T, slots int) *crowd {
+	return &crowd{t: t, f: startFunction(t, slots, nil), mu: make(chan struct{}, 1), slots: map[string]*Slot{}}
+}
+
+// ask lets a request wait for a slot; its name begins with its client.
+func (c *crowd) ask(name string, change func(*Want)) *Want {
+	client, _, _ := strings.Cut(name, "-")
+	ctx, w := want(c.t, client, 0)
+	if change != nil {
+		change(w)
+	}
+	go c.acquire(ctx, name, w)
+	synctest.Wait()
+	return w
+}
+
+func (c *crowd) acquire(ctx context.Context, name string, w *Want) {
+	s, err := c.f.Acquire(ctx, w)
+	if err != nil {
+		c.t.Errorf("%s: %v", name, err)
+		return
+	}
+	c.mu <- struct{}{}
+	c.got = append(c.got, name)
+	c.slots[name] = s
+	<-c.mu
+}
+
+// done ends a request.
+func (c *crowd) done(name string) {
+	s := c.slots[name]
+	delete(c.slots, name)
+	w := s.want
+	s.Done(Used{Served: true, Input: 1, Output: 1})
+	c.f.Leave(w)
+	synctest.Wait()
+}
+
+// want checks who has got slots since the last check, in this order.
+func (c *crowd) want(names ...string) {
+	c.t.Helper()
+	synctest.Wait()
+	if !slices.Equal(c.got, names) {
+		c.t.Errorf("slots went to %v, want %v", c.got, names)
+	}
+	c.got = nil
+}
+
+// end ends all requests.
+func (c *crowd) end() {
+	for len(c.slots) > 0 {
+		for name := range c.slots {
+			c.done(name)
+		}
+	}
+}
+
+// TestNobodyStartsAboveItsShare: the client whose requests have cost the least so far does not get the third of four
+// slots while one that has cost more waits below its share. It gets it when nobody else waits.
+func TestNobodyStartsAboveItsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 4)
+		c.ask("b-0", nil)
+		c.f.mu.Lock()
+		c.f.queue.Elsewhere("b", 0, 1e6) // it was served a lot
+		c.f.mu.Unlock()
+		for n := range 3 {
+			c.ask(fmt.Sprint("a-", n), nil)
+		}
+		c.want("b-0", "a-0", "a-1", "a-2")
+		c.ask("a-3", nil)
+		c.ask("b-1", nil)
+		c.ask("b-2", nil)
+		c.done("a-0") // each has two then
+		c.want("b-1")
+		c.done("a-1")
+		c.want("a-3")
+		c.done("b-0")
+		c.want("b-2")
+		c.end()
+	})
+}
+
+// TestSharesKeepPriorities: a request of a higher priority goes first, though its client has its share.
+func TestSharesKeepPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 2)
+		c.ask("a-0", nil)
+		c.ask("a-1", nil)
+		c.ask("b-0", nil)
+		c.ask("a-2", func(w *Want) { w.Priority = 2 })
+		c.done("a-0")
+		c.want("a-0", "a-1", "a-2")
+		c.end()
+	})
+}
+
+// TestWhatIsAboveItsShareIsPaused: streams of a client above its share are paused once another has waited for some time,
+// the longest-running first and no more than wait. They continue in their turn. Later requests of the other find a slot
+// free.
+func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 4)
+		var paused []string
+		for n := range 5 {
+			name := fmt.Sprint("a-", n)
+			c.ask(name, func(w *Want) {
+				w.Pause = func() bool {
+					paused = append(paused, name)
+					go func() {
+						s := c.slots[name]
+						delete(c.slots, name)
+						s.Pause()
+						c.acquire(t.Context(), name, w)
+					}()
+					return true
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		c.want("a-0", "a-1", "a-2", "a-3")
+		time.Sleep(time.Minute / 2)
+		c.want()
+		c.ask("b-0", nil)
+		time.Sleep(aboveFor - time.Second)
+		c.want()
+		time.Sleep(2 * time.Second)
+		c.want("b-0")
+		if !slices.Equal(paused, []string{"a-0"}) {
+			t.Errorf("paused were %v", paused)
+		}
+		c.done("b-0") // nobody waits but a
+		c.want()
+		for n := range 3 { // as if b had the instance for itself
+			name := fmt.Sprint("b-", n+1)
+			c.ask(name, nil)
+			c.want(name)
+			c.done(name)
+		}
+		time.Sleep(restrains)
+		c.want("a-0")
+		c.done("a-1")
+		c.want("a-4")
+		c.end()
+	})
+}
+
+// TestUnreadRequestsEnd: requests are asked to end only while others wait.
+func TestUnreadRequestsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 1)
+		asked := 0
+		c.ask("a-0", func(w *Want) {
+			w.EndUnread = func(time.Duration) bool {
+				if asked++; asked == 2 {
+					go c.done("a-0")
+				}
+				return asked == 2
+			}
+		})
+		time.Sleep(time.Minute)
+		if asked > 0 {
+			t.Error("it is asked although nobody waits")
+		}
+		c.ask("b-0", nil)
+		time.Sleep(time.Second)
+		c.want("a-0", "b-0")
+		c.end()
+	})
+}
