@@ -184,7 +184,7 @@ func (c *call) find() *api.Error {
 func (c *call) describeWant() {
 	r, w := &c.req, &c.want
 	w.Adapter, w.Client, w.Priority, w.Background, w.AtOnce = r.adapter, r.peer.Client, r.Priority, c.background, c.atOnce
-	w.Bytes, w.Input, w.Tokens = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens
+	w.Bytes, w.Input, w.Tokens, w.Sequences = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens, r.Sequences
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End, w.EndUnread = c.cancel, c.endUnread
 	w.Pause = c.reply.pause

@@ -29,6 +29,8 @@ type Want struct {
 	Bytes         api.Bytes
 	Input, Tokens api.Tokens
 	Prompt        int
+	// Sequences is how many sequences the model computes for it; 0: one.
+	Sequences int
 	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up. The
 	// last two may be zero.
 	Begun, Due, Deadline time.Time
@@ -166,7 +168,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, f.cost(w)})), q, nil
+			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, w.Sequences, f.cost(w)})), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -211,7 +213,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	}
 	e := w.entry
 	if e == nil {
-		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Sequences: w.Sequences, Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
 		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
 			e.Deadline = w.Deadline
 		}
@@ -349,7 +351,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 
 // hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
-	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Cost})
+	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Sequences, e.Cost})
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())

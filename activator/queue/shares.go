@@ -8,7 +8,7 @@ import (
 )
 
 // A function's slots are shared between the clients that run or wait. With S slots and C clients, a share is S/C slots,
-// rounded up.
+// rounded up. A request of several sequences counts as so many slots, and as no more than there are.
 //
 //  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
 //  2. While requests wait, one whose client leaves written data unread for unreadFor ends.
@@ -121,7 +121,7 @@ func (f *Function) pauseAbove(since map[string]time.Time, now time.Time) {
 		}
 		if asked := w.slot.paused; !asked.IsZero() && now.Sub(asked) < aboveFor { // it comes to its next event soon
 			wanted--
-			paused[w.Client]++
+			paused[w.Client] += w.slot.terms.sequences
 		} else {
 			running = append(running, w)
 		}
@@ -142,7 +142,7 @@ func (f *Function) pauseAbove(since map[string]time.Time, now time.Time) {
 			continue
 		}
 		wanted--
-		paused[w.Client]++
+		paused[w.Client] += w.slot.terms.sequences
 		w.slot.paused = now
 		f.restrain(w.Client, now)
 	}

@@ -191,3 +191,37 @@ func TestUnreadRequestsEnd(t *testing.T) {
 		c.end()
 	})
 }
+
+// TestSequencesCount: a request of many sequences counts as all slots of its client's share, and is charged for each. Alone
+// it runs.
+func TestSequencesCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 4)
+		one, many := &Want{Input: 10, Tokens: 20}, &Want{Input: 10, Tokens: 20, Sequences: 128}
+		c.f.mu.Lock()
+		if got, want := c.f.cost(many)-10, 128*(c.f.cost(one)-10); got != want {
+			t.Errorf("the output of 128 sequences costs %g, want %g", got, want)
+		}
+		c.f.queue.Elsewhere("b", 0, 1e9) // it was served a lot
+		c.f.mu.Unlock()
+		sequences := func(w *Want) { w.Sequences = 128 }
+		c.ask("a-0", sequences)
+		if turn := c.slots["a-0"].Turn(); turn.Sequences != 128 {
+			t.Errorf("the turn has %d sequences", turn.Sequences)
+		}
+		for n := range 3 {
+			c.ask(fmt.Sprint("b-", n), nil)
+		}
+		c.ask("a-1", sequences)
+		c.ask("b-3", nil)
+		c.want("a-0", "b-0", "b-1", "b-2")
+		c.done("b-0")
+		c.want("a-1") // each has its share, and a has cost less
+		c.done("b-1")
+		c.want("b-3")
+		c.end()
+		if n := len(c.f.queue.clients); n != 0 {
+			t.Errorf("%d clients are left", n)
+		}
+	})
+}

@@ -40,7 +40,9 @@ type terms struct {
 	adapter  api.ModelName
 	client   string
 	priority int
-	cost     float64
+	// sequences is how many slots it counts as in its client's share.
+	sequences int
+	cost      float64
 }
 
 // Used is a request's use of the slot that it ends with [Slot.Done].
@@ -58,7 +60,7 @@ const usualOutput api.Tokens = 256
 // cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
 // bounds it. The caller holds mu.
 func (f *Function) cost(w *Want) float64 {
-	return control.Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput)))
+	return control.Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput))*api.Tokens(max(w.Sequences, 1)))
 }
 
 // atMost bounds an estimate of w's output by what w asks for.
@@ -71,13 +73,15 @@ func (w *Want) atMost(output api.Tokens) api.Tokens {
 
 // take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
 func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
+	now := time.Now()
 	f.slots++
+	t.sequences = min(max(t.sequences, 1), max(f.set.Capacity(now), 1))
 	f.Metrics.Running(1)
-	f.queue.use(t.client, 1)
+	f.queue.use(t.client, t.sequences)
 	f.tellOthers(t, t.cost)
 	return &Slot{
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
-		f: f, instance: i, terms: t, taken: time.Now(), charge: f.queue.Charge(t.client, t.priority, t.cost),
+		f: f, instance: i, terms: t, taken: now, charge: f.queue.Charge(t.client, t.priority, t.cost),
 	}
 }
 
@@ -97,7 +101,7 @@ func (f *Function) run(w *Want, s *Slot) *Slot {
 // release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
 func (f *Function) release(s *Slot, cost float64) {
 	f.queue.Settle(s.charge, cost)
-	f.queue.use(s.terms.client, -1)
+	f.queue.use(s.terms.client, -s.terms.sequences)
 	f.tellOthers(s.terms, cost-s.terms.cost)
 	delete(f.sheddable, s.want)
 	f.slots--
@@ -173,7 +177,7 @@ func (s *Slot) Generated() api.Tokens {
 // Turn returns the request's place in the order of the instance's slots, among those of all activators.
 func (s *Slot) Turn() control.Turn {
 	w := s.want
-	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost}
+	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost, Sequences: w.Sequences}
 }
 
 // clientHash returns the hash of a client by which all activators name it to instances; never a reserved one.

@@ -33,8 +33,9 @@ type entry struct {
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
-	// Cost is the request's expected cost; the queue ignores it.
-	Cost float64
+	// Cost is the request's expected cost, and Sequences how many it has; the queue ignores them.
+	Cost      float64
+	Sequences int
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
 	// Due is when the entry should be served, which orders one client's entries; zero: at the deadline.

@@ -39,6 +39,8 @@ type Turn struct {
 	Waited, Most time.Duration
 	// Cost is the expected cost, in input tokens.
 	Cost float64
+	// Sequences is how many sequences the model computes for the request, if it is more than one.
+	Sequences int
 }
 
 // String returns the value of [HeaderQueue].
@@ -48,7 +50,11 @@ func (t Turn) String() string {
 	b = strconv.AppendInt(append(b, ' '), int64(t.Priority), 10)
 	b = strconv.AppendInt(append(b, ' '), t.Waited.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, ' '), max(t.Most.Milliseconds(), 0), 10)
-	return string(strconv.AppendFloat(append(b, ' '), t.Cost, 'f', 0, 64))
+	b = strconv.AppendFloat(append(b, ' '), t.Cost, 'f', 0, 64)
+	if t.Sequences > 1 { // instances of versions before don't know it
+		b = strconv.AppendInt(append(b, ' '), int64(t.Sequences), 10)
+	}
+	return string(b)
 }
 
 // TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
@@ -65,7 +71,10 @@ func TakeTurn(h http.Header) Turn {
 
 func parseTurn(v string) (Turn, bool) {
 	f := strings.Split(v, " ")
-	if len(f) != 5 {
+	if len(f) == 5 {
+		f = append(f, "0")
+	}
+	if len(f) != 6 {
 		return Turn{}, false
 	}
 	client, err1 := strconv.ParseUint(f[0], 16, 64)
@@ -73,8 +82,9 @@ func parseTurn(v string) (Turn, bool) {
 	waited, err3 := strconv.ParseUint(f[2], 10, 40)
 	most, err4 := strconv.ParseUint(f[3], 10, 40)
 	cost, err5 := strconv.ParseUint(f[4], 10, 40)
-	if errors.Join(err1, err2, err3, err4, err5) != nil || client <= NoClient || priority < -100 || priority > 100 {
+	sequences, err6 := strconv.ParseUint(f[5], 10, 31)
+	if errors.Join(err1, err2, err3, err4, err5, err6) != nil || client <= NoClient || priority < -100 || priority > 100 {
 		return Turn{}, false
 	}
-	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Most: time.Duration(most) * time.Millisecond, Cost: float64(cost)}, true
+	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Most: time.Duration(most) * time.Millisecond, Cost: float64(cost), Sequences: int(sequences)}, true
 }

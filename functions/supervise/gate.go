@@ -62,7 +62,7 @@ func (r reopening) fromNow() time.Duration {
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
-		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait},
+		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait}, turns: turns{limit: limit},
 	}
 	close(g.idle)
 	return g
@@ -133,6 +133,7 @@ func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bo
 // LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
 func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.mu.Lock()
+	g.turns.end(t)
 	g.turns.leave(t.Client, cost-t.Cost)
 	g.mu.Unlock()
 	g.Leave()

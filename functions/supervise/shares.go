@@ -1,0 +1,16 @@
+package supervise
+
+import "github.com/rouse-dev/rouse/api/control"
+
+// While requests wait, the slots are shared between the clients that run or wait: a share is limit/active slots, rounded
+// up. Within a priority, a client that has its share gets no further slot while one below its share waits. A request of
+// several sequences counts as so many slots.
+
+// share returns the number of slots in a share.
+func (q *turns) share() int { return (q.limit + q.active - 1) / max(q.active, 1) }
+
+// slots returns how many slots a request counts as: no more than there are.
+func (q *turns) slots(t control.Turn) int { return min(max(t.Sequences, 1), q.limit) }
+
+// end counts a request that ran as one that runs no longer.
+func (q *turns) end(t control.Turn) { q.clients[t.Client].running -= q.slots(t) }
