@@ -162,7 +162,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	}
 	// If not every request may use every slot, a free slot may be one that no waiting request can use.
 	sees := f.sees()
-	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 || len(f.shares.restrained) > 0) && !f.leavesFree(w.Client, now) {
+	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
 			if why.Running >= why.Slots { // it may wait there
@@ -183,7 +183,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 
 // startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
 func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
-	f.watchShares()
+	f.callAgain(now.Add(shareEvery), now)
 	asleep := !f.set.Awake(now)
 	if asleep {
 		f.traceWake(w)

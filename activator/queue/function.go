@@ -48,11 +48,11 @@ type Function struct {
 	trace       *Wake // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
-	unavailable        clock       // no instance is awake
-	paused             clock       // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
-	retry              *time.Timer // dispatches again when an instance is avoided or a wake is paused
-	retryAt            time.Time   // zero: not armed
-	shares             shares
+	unavailable        clock                // no instance is awake
+	paused             clock                // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
+	retry              *time.Timer          // dispatches again when an instance is avoided or a wake is paused
+	retryAt            time.Time            // zero: not armed
+	restrained         map[string]time.Time // until when clients leave a slot free
 }
 
 // clock adds up the time during which a condition held.
@@ -79,14 +79,12 @@ func (c *clock) at(now time.Time) time.Duration {
 }
 
 func newFunction(q *Queues, name api.FunctionName) *Function {
-	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), sheddable: make(map[*Want]struct{})}
+	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), sheddable: make(map[*Want]struct{}), restrained: make(map[string]time.Time)}
 	f.spec.Store(&api.Function{Name: name})
 	f.meter = newMeter(f.level, q.cfg.Emitter, "/activator/"+q.cfg.Name)
 	f.unavailable.set(true, f.Created)
 	f.retry = time.AfterFunc(time.Hour, f.again)
 	f.retry.Stop()
-	f.shares = shares{timer: time.AfterFunc(time.Hour, f.checkShares), restrained: make(map[string]time.Time)}
-	f.shares.timer.Stop()
 	return f
 }
 
@@ -94,7 +92,6 @@ func newFunction(q *Queues, name api.FunctionName) *Function {
 func (f *Function) close() {
 	f.mu.Lock()
 	f.retry.Stop()
-	f.shares.timer.Stop()
 	f.mu.Unlock()
 	f.meter.close()
 }

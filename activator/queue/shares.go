@@ -12,8 +12,8 @@ import (
 //
 //  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
 //  2. While requests wait, one whose client leaves written data unread for unreadFor ends.
-//  3. A client that is above its share for aboveFor, while one below its share waits, pauses streams: they wait for
-//     their turn, and continue where they were.
+//  3. Once a request has waited for aboveFor whose client is below its share, a client above its share pauses a stream:
+//     it waits for its turn, and continues where it was.
 //  4. For restrains after 2 or 3, a client leaves one slot free: the next request of another has not to wait.
 const (
 	shareEvery = 250 * time.Millisecond
@@ -23,14 +23,6 @@ const (
 	// mostRestrained bounds the clients that are remembered.
 	mostRestrained = 1024
 )
-
-// shares are the clients that have to give way.
-type shares struct {
-	timer      *time.Timer
-	armed      bool
-	above      map[string]time.Time // since when a client was above its share at each look
-	restrained map[string]time.Time // until when it leaves a slot free
-}
 
 // share returns the number of slots in a share. The caller holds mu.
 func (f *Function) share(now time.Time) int {
@@ -58,93 +50,67 @@ func (q *waitQueue) firstShared(share int, may func(*entry) bool) *entry {
 
 // leavesFree reports whether a free slot is to stay free for others than a client. The caller holds mu.
 func (f *Function) leavesFree(client string, now time.Time) bool {
-	return now.Before(f.shares.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
+	return now.Before(f.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
 }
 
 // restrain lets a client leave a slot free for a while. The caller holds mu.
 func (f *Function) restrain(client string, now time.Time) {
-	if len(f.shares.restrained) >= mostRestrained {
-		clear(f.shares.restrained)
+	if len(f.restrained) >= mostRestrained {
+		clear(f.restrained)
 	}
-	f.shares.restrained[client] = now.Add(restrains)
+	f.restrained[client] = now.Add(restrains)
 }
 
-// watchShares begins to look at the running requests: one waits. The caller holds mu.
-func (f *Function) watchShares() {
-	if !f.shares.armed {
-		f.shares.armed = true
-		f.shares.timer.Reset(shareEvery)
+// checkShares looks at the running requests while others wait. The caller holds mu.
+func (f *Function) checkShares(now time.Time) {
+	maps.DeleteFunc(f.restrained, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if f.queue.Len() == 0 {
+		return
 	}
-}
-
-// checkShares runs on the timer.
-func (f *Function) checkShares() {
-	f.mu.Lock()
-	now := time.Now()
-	f.shares.armed = false
-	maps.DeleteFunc(f.shares.restrained, func(_ string, until time.Time) bool { return !now.Before(until) })
-	above := f.shares.above
-	f.shares.above = nil
-	if f.queue.Len() > 0 {
-		f.watchShares()
-		f.endUnread(now)
-		f.pauseAbove(above, now)
-	}
-	f.mu.Unlock()
-	f.dispatch() // a restrained client may go on
-}
-
-// endUnread ends the requests whose clients do not read. The caller holds mu.
-func (f *Function) endUnread(now time.Time) {
+	f.callAgain(now.Add(shareEvery), now)
+	var running []*Want
 	for w := range f.wants {
-		if w.slot != nil && w.EndUnread != nil && w.EndUnread(unreadFor) {
+		switch {
+		case w.slot == nil:
+		case w.EndUnread != nil && w.EndUnread(unreadFor):
 			f.restrain(w.Client, now)
+		case w.Pause != nil:
+			running = append(running, w)
 		}
 	}
+	f.pauseAbove(running, now)
 }
 
 // pauseAbove pauses streams of clients above their share, the longest-running first, one for each request that waits
-// below its client's share. since has the clients that were above it at the last look. The caller holds mu.
-func (f *Function) pauseAbove(since map[string]time.Time, now time.Time) {
-	share, wanted := f.share(now), 0
-	for _, c := range f.queue.clients {
-		wanted += max(min(c.count, share-c.running), 0)
+// below its client's share. The caller holds mu.
+func (f *Function) pauseAbove(running []*Want, now time.Time) {
+	share, waiting, late := f.share(now), 0, 0
+	for at := f.queue.all.Front(); at != nil; at = at.Next() {
+		if e := entryAt(at); f.queue.below(e.Client, share) {
+			waiting++
+			if now.Sub(e.arrived) >= aboveFor {
+				late++
+			}
+		}
 	}
-	if wanted == 0 {
-		return
-	}
-	above, paused := make(map[string]time.Time), make(map[string]int)
-	var running []*Want
-	for w := range f.wants {
-		if w.slot == nil || f.queue.below(w.Client, share+1) {
-			continue
-		}
-		if asked := w.slot.paused; !asked.IsZero() && now.Sub(asked) < aboveFor { // it comes to its next event soon
-			wanted--
-			paused[w.Client] += w.slot.terms.sequences
-		} else {
-			running = append(running, w)
-		}
-		first, found := since[w.Client]
-		if !found {
-			first = now
-		}
-		if now.Before(f.shares.restrained[w.Client]) {
-			first = now.Add(-aboveFor)
-		}
-		above[w.Client] = first
-	}
-	f.shares.above = above
-	slices.SortFunc(running, func(a, b *Want) int { return a.slot.taken.Compare(b.slot.taken) })
+	asked, paused := 0, map[string]int{} // the latter in slots
+	slices.SortFunc(running, func(a, b *Want) int {
+		return cmp.Or(b.slot.paused.Compare(a.slot.paused), a.slot.taken.Compare(b.slot.taken))
+	})
 	for _, w := range running {
-		excess := f.queue.clients[w.Client].running - share - paused[w.Client]
-		if wanted <= 0 || excess <= 0 || now.Sub(above[w.Client]) < aboveFor || w.Pause == nil || !w.Pause() {
-			continue
+		s, wanted := w.slot, late
+		if !f.restrained[w.Client].IsZero() {
+			wanted = waiting
 		}
-		wanted--
-		paused[w.Client] += w.slot.terms.sequences
-		w.slot.paused = now
-		f.restrain(w.Client, now)
+		if now.Sub(s.paused) >= aboveFor { // otherwise it comes to its next event soon
+			if asked >= wanted || f.queue.clients[w.Client].running-paused[w.Client] <= share || !w.Pause() {
+				continue
+			}
+			s.paused = now
+			f.restrain(w.Client, now)
+		}
+		asked++
+		paused[w.Client] += s.terms.sequences
 	}
 }
 

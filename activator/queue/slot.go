@@ -236,7 +236,7 @@ func (f *Function) callAgain(at, now time.Time) {
 	f.retry.Reset(max(at.Sub(now), 0))
 }
 
-// again runs on the timer: an instance may be retried, or a wake begun.
+// again runs on the timer: an instance may be retried, a wake begun, or slots shared anew.
 func (f *Function) again() {
 	now := time.Now()
 	f.mu.Lock()
@@ -246,6 +246,7 @@ func (f *Function) again() {
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.beginWake(now)
+	f.checkShares(now)
 	f.mu.Unlock()
 	f.dispatch()
 }
