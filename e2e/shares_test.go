@@ -135,11 +135,12 @@ func unreadHTTP1(t *testing.T, address string) (cut func() error) {
 	for range cap(answered) {
 		c := dialAttacker(t, address)
 		_ = c.SetReadBuffer(4 << 10)
-		if _, err := fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(endlessStream), endlessStream); err != nil {
+		if _, err := fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", address, len(endlessStream), endlessStream); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
-			if _, err := io.ReadFull(c, make([]byte, len("HTTP/1.1 200"))); err == nil {
+			status := make([]byte, len("HTTP/1.1 200"))
+			if _, err := io.ReadFull(c, status); err == nil && string(status) == "HTTP/1.1 200" {
 				answered <- struct{}{}
 			}
 		}()
