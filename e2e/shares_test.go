@@ -7,9 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -149,4 +154,81 @@ func unreadHTTP1(t *testing.T, address string) (cut func() error) {
 		<-answered
 	}
 	return func() error { return nil } // the kernel keeps what was sent, for as long as nobody reads it
+}
+
+// TestStreamsAboveTheirShareArePaused: four long streams of a client take the four slots of a vLLM. Another client's request is answered
+// before any of them ends: one is paused for it, and continues. Its client sees the same stream as the others.
+func TestStreamsAboveTheirShareArePaused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	path, repository := filepath.Join(dir, "functions.yaml"), filepath.Join(dir, "models--sim--llama-8b")
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	for name, text := range map[string]string{
+		path: fmt.Sprintf(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat}
+spec:
+  template:
+    metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
+    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=50ms --load-time=0}, {name: HF_HUB_CACHE, value: %q}]}]}
+`, dir),
+		filepath.Join(repository, "refs/main"):                        commit,
+		filepath.Join(repository, "snapshots", commit, "config.json"): "{}",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newStrange(t, "-f", path)
+	body := func(tokens int, more string) string {
+		return fmt.Sprintf(`{"model":"chat","max_tokens":%d,"ignore_eos":true,"temperature":0,"messages":[{"role":"user","content":"go on"}]%s}`, tokens, more)
+	}
+	var streams sync.WaitGroup
+	var ended atomic.Int32
+	var got [4][]string
+	begun := make(chan struct{}, len(got))
+	for n := range got {
+		streams.Go(func() {
+			chunks, failure := chunksOf(t, p.server.url, "/v1/chat/completions", body(500, `,"stream":true`), func(n int) {
+				if n == 1 {
+					begun <- struct{}{}
+				}
+			})
+			ended.Add(1)
+			if got[n] = chunks; failure != "" {
+				t.Errorf("a stream ends with %q", failure)
+			}
+		})
+	}
+	for range got {
+		<-begun
+	}
+	other := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
+	defer other.CloseIdleConnections()
+	resp, err := other.Post(p.server.url+"/v1/chat/completions", "application/json", strings.NewReader(body(2, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		t.Errorf("the other client gets %s: %s", resp.Status, text)
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("the other client was answered once %d streams had ended", n)
+	}
+	streams.Wait()
+	for _, chunks := range got[1:] {
+		if diff := cmp.Diff(got[0], chunks); diff != "" {
+			t.Errorf("two streams differ: %s", diff)
+		}
+	}
+	if n := strings.Count(p.server.output(), `"stream paused for other clients"`); n != 1 {
+		t.Errorf("%d streams were paused, want 1", n)
+	}
 }

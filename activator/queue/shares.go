@@ -95,18 +95,18 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	}
 	asked, paused := 0, map[string]int{} // the latter in slots
 	slices.SortFunc(running, func(a, b *Want) int {
-		return cmp.Or(b.slot.paused.Compare(a.slot.paused), a.slot.taken.Compare(b.slot.taken))
+		return cmp.Or(b.slot.asked.Compare(a.slot.asked), a.slot.taken.Compare(b.slot.taken))
 	})
 	for _, w := range running {
 		s, wanted := w.slot, late
 		if !f.restrained[w.Client].IsZero() {
 			wanted = waiting
 		}
-		if now.Sub(s.paused) >= aboveFor { // otherwise it comes to its next event soon
+		if now.Sub(s.asked) >= aboveFor { // otherwise it comes to its next event soon
 			if asked >= wanted || f.queue.clients[w.Client].running-paused[w.Client] <= share || !w.Pause() {
 				continue
 			}
-			s.paused = now
+			s.asked = now
 			f.restrain(w.Client, now)
 		}
 		asked++

@@ -29,7 +29,7 @@ type Slot struct {
 	terms    terms
 	charge   charge
 	taken    time.Time
-	paused   time.Time  // when its request was asked to pause; zero: never
+	asked    time.Time  // when its request was asked to give way; zero: never
 	trace    *Wake      // the trace that the request ends; nil: none
 	want     *Want      // the request that has the slot; nil: not yet known
 	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
@@ -85,13 +85,9 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	}
 }
 
-// run records that w has s, and returns s. If the function evicts sheddable requests and w is one, w may be ended for
-// others. The caller holds mu.
+// run records that w has s, and returns s. The caller holds mu.
 func (f *Function) run(w *Want, s *Slot) *Slot {
 	s.want, w.slot, w.pauses = w, s, false
-	if f.Spec().Hold.EvictSheddable && w.Priority < 0 {
-		f.sheddable[w] = struct{}{}
-	}
 	if w.Background {
 		f.background++
 	}
@@ -103,7 +99,6 @@ func (f *Function) release(s *Slot, cost float64) {
 	f.queue.Settle(s.charge, cost)
 	f.queue.use(s.terms.client, -s.terms.sequences)
 	f.tellOthers(s.terms, cost-s.terms.cost)
-	delete(f.sheddable, s.want)
 	f.slots--
 	if w := s.want; w != nil {
 		w.slot = nil
@@ -258,7 +253,10 @@ func (f *Function) shed(w *Want) {
 		return
 	}
 	var victim *Want
-	for v := range f.sheddable {
+	for v := range f.wants {
+		if v.slot == nil || v.Priority >= 0 || !v.slot.asked.IsZero() {
+			continue
+		}
 		if victim == nil || v.Priority < victim.Priority || v.Priority == victim.Priority && v.Begun.After(victim.Begun) {
 			victim = v
 		}
@@ -266,7 +264,7 @@ func (f *Function) shed(w *Want) {
 	if victim == nil {
 		return
 	}
-	delete(f.sheddable, victim)
+	victim.slot.asked = time.Now()
 	victim.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }
