@@ -185,7 +185,12 @@ spec:
 			t.Fatal(err)
 		}
 	}
-	p := newStrange(t, "-f", path)
+	p, err := newPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.direct = true // the clients have addresses of their own
+	p.serve(t, "-f", path)
 	body := func(tokens int, more string) string {
 		return fmt.Sprintf(`{"model":"chat","max_tokens":%d,"ignore_eos":true,"temperature":0,"messages":[{"role":"user","content":"go on"}]%s}`, tokens, more)
 	}

@@ -82,28 +82,27 @@ func (f *Function) checkShares(now time.Time) {
 }
 
 // pauseAbove pauses streams of clients above their share, the longest-running first, one for each request that waits
-// below its client's share. The caller holds mu.
+// below its client's share and has no worse priority. The caller holds mu.
 func (f *Function) pauseAbove(running []*Want, now time.Time) {
-	share, waiting, late := f.share(now), 0, 0
-	for at := f.queue.all.Front(); at != nil; at = at.Next() {
-		if e := entryAt(at); f.queue.below(e.Client, share) {
-			waiting++
-			if now.Sub(e.arrived) >= aboveFor {
-				late++
+	share := f.share(now)
+	wanted := func(w *Want) (n int) { // how many requests wait that w may give way for
+		for at := f.queue.all.Front(); at != nil; at = at.Next() {
+			e := entryAt(at)
+			waited := now.Sub(e.arrived) >= aboveFor || !f.restrained[w.Client].IsZero()
+			if waited && e.Priority >= w.Priority && f.queue.below(e.Client, share) {
+				n++
 			}
 		}
+		return n
 	}
 	asked, paused := 0, map[string]int{} // the latter in slots
 	slices.SortFunc(running, func(a, b *Want) int {
 		return cmp.Or(b.slot.asked.Compare(a.slot.asked), a.slot.taken.Compare(b.slot.taken))
 	})
 	for _, w := range running {
-		s, wanted := w.slot, late
-		if !f.restrained[w.Client].IsZero() {
-			wanted = waiting
-		}
+		s := w.slot
 		if now.Sub(s.asked) >= aboveFor { // otherwise it comes to its next event soon
-			if asked >= wanted || f.queue.clients[w.Client].running-paused[w.Client] <= share || !w.Pause() {
+			if f.queue.clients[w.Client].running-paused[w.Client] <= share || asked >= wanted(w) || !w.Pause() {
 				continue
 			}
 			s.asked = now

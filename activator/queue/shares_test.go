@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,9 @@ func (c *crowd) ask(name string, change func(*Want)) *Want {
 
 func (c *crowd) acquire(ctx context.Context, name string, w *Want) {
 	s, err := c.f.Acquire(ctx, w)
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	if err != nil {
 		c.t.Errorf("%s: %v", name, err)
 		return
@@ -144,6 +148,10 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 		c.want("a-0", "a-1", "a-2", "a-3")
 		time.Sleep(time.Minute / 2)
 		c.want()
+		low := c.ask("c-0", func(w *Want) { w.Priority = -1 }) // nothing gives way for a worse priority
+		time.Sleep(aboveFor + time.Second)
+		c.want()
+		low.End(context.Canceled)
 		c.ask("b-0", nil)
 		time.Sleep(aboveFor - time.Second)
 		c.want()

@@ -231,7 +231,7 @@ func (f *Function) callAgain(at, now time.Time) {
 	f.retry.Reset(max(at.Sub(now), 0))
 }
 
-// again runs on the timer: an instance may be retried, a wake begun, or slots shared anew.
+// again runs on the timer: an instance may be retried, a wake begun, or slots given to others.
 func (f *Function) again() {
 	now := time.Now()
 	f.mu.Lock()

@@ -4,8 +4,8 @@ package sched
 // enough to end before.
 const shareAfter = 16
 
-// shareSeats preempts the last running sequence of a tenant with more than its share of the seats, if no seat is free
-// and the next waiting sequence, of a tenant with less, has waited for shareAfter. A share is the seats divided by the tenants that have
+// shareSeats preempts a running sequence if no seat is free and the next waiting one has waited for shareAfter. It takes
+// the last one of a tenant with more than its share of the seats, for one of a tenant with less. A share is the seats divided by the tenants that have
 // sequences, rounded up. Priorities come first: a sequence is never preempted for one of a worse priority.
 func (s *Scheduler) shareSeats() {
 	q, live := s.queue.peek(), s.queue.live

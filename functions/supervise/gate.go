@@ -89,7 +89,8 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, min(t.Most, control.MaxTurn), refused)
 	defer cancel()
-	w := &turn{Turn: t, arrived: time.Now().Add(-t.Waited), admitted: make(chan struct{})}
+	now := time.Now()
+	w := &turn{Turn: t, arrived: now.Add(-t.Waited), entered: now, admitted: make(chan struct{})}
 	g.mu.Lock()
 	if len(g.turns.waiting) >= 16*g.limit {
 		g.mu.Unlock()

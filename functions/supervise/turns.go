@@ -37,6 +37,8 @@ type served struct {
 type turn struct {
 	control.Turn
 	arrived time.Time
+	entered time.Time // when it began to wait here
+	given   bool      // another one gives way for it
 	// admitted is closed once base or refused is set. The goroutine that takes the turn out of waiting closes it.
 	admitted chan struct{}
 	base     string

@@ -357,3 +357,53 @@ func TestSlotsAreShared(t *testing.T) {
 		}
 	})
 }
+
+// TestGivesWay: a client's requests run on all slots. Once another one's has waited for some time, one of them gives way for
+// it, and none of a client that has its share.
+func TestGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(4)
+		g.open("http://127.0.0.1:1")
+		a, b := control.Turn{Client: 3, Most: time.Minute}, control.Turn{Client: 4, Most: time.Minute}
+		noWait := func() error { return nil }
+		for range 4 {
+			if _, refused, err := g.EnterInTurn(t.Context(), a, noWait); refused != nil || err != nil {
+				t.Fatal(refused, err)
+			}
+		}
+		if g.GivesWay(a) {
+			t.Error("one gives way although none waits")
+		}
+		for range 3 {
+			go func() {
+				if _, refused, err := g.EnterInTurn(t.Context(), b, noWait); refused != nil || err != nil {
+					t.Error(refused, err)
+				}
+			}()
+		}
+		time.Sleep(aboveFor - time.Second)
+		if g.GivesWay(a) {
+			t.Error("one gives way at once")
+		}
+		time.Sleep(2 * time.Second)
+		for n := range 2 {
+			if g.GivesWay(b) || !g.GivesWay(a) {
+				t.Errorf("of a, %d give way; or one of b does", n)
+			}
+			g.LeaveTurn(a, 1)
+			synctest.Wait()
+		}
+		if g.GivesWay(a) {
+			t.Error("one gives way of a client that has its share")
+		}
+		for range 2 {
+			g.LeaveTurn(a, 1)
+			synctest.Wait()
+			g.LeaveTurn(b, 1)
+		}
+		g.LeaveTurn(b, 1)
+		if g.running != 0 {
+			t.Errorf("%d run", g.running)
+		}
+	})
+}
