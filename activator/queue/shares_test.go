@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 type crowd struct {
 	t  *testing.T
 	f  *Function
-	mu chan struct{} // guards got
+	mu sync.Mutex // guards the fields below
 	// got are the names of the requests in the order in which they got slots.
 	got []string
 	// slots are the slots that are not given back.
@@ -23,7 +24,7 @@ type crowd struct {
 }
 
 func newCrowd(t *testing.T, slots int) *crowd {
-	return &crowd{t: t, f: startFunction(t, slots, nil), mu: make(chan struct{}, 1), slots: map[string]*Slot{}}
+	return &crowd{t: t, f: startFunction(t, slots, nil), slots: map[string]*Slot{}}
 }
 
 // ask lets a request wait for a slot; its name begins with its client.
@@ -47,16 +48,24 @@ func (c *crowd) acquire(ctx context.Context, name string, w *Want) {
 		c.t.Errorf("%s: %v", name, err)
 		return
 	}
-	c.mu <- struct{}{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.got = append(c.got, name)
 	c.slots[name] = s
-	<-c.mu
+}
+
+// take returns the slot of a request, which is no longer the crowd's.
+func (c *crowd) take(name string) *Slot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.slots[name]
+	delete(c.slots, name)
+	return s
 }
 
 // done ends a request.
 func (c *crowd) done(name string) {
-	s := c.slots[name]
-	delete(c.slots, name)
+	s := c.take(name)
 	w := s.want
 	s.Done(Used{Served: true, Input: 1, Output: 1})
 	c.f.Leave(w)
@@ -67,18 +76,28 @@ func (c *crowd) done(name string) {
 func (c *crowd) want(names ...string) {
 	c.t.Helper()
 	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !slices.Equal(c.got, names) {
 		c.t.Errorf("slots went to %v, want %v", c.got, names)
 	}
 	c.got = nil
 }
 
+// left returns a request that has a slot; empty: none has.
+func (c *crowd) left() (name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name = range c.slots {
+		break
+	}
+	return name
+}
+
 // end ends all requests.
 func (c *crowd) end() {
-	for len(c.slots) > 0 {
-		for name := range c.slots {
-			c.done(name)
-		}
+	for name := c.left(); name != ""; name = c.left() {
+		c.done(name)
 	}
 }
 
@@ -135,9 +154,7 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 				w.Pause = func() bool {
 					paused = append(paused, name)
 					go func() {
-						s := c.slots[name]
-						delete(c.slots, name)
-						s.Pause()
+						c.take(name).Pause()
 						c.acquire(t.Context(), name, w)
 					}()
 					return true
