@@ -98,6 +98,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Fun
 // on the stack while the request waits, and the stack is most of a held request's memory.
 func (c *call) release() {
 	c.reply.comment.stop()
+	c.reply.reader.leave()
 	c.reply.unread.Clear(c.reply.out)
 	c.sent.cutOff()
 	if c.f != nil { // the last variant
@@ -183,9 +184,10 @@ func (c *call) find() *api.Error {
 func (c *call) describeWant() {
 	r, w := &c.req, &c.want
 	w.Adapter, w.Client, w.Priority, w.Background, w.AtOnce = r.adapter, r.peer.Client, r.Priority, c.background, c.atOnce
-	w.Bytes, w.Input, w.Tokens = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens
+	w.Bytes, w.Input, w.Tokens, w.Sequences = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens, r.Sequences
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
-	w.End = c.cancel
+	w.End, w.EndUnread = c.cancel, c.endUnread
+	w.Pause = c.reply.pause
 	// Without other activators nothing is to be put in order; the activator does not hear of a stream's wait.
 	w.FreeSlot = c.a.deps.Others == nil || c.atOnce || c.background || r.via != nil || r.streams()
 	if c.group != nil {
@@ -295,11 +297,12 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	started := c.reply.comment.stop()
 	c.reply.ends = c.want.TakeWake()
 	c.reply.resumes = c.sent.resumed < maxResumed
+	c.reply.pausable.Store(c.reply.state != nil && (answer.Events() || answer.Lines()))
 	err := c.reply.copy(c.ctx, s.Instance, answer, started)
 	if c.reply.answered/100 != 2 { // otherwise the client has part of an answer, whatever happened to the rest
 		c.reply.answered, c.reply.instance = status, s.Instance
 	}
-	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
+	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) || errors.Is(err, errPaused) {
 		answer.Close()
 		c.elsewhere(s, err)
 		return false
@@ -318,6 +321,9 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code
+		if e.Code == api.CodeEvicted {
+			c.f.Metrics.Refused(e.Code)
+		}
 		c.a.log.Error("answer cut", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "error", err)
 	} else if err != nil {
 		status, c.reply.code = api.StatusClientClosed, api.CodeClientLeft

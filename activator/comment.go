@@ -113,7 +113,7 @@ func (m *comments) tick() {
 		line += fmt.Sprintf(" why=%q", stage.Why)
 	}
 	if _, err := m.reply.Write([]byte(line + "\n\n")); err == nil {
-		_ = m.reply.Flush() // a client that left ends the request's context
+		_ = m.reply.flush() // a client that left ends the request's context
 	}
 	m.timer.Reset(m.a.cfg.CommentEvery)
 }

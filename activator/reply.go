@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/keys"
@@ -49,6 +50,9 @@ type reply struct {
 	next    int  // the number of the next event, in a resumed stream
 
 	unread relay.WriteDeadline
+	reader reader
+
+	pausable, pauses atomic.Bool // the stream may be paused, and is to be
 }
 
 // tokens are the tokens that a request used. Input tokens that the instance had cached count in both input and
@@ -73,6 +77,13 @@ var errGoesOn = errors.New("the stream goes on elsewhere")
 
 // errMoved marks an answer that its instance ended to give way, and that another instance can resume.
 var errMoved = errors.New("the stream is moved")
+
+// errPaused marks an answer whose slot is given to another client, and that continues later.
+var errPaused = errors.New("the stream is paused")
+
+// pause lets a stream that can continue later end at its next event, and reports whether it does. Any goroutine may
+// call it.
+func (r *reply) pause() bool { return r.pausable.Load() && !r.pauses.Swap(true) }
 
 // copy writes an instance's answer; started: the header was sent. The error wraps an *[api.Error] if the answer was
 // cut, and [errAbort] too if the client does not know yet. Any other error means that the client left. ctx is the
@@ -116,18 +127,27 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 
 // end turns the end of a copied answer into an error, and sends the error to a client that reads events.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
-	if err == nil || errors.Is(err, forward.ErrClient) {
+	if err == nil {
+		return nil
+	}
+	cut := errors.Is(err, relay.ErrCut) || errors.Is(err, errPaused)
+	if errors.Is(err, forward.ErrClient) && !cut {
+		if ended, is := errors.AsType[*api.Error](context.Cause(ctx)); is { // otherwise the client left
+			return errors.Join(ended, err, errAbort)
+		}
 		return err
 	}
 	if r.passes && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
 		return errors.Join(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, for the front door to have it go on"), err, errAbort)
 	}
-	if r.state != nil && (answer.Events() || answer.Lines()) && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+	if r.state != nil && (answer.Events() || answer.Lines()) && r.state.Known() && cut && context.Cause(ctx) == nil {
 		r.next = answer.Next()
 		if r.ollama && lines(r.w.Header()) {
 			r.style = api.StreamLines
 		}
 		switch {
+		case errors.Is(err, errPaused):
+			return err
 		case r.state.Moved():
 			return errors.Join(errMoved, err)
 		case r.resumes:
@@ -171,7 +191,7 @@ func (r *reply) event(e *api.Error, next int) error {
 	if _, err := r.Write(r.style.Error(e, next)); err != nil {
 		return err
 	}
-	return r.Flush()
+	return r.flush()
 }
 
 // withID adds the request's id to an error whose details are only in the log, where the operator finds them by the
@@ -189,7 +209,9 @@ func withID(e *api.Error, id string) *api.Error {
 // Write writes to the client. A client that does not read for too long counts as gone.
 func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
+	r.reader.writes()
 	n, err := r.w.Write(p)
+	r.reader.written()
 	if r.ends != nil { // what follows is not part of the wake
 		r.ends.FirstByte()
 		r.ends = nil
@@ -197,5 +219,16 @@ func (r *reply) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends the buffered output.
-func (r *reply) Flush() error { return r.out.Flush() }
+// Flush sends the buffered output. It returns errPaused if the stream is to be paused and has just sent a whole event.
+func (r *reply) Flush() error {
+	if err := r.flush(); err != nil || !r.pauses.Load() || !r.state.Known() {
+		return err
+	}
+	return errPaused
+}
+
+func (r *reply) flush() error {
+	r.reader.writes()
+	defer r.reader.written()
+	return r.out.Flush()
+}

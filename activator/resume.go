@@ -61,6 +61,14 @@ func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.sent.before = c.reply.timing
 	c.want.Renew()
 	c.reply.comment.again()
+	c.reply.pausable.Store(false)
+	c.reply.pauses.Store(false)
+	if errors.Is(err, errPaused) {
+		s.Pause()
+		c.f.Metrics.Retried(api.CodeEvicted)
+		c.a.log.Info("stream paused for other clients", "request", c.req.id, "function", c.f.Name, "instance", s.Instance)
+		return
+	}
 	if errors.Is(err, errMoved) {
 		s.GiveBack(api.CodeMoved)
 		c.gaveWay(s)

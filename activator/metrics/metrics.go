@@ -63,7 +63,7 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 		running:   gauge("running_requests", "Requests sent to instances and not finished."),
 		wakes:     counter("wakes_total", "Wakes, by path (direct: by this activator under a grant) and result.", "function", "path", "result"),
 		refused:   counter("refused_total", "Requests that Rouse itself refused, by code.", "function", "reason"),
-		retries:   counter("retries_total", "Attempts that an instance gave back, failed before the first byte, or cut and another one went on with, by code.", "function", "reason"),
+		retries:   counter("retries_total", "Attempts that an instance gave back, failed before the first byte, or cut and another one went on with, or that were paused for another client (evicted), by code.", "function", "reason"),
 	}
 	m.vectors = []vector{m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
 	for _, v := range m.vectors {
@@ -176,7 +176,7 @@ func (f *Function) Retried(code string) {
 // reasons bounds the label's values: the code comes from an instance's header.
 var reasons = map[string]bool{
 	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
-	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true,
+	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true, api.CodeEvicted: true,
 }
 
 func reason(code string) string {

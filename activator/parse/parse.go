@@ -42,6 +42,9 @@ type Request struct {
 	Input, Tokens api.Tokens
 	// Prompt holds the fields that the prompt is rendered from.
 	Prompt Prompt
+	// Sequences is the number of sequences that the model computes, for each prompt or input the field "n" or "best_of";
+	// 0: one.
+	Sequences int
 	// Stored is the first field that uses a store of responses: "store" or "background" if true, or
 	// "previous_response_id"; empty: none.
 	Stored string
@@ -85,6 +88,7 @@ type fields struct {
 	prompt                                                        Prompt
 	conversation, user                                            []byte
 	stored                                                        string
+	n, bestOf                                                     []byte
 }
 
 // see handles a field as written.
@@ -115,6 +119,10 @@ func (f *fields) set(key, value []byte) {
 		f.maxTokens = value
 	case "max_completion_tokens":
 		f.maxCompletionTokens = value
+	case "n":
+		f.n = value
+	case "best_of":
+		f.bestOf = value
 	case "store", "background":
 		if f.stored == "" && string(value) == "true" {
 			f.stored = string(key)
@@ -186,13 +194,34 @@ func (f *fields) request(body []byte) (Request, *api.Error) {
 		asked, _ = number(f.maxTokens)
 	}
 	r.Tokens = r.Input + api.Tokens(min(max(asked, 0), 1<<30))
-	r.Prompt = f.prompt
+	r.Prompt, r.Sequences = f.prompt, f.sequences()
 	for _, other := range [][]byte{f.conversation, f.user} {
 		if r.Prompt.Session == nil {
 			r.Prompt.Session = other
 		}
 	}
 	return r, nil
+}
+
+// mostSequences bounds the number of sequences of a request, for sums.
+const mostSequences = 1 << 16
+
+// sequences returns [Request.Sequences]. Each item of a list is a sequence if it is a text or a list of tokens.
+func (f *fields) sequences() int {
+	prompts, list := 0, f.prompt.Messages
+	if first := bytes.TrimLeft(bytes.TrimPrefix(list, []byte("[")), " \t\r\n"); len(list) > 0 && list[0] == '[' && (first[0] == '"' || first[0] == '[') {
+		_ = jsonfield.Items(list, func([]byte) bool { // it was checked before
+			prompts++
+			return prompts < mostSequences
+		})
+	}
+	n, _ := number(f.n)
+	best, _ := number(f.bestOf)
+	each := min(max(n, best, 1), mostSequences)
+	if each *= int64(max(prompts, 1)); each > 1 {
+		return int(min(each, mostSequences))
+	}
+	return 0
 }
 
 func isNull(v []byte) bool { return string(v) == "null" }

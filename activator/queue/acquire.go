@@ -29,6 +29,8 @@ type Want struct {
 	Bytes         api.Bytes
 	Input, Tokens api.Tokens
 	Prompt        int
+	// Sequences is how many sequences the model computes for it; 0: one.
+	Sequences int
 	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up. The
 	// last two may be zero.
 	Begun, Due, Deadline time.Time
@@ -37,6 +39,12 @@ type Want struct {
 
 	// End ends the request, waiting or running; it must not block.
 	End func(error)
+	// EndUnread ends the request if its client has left written data unread for limit, and reports whether it does; nil:
+	// unknown. It must not block.
+	EndUnread func(limit time.Duration) bool
+	// Pause lets a stream that can continue later end with [Slot.Pause], and reports whether it does; nil: it can't. It
+	// must not block.
+	Pause func() bool
 	// Waits is called each time before the request waits; nil: not called. since is when it first waited.
 	Waits func(f *Function, since time.Time)
 	// Ahead may send the request right behind the call that wakes an instance: it is the only one that waits. It must
@@ -46,7 +54,9 @@ type Want struct {
 
 	ticket uint64             // its place in the queue; 0: none yet
 	entry  *entry             // nil: it has not waited for this function
+	slot   *Slot              // nil: it has none
 	since  time.Time          // when it first waited, for any function; zero: never
+	pauses bool               // it was paused, and waits for its turn
 	paused time.Duration      // how long its limit stood still during the wait
 	ctx    context.Context    // ends the wait
 	done   context.CancelFunc // releases ctx; called at the end of the wait
@@ -152,13 +162,13 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	}
 	// If not every request may use every slot, a free slot may be one that no waiting request can use.
 	sees := f.sees()
-	if again || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 {
+	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, f.cost(w)})), q, nil
+			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, w.Sequences, f.cost(w)})), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -173,6 +183,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 
 // startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
 func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
+	f.callAgain(now.Add(shareEvery), now)
 	asleep := !f.set.Awake(now)
 	if asleep {
 		f.traceWake(w)
@@ -196,9 +207,13 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 		w.since = now
 	}
 	limit := w.since.Add(f.Spec().Hold.Timeout + w.paused)
+	due := w.Due
+	if w.pauses {
+		limit, due = w.since.Add(mostPaused), w.Begun
+	}
 	e := w.entry
 	if e == nil {
-		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: w.Due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Sequences: w.Sequences, Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
 		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
 			e.Deadline = w.Deadline
 		}
@@ -318,11 +333,9 @@ func (f *Function) next() (e *entry, s *Slot, ok bool) {
 // first returns the entry that gets the next slot, or a refusal. If not every instance may see every request, it is
 // the first entry that may use a free slot. The caller holds mu.
 func (f *Function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *entry {
-	if sees == nil && f.queue.Picky() == 0 {
-		return f.queue.First()
-	}
-	return f.queue.FirstOf(func(e *entry) bool {
-		return f.set.FreeFor(now, e.Want, of(sees, e.Client)) || f.strays(e.Want, now)
+	all := sees == nil && f.queue.Picky() == 0
+	return f.queue.firstShared(f.share(now), func(e *entry) bool {
+		return !f.leavesFree(e.Client, now) && (all || f.set.FreeFor(now, e.Want, of(sees, e.Client)) || f.strays(e.Want, now))
 	})
 }
 
@@ -338,7 +351,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 
 // hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
-	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Cost})
+	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Sequences, e.Cost})
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())

@@ -31,7 +31,6 @@ type Function struct {
 	queue      waitQueue
 	set        route.Set
 	wants      map[*Want]struct{} // all that wait or run
-	sheddable  map[*Want]struct{} // running requests that may be ended for others
 	slots      int                // in use
 	background int                // of these, slots of background requests
 	known      []api.ModelName    // the adapters' names that Renamed was called for
@@ -48,10 +47,11 @@ type Function struct {
 	trace       *Wake // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
-	unavailable        clock       // no instance is awake
-	paused             clock       // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
-	retry              *time.Timer // dispatches again when an instance is avoided or a wake is paused
-	retryAt            time.Time   // zero: not armed
+	unavailable        clock                // no instance is awake
+	paused             clock                // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
+	retry              *time.Timer          // dispatches again when an instance is avoided or a wake is paused
+	retryAt            time.Time            // zero: not armed
+	restrained         map[string]time.Time // until when clients leave a slot free
 }
 
 // clock adds up the time during which a condition held.
@@ -78,7 +78,7 @@ func (c *clock) at(now time.Time) time.Duration {
 }
 
 func newFunction(q *Queues, name api.FunctionName) *Function {
-	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), sheddable: make(map[*Want]struct{})}
+	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), restrained: make(map[string]time.Time)}
 	f.spec.Store(&api.Function{Name: name})
 	f.meter = newMeter(f.level, q.cfg.Emitter, "/activator/"+q.cfg.Name)
 	f.unavailable.set(true, f.Created)

@@ -29,6 +29,7 @@ type Slot struct {
 	terms    terms
 	charge   charge
 	taken    time.Time
+	asked    time.Time  // when its request was asked to give way; zero: never
 	trace    *Wake      // the trace that the request ends; nil: none
 	want     *Want      // the request that has the slot; nil: not yet known
 	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
@@ -39,7 +40,9 @@ type terms struct {
 	adapter  api.ModelName
 	client   string
 	priority int
-	cost     float64
+	// sequences is how many slots it counts as in its client's share.
+	sequences int
+	cost      float64
 }
 
 // Used is a request's use of the slot that it ends with [Slot.Done].
@@ -57,7 +60,7 @@ const usualOutput api.Tokens = 256
 // cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
 // bounds it. The caller holds mu.
 func (f *Function) cost(w *Want) float64 {
-	return control.Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput)))
+	return control.Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput))*api.Tokens(max(w.Sequences, 1)))
 }
 
 // atMost bounds an estimate of w's output by what w asks for.
@@ -70,22 +73,21 @@ func (w *Want) atMost(output api.Tokens) api.Tokens {
 
 // take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
 func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
+	now := time.Now()
 	f.slots++
+	t.sequences = min(max(t.sequences, 1), max(f.set.Capacity(now), 1))
 	f.Metrics.Running(1)
+	f.queue.use(t.client, t.sequences)
 	f.tellOthers(t, t.cost)
 	return &Slot{
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
-		f: f, instance: i, terms: t, taken: time.Now(), charge: f.queue.Charge(t.client, t.priority, t.cost),
+		f: f, instance: i, terms: t, taken: now, charge: f.queue.Charge(t.client, t.priority, t.cost),
 	}
 }
 
-// run records that w has s, and returns s. If the function evicts sheddable requests and w is one, w may be ended for
-// others. The caller holds mu.
+// run records that w has s, and returns s. The caller holds mu.
 func (f *Function) run(w *Want, s *Slot) *Slot {
-	s.want = w
-	if f.Spec().Hold.EvictSheddable && w.Priority < 0 {
-		f.sheddable[w] = struct{}{}
-	}
+	s.want, w.slot, w.pauses = w, s, false
 	if w.Background {
 		f.background++
 	}
@@ -95,11 +97,14 @@ func (f *Function) run(w *Want, s *Slot) *Slot {
 // release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
 func (f *Function) release(s *Slot, cost float64) {
 	f.queue.Settle(s.charge, cost)
+	f.queue.use(s.terms.client, -s.terms.sequences)
 	f.tellOthers(s.terms, cost-s.terms.cost)
-	delete(f.sheddable, s.want)
 	f.slots--
-	if s.want != nil && s.want.Background {
-		f.background--
+	if w := s.want; w != nil {
+		w.slot = nil
+		if w.Background {
+			f.background--
+		}
 	}
 	f.Metrics.Running(-1)
 	f.set.Release(s.instance, s.terms.adapter)
@@ -167,7 +172,7 @@ func (s *Slot) Generated() api.Tokens {
 // Turn returns the request's place in the order of the instance's slots, among those of all activators.
 func (s *Slot) Turn() control.Turn {
 	w := s.want
-	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost}
+	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost, Sequences: w.Sequences}
 }
 
 // clientHash returns the hash of a client by which all activators name it to instances; never a reserved one.
@@ -226,7 +231,7 @@ func (f *Function) callAgain(at, now time.Time) {
 	f.retry.Reset(max(at.Sub(now), 0))
 }
 
-// again runs on the timer: an instance may be retried, or a wake begun.
+// again runs on the timer: an instance may be retried, a wake begun, or slots given to others.
 func (f *Function) again() {
 	now := time.Now()
 	f.mu.Lock()
@@ -236,6 +241,7 @@ func (f *Function) again() {
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.beginWake(now)
+	f.checkShares(now)
 	f.mu.Unlock()
 	f.dispatch()
 }
@@ -247,7 +253,10 @@ func (f *Function) shed(w *Want) {
 		return
 	}
 	var victim *Want
-	for v := range f.sheddable {
+	for v := range f.wants {
+		if v.slot == nil || v.Priority >= 0 || !v.slot.asked.IsZero() {
+			continue
+		}
 		if victim == nil || v.Priority < victim.Priority || v.Priority == victim.Priority && v.Begun.After(victim.Begun) {
 			victim = v
 		}
@@ -255,7 +264,7 @@ func (f *Function) shed(w *Want) {
 	if victim == nil {
 		return
 	}
-	delete(f.sheddable, victim)
+	victim.slot.asked = time.Now()
 	victim.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }

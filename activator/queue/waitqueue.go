@@ -33,8 +33,9 @@ type entry struct {
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
-	// Cost is the request's expected cost; the queue ignores it.
-	Cost float64
+	// Cost is the request's expected cost, and Sequences how many it has; the queue ignores them.
+	Cost      float64
+	Sequences int
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
 	// Due is when the entry should be served, which orders one client's entries; zero: at the deadline.
@@ -109,13 +110,14 @@ type waitQueue struct {
 	pace   pace
 	// tickets is the last ticket drawn.
 	tickets uint64
-	clients map[string]*client // clients with entries
+	clients map[string]*client // clients with entries, or with running requests
 }
 
-// client counts one client's entries.
+// client counts one client's entries, and its running requests.
 type client struct {
-	count int
-	bytes api.Bytes
+	count   int
+	bytes   api.Bytes
+	running int
 }
 
 // Limit sets the limits. Present entries stay.
@@ -176,10 +178,13 @@ func (q *waitQueue) full(e *entry) fullReason {
 // withinShare reports whether e's client would, with e, have at most an equal share. If so and the queue is too full
 // for e, some other client has more than its share.
 func (q *waitQueue) withinShare(e *entry) bool {
-	c, clients := q.clients[e.Client], len(q.clients)
-	if c == nil {
-		c = &client{}
-		clients++
+	c, clients := client{}, 1
+	for name, other := range q.clients {
+		if name == e.Client {
+			c = *other
+		} else if other.count > 0 {
+			clients++
+		}
 	}
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
 }
@@ -268,14 +273,7 @@ func (q *waitQueue) insert(e *entry) {
 	if e.Want.Only != nil {
 		q.picky++
 	}
-	if q.clients == nil {
-		q.clients = make(map[string]*client)
-	}
-	c := q.clients[e.Client]
-	if c == nil {
-		c = &client{}
-		q.clients[e.Client] = c
-	}
+	c := q.of(e.Client)
 	c.count++
 	c.bytes += e.Bytes
 }
@@ -306,12 +304,6 @@ func (q *waitQueue) earliest(of func(*band) *entry) *entry {
 		}
 	}
 	return first
-}
-
-// FirstOf is [waitQueue.First] among the entries for which may returns true. If no entry is picky, may must return the
-// same for all entries of a client.
-func (q *waitQueue) FirstOf(may func(*entry) bool) *entry {
-	return q.earliest(func(b *band) *entry { return b.firstOf(may, q.picky > 0) })
 }
 
 // LeaveFirst takes out the entry of a group with the highest priority, among these the oldest; nil: there is none.
@@ -351,9 +343,8 @@ func (q *waitQueue) remove(e *entry) {
 	}
 	c := q.clients[e.Client]
 	c.bytes -= e.Bytes
-	if c.count--; c.count == 0 {
-		delete(q.clients, e.Client)
-	}
+	c.count--
+	q.forget(e.Client, c)
 }
 
 // Len returns the number of entries.
@@ -363,7 +354,9 @@ func (q *waitQueue) Len() int { return q.count }
 func (q *waitQueue) Clients() map[string]int {
 	all := make(map[string]int, len(q.clients))
 	for name, c := range q.clients {
-		all[name] = c.count
+		if c.count > 0 {
+			all[name] = c.count
+		}
 	}
 	return all
 }

@@ -244,8 +244,8 @@ func TestAgainstSlowTwin(t *testing.T) {
 	}
 }
 
-// TestFirstOf: among some clients' entries the next one comes first, whatever the other clients have.
-func TestFirstOf(t *testing.T) {
+// TestFirstShared: among some clients' entries the next one comes first, whatever the other clients have.
+func TestFirstShared(t *testing.T) {
 	t.Parallel()
 	var q waitQueue
 	q.Limit(api.Hold{Capacity: 10, MaxBytes: api.MiB})
@@ -263,7 +263,7 @@ func TestFirstOf(t *testing.T) {
 		of   string
 		want *entry
 	}{{"abc", urgent}, {"bc", c}, {"b", b}, {"", nil}, {"d", nil}} {
-		if got := q.FirstOf(func(e *entry) bool { return strings.Contains(tc.of, e.Client) }); got != tc.want {
+		if got := q.firstShared(0, func(e *entry) bool { return strings.Contains(tc.of, e.Client) }); got != tc.want {
 			t.Errorf("of %q: %+v, want %+v", tc.of, got, tc.want)
 		}
 	}
@@ -272,7 +272,7 @@ func TestFirstOf(t *testing.T) {
 	if _, why, ok := q.Enter(picky, epoch, 0); !ok || q.Picky() != 1 {
 		t.Fatal(why, q.Picky())
 	}
-	if got := q.FirstOf(func(e *entry) bool { return e.Want.Only != nil }); got != picky {
+	if got := q.firstShared(0, func(e *entry) bool { return e.Want.Only != nil }); got != picky {
 		t.Errorf("of those that are picky: %+v, want the second of c", got)
 	}
 	if q.Leave(picky); q.Picky() != 0 {

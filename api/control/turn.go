@@ -1,8 +1,10 @@
 package control
 
 import (
-	"errors"
+	"cmp"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,42 +41,40 @@ type Turn struct {
 	Waited, Most time.Duration
 	// Cost is the expected cost, in input tokens.
 	Cost float64
+	// Sequences is how many sequences the model computes for the request, if it is more than one.
+	Sequences int
 }
 
 // String returns the value of [HeaderQueue].
 func (t Turn) String() string {
-	b := make([]byte, 0, 64)
-	b = strconv.AppendUint(b, t.Client, 16)
-	b = strconv.AppendInt(append(b, ' '), int64(t.Priority), 10)
-	b = strconv.AppendInt(append(b, ' '), t.Waited.Milliseconds(), 10)
-	b = strconv.AppendInt(append(b, ' '), max(t.Most.Milliseconds(), 0), 10)
-	return string(strconv.AppendFloat(append(b, ' '), t.Cost, 'f', 0, 64))
+	v := fmt.Sprintf("%x %d %d %d %.0f", t.Client, t.Priority, t.Waited.Milliseconds(), max(t.Most.Milliseconds(), 0), t.Cost)
+	if t.Sequences > 1 { // instances of versions before don't know it
+		v += fmt.Sprint(" ", t.Sequences)
+	}
+	return v
 }
 
 // TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
 // wait.
-func TakeTurn(h http.Header) Turn {
+func TakeTurn(h http.Header) (t Turn) {
 	v := h[HeaderQueue]
 	delete(h, HeaderQueue)
 	if len(v) != 1 {
-		return Turn{}
+		return t
 	}
-	t, _ := parseTurn(v[0])
-	return t
-}
-
-func parseTurn(v string) (Turn, bool) {
-	f := strings.Split(v, " ")
-	if len(f) != 5 {
-		return Turn{}, false
+	f := strings.Split(v[0], " ")
+	client, err := strconv.ParseUint(f[0], 16, 64)
+	var n [5]int64 // the other fields; the last may be missing
+	for i, text := range f[1:] {
+		if i == len(n) {
+			return t
+		}
+		var bad error
+		n[i], bad = strconv.ParseInt(text, 10, 41)
+		err = cmp.Or(err, bad)
 	}
-	client, err1 := strconv.ParseUint(f[0], 16, 64)
-	priority, err2 := strconv.Atoi(f[1])
-	waited, err3 := strconv.ParseUint(f[2], 10, 40)
-	most, err4 := strconv.ParseUint(f[3], 10, 40)
-	cost, err5 := strconv.ParseUint(f[4], 10, 40)
-	if errors.Join(err1, err2, err3, err4, err5) != nil || client <= NoClient || priority < -100 || priority > 100 {
-		return Turn{}, false
+	if least := slices.Min(n[1:]); err != nil || len(f) < len(n) || client <= NoClient || least < 0 || max(n[0], -n[0]) > 100 {
+		return t
 	}
-	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Most: time.Duration(most) * time.Millisecond, Cost: float64(cost)}, true
+	return Turn{Client: client, Priority: int(n[0]), Waited: time.Duration(n[1]) * time.Millisecond, Most: time.Duration(n[2]) * time.Millisecond, Cost: float64(n[3]), Sequences: int(n[4])}
 }

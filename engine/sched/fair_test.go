@@ -117,3 +117,25 @@ func TestIdlenessEarnsNothing(t *testing.T) {
 		t.Errorf("fifty requests of a tenant that comes late are done in %d steps of one each, beside a hundred others: want about 100", n)
 	}
 }
+
+// TestSeatsAreShared: a tenant has taken all seats with long answers. The sequences of another one run at the next steps, as
+// many as its share of the seats, and the others go on.
+func TestSeatsAreShared(t *testing.T) {
+	m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 64, Seats: 8, Depth: 2, Prefix: true}, block.New(2000, 4))
+	for range 64 {
+		m.add(sched.Request{Prompt: ones(8), Max: 500, Tenant: "many"}, true)
+	}
+	m.until(50, func() {}, func() bool { return m.sched.Stats().Running == 8 })
+	var few []sched.ID
+	for range 6 {
+		m.add(sched.Request{Prompt: ones(8), Max: 12, Tenant: "few"}, true)
+		few = append(few, m.last)
+	}
+	if n := m.until(100, func() {}, func() bool { return m.live[few[5]] == nil && m.live[few[0]] == nil }); n > 30 {
+		t.Errorf("six short answers beside long ones of another tenant took %d steps, want at most 30", n)
+	}
+	if n := m.sched.Stats().Preemptions; n == 0 || n > 6 {
+		t.Errorf("%d sequences were preempted, want at most one for each", n)
+	}
+	m.drain()
+}

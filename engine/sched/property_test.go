@@ -92,8 +92,8 @@ func TestSameTokens(t *testing.T) {
 								m := newMachine(t, rand.New(rand.NewPCG(1, 1)), cfg, block.New(blocks, 4))
 								m.script(chaos)
 								s := m.sched.Stats()
-								if tight != (s.Preemptions > 0) && !chaos { // with chaos there are better priorities
-									t.Errorf("%d preemptions", s.Preemptions)
+								if tight && s.Preemptions == 0 {
+									t.Error("nothing was preempted")
 								}
 								if prefix != (s.PrefixFound > 0) || (draft > 0) != (s.Accepted > 0) {
 									t.Errorf("%d tokens found in the cache, %d guesses were right", s.PrefixFound, s.Accepted)

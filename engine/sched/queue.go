@@ -39,6 +39,7 @@ type flow struct {
 	class      *class
 	time       int64 // virtual: tokens computed
 	live       int   // sequences, running or waiting
+	seats      int   // running sequences
 	head, tail *sequence
 }
 

@@ -14,7 +14,8 @@
 // The life of one step:
 //
 //  1. If the next waiting sequence has a better priority than the last running one, and lacks a seat or memory, the
-//     last running one is preempted, provided that this makes enough room.
+//     last running one is preempted, provided that this makes enough room. If it lacks a seat and its tenant has less
+//     than a share of them, the last one of a tenant with more is preempted.
 //  2. Every running sequence that decodes gets its token, and draft tokens (see [Config].Draft). If it needs a block
 //     and none is free, the last running sequence frees all its blocks and returns to the queue (preemption by
 //     recompute). "Last" is by priority, then by arrival.
@@ -235,7 +236,7 @@ func (s *Scheduler) Add(r Request) error {
 	for i := range n {
 		q := newSequence(r, limit, hashes)
 		q.id += ID(i)
-		q.flow, q.group, q.order = f, g, s.arrived
+		q.flow, q.group, q.order, q.since = f, g, s.arrived, s.step
 		s.arrived++
 		f.live++
 		s.byID[q.id] = q

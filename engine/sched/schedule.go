@@ -21,7 +21,8 @@ func (s *Scheduler) Schedule() *Batch {
 	f.entries = f.entries[:0]
 
 	s.age()
-	s.makeRoom()             // 1
+	s.makeRoom() // 1
+	s.shareSeats()
 	preempted := s.decode(f) // 2
 	s.fill(f, !preempted)    // 3
 	if len(s.batch.Items) == 0 {
@@ -92,7 +93,7 @@ func (s *Scheduler) makeRoom() {
 		if need > 0 {
 			return
 		}
-		s.preempt()
+		s.preempt(len(s.running) - 1)
 	}
 }
 
@@ -121,7 +122,7 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 		}
 		for q.computed >= q.room && !s.grow(q, 1) {
 			preempted = true
-			if s.preempt() == q {
+			if s.preempt(len(s.running)-1) == q {
 				return
 			}
 		}
@@ -197,6 +198,7 @@ func (s *Scheduler) promote(q *sequence, chunk int) bool {
 		i := slices.Index(s.running, q)
 		s.running = slices.Delete(s.running, i, i+1)
 		q.rank = promoted
+		q.flow.seats--
 		s.seat(q)
 		return true
 	}
@@ -209,6 +211,7 @@ func (s *Scheduler) promote(q *sequence, chunk int) bool {
 // seat adds q to the running sequences.
 func (s *Scheduler) seat(q *sequence) {
 	q.state = running
+	q.flow.seats++
 	i := sort.Search(len(s.running), func(i int) bool { return q.before(s.running[i]) })
 	s.running = slices.Insert(s.running, i, q)
 }
@@ -273,15 +276,13 @@ func (s *Scheduler) slot() *Item {
 // unknown is the Tokens of an item whose only token is in flight.
 var unknown = [1]int32{Unknown}
 
-// preempt returns the last running sequence to the queue, with its tokens but without its blocks. It has no item in
-// the current batch.
-func (s *Scheduler) preempt() *sequence {
-	last := len(s.running) - 1
-	q := s.running[last]
-	s.running[last] = nil
-	s.running = s.running[:last]
+// preempt returns a running sequence to the queue, with its tokens but without its blocks. It has no item in the
+// current batch.
+func (s *Scheduler) preempt(i int) *sequence {
+	q := s.running[i]
+	s.running = slices.Delete(s.running, i, i+1)
 	s.release(q)
-	q.state = queued
+	q.state, q.since = queued, s.step
 	s.queue.push(q)
 	s.counts.Preemptions++
 	return q
@@ -293,6 +294,7 @@ func (s *Scheduler) release(q *sequence) {
 		s.register(q)
 	}
 	s.pool.Free(q.blocks...)
+	q.flow.seats--
 	q.blocks = q.blocks[:0]
 	q.reset()
 }

@@ -48,6 +48,7 @@ type sequence struct {
 
 	rank   int    // its priority, or promoted
 	order  uint64 // of arrival
+	since  uint64 // the step since which it waits
 	hashes []block.Hash
 	req    Request
 

@@ -34,7 +34,7 @@ type twin struct {
 type twinSeq struct {
 	id                     sched.ID
 	req                    sched.Request
-	order                  int
+	order, since           int
 	rank                   int
 	tokens                 []int32
 	blocks                 []int32
@@ -71,7 +71,7 @@ func (w *twin) add(r sched.Request) {
 		w.flows[flowOf(probe)] = max(t, w.clocks[r.Priority])
 	}
 	for i := range max(1, r.Siblings) {
-		q := &twinSeq{id: r.ID + sched.ID(i), req: r, order: w.arrived, rank: r.Priority, tokens: slices.Clone(r.Prompt)}
+		q := &twinSeq{id: r.ID + sched.ID(i), req: r, order: w.arrived, since: w.step, rank: r.Priority, tokens: slices.Clone(r.Prompt)}
 		w.arrived++
 		if r.Siblings > 1 && len(r.Prompt) > 1 {
 			q.group = g
@@ -142,6 +142,7 @@ func (w *twin) schedule() []string {
 	w.flights = append(w.flights, nil)
 	w.age()
 	w.makeRoom()
+	w.shareSeats()
 	preempted := w.decode()
 	done := w.fill(!preempted)
 	if len(w.items) == 0 {
@@ -205,6 +206,31 @@ func (w *twin) makeRoom() {
 			return
 		}
 		w.preempt(last)
+	}
+}
+
+func (w *twin) shareSeats() {
+	line, seats := w.line(waits), w.seats()
+	if len(line) == 0 || len(seats) < w.cfg.Seats || line[0].flying > 0 || line[0].rank == first || w.step-line[0].since < 16 {
+		return
+	}
+	tenants, taken := map[string]bool{}, map[string]int{}
+	for _, q := range w.all {
+		tenants[flowOf(q)] = true
+		if q.running {
+			taken[flowOf(q)]++
+		}
+	}
+	share := (w.cfg.Seats + len(tenants) - 1) / len(tenants)
+	if taken[flowOf(line[0])] >= share {
+		return
+	}
+	slices.Reverse(seats)
+	for _, q := range seats {
+		if q.rank >= line[0].rank && taken[flowOf(q)] > share {
+			w.preempt(q)
+			return
+		}
 	}
 }
 

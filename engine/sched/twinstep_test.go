@@ -47,6 +47,7 @@ func (w *twin) release(q *twinSeq) {
 
 func (w *twin) preempt(q *twinSeq) {
 	w.release(q)
+	q.since = w.step
 	w.stats.Preemptions++
 }
 

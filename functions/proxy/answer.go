@@ -176,6 +176,8 @@ const unread = time.Minute
 // write writes p and reports whether the client is still there.
 func (x *exchange) write(p []byte) bool {
 	x.unread.Move(http.NewResponseController(x.w), len(p))
+	x.writing.Store(time.Now().UnixNano())
+	defer x.writing.Store(0)
 	if _, err := x.w.Write(p); err != nil {
 		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
 		return false
@@ -184,5 +186,7 @@ func (x *exchange) write(p []byte) bool {
 }
 
 func (x *exchange) flush() {
+	x.writing.Store(time.Now().UnixNano())
+	defer x.writing.Store(0)
 	_ = http.NewResponseController(x.w).Flush() // a client that left is found at the next write
 }

@@ -47,6 +47,8 @@ type Moves interface {
 type Turns interface {
 	// EnterInTurn is Enter for a request that may wait for a slot. beforeWait is called before it waits, and its error ends that.
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
+	// GivesWay reports whether a request that has entered in turn, and can move, is to move so that another gets its slot.
+	GivesWay(t control.Turn) bool
 	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
 	LeaveTurn(t control.Turn, cost float64)
 }
@@ -138,6 +140,7 @@ type Proxy struct {
 	moves      Moves       // nil: requests can't move
 	everything *transports // to a runtime that is no model server; nil: it is one
 	moved      atomic.Pointer[[]byte]
+	waiting    waiting
 }
 
 func New(cfg Config) *Proxy {
@@ -201,6 +204,9 @@ type exchange struct {
 	movable bool // the gate knows that the request can move
 	beside  bool // other requests were in the runtime when this one was sent
 	unread  relay.WriteDeadline
+	turn    control.Turn
+	turns   Turns        // that it has entered in; nil: it may not give way
+	writing atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: none is
 }
 
 func (x *exchange) serve() {
@@ -258,6 +264,7 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	case ordered: // 3.
 		p.base, refused, err = x.enterInTurn(turns, turn, beforeWait)
 		p.leave = func() { turns.LeaveTurn(turn, x.cost(turn)) }
+		x.turn, x.turns = turn, turns
 	default: // 4.
 		p.base, refused = gate.Enter()
 	}
@@ -277,11 +284,13 @@ func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func()
 		err := beforeWait()
 		if err == nil {
 			waits = time.Now()
+			x.proxy.waiting.begin()
 			tell(0)
 		}
 		return err
 	})
 	if !waits.IsZero() {
+		x.proxy.waiting.end()
 		waited := time.Since(waits)
 		x.began = x.began.Add(waited) // its limits begin now
 		tell(waited.Milliseconds() + 1)

@@ -32,6 +32,8 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 	if x.report.asked.Field != "" { // the fields to remove stand at the end of an event
 		largest = maxLine
 	}
+	x.proxy.waiting.watch(x)
+	defer x.proxy.waiting.forget(x)
 	from := relay.NewSource(ctx, x.moving(resp), smallBuffer, largest, nil)
 	defer from.Close()
 	e := events{exchange: x, Events: relay.NewEvents(from, style), style: style}
@@ -46,6 +48,12 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 			return
 		}
 	}
+}
+
+// moved ends a stream that continues elsewhere, or here in its turn.
+func (x *exchange) moved() {
+	x.outcome.Code, x.outcome.abort = api.CodeMoved, true
+	x.send([]byte(control.MovedComment + "\n\n"))
 }
 
 // pass sends whole events, and reports whether the client is still there. last is set for the stream's last events.
@@ -66,7 +74,14 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 		e.header(resp)
 		e.sent = true
 	}
-	return e.send(p)
+	if !e.send(p) {
+		return false
+	}
+	if e.movable && e.turns != nil && e.proxy.waiting.count.Load() > 0 && e.turns.GivesWay(e.turn) {
+		e.moved()
+		return false
+	}
+	return true
 }
 
 // failures rewrites the runtime's failures in whole events, as [exchange.failure] does before the answer has begun.
@@ -188,8 +203,7 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	}
 	x.outcome.Code = failure.Code
 	if x.stated && failure.Code == api.CodeStreamCut && x.giving() {
-		x.outcome.Code, x.outcome.abort = api.CodeMoved, true
-		x.send([]byte(control.MovedComment + "\n\n"))
+		x.moved()
 		return
 	}
 	if x.stated && failure.Code == api.CodeStreamCut {

@@ -62,7 +62,7 @@ func (r reopening) fromNow() time.Duration {
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
-		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait},
+		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait}, turns: turns{limit: limit},
 	}
 	close(g.idle)
 	return g
@@ -89,7 +89,8 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, min(t.Most, control.MaxTurn), refused)
 	defer cancel()
-	w := &turn{Turn: t, arrived: time.Now().Add(-t.Waited), admitted: make(chan struct{})}
+	now := time.Now()
+	w := &turn{Turn: t, arrived: now.Add(-t.Waited), entered: now, admitted: make(chan struct{})}
 	g.mu.Lock()
 	if len(g.turns.waiting) >= 16*g.limit {
 		g.mu.Unlock()
@@ -133,6 +134,7 @@ func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bo
 // LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
 func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.mu.Lock()
+	g.turns.end(t)
 	g.turns.leave(t.Client, cost-t.Cost)
 	g.mu.Unlock()
 	g.Leave()

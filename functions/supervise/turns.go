@@ -11,8 +11,9 @@ import (
 // turns orders the requests that wait for a slot of the instance, whichever activators they come from:
 //
 //  1. A higher priority goes first, but waiting counts too: [control.Aging] is worth one step.
-//  2. Within a priority, the client that was served the least goes first, by what its requests cost here. A client that
-//     returns from a pause starts level with the least-served one.
+//  2. Within a priority, a client below its share of the slots goes before one that has it. Then the client that was
+//     served the least goes first, by what its requests cost here. A client that returns from a pause starts level with
+//     the least-served one.
 //  3. A client's own requests go in the order of their arrival.
 //
 // It reads no clock and starts no goroutine. A mutex of its owner guards it. The number of waiting requests is small:
@@ -21,18 +22,23 @@ type turns struct {
 	waiting []*turn
 	clients map[uint64]*served
 	floor   float64 // the cost of the client served last, before that request
+	limit   int     // of the slots; 0: they are not shared
+	active  int     // clients with requests that wait or run
 }
 
 // served counts the requests of one client.
 type served struct {
 	cost    float64
 	pending int // requests that wait or run
+	running int // slots of those that run
 }
 
 // turn is one request that waits.
 type turn struct {
 	control.Turn
 	arrived time.Time
+	entered time.Time // when it began to wait here
+	given   bool      // another one gives way for it
 	// admitted is closed once base or refused is set. The goroutine that takes the turn out of waiting closes it.
 	admitted chan struct{}
 	base     string
@@ -54,6 +60,7 @@ func (q *turns) arrive(client uint64) {
 	}
 	if c.pending++; c.pending == 1 {
 		c.cost = max(c.cost, q.least())
+		q.active++
 	}
 }
 
@@ -74,6 +81,7 @@ func (q *turns) charge(t control.Turn) {
 	c := q.clients[t.Client]
 	q.floor = max(q.floor, c.cost)
 	c.cost += t.Cost
+	c.running += q.slots(t)
 }
 
 // leave ends a request; correct is its cost beyond the charge.
@@ -83,6 +91,7 @@ func (q *turns) leave(client uint64, correct float64) {
 	if c.pending--; c.pending > 0 {
 		return
 	}
+	q.active--
 	if c.cost <= q.floor || len(q.clients) > maxClients {
 		delete(q.clients, client)
 	}
@@ -112,8 +121,13 @@ func (t *turn) due() time.Time {
 
 // before orders two requests of one priority.
 func (q *turns) before(a, b *turn) bool {
-	if x, y := q.clients[a.Client].cost, q.clients[b.Client].cost; a.Client != b.Client && x != y {
-		return x < y
+	if x, y, share := q.clients[a.Client], q.clients[b.Client], q.share(); x != y {
+		if below := x.running < share; below != (y.running < share) {
+			return below
+		}
+		if x.cost != y.cost {
+			return x.cost < y.cost
+		}
 	}
 	return a.arrived.Before(b.arrived)
 }

@@ -289,3 +289,121 @@ func TestWithoutATurn(t *testing.T) {
 		}
 	})
 }
+
+// TestSlotsAreShared: the client that was served the least does not get a third of four slots while another waits below
+// its share. A request of many sequences counts as all slots.
+func TestSlotsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(4)
+		g.open("http://127.0.0.1:1")
+		turnOf := func(client uint64, sequences int) control.Turn {
+			return control.Turn{Client: client, Most: time.Minute, Cost: 1, Sequences: sequences}
+		}
+		var got []string
+		enter := func(name string, turn control.Turn) {
+			go func() {
+				if _, refused, err := g.EnterInTurn(t.Context(), turn, func() error { return nil }); refused != nil || err != nil {
+					t.Error(refused, err)
+				}
+				got = append(got, name)
+			}()
+			synctest.Wait()
+		}
+		leave := func(turn control.Turn) { g.LeaveTurn(turn, turn.Cost); synctest.Wait() }
+		check := func(names ...string) {
+			t.Helper()
+			if !slices.Equal(got, names) {
+				t.Errorf("slots went to %v, want %v", got, names)
+			}
+			got = nil
+		}
+		a, b := turnOf(3, 0), turnOf(4, 0)
+		b.Cost = 1e6
+		for _, name := range []string{"a", "a", "a"} {
+			enter(name, a)
+		}
+		enter("b", b)
+		check("a", "a", "a", "b")
+		enter("a", a)
+		enter("b", b)
+		enter("b", b)
+		leave(a)
+		check("b")
+		leave(a)
+		check("a")
+		leave(b)
+		check("b")
+		for range 2 {
+			leave(a)
+			leave(b)
+		}
+		many, other := turnOf(5, 2048), turnOf(6, 0) // the share of many is full with one
+		for _, turn := range []control.Turn{many, b, other, other} {
+			enter(fmt.Sprint(turn.Client), turn)
+		}
+		check("5", "4", "6", "6")
+		enter("many", many)
+		enter("b", b)
+		leave(other)
+		check("b")
+		leave(other)
+		check("many")
+		for range 2 {
+			leave(many)
+			leave(b)
+		}
+		if g.turns.active != 0 || g.running != 0 {
+			t.Errorf("left are %d clients and %d requests", g.turns.active, g.running)
+		}
+	})
+}
+
+// TestGivesWay: a client's requests run on all slots. Once another one's has waited for some time, one of them gives way for
+// it, and none of a client that has its share.
+func TestGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(4)
+		g.open("http://127.0.0.1:1")
+		a, b := control.Turn{Client: 3, Most: time.Minute}, control.Turn{Client: 4, Most: time.Minute}
+		noWait := func() error { return nil }
+		for range 4 {
+			if _, refused, err := g.EnterInTurn(t.Context(), a, noWait); refused != nil || err != nil {
+				t.Fatal(refused, err)
+			}
+		}
+		if g.GivesWay(a) {
+			t.Error("one gives way although none waits")
+		}
+		for range 3 {
+			go func() {
+				if _, refused, err := g.EnterInTurn(t.Context(), b, noWait); refused != nil || err != nil {
+					t.Error(refused, err)
+				}
+			}()
+		}
+		time.Sleep(aboveFor - time.Second)
+		if g.GivesWay(a) {
+			t.Error("one gives way at once")
+		}
+		time.Sleep(2 * time.Second)
+		for n := range 2 {
+			if g.GivesWay(b) || !g.GivesWay(a) {
+				t.Errorf("of a, %d give way; or one of b does", n)
+			}
+			g.LeaveTurn(a, 1)
+			synctest.Wait()
+		}
+		if g.GivesWay(a) {
+			t.Error("one gives way of a client that has its share")
+		}
+		for range 2 {
+			g.LeaveTurn(a, 1)
+			synctest.Wait()
+			g.LeaveTurn(b, 1)
+		}
+		g.LeaveTurn(b, 1)
+		if g.running != 0 {
+			t.Errorf("%d run", g.running)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package queue
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A function's slots are shared between the clients that run or wait. With S slots and C clients, a share is S/C slots,
+// rounded up. A request of several sequences counts as so many slots, and as no more than there are.
+//
+//  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
+//  2. While requests wait, one whose client leaves written data unread for unreadFor ends.
+//  3. Once a request has waited for aboveFor whose client is below its share, a client above its share pauses a stream:
+//     it waits for its turn, and continues where it was.
+//  4. For restrains after 2 or 3, a client leaves one slot free: the next request of another has not to wait.
+const (
+	shareEvery = 250 * time.Millisecond
+	unreadFor  = 5 * time.Second
+	aboveFor   = 10 * time.Second
+	restrains  = time.Minute
+	// mostRestrained bounds the clients that are remembered.
+	mostRestrained = 1024
+)
+
+// share returns the number of slots in a share. The caller holds mu.
+func (f *Function) share(now time.Time) int {
+	clients := max(len(f.queue.clients), 1)
+	return (max(f.set.Capacity(now), f.slots) + clients - 1) / clients
+}
+
+// below reports whether a client has less than a share.
+func (q *waitQueue) below(name string, share int) bool {
+	c := q.clients[name]
+	return c == nil || c.running < share
+}
+
+// firstShared is [waitQueue.First] among the entries for which may returns true, where in each priority those of clients
+// below their share come first.
+func (q *waitQueue) firstShared(share int, may func(*entry) bool) *entry {
+	return q.earliest(func(b *band) *entry {
+		below := func(e *entry) bool { return q.below(e.Client, share) && may(e) }
+		if e := b.first(); e == nil || below(e) {
+			return e
+		}
+		return cmp.Or(b.firstOf(below, q.picky > 0), b.firstOf(may, q.picky > 0))
+	})
+}
+
+// leavesFree reports whether a free slot is to stay free for others than a client. The caller holds mu.
+func (f *Function) leavesFree(client string, now time.Time) bool {
+	return now.Before(f.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
+}
+
+// restrain lets a client leave a slot free for a while. The caller holds mu.
+func (f *Function) restrain(client string, now time.Time) {
+	if len(f.restrained) >= mostRestrained {
+		clear(f.restrained)
+	}
+	f.restrained[client] = now.Add(restrains)
+}
+
+// checkShares looks at the running requests while others wait. The caller holds mu.
+func (f *Function) checkShares(now time.Time) {
+	maps.DeleteFunc(f.restrained, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if f.queue.Len() == 0 {
+		return
+	}
+	f.callAgain(now.Add(shareEvery), now)
+	var running []*Want
+	for w := range f.wants {
+		switch {
+		case w.slot == nil:
+		case w.EndUnread != nil && w.EndUnread(unreadFor):
+			f.restrain(w.Client, now)
+		case w.Pause != nil:
+			running = append(running, w)
+		}
+	}
+	f.pauseAbove(running, now)
+}
+
+// pauseAbove pauses streams of clients above their share, the longest-running first, one for each request that waits
+// below its client's share and has no worse priority. The caller holds mu.
+func (f *Function) pauseAbove(running []*Want, now time.Time) {
+	share := f.share(now)
+	wanted := func(w *Want) (n int) { // how many requests wait that w may give way for
+		for at := f.queue.all.Front(); at != nil; at = at.Next() {
+			e := entryAt(at)
+			waited := now.Sub(e.arrived) >= aboveFor || !f.restrained[w.Client].IsZero()
+			if waited && e.Priority >= w.Priority && f.queue.below(e.Client, share) {
+				n++
+			}
+		}
+		return n
+	}
+	asked, paused := 0, map[string]int{} // the latter in slots
+	slices.SortFunc(running, func(a, b *Want) int {
+		return cmp.Or(b.slot.asked.Compare(a.slot.asked), a.slot.taken.Compare(b.slot.taken))
+	})
+	for _, w := range running {
+		s := w.slot
+		if now.Sub(s.asked) >= aboveFor { // otherwise it comes to its next event soon
+			if f.queue.clients[w.Client].running-paused[w.Client] <= share || asked >= wanted(w) || !w.Pause() {
+				continue
+			}
+			s.asked = now
+			f.restrain(w.Client, now)
+		}
+		asked++
+		paused[w.Client] += s.terms.sequences
+	}
+}
+
+// Pause gives back the slot of a stream that continues in its turn. It may wait for longer than a new request.
+func (s *Slot) Pause() {
+	s.want.Renew()
+	s.want.pauses = true
+	s.GiveBack("")
+}
+
+// mostPaused is how long a paused stream may wait.
+const mostPaused = time.Hour
+
+// use counts a client's running requests.
+func (q *waitQueue) use(name string, n int) {
+	c := q.of(name)
+	c.running += n
+	q.forget(name, c)
+}
+
+// of returns the state of a client.
+func (q *waitQueue) of(name string) *client {
+	c := q.clients[name]
+	if c == nil {
+		if q.clients == nil {
+			q.clients = make(map[string]*client)
+		}
+		c = &client{}
+		q.clients[name] = c
+	}
+	return c
+}
+
+// forget removes a client without requests.
+func (q *waitQueue) forget(name string, c *client) {
+	if c.count == 0 && c.running == 0 {
+		delete(q.clients, name)
+	}
+}

@@ -1,0 +1,22 @@
+package sched
+
+// shareAfter is how many steps a sequence waits before one of another tenant is preempted for it. Most answers are short
+// enough to end before.
+const shareAfter = 16
+
+// shareSeats preempts a running sequence if no seat is free and the next waiting one has waited for shareAfter. It takes
+// the last one of a tenant with more than its share of the seats, for one of a tenant with less. A share is the seats divided by the tenants that have
+// sequences, rounded up. Priorities come first: a sequence is never preempted for one of a worse priority.
+func (s *Scheduler) shareSeats() {
+	q, live := s.queue.peek(), s.queue.live
+	if q == nil || q.flying > 0 || q.rank == promoted || s.step-q.since < shareAfter || len(s.running) < s.cfg.Seats {
+		return
+	}
+	share := (s.cfg.Seats + live - 1) / live
+	for i := len(s.running) - 1; i >= 0 && q.flow.seats < share && s.running[i].rank >= q.rank; i-- {
+		if s.running[i].flow.seats > share {
+			s.preempt(i)
+			return
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// unreadFor is how long a client may read nothing of a stream while another request waits for a slot.
+const unreadFor = 5 * time.Second
+
+// waiting counts the requests that wait for a slot. While there are some, it ends streams that nobody reads.
+type waiting struct {
+	count atomic.Int64
+
+	mu      sync.Mutex // guards the fields below, and the deadlines of streams that are ended
+	streams map[*exchange]struct{}
+	timer   *time.Timer // nil: it does not run
+}
+
+func (w *waiting) begin() {
+	w.count.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(time.Second, w.check)
+	}
+}
+
+func (w *waiting) end() { w.count.Add(-1) }
+
+func (w *waiting) watch(x *exchange) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.streams == nil {
+		w.streams = make(map[*exchange]struct{})
+	}
+	w.streams[x] = struct{}{}
+}
+
+func (w *waiting) forget(x *exchange) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.streams, x)
+}
+
+// check runs on the timer.
+func (w *waiting) check() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count.Load() == 0 {
+		w.timer = nil
+		return
+	}
+	w.timer.Reset(time.Second)
+	for x := range w.streams {
+		if since := x.writing.Load(); since != 0 && time.Since(time.Unix(0, since)) >= unreadFor {
+			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Unix(1, 0)) // ends the write, and the stream with it
+			x.log("stream ended: nobody reads it, and another request waits", nil)
+			delete(w.streams, x)
+		}
+	}
+}
