@@ -115,7 +115,6 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	if probe {
 		return
 	}
-	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)

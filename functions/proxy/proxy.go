@@ -118,8 +118,8 @@ type Outcome struct {
 	Status int
 	// Code is the code of an error of ours; empty: none.
 	Code string
-	// Sent is when it was sent to the runtime, FirstByte when its answer began, Total when it ended.
-	Sent, FirstByte, Total time.Duration
+	// Sent is when it was sent to the runtime, FirstByte when its answer began.
+	Sent, FirstByte time.Duration
 	// FirstToken and LastToken are when the first and the last text came. They are set for streams, and for answers in which the runtime
 	// reports its generation time.
 	FirstToken, LastToken time.Duration
@@ -176,7 +176,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.body != nil {
 		x.body.Release()
 	}
-	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)
