@@ -32,7 +32,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
 	api.AnnotationRehearse:      setRehearse,
 	api.AnnotationRuntimeSleep:  truth(func(f *api.Function, v bool) { f.Runtime.Sleeps = v }),
-	api.AnnotationReuse:         truth(func(f *api.Function, v bool) { f.Runtime.ReuseConnections = &v }),
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
 	api.AnnotationAdapterRoot:   text(func(f *api.Function) *string { return &f.Runtime.AdapterRoot }),
@@ -44,8 +43,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationWakeTimeout:   positive(func(f *api.Function) *time.Duration { return &f.WakeTimeout }),
 	api.AnnotationPriority:      setPriority,
 	api.AnnotationTargetTTFT:    duration(func(f *api.Function) *time.Duration { return &f.Target.TTFT }),
-	api.AnnotationTargetKVUsage: setKVUsage,
-	api.AnnotationTargetQueue:   count(1, func(f *api.Function) *int { return &f.Target.Queue }),
 	api.AnnotationCost:          setCost,
 	api.AnnotationVariantOf:     setVariantOf,
 	api.AnnotationDualPods:      truth(func(f *api.Function, v bool) { f.DualPods = v }),
@@ -55,11 +52,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationMediaHosts:    setMediaHosts,
 	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
 	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
-
-	api.AnnotationConversationMemory: orNone(size, func(f *api.Function) *api.Bytes { return &f.Runtime.Conversations.Memory }),
-	api.AnnotationConversationFolder: setConversationFolder,
-	api.AnnotationConversationLimit:  orNone(size, func(f *api.Function) *api.Bytes { return &f.Runtime.Conversations.Limit }),
-	api.AnnotationConversationAge:    orNone(duration, func(f *api.Function) *time.Duration { return &f.Runtime.Conversations.Age }),
 
 	api.AnnotationClusters:    text(func(f *api.Function) *string { return &f.Clusters }),
 	api.AnnotationRemoveAfter: setRemoveAfter,

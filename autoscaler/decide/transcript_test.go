@@ -275,7 +275,7 @@ func (s *sim) devices(a args, words []string) {
 //	device NAME [cost=] [others=]
 //	policy [sleepers=] [residue-share=]
 //	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
-//	              [variant-of=] [cost=] [target-kv=] [target-queue=] [target-ttft=]
+//	              [variant-of=] [cost=] [target-ttft=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
 //	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
 //	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=] [doubt=]
@@ -292,7 +292,7 @@ func (s *sim) declareFrom(a args) {
 		Priority:    a.number("priority"),
 		VariantOf:   api.ModelName(a.named["variant-of"]),
 		Cost:        a.float("cost"),
-		Target:      api.Target{KVUsage: a.float("target-kv"), Queue: a.number("target-queue"), TTFT: a.duration("target-ttft", 0)},
+		Target:      api.Target{TTFT: a.duration("target-ttft", 0)},
 		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
 		SleepLevel:  api.Level(a.number("sleep-level")),
 		UnloadAfter: a.duration("gone-after", api.DefaultUnloadAfter),
