@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -394,17 +394,17 @@ func setClass(_ *api.Function, s string) error {
 // nearest returns the known key most similar to key. It prefers keys that contain key's last part, then the smallest
 // edit distance.
 func nearest(key string) string {
-	names := make([]string, len(api.Keys))
+	known := make([]string, len(api.Keys))
 	for i, k := range api.Keys {
-		names[i] = k.Name
+		known[i] = k.Name
 	}
 	_, last, _ := strings.Cut(key, "/")
 	distance := func(name string) int {
-		d := suggest.Distance(key, name, len(key)+len(name))
+		d := names.Distance(key, name, len(key)+len(name))
 		if last != "" && strings.Contains(name, last) {
 			d -= len(name)
 		}
 		return d
 	}
-	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	return slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }

@@ -20,8 +20,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/leader"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
-	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -38,7 +38,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	memlimit.Set()
+	inbound.LimitMemory()
 	if len(args) > 0 && args[0] == "relay" {
 		return runRelay(ctx, args[1:], stdout, os.Stderr)
 	}

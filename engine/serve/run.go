@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // lastGasp is how long the current step may take to end, and handlers to inform their clients.
@@ -103,7 +102,7 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 // Serve serves on l until ctx ends, then drains like [Run]. stop ends the engine: it is called if the drain takes too
 // long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
-	server := shutdown.New(&http.Server{
+	server := inbound.NewServer(&http.Server{
 		Handler:           inTurn(s),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -131,7 +130,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	return err
 }
 
-func shut(server *shutdown.Server, timeout time.Duration) error {
+func shut(server *inbound.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return server.Shutdown(ctx)

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Bounds of the history: the number of lines kept, and the bytes of a line and of the file that are read.
@@ -96,5 +96,5 @@ func (t *typed) close() error {
 	}
 	all := slices.Concat(readTyped(t.path), t.added) // others may have added theirs
 	all = all[max(0, len(all)-mostTyped):]
-	return atomicfile.Write(t.path, []byte(strings.Join(all, "\n")+"\n"), 0o600)
+	return disk.WriteFile(t.path, []byte(strings.Join(all, "\n")+"\n"), 0o600)
 }

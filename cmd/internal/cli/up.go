@@ -29,7 +29,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -132,7 +131,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
+	if cfg.MemoryLimit = api.Bytes(inbound.LimitMemory()); cfg.MemoryLimit == 0 {
 		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // otherwise bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Path returns the file in which a function is kept.
@@ -39,7 +39,7 @@ func Keep(m config.Manifest) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
-	if err := atomicfile.Write(path, m.YAML, 0o600); err != nil {
+	if err := disk.WriteFile(path, m.YAML, 0o600); err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
 	return nil

@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Manager is the service manager to use, and how.
@@ -228,5 +229,5 @@ func write(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, []byte(text), 0o644)
+	return disk.WriteFile(path, []byte(text), 0o644)
 }

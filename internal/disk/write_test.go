@@ -1,18 +1,18 @@
-package atomicfile_test
+package disk_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/rouse-dev/rouse/internal/atomicfile"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	for _, want := range []string{"first", "2nd"} {
-		if err := atomicfile.Write(path, []byte(want), 0o640); err != nil {
+		if err := disk.WriteFile(path, []byte(want), 0o640); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)
@@ -25,7 +25,7 @@ func TestWrite(t *testing.T) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := atomicfile.Write(filepath.Dir(folder), []byte("x"), 0o600); err == nil {
+	if err := disk.WriteFile(filepath.Dir(folder), []byte("x"), 0o600); err == nil {
 		t.Error("a folder was replaced")
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {

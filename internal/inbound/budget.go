@@ -1,25 +1,4 @@
-// Package budget divides memory among clients whose needs are not known beforehand, and some of
-// which may be hostile.
-//
-// It counts the memory that its callers report; it allocates nothing and frees nothing. It does
-// not know what the memory is for.
-//
-// The life of one account:
-//
-//  1. [Budget.Open] makes one for a client. The account is open: it may have to give way.
-//  2. [Account.Take] charges bytes, before they are allocated. If there are not enough, an open
-//     account gives way: the largest account of the client whose open accounts hold the most.
-//     Sizes are compared in powers of two; of equals, the account that reached its size first
-//     gives way. So a client that sends slowly gives way to one that finishes soon. If the account that asks would become
-//     larger than that, it is refused. A client never gets more than its share: at that limit
-//     its own accounts give way.
-//  3. The account that gives way is told so and closes. Take waits for that.
-//  4. [Account.Settle] ends the open state: the memory is in use now, and stays the account's
-//     until [Account.Close].
-//
-// All methods are safe for concurrent use; those of one account are called by one goroutine at a
-// time.
-package budget
+package inbound
 
 import (
 	"context"
@@ -37,7 +16,17 @@ var (
 	ErrGaveWay = errors.New("the memory was needed for others, who hold less")
 )
 
-// Budget divides memory. See the package comment.
+// A Budget divides memory among clients whose needs are not known beforehand, and some of which may be hostile. It
+// counts the memory that its callers report, whatever it is for.
+//
+//  1. [Budget.Open] makes an account for a client. It is open: it may have to give way.
+//  2. [Account.Take] charges bytes, before they are allocated. If there are not enough, the largest open account gives
+//     way of the client whose open accounts hold the most (sizes count in powers of two; of equals, the one that
+//     reached its size first). An account that would become larger is refused. A client never gets more than its share.
+//  3. The account that gives way is told so and closes. Take waits for that.
+//  4. [Account.Settle] ends the open state: the memory stays the account's until [Account.Close].
+//
+// All methods are safe for concurrent use; those of one account are called by one goroutine at a time.
 type Budget struct {
 	limit, share int64
 
@@ -71,8 +60,8 @@ type Account struct {
 	closed  chan struct{} // closed by Close; made when another account waits for that
 }
 
-// New returns a budget of limit bytes, of which one client may hold at most share.
-func New(limit, share int64) *Budget {
+// NewBudget returns a budget of limit bytes, of which one client may hold at most share.
+func NewBudget(limit, share int64) *Budget {
 	return &Budget{limit: limit, share: share, clients: make(map[string]*client)}
 }
 

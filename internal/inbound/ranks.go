@@ -1,4 +1,4 @@
-package budget
+package inbound
 
 import "math/bits"
 
@@ -11,11 +11,11 @@ func rank(n int64) int { return min(bits.Len64(uint64(max(n, 0))), maxRank) }
 // ranks holds items by the rank of their size, in order of arrival at that rank. The zero value is empty. Every
 // operation takes constant time.
 type ranks[T any] struct {
-	lists [maxRank + 1]list[T]
+	lists [maxRank + 1]rankList[T]
 	most  int // all higher lists are empty
 }
 
-type list[T any] struct{ front, back *place[T] }
+type rankList[T any] struct{ front, back *place[T] }
 
 type place[T any] struct {
 	thing      *T

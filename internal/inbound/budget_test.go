@@ -1,4 +1,4 @@
-package budget_test
+package inbound_test
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/rouse-dev/rouse/internal/budget"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// open returns an account of n bytes that closes when it is asked to give way.
-func open(t *testing.T, b *budget.Budget, client string, n int64) *budget.Account {
+// openAccount returns an account of n bytes that closes when it is asked to give way.
+func openAccount(t *testing.T, b *inbound.Budget, client string, n int64) *inbound.Account {
 	t.Helper()
-	var a *budget.Account
+	var a *inbound.Account
 	var once sync.Once
 	a = b.Open(client, func() { go once.Do(func() { a.Close() }) })
 	if err := a.Take(t.Context(), n); err != nil {
@@ -41,16 +41,16 @@ func TestWhoGivesWay(t *testing.T) {
 		"its larger account":                 {[]holder{{"a", 10, false}, {"b", 20, false}, {"b", 40, false}, {"c", 25, false}}, "d", 20, 2, nil},
 		"of equals the older":                {[]holder{{"a", 30, false}, {"b", 30, false}, {"c", 30, false}}, "d", 20, 0, nil},
 		"of one client too":                  {[]holder{{"a", 30, false}, {"a", 30, false}, {"b", 35, true}}, "a", 20, 0, nil},
-		"not who holds less":                 {[]holder{{"a", 10, false}, {"b", 10, false}, {"c", 10, true}, {"d", 60, true}}, "e", 40, -1, budget.ErrFull},
-		"not what is in use":                 {[]holder{{"a", 50, true}, {"b", 45, true}}, "c", 20, -1, budget.ErrFull},
+		"not who holds less":                 {[]holder{{"a", 10, false}, {"b", 10, false}, {"c", 10, true}, {"d", 60, true}}, "e", 40, -1, inbound.ErrFull},
+		"not what is in use":                 {[]holder{{"a", 50, true}, {"b", 45, true}}, "c", 20, -1, inbound.ErrFull},
 		"what is in use is not held against": {[]holder{{"a", 60, true}, {"b", 35, false}}, "a", 10, 1, nil},
-		"no more than a share":               {[]holder{{"a", 60, true}}, "a", 30, -1, budget.ErrShare},
+		"no more than a share":               {[]holder{{"a", 60, true}}, "a", 30, -1, inbound.ErrShare},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := budget.New(100, 80)
+				b := inbound.NewBudget(100, 80)
 				lost := -1
-				var accounts []*budget.Account
+				var accounts []*inbound.Account
 				for i, h := range tc.holders {
 					a := b.Open(h.client, func() { lost = i; go func() { accounts[i].Close() }() })
 					accounts = append(accounts, a)
@@ -86,7 +86,7 @@ func TestWhoGivesWay(t *testing.T) {
 // TestWaiting checks that an account that waits for another may be asked to give way itself, or be cancelled.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.New(100, 100)
+		b := inbound.NewBudget(100, 100)
 		stubborn := b.Open("a", func() {}) // closes late
 		if err := stubborn.Take(t.Context(), 90); err != nil {
 			t.Fatal(err)
@@ -100,10 +100,10 @@ func TestWaiting(t *testing.T) {
 		if err := <-left; !errors.Is(err, gone) {
 			t.Errorf("got %v, want the cause", err)
 		}
-		if err := stubborn.Settle(); !errors.Is(err, budget.ErrGaveWay) {
+		if err := stubborn.Settle(); !errors.Is(err, inbound.ErrGaveWay) {
 			t.Errorf("an account that was asked settles: %v", err)
 		}
-		if err := stubborn.Take(t.Context(), 1); !errors.Is(err, budget.ErrGaveWay) {
+		if err := stubborn.Take(t.Context(), 1); !errors.Is(err, inbound.ErrGaveWay) {
 			t.Errorf("an account that was asked takes more: %v", err)
 		}
 		stubborn.Close()
@@ -116,7 +116,7 @@ func TestWaiting(t *testing.T) {
 // TestManyClients checks that the budget holds for any behaviour of clients, and that a small request always
 // succeeds.
 func TestManyClients(t *testing.T) {
-	b := budget.New(1000, 500)
+	b := inbound.NewBudget(1000, 500)
 	var all sync.WaitGroup
 	for c := range 8 {
 		all.Go(func() {
@@ -144,14 +144,14 @@ func TestManyClients(t *testing.T) {
 }
 
 func TestALittleIsAlwaysThere(t *testing.T) {
-	b := budget.New(1000, 500)
+	b := inbound.NewBudget(1000, 500)
 	for range 100 {
-		open(t, b, "greedy", 50) // its own older accounts give way
+		openAccount(t, b, "greedy", 50) // its own older accounts give way
 	}
 	for range 100 {
-		open(t, b, "another", 20)
+		openAccount(t, b, "another", 20)
 	}
-	honest := open(t, b, "honest", 20)
+	honest := openAccount(t, b, "honest", 20)
 	if err := honest.Settle(); err != nil {
 		t.Error(err)
 	}

@@ -1,8 +1,4 @@
-// Package eventlog keeps the last events for later readers and passes new ones to its followers through bounded
-// queues: an emitter never waits.
-//
-// All methods are safe for concurrent use.
-package eventlog
+package cloudevent
 
 import (
 	"context"
@@ -26,8 +22,8 @@ type Log struct {
 	followers map[chan api.Event]bool
 }
 
-// New returns a log that calls each receiver with every event, in the emitter's goroutine: a receiver must not block.
-func New(receivers ...func(api.Event)) *Log {
+// NewLog returns a log that calls each receiver with every event, in the emitter's goroutine: a receiver must not block.
+func NewLog(receivers ...func(api.Event)) *Log {
 	return &Log{receivers: receivers, followers: map[chan api.Event]bool{}}
 }
 

@@ -1,8 +1,6 @@
-// Package suggest measures how similar two names are, for errors that suggest the name that was
-// probably meant. It is pure, and safe for concurrent use.
-package suggest
+package names
 
-// Distance returns the number of bytes to insert, delete or change to turn a into b (Levenshtein), or some number
+// Distance returns the number of bytes to insert, delete or change to turn a into b (Levenshtein), for errors that name what was meant, or some number
 // above limit if it is larger than limit.
 func Distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {

@@ -1,4 +1,4 @@
-package walk_test
+package disk_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rouse-dev/rouse/internal/walk"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // tree creates files, whose names do not end in a slash, and links, mapped to their targets.
@@ -32,7 +32,7 @@ func tree(t *testing.T, files []string, links map[string]string) string {
 
 func seen(t *testing.T, root, below string, skip map[string]error) (all []string) {
 	t.Helper()
-	err := walk.Files(below, func(path string, info fs.FileInfo, err error) error {
+	err := disk.Walk(below, func(path string, info fs.FileInfo, err error) error {
 		name, relErr := filepath.Rel(root, path)
 		if relErr != nil {
 			t.Fatal(relErr)
@@ -89,10 +89,10 @@ func TestSkip(t *testing.T) {
 		}
 	}
 	bad := errors.New("bad")
-	if err := walk.Files(root, func(string, fs.FileInfo, error) error { return bad }); !errors.Is(err, bad) {
+	if err := disk.Walk(root, func(string, fs.FileInfo, error) error { return bad }); !errors.Is(err, bad) {
 		t.Errorf("got %v", err)
 	}
-	if err := walk.Files(filepath.Join(root, "none"), func(_ string, _ fs.FileInfo, err error) error { return err }); !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.Walk(filepath.Join(root, "none"), func(_ string, _ fs.FileInfo, err error) error { return err }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,8 +1,4 @@
-// Package shutdown stops an HTTP server as soon as its last request is answered.
-//
-// [http.Server.Shutdown] alone waits up to five seconds for a connection that has not carried a request yet, such as
-// one that a client's transport dialled and did not need. This package closes such connections at once.
-package shutdown
+package inbound
 
 import (
 	"context"
@@ -11,7 +7,8 @@ import (
 	"sync"
 )
 
-// Server is an [http.Server] that tracks its unused connections and has its own Shutdown.
+// Server is an [http.Server] whose Shutdown ends as soon as the last request is answered. [http.Server.Shutdown] alone
+// waits up to five seconds for a connection that has not carried a request yet; this one closes such connections.
 type Server struct {
 	*http.Server
 
@@ -20,8 +17,8 @@ type Server struct {
 	ending bool
 }
 
-// New takes over s, which must not serve yet and must have no ConnState hook.
-func New(s *http.Server) *Server {
+// NewServer takes over s, which must not serve yet and must have no ConnState hook.
+func NewServer(s *http.Server) *Server {
 	c := &Server{Server: s, unused: map[net.Conn]bool{}}
 	s.ConnState = c.changed
 	return c

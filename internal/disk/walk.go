@@ -1,5 +1,4 @@
-// Package walk walks folders, following links to files and folders.
-package walk
+package disk
 
 import (
 	"errors"
@@ -8,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// Files calls see with root and each file and folder below it, by their path from root. Links are followed: info
+// Walk walks a folder and calls see with root and each file and folder below it, by their path from root. Links are followed: info
 // describes the target. A folder is seen once, by its own path if that is below root, so loops end. If an entry
 // cannot be read, see gets the error and no info. see may return [fs.SkipDir] and [fs.SkipAll] as in
 // [filepath.WalkDir]. The entries of a folder are sorted by name; linked folders come last.
-func Files(root string, see func(path string, info fs.FileInfo, err error) error) error {
+func Walk(root string, see func(path string, info fs.FileInfo, err error) error) error {
 	seen := map[string]bool{}
 	folders := []string{root}
 	var visit func(path string) error

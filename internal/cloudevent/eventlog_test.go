@@ -1,4 +1,4 @@
-package eventlog_test
+package cloudevent_test
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 func event(n int) api.Event { return api.Event{ID: strconv.Itoa(n)} }
 
-func collect(t *testing.T, l *eventlog.Log, n int) []string {
+func collect(t *testing.T, l *cloudevent.Log, n int) []string {
 	t.Helper()
 	var got []string
 	if err := l.Follow(t.Context(), n, false, func(e api.Event) error { got = append(got, e.ID); return nil }); err != nil {
@@ -25,28 +25,28 @@ func collect(t *testing.T, l *eventlog.Log, n int) []string {
 
 func TestTheLastEventsAreKept(t *testing.T) {
 	received := 0
-	l := eventlog.New(func(api.Event) { received++ })
-	for i := range 3 * eventlog.Kept {
+	l := cloudevent.NewLog(func(api.Event) { received++ })
+	for i := range 3 * cloudevent.Kept {
 		l.Emit(event(i))
 	}
 	if want := []string{"2998", "2999"}; !cmp.Equal(collect(t, l, 2), want) {
 		t.Errorf("the last two: %v, want %v", collect(t, l, 2), want)
 	}
-	if n := len(collect(t, l, 1<<30)); n < eventlog.Kept*9/10 || n > eventlog.Kept {
-		t.Errorf("%d are kept, want %d at most and not many less", n, eventlog.Kept)
+	if n := len(collect(t, l, 1<<30)); n < cloudevent.Kept*9/10 || n > cloudevent.Kept {
+		t.Errorf("%d are kept, want %d at most and not many less", n, cloudevent.Kept)
 	}
 	if got := collect(t, l, -1); got != nil {
 		t.Errorf("none was asked for: %v", got)
 	}
-	if received != 3*eventlog.Kept {
-		t.Errorf("the receiver got %d events, want %d", received, 3*eventlog.Kept)
+	if received != 3*cloudevent.Kept {
+		t.Errorf("the receiver got %d events, want %d", received, 3*cloudevent.Kept)
 	}
 }
 
 // TestFollowersNeverBlock checks that a follower that stops reading does not delay the emitter.
 func TestFollowersNeverBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := eventlog.New()
+		l := cloudevent.NewLog()
 		ctx, cancel := context.WithCancel(t.Context())
 		stuck, got := make(chan struct{}), 0
 		done := make(chan error, 1)

@@ -1,4 +1,4 @@
-package flock
+package disk
 
 import (
 	"errors"
@@ -23,13 +23,13 @@ func TestLocks(t *testing.T) {
 		err  error
 		want error
 	}{
-		{"a takes it", Try(a, Exclusive), nil},
-		{"b can't", Try(b, Exclusive), ErrHeld},
-		{"nor share it", Try(b, Shared), ErrHeld},
-		{"a shares it", Wait(a, Shared), nil},
-		{"b too", Try(b, Shared), nil},
-		{"a lets it go", Wait(a, Unlock), nil},
-		{"b has it alone", Wait(b, Exclusive), nil},
+		{"a takes it", TryLock(a, Exclusive), nil},
+		{"b can't", TryLock(b, Exclusive), ErrHeld},
+		{"nor share it", TryLock(b, Shared), ErrHeld},
+		{"a shares it", WaitLock(a, Shared), nil},
+		{"b too", TryLock(b, Shared), nil},
+		{"a lets it go", WaitLock(a, Unlock), nil},
+		{"b has it alone", WaitLock(b, Exclusive), nil},
 	} {
 		if !errors.Is(step.err, step.want) {
 			t.Errorf("%s: %v, want %v", step.name, step.err, step.want)

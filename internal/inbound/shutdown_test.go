@@ -1,4 +1,4 @@
-package shutdown_test
+package inbound_test
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/shutdown"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// pipes is a listener with in-memory connections.
-type pipes struct {
+// ends is a listener with in-memory connections.
+type ends struct {
 	conns chan net.Conn // sent to by dial, received from by Accept; unbuffered: a dial is an accept
 	done  chan struct{}
 }
 
-func (p pipes) Accept() (net.Conn, error) {
+func (p ends) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -27,10 +27,10 @@ func (p pipes) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-func (p pipes) Close() error   { close(p.done); return nil }
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+func (p ends) Close() error   { close(p.done); return nil }
+func (p ends) Addr() net.Addr { return &net.UnixAddr{} }
 
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+func (p ends) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	p.conns <- server
 	return client, nil
@@ -40,8 +40,8 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 // never carried one.
 func TestAnUnusedConnectionDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener := pipes{make(chan net.Conn), make(chan struct{})}
-		server := shutdown.New(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		listener := ends{make(chan net.Conn), make(chan struct{})}
+		server := inbound.NewServer(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, "done")
 		})})

@@ -1,11 +1,10 @@
-package eventlog
+package cloudevent
 
 import (
 	"net/http"
 	"strconv"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // Serve writes the events with wanted subjects as lines of structured JSON. It returns when the client has the
@@ -19,7 +18,7 @@ func (l *Log) Serve(w http.ResponseWriter, r *http.Request, wanted func(subject 
 		if !wanted(e.Subject) {
 			return nil
 		}
-		line, err := cloudevent.Encode(e)
+		line, err := Encode(e)
 		if err != nil {
 			return err
 		}
