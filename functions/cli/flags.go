@@ -14,7 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
@@ -114,7 +114,7 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if f.cfg.Workers != "" || f.shim && os.Getpid() != 1 {
 		f.cfg.Keep = slices.Concat([]string{self}, f.path, shim.Args())
 	}
-	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"
+	f.cfg.Diagnostics = f.cfg.Diagnostics || process.Variable(env, "ENABLE_DIAGNOSTICS") == "true"
 	for _, kv := range env {
 		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that the runtime must not see
 			f.cfg.Env = append(f.cfg.Env, kv)
@@ -166,10 +166,10 @@ func overlay(declared, told api.Function, args []string, changed func(string) bo
 // identity fills in the function and instance from a Knative Service's environment.
 func (f *flags) identity(env []string) {
 	if f.function.Name == "" {
-		f.function.Name = api.NewFunctionName("", cmp.Or(environ.Value(env, "K_SERVICE"), "function"))
+		f.function.Name = api.NewFunctionName("", cmp.Or(process.Variable(env, "K_SERVICE"), "function"))
 	}
 	if f.cfg.Instance == "" {
-		f.cfg.Instance = api.InstanceID(cmp.Or(environ.Value(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
+		f.cfg.Instance = api.InstanceID(cmp.Or(process.Variable(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
 	}
 }
 
@@ -177,7 +177,7 @@ func (f *flags) addresses(env []string) error {
 	listen, from := string(f.cfg.Listen), "--listen"
 	if listen == "" {
 		listen = "127.0.0.1:8080"
-		if port := environ.Value(env, "PORT"); port != "" {
+		if port := process.Variable(env, "PORT"); port != "" {
 			listen, from = ":"+port, "$PORT"
 		}
 	}
@@ -186,7 +186,7 @@ func (f *flags) addresses(env []string) error {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	if f.cfg.Events == "" {
-		f.cfg.Events = api.Endpoint(environ.Value(env, EnvEvents))
+		f.cfg.Events = api.Endpoint(process.Variable(env, EnvEvents))
 	}
 	for _, a := range []struct {
 		flag string
@@ -205,10 +205,10 @@ func (f *flags) addresses(env []string) error {
 // readFunction reads the JSON from a file or the environment, or returns a zero function.
 func readFunction(file string, env []string) (api.Function, error) {
 	var fn api.Function
-	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(environ.Value(env, EnvFunction)))
+	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(process.Variable(env, EnvFunction)))
 	switch file {
 	case "":
-		if environ.Value(env, EnvFunction) == "" {
+		if process.Variable(env, EnvFunction) == "" {
 			return fn, nil
 		}
 	case "-":

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // historyFile returns the file of typed lines; empty: none.
 func historyFile() string {
-	if dir := xdg.State(); dir != "" {
+	if dir := declared.StateFolder(); dir != "" {
 		return filepath.Join(dir, "history")
 	}
 	return ""

@@ -8,19 +8,18 @@ import (
 	"path/filepath"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Path returns the file in which a function is kept.
 func Path(name api.FunctionName) (string, error) {
-	dir := xdg.Config()
+	dir := ConfigFolder()
 	if dir == "" {
 		return "", errors.New("there is no folder to keep functions in: set XDG_CONFIG_HOME or HOME")
 	}
 	file := name.Name() + ".yaml"
-	if name.Namespace() != api.DefaultNamespace || file == xdg.Keys {
+	if name.Namespace() != api.DefaultNamespace || file == KeysFile {
 		file = name.Namespace() + "." + file
 	}
 	return filepath.Join(dir, file), nil

@@ -1,4 +1,4 @@
-package service_test
+package cli
 
 import (
 	"bytes"
@@ -16,12 +16,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/rouse-dev/rouse/cmd/internal/service"
 )
 
-func options(args ...string) service.Options {
-	return service.Options{Program: "/bin/true", Args: args, Drain: 30 * time.Second}
+func unitOptionsOf(args ...string) serviceOptions {
+	return serviceOptions{Program: "/bin/true", Args: args, Drain: 30 * time.Second}
 }
 
 // TestUnitIsUnderstood has systemd read the units.
@@ -31,10 +29,10 @@ func TestUnitIsUnderstood(t *testing.T) {
 		t.Skip("there is no systemd-analyze")
 	}
 	for _, system := range []bool{true, false} {
-		o := options("--ollama", "--model", "a b=/models/50% $HOME/x.gguf")
+		o := unitOptionsOf("--ollama", "--model", "a b=/models/50% $HOME/x.gguf")
 		o.System, o.Dir = system, "/tmp"
 		path := filepath.Join(t.TempDir(), "rouse.service")
-		if err := os.WriteFile(path, []byte(service.Unit(o)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(systemdUnit(o)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		args := []string{"verify", "--man=no", path}
@@ -44,16 +42,16 @@ func TestUnitIsUnderstood(t *testing.T) {
 		cmd := exec.Command(analyze, args...)
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
 		if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("rouse.service:")) {
-			t.Errorf("system %v: %v\n%s\n%s", system, err, out, service.Unit(o))
+			t.Errorf("system %v: %v\n%s\n%s", system, err, out, systemdUnit(o))
 		}
 	}
 }
 
 // TestProgramsPath: in a program's path a $ is a $ (systemd.service(5)), and a % is written twice.
 func TestProgramsPath(t *testing.T) {
-	o := options("--model", "$HOME/x")
+	o := unitOptionsOf("--model", "$HOME/x")
 	o.Program = "/opt/a$b 5%/rouse"
-	if want, unit := `ExecStart="/opt/a$b 5%%/rouse" up --watch --log-format json --model $$HOME/x`+"\n", service.Unit(o); !strings.Contains(unit, want) {
+	if want, unit := `ExecStart="/opt/a$b 5%%/rouse" up --watch --log-format json --model $$HOME/x`+"\n", systemdUnit(o); !strings.Contains(unit, want) {
 		t.Errorf("got %s, want %s", unit, want)
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -63,13 +61,13 @@ func TestProgramsPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a$b 5%")
 	o.Program = filepath.Join(dir, "rouse")
 	path := filepath.Join(dir, "rouse.service")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Symlink("/bin/true", o.Program), os.WriteFile(path, []byte(service.Unit(o)), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Symlink("/bin/true", o.Program), os.WriteFile(path, []byte(systemdUnit(o)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(analyze, "verify", "--man=no", path)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("rouse.service:")) {
-		t.Errorf("%v\n%s\n%s", err, out, service.Unit(o))
+		t.Errorf("%v\n%s\n%s", err, out, systemdUnit(o))
 	}
 }
 
@@ -79,10 +77,10 @@ func TestUnitIsClosed(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no systemd-analyze")
 	}
-	o := options()
+	o := unitOptionsOf()
 	o.System = true
 	path := filepath.Join(t.TempDir(), "rouse.service")
-	if err := os.WriteFile(path, []byte(service.Unit(o)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(systemdUnit(o)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true", "--threshold=25", path).CombinedOutput()
@@ -96,8 +94,8 @@ func TestUnitIsClosed(t *testing.T) {
 
 // TestUnit checks that arguments are quoted, and that the sandbox keeps no models or GPUs out.
 func TestUnit(t *testing.T) {
-	o := options("--model", `50% of $HOME "x"`)
-	unit := service.Unit(o)
+	o := unitOptionsOf("--model", `50% of $HOME "x"`)
+	unit := systemdUnit(o)
 	if want := `ExecStart=/bin/true up --watch --log-format json --model "50%% of $$HOME \"x\""` + "\n"; !strings.Contains(unit, want) {
 		t.Errorf("lacks %q:\n%s", want, unit)
 	}
@@ -105,7 +103,7 @@ func TestUnit(t *testing.T) {
 		t.Errorf("the unit of a user is\n%s", unit)
 	}
 	o.System = true
-	unit = service.Unit(o)
+	unit = systemdUnit(o)
 	for _, no := range []string{"PrivateDevices=yes", "MemoryDenyWriteExecute=yes", "ProtectHome=yes", "DevicePolicy=strict"} {
 		if strings.Contains(unit, no) {
 			t.Errorf("%s keeps models or GPUs out", no)
@@ -116,7 +114,7 @@ func TestUnit(t *testing.T) {
 			t.Errorf("the system's unit lacks %s", want)
 		}
 	}
-	for _, bad := range []service.Options{{Program: "rouse"}, options("a\nExecStartPre=/bin/sh")} {
+	for _, bad := range []serviceOptions{{Program: "rouse"}, unitOptionsOf("a\nExecStartPre=/bin/sh")} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is taken", bad)
 		}
@@ -125,7 +123,7 @@ func TestUnit(t *testing.T) {
 
 // TestPlist checks that the file is XML and that arguments survive it.
 func TestPlist(t *testing.T) {
-	text := service.Plist(options("--model", "<a>&b"), "/Users/ann/Library/Logs")
+	text := launchdPlist(unitOptionsOf("--model", "<a>&b"), "/Users/ann/Library/Logs")
 	var words []string
 	dec := xml.NewDecoder(strings.NewReader(text))
 	for {
@@ -140,7 +138,7 @@ func TestPlist(t *testing.T) {
 			words = append(words, string(c))
 		}
 	}
-	for _, want := range []string{"<a>&b", service.Label, "/Users/ann/Library/Logs/rouse.log", "50"} {
+	for _, want := range []string{"<a>&b", launchdLabel, "/Users/ann/Library/Logs/rouse.log", "50"} {
 		if !slices.Contains(words, want) {
 			t.Errorf("lacks %q: %q", want, words)
 		}
@@ -153,20 +151,20 @@ func TestPlistIsUnderstood(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no python3")
 	}
-	o := options("--model", `<a>&"b" '50%' é`, "--memory", "2Gi")
+	o := unitOptionsOf("--model", `<a>&"b" '50%' é`, "--memory", "2Gi")
 	o.Dir = "/Users/ann/my models"
 	read := exec.Command(python, "-c", "import json, plistlib, sys; json.dump(plistlib.loads(sys.stdin.buffer.read(), fmt=plistlib.FMT_XML), sys.stdout)")
-	read.Stdin = strings.NewReader(service.Plist(o, "/Users/ann/Library/Logs"))
+	read.Stdin = strings.NewReader(launchdPlist(o, "/Users/ann/Library/Logs"))
 	out, err := read.Output()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, service.Plist(o, "/Users/ann/Library/Logs"))
+		t.Fatalf("%v\n%s", err, launchdPlist(o, "/Users/ann/Library/Logs"))
 	}
 	var got map[string]any
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"Label": service.Label, "ProgramArguments": []any{"/bin/true", "up", "--watch", "--log-format", "json", "--model", `<a>&"b" '50%' é`, "--memory", "2Gi"},
+		"Label": launchdLabel, "ProgramArguments": []any{"/bin/true", "up", "--watch", "--log-format", "json", "--model", `<a>&"b" '50%' é`, "--memory", "2Gi"},
 		"WorkingDirectory": "/Users/ann/my models", "RunAtLoad": true, "KeepAlive": map[string]any{"SuccessfulExit": false}, "ExitTimeOut": 50.0, "ProcessType": "Interactive",
 		"StandardOutPath": "/Users/ann/Library/Logs/rouse.log", "StandardErrorPath": "/Users/ann/Library/Logs/rouse.log",
 	}
@@ -200,7 +198,7 @@ func TestInstall(t *testing.T) {
 	calls, active := fakeManager(t)
 	ctx := t.Context()
 	var out bytes.Buffer
-	m := service.Manager{Kind: service.Systemd, Out: &out}
+	m := serviceManager{Kind: systemd, Out: &out}
 	path, err := m.Path()
 	if err != nil {
 		t.Fatal(err)
@@ -209,17 +207,17 @@ func TestInstall(t *testing.T) {
 	// Without doing it; while another server runs.
 	dry := m
 	dry.DryRun = true
-	if err := dry.Install(ctx, options(), ""); err != nil || calls() != "" || !strings.Contains(out.String(), "would run systemctl --user enable --now rouse.service") {
+	if err := dry.Install(ctx, unitOptionsOf(), ""); err != nil || calls() != "" || !strings.Contains(out.String(), "would run systemctl --user enable --now rouse.service") {
 		t.Errorf("a dry run: %v, %s", err, out.String())
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a dry run writes")
 	}
-	if err := m.Install(ctx, options(), "a server runs at 127.0.0.1:8080, as process 7"); err == nil || !strings.Contains(err.Error(), "process 7: stop it first") {
+	if err := m.Install(ctx, unitOptionsOf(), "a server runs at 127.0.0.1:8080, as process 7"); err == nil || !strings.Contains(err.Error(), "process 7: stop it first") {
 		t.Errorf("over a running server: %v", err)
 	}
 
-	if err := m.Install(ctx, options(), ""); err != nil {
+	if err := m.Install(ctx, unitOptionsOf(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := calls(), "--user daemon-reload; --user enable --now rouse.service; "; got != want {
@@ -231,10 +229,10 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(active, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Install(ctx, options(), "a server runs"); err != nil || strings.Contains(calls(), "restart") {
+	if err := m.Install(ctx, unitOptionsOf(), "a server runs"); err != nil || strings.Contains(calls(), "restart") {
 		t.Errorf("the same again: %v", err)
 	}
-	if err := m.Install(ctx, options("--ollama"), "a server runs"); err != nil {
+	if err := m.Install(ctx, unitOptionsOf("--ollama"), "a server runs"); err != nil {
 		t.Error(err)
 	}
 	if got := calls(); !strings.Contains(got, "daemon-reload; --user restart rouse.service") {
@@ -258,13 +256,13 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(path, []byte("[Service]\nExecStart=/mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{m.Install(ctx, options(), ""), m.Uninstall(ctx)} {
+	for _, err := range []error{m.Install(ctx, unitOptionsOf(), ""), m.Uninstall(ctx)} {
 		if err == nil || !strings.Contains(err.Error(), "was not written by rouse") {
 			t.Errorf("somebody else's file: %v", err)
 		}
 	}
 	m.Force = true
-	if err := m.Install(ctx, options(), ""); err != nil {
+	if err := m.Install(ctx, unitOptionsOf(), ""); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,23 +1,9 @@
-// Command genmodel writes a model file of a public model's layout with random
-// weights, for tests: it says nothing sensible, and always the same.
 package main
 
 import (
-	"errors"
-	"flag"
-	"fmt"
-	"os"
-
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
-
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "genmodel:", err)
-		os.Exit(1)
-	}
-}
 
 // layouts are those of public models, smaller in every measure, and just too large to be packed in memory (32 MB).
 var layouts = map[string]infertest.Spec{
@@ -31,23 +17,4 @@ var layouts = map[string]infertest.Spec{
 		Arch: "llama", Type: gguf.Q8_0, Dim: 512, Layers: 9, Heads: 8, KVHeads: 2, FFN: 2048, Vocab: 4000, Context: 2048,
 		RopeBase: 500000, RopeFactors: true, Pre: "llama-bpe", Seed: 2,
 	},
-}
-
-func run(args []string) error {
-	flags := flag.NewFlagSet("genmodel", flag.ContinueOnError)
-	layout := flags.String("layout", "qwen3", "qwen3 or llama3")
-	out := flags.String("o", "", "file to write")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	spec, ok := layouts[*layout]
-	if !ok || *out == "" || flags.NArg() > 0 {
-		return errors.New("want -layout qwen3 or llama3 and -o FILE")
-	}
-	f, err := os.Create(*out)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return errors.Join(infertest.Write(f, spec), f.Close())
 }

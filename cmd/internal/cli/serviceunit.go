@@ -1,4 +1,4 @@
-package service
+package cli
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Options describe the service.
-type Options struct {
+// serviceOptions describe the service.
+type serviceOptions struct {
 	// Program is the absolute path of rouse.
 	Program string
 	// Args are the arguments of rouse up, and Dir is the folder for relative paths in them; empty: there are none.
@@ -23,11 +23,11 @@ type Options struct {
 	Drain time.Duration
 }
 
-// mark is in each file that is written here.
-const mark = "Written by rouse service install."
+// unitMark is in each file that is written here.
+const unitMark = "Written by rouse service install."
 
 // Validate refuses values that a service's file can't express.
-func (o Options) Validate() error {
+func (o serviceOptions) Validate() error {
 	if !filepath.IsAbs(o.Program) {
 		return fmt.Errorf("the program %q: want an absolute path", o.Program)
 	}
@@ -40,25 +40,25 @@ func (o Options) Validate() error {
 }
 
 // command returns the service's command.
-func (o Options) command() []string {
+func (o serviceOptions) command() []string {
 	return append([]string{o.Program, "up", "--watch", "--log-format", "json"}, o.Args...)
 }
 
-// Unit returns the text of a systemd unit.
-func Unit(o Options) string {
+// systemdUnit returns the text of a systemd unit.
+func systemdUnit(o serviceOptions) string {
 	var words []string
 	for i, w := range o.command() {
 		if i > 0 { // variables are not expanded in the program's path
 			w = strings.ReplaceAll(w, "$", "$$")
 		}
-		words = append(words, quoted(w))
+		words = append(words, quotedWord(w))
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `# %s rouse service uninstall removes it; rouse service install writes it anew.
 [Unit]
 Description=Rouse, language models that sleep while nobody asks
 Documentation=https://github.com/rouse-dev/rouse
-`, mark)
+`, unitMark)
 	if o.System {
 		b.WriteString("After=network-online.target\nWants=network-online.target\n")
 	}
@@ -131,8 +131,8 @@ SystemCallFilter=@system-service pidfd_getfd process_vm_readv process_vm_writev
 SystemCallErrorNumber=EPERM
 `
 
-// quoted quotes a word for a command line of systemd, in which % is special.
-func quoted(word string) string {
+// quotedWord quotes a word for a command line of systemd, in which % is special.
+func quotedWord(word string) string {
 	word = strings.ReplaceAll(word, "%", "%%")
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\;") {
 		return word
@@ -140,11 +140,11 @@ func quoted(word string) string {
 	return strconv.Quote(word)
 }
 
-// Label is the name of the launchd agent.
-const Label = "dev.rouse.up"
+// launchdLabel is the name of the launchd agent.
+const launchdLabel = "dev.rouse.up"
 
-// Plist returns the text of a launchd agent, which logs to a file in logs.
-func Plist(o Options, logs string) string {
+// launchdPlist returns the text of a launchd agent, which logs to a file in logs.
+func launchdPlist(o serviceOptions, logs string) string {
 	var b bytes.Buffer
 	text := func(s string) string {
 		var e bytes.Buffer
@@ -159,7 +159,7 @@ func Plist(o Options, logs string) string {
 	<key>Label</key><string>%s</string>
 	<key>ProgramArguments</key>
 	<array>
-`, mark, Label)
+`, unitMark, launchdLabel)
 	for _, w := range o.command() {
 		fmt.Fprintf(&b, "\t\t<string>%s</string>\n", text(w))
 	}

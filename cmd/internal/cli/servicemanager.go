@@ -1,4 +1,4 @@
-package service
+package cli
 
 import (
 	"bytes"
@@ -15,11 +15,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Manager is the service manager to use, and how.
-type Manager struct {
+// serviceManager runs rouse up as a service of the machine, by the service manager of one user or of the system.
+//
+//  1. A server that was started by hand and listens on the service's address is named, and nothing is installed.
+//  2. A file that was not written here, or was changed since, is not replaced without Force.
+//  3. The file is written atomically. If it is unchanged, nothing is restarted.
+//  4. The manager loads it, and starts the service now and at each boot or login. A running service of ours is restarted.
+//
+// Uninstalling stops the service, which lets requests finish, and removes the file. It is not safe for concurrent use.
+type serviceManager struct {
 	// Kind is "systemd" or "launchd".
 	Kind string
-	// System is as in [Options].
+	// System is as in [serviceOptions].
 	System bool
 	// Out gets each step, a line each.
 	Out io.Writer
@@ -31,24 +38,24 @@ type Manager struct {
 
 // Kinds of managers.
 const (
-	Systemd = "systemd"
-	Launchd = "launchd"
+	systemd = "systemd"
+	launchd = "launchd"
 )
 
 // unitName is the service's name in systemd.
 const unitName = "rouse.service"
 
 // Path returns the service's file.
-func (m Manager) Path() (string, error) {
-	if m.System && m.Kind == Systemd {
+func (m serviceManager) Path() (string, error) {
+	if m.System && m.Kind == systemd {
 		return filepath.Join("/etc/systemd/system", unitName), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return "", fmt.Errorf("find the folder of services: %w", err)
 	}
-	if m.Kind == Launchd {
-		return filepath.Join(home, "Library", "LaunchAgents", Label+".plist"), nil
+	if m.Kind == launchd {
+		return filepath.Join(home, "Library", "LaunchAgents", launchdLabel+".plist"), nil
 	}
 	config := os.Getenv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(config) {
@@ -58,23 +65,23 @@ func (m Manager) Path() (string, error) {
 }
 
 // Text returns the content of a service's file.
-func (m Manager) Text(o Options) (string, error) {
+func (m serviceManager) Text(o serviceOptions) (string, error) {
 	if err := o.Validate(); err != nil {
 		return "", err
 	}
-	if m.Kind == Launchd {
+	if m.Kind == launchd {
 		home, err := os.UserHomeDir()
 		if err != nil {
 			return "", fmt.Errorf("find the folder of logs: %w", err)
 		}
-		return Plist(o, filepath.Join(home, "Library", "Logs")), nil
+		return launchdPlist(o, filepath.Join(home, "Library", "Logs")), nil
 	}
-	return Unit(o), nil
+	return systemdUnit(o), nil
 }
 
 // Install writes the service's file and has it run. other describes a running server on the same address, for display; empty:
 // none.
-func (m Manager) Install(ctx context.Context, o Options, other string) error {
+func (m serviceManager) Install(ctx context.Context, o serviceOptions, other string) error {
 	path, err := m.Path()
 	if err != nil {
 		return err
@@ -88,7 +95,7 @@ func (m Manager) Install(ctx context.Context, o Options, other string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for a service: %w", err)
 	}
-	if there && !strings.Contains(string(old), mark) && !m.Force {
+	if there && !strings.Contains(string(old), unitMark) && !m.Force {
 		return fmt.Errorf("%s was not written by rouse: --force replaces it", path)
 	}
 	runs := there && m.Active(ctx)
@@ -101,7 +108,7 @@ func (m Manager) Install(ctx context.Context, o Options, other string) error {
 	}
 	if m.DryRun {
 		m.sayf("# would write %s:\n%s", path, text)
-	} else if err := write(path, text); err != nil {
+	} else if err := writeUnit(path, text); err != nil {
 		return fmt.Errorf("install the service: %w", err)
 	} else {
 		m.sayf("wrote %s\n", path)
@@ -115,7 +122,7 @@ func (m Manager) Install(ctx context.Context, o Options, other string) error {
 }
 
 // Uninstall stops the service and removes its file. If there is none it returns an error that wraps [fs.ErrNotExist].
-func (m Manager) Uninstall(ctx context.Context) error {
+func (m serviceManager) Uninstall(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
 		return err
@@ -127,12 +134,12 @@ func (m Manager) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for a service: %w", err)
 	}
-	if !strings.Contains(string(old), mark) && !m.Force {
+	if !strings.Contains(string(old), unitMark) && !m.Force {
 		return fmt.Errorf("%s was not written by rouse: --force removes it", path)
 	}
 	stop := m.systemctl("disable", "--now", unitName)
-	if m.Kind == Launchd {
-		stop = []string{"launchctl", "bootout", domain() + "/" + Label}
+	if m.Kind == launchd {
+		stop = []string{"launchctl", "bootout", launchdDomain() + "/" + launchdLabel}
 	}
 	if err := m.run(ctx, stop); err != nil && !m.Force {
 		return err
@@ -144,14 +151,14 @@ func (m Manager) Uninstall(ctx context.Context) error {
 	} else {
 		m.sayf("removed %s\n", path)
 	}
-	if m.Kind == Systemd {
+	if m.Kind == systemd {
 		return m.run(ctx, m.systemctl("daemon-reload"))
 	}
 	return nil
 }
 
 // Status has the manager print the service's state.
-func (m Manager) Status(ctx context.Context) error {
+func (m serviceManager) Status(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
 		return err
@@ -160,8 +167,8 @@ func (m Manager) Status(ctx context.Context) error {
 		return fmt.Errorf("no service is installed: %w", err)
 	}
 	command := m.systemctl("status", "--no-pager", unitName)
-	if m.Kind == Launchd {
-		command = []string{"launchctl", "print", domain() + "/" + Label}
+	if m.Kind == launchd {
+		command = []string{"launchctl", "print", launchdDomain() + "/" + launchdLabel}
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = m.Out, m.Out
@@ -173,20 +180,20 @@ func (m Manager) Status(ctx context.Context) error {
 }
 
 // Active reports whether the manager runs the service.
-func (m Manager) Active(ctx context.Context) bool {
+func (m serviceManager) Active(ctx context.Context) bool {
 	command := m.systemctl("is-active", "--quiet", unitName)
-	if m.Kind == Launchd {
-		command = []string{"launchctl", "print", domain() + "/" + Label}
+	if m.Kind == launchd {
+		command = []string{"launchctl", "print", launchdDomain() + "/" + launchdLabel}
 	}
 	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
 }
 
 // start returns the commands that run a service by its file.
-func (m Manager) start(path string, runs bool) [][]string {
-	if m.Kind == Launchd {
-		start := [][]string{{"launchctl", "bootstrap", domain(), path}}
+func (m serviceManager) start(path string, runs bool) [][]string {
+	if m.Kind == launchd {
+		start := [][]string{{"launchctl", "bootstrap", launchdDomain(), path}}
 		if runs {
-			start = append([][]string{{"launchctl", "bootout", domain() + "/" + Label}}, start...)
+			start = append([][]string{{"launchctl", "bootout", launchdDomain() + "/" + launchdLabel}}, start...)
 		}
 		return start
 	}
@@ -197,18 +204,18 @@ func (m Manager) start(path string, runs bool) [][]string {
 	return start
 }
 
-func (m Manager) systemctl(args ...string) []string {
+func (m serviceManager) systemctl(args ...string) []string {
 	if m.System {
 		return append([]string{"systemctl"}, args...)
 	}
 	return append([]string{"systemctl", "--user"}, args...)
 }
 
-// domain returns the user's own domain in launchd.
-func domain() string { return fmt.Sprintf("gui/%d", os.Getuid()) }
+// launchdDomain returns the user's own domain in launchd.
+func launchdDomain() string { return fmt.Sprintf("gui/%d", os.Getuid()) }
 
 // run runs a command of the manager.
-func (m Manager) run(ctx context.Context, command []string) error {
+func (m serviceManager) run(ctx context.Context, command []string) error {
 	line := strings.Join(command, " ")
 	if m.DryRun {
 		m.sayf("would run %s\n", line)
@@ -222,10 +229,10 @@ func (m Manager) run(ctx context.Context, command []string) error {
 	return nil
 }
 
-func (m Manager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }
+func (m serviceManager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }
 
-// write writes a file atomically.
-func write(path, text string) error {
+// writeUnit writes a file atomically.
+func writeUnit(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
