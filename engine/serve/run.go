@@ -32,7 +32,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	began := time.Now()
 	kept := conversations(cfg) // before anyone opens the model's file
 	w := worker.Open(worker.Options{
-		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, StepLimit: cfg.StepLimit, Log: cfg.Log,
+		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
 		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
 	})
 	var info wire.Info
