@@ -1,5 +1,5 @@
-// Package disk has what the standard library lacks for files that several processes or a crash may meet: locks that the
-// kernel releases with their process, files that are replaced as a whole, and a walk that follows links.
+// Package disk has what the standard library lacks for files that several processes may meet, or a crash. It locks files
+// (the kernel releases a lock with its process), replaces files as a whole, and walks folders along links.
 //
 // All functions are safe for concurrent use.
 package disk
