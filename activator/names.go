@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/names"
-	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // directory finds functions by the names that clients send. It is immutable, so requests share it without a lock.
@@ -273,7 +272,7 @@ func (d *directory) host(host string, list bool) (*queue.Function, *api.Error) {
 }
 
 // nearest returns up to most names that are similar to name, the nearest first.
-func nearest(name string, names []string, most int) []string {
+func nearest(name string, known []string, most int) []string {
 	type match struct {
 		name     string
 		distance int
@@ -281,8 +280,8 @@ func nearest(name string, names []string, most int) []string {
 	limit := max(2, len(name)/3)
 	var found []match
 	low := strings.ToLower(name)
-	for _, n := range names {
-		d := suggest.Distance(low, strings.ToLower(n), limit)
+	for _, n := range known {
+		d := names.Distance(low, strings.ToLower(n), limit)
 		if d > limit && len(low) >= 3 && strings.Contains(strings.ToLower(n), low) {
 			d = limit // a part of the name
 		}

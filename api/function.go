@@ -147,23 +147,6 @@ type Runtime struct {
 	MediaHosts []string `json:"mediaHosts,omitempty"`
 	// Sleeps means that a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise the process is stopped instead.
 	Sleeps bool `json:"sleeps,omitempty"`
-	// ReuseConnections says whether connections to the server are reused; nil: only if the server is known to support
-	// it, or has shown so.
-	ReuseConnections *bool `json:"reuseConnections,omitempty"`
-	// Conversations configures what a [RuntimeEngine] keeps of conversations while it does not run.
-	Conversations Conversations `json:"conversations,omitzero"`
-}
-
-// Conversations configures the KV cache that an instance keeps. In each number 0 means the engine's default, and a
-// negative value means 0.
-type Conversations struct {
-	// Memory is the amount kept in memory during a sleep of level 1.
-	Memory Bytes `json:"memory,omitempty"`
-	// Folder is where files are kept; empty: none are written.
-	Folder string `json:"folder,omitempty"`
-	// Limit is the total size of all files. Age is how long an unused file lives; below 0: forever.
-	Limit Bytes         `json:"limit,omitempty"`
-	Age   time.Duration `json:"age,omitempty"`
 }
 
 // Behind parses the words after "--" on a function's command line, or the args of its container. For [RuntimeCommand]
@@ -238,14 +221,10 @@ type SharedMemory struct {
 	Bytes Bytes  `json:"bytes"`
 }
 
-// Target says when to add an instance to those that are awake. Zero fields take the default.
+// Target says when to add an instance to those that are awake.
 type Target struct {
 	// TTFT is the target time to first token; 0: none.
 	TTFT time.Duration `json:"ttft,omitempty"`
-	// KVUsage is the KV cache usage over all awake instances above which one more is added. Default 0.8.
-	KVUsage float64 `json:"kvUsage,omitempty"`
-	// Queue is how many requests may wait in an awake instance's runtime. Default 5.
-	Queue int `json:"queue,omitempty"`
 }
 
 // Hold bounds a function's queue of held requests.

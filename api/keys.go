@@ -23,7 +23,6 @@ const (
 	AnnotationPrewake      = "rouse.dev/prewake"
 	AnnotationRehearse     = "rouse.dev/rehearse"
 	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
-	AnnotationReuse        = "rouse.dev/reuse-connections"
 	AnnotationEndpoint     = "rouse.dev/runtime-endpoint"
 	AnnotationAdapters     = "rouse.dev/adapters"
 	AnnotationAdapterRoot  = "rouse.dev/adapter-root"
@@ -37,8 +36,6 @@ const (
 	AnnotationPriority     = "rouse.dev/priority"
 
 	AnnotationTargetTTFT    = "rouse.dev/target-ttft"
-	AnnotationTargetKVUsage = "rouse.dev/target-kv-usage"
-	AnnotationTargetQueue   = "rouse.dev/target-queue"
 	AnnotationCost          = "rouse.dev/cost"
 	AnnotationVariantOf     = "rouse.dev/variant-of"
 	AnnotationDualPods      = "rouse.dev/dual-pods"
@@ -48,11 +45,6 @@ const (
 	AnnotationCredentials = "rouse.dev/client-credentials"
 	AnnotationMediaHosts  = "rouse.dev/media-hosts"
 	AnnotationPrefixCache = "rouse.dev/prefix-cache"
-
-	AnnotationConversationMemory = "rouse.dev/conversation-memory"
-	AnnotationConversationFolder = "rouse.dev/conversation-folder"
-	AnnotationConversationLimit  = "rouse.dev/conversation-limit"
-	AnnotationConversationAge    = "rouse.dev/conversation-age"
 
 	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
 	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
@@ -117,7 +109,6 @@ var Keys = []Key{
 	{AnnotationPrewake, "true", "whether it is woken or started before a request comes, where the times of its requests say when the next one will; `false`: only for requests that are there"},
 	{AnnotationRehearse, RehearseMeasured, "whether an instance is put to sleep for a moment, and woken, while nobody waits for it, so that its first sleep, which is slow for some model servers, falls on nobody: `measured` where it was measured to be slow, `always` where that is not known, too, `never`"},
 	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},
-	{AnnotationReuse, "true; a command's start finds out", "`true` lets a connection to the model server carry further requests, `false` gives each request its own. Without it a command reuses them once it has answered on a second connection while a first, used one was idle; every other runtime does"},
 	{AnnotationHoldCapacity, "1000", "requests that may wait for the function"},
 	{AnnotationHoldMemory, "256Mi", "memory that the bodies of waiting requests may take"},
 	{AnnotationHoldTimeout, "5m", "how long a request may wait"},
@@ -129,8 +120,6 @@ var Keys = []Key{
 	{AnnotationIdleTimeout, "the revision's idleTimeoutSeconds", "how long an answer may pause between two pieces"},
 	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins. In a cluster at most what the namespace's annotation `rouse.dev/max-priority` says (0)"},
 	{AnnotationTargetTTFT, "none", "time to first token to hold to: another instance comes to help before it is passed"},
-	{AnnotationTargetKVUsage, "0.8", "share of the KV cache in use above which another instance comes to help"},
-	{AnnotationTargetQueue, "5", "requests that may wait inside an awake instance's runtime before another comes to help"},
 	{AnnotationCost, "1 for each GPU", "price of one awake instance for an hour, in any unit; among variants of a model the cheapest that holds to the target is used"},
 	{AnnotationVariantOf, "none", "the model that this function is one of several ways to run: requests for that name go to any of its variants"},
 	{AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions.md); clusters only"},
@@ -139,10 +128,6 @@ var Keys = []Key{
 	{AnnotationCredentials, CredentialsDrop + ", or " + CredentialsPass + " for the runtime http", "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
 	{AnnotationMediaHosts, "none: nothing is fetched", "the hosts, separated by commas, from which the model server may fetch images, sounds and videos that requests name by URL, such as `images.example.com`; with `:port` where that is not the scheme's own. Without it clients send them as `data:` URLs (docs/security.md)"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
-	{AnnotationConversationMemory, "256Mi", "memory of the KV cache that an instance of the runtime `engine` keeps in a sleep of level 1, so that conversations go on after it without being computed again; `0` keeps nothing"},
-	{AnnotationConversationFolder, "none: nothing is written", "the absolute path of a folder in which such an instance keeps conversations when it is stopped or sleeps at level 2. The files hold what clients wrote (docs/engine.md)"},
-	{AnnotationConversationLimit, "1Gi", "all files there together; those that were not used for longest go first; `0` keeps none"},
-	{AnnotationConversationAge, "24h", "how long a file there lives that is not used; `0` is for ever"},
 	{AnnotationClusters, "none: it runs where it is declared", "at a front door of clusters: a selector of their labels, such as `gpu in (h100, h200), tier != spare` (`rouse.dev/cluster` is a cluster's name). The function is created in one of them that fits while its request waits (docs/clusters.md)"},
 	{AnnotationRemoveAfter, DefaultRemoveAfter.String(), "how long a function that a front door had created in a cluster is unloaded there before it is removed; `" + LeastRemoveAfter.String() + "` to `" + MostRemoveAfter.String() + "`"},
 	{AnnotationRegions, "any", "at a front door of clusters: the regions, separated by commas, that the function's requests may be sent to (docs/clusters.md)"},

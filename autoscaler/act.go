@@ -81,7 +81,7 @@ func (a *calls) start(f *function, act *decide.Action, now time.Time) *instance 
 	var told api.Trace
 	i.span, told = a.wakes.Startup(f.Spec.Name, id, false, act.Reason, time.Now())
 	g.Trace = told.String()
-	a.begin(i, decide.DoingStart, call{Kind: callStart, Limit: spec.StartTimeout + a.cfg.Policy.Slack}, func(ctx context.Context) returned {
+	a.begin(i, decide.DoingStart, call{Kind: callStart, Limit: spec.StartTimeout + decide.Slack}, func(ctx context.Context) returned {
 		real, err := a.fx.Start(ctx, spec, id, g)
 		return returned{Real: real, Err: newFailure(err)}
 	})
@@ -98,7 +98,7 @@ func (a *calls) wake(i *instance, act *decide.Action, now time.Time) {
 	var told api.Trace
 	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, time.Now())
 	g.Trace = told.String()
-	a.begin(i, decide.DoingWake, call{Kind: callWake, Limit: limit + a.cfg.Policy.Slack}, func(ctx context.Context) returned {
+	a.begin(i, decide.DoingWake, call{Kind: callWake, Limit: limit + decide.Slack}, func(ctx context.Context) returned {
 		s, err := a.fx.Wake(ctx, s, g)
 		return returned{Status: s, Err: newFailure(err)}
 	})
@@ -112,7 +112,7 @@ func (a *calls) sleep(i *instance, act *decide.Action) {
 		s.Spare = nil
 	}
 	a.takeBack(i, epoch)
-	limit := act.Drain + i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
+	limit := act.Drain + i.f.Spec.WakeTimeout + decide.Slack
 	level, drain := act.Level, api.Drain{Limit: act.Drain, Move: act.Move}
 	a.begin(i, decide.DoingSleep, call{Kind: callSleep, Limit: limit}, func(ctx context.Context) returned {
 		s, err := a.fx.Sleep(ctx, s, level, epoch, drain)

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // fault counts a failed start or wake, at most once for each. It logs no warning: giving up does, with the reason, so
@@ -18,7 +20,7 @@ func (a *loop) fault(i *instance, message string, final bool, now time.Time) {
 	f.FailedAt, f.LastError, f.FailedOn = now, message, slices.Clone(i.Status.Devices)
 	f.RetryAt = now.Add(backoff(f.Failures))
 	level := slog.LevelInfo
-	if final || f.Failures >= a.cfg.Policy.MaxFailures {
+	if final || f.Failures >= decide.MaxFailures {
 		level = slog.LevelDebug
 	}
 	a.log.Log(a.calls.ctx, level, "a start failed", "function", f.Spec.Name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)

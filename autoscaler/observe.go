@@ -301,7 +301,7 @@ func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 			if s.NoRoom {
 				a.doubt(i)
 			}
-			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
+			f.Hopeless = s.GaveUp && f.Failures < decide.MaxFailures
 			return
 		}
 		a.log.Warn("an instance is unhealthy", "function", f.Spec.Name, "instance", s.Instance, "was", old.State, "message", s.Message)

@@ -102,13 +102,11 @@ func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Functio
 	return f, annotations, acceptArgs(rt.Kind, rt.Args)
 }
 
-// accepted are the annotations, without rouse.dev/, that a front door's function may have; ofEngine are further ones
-// for the engine. All others name programs, paths or addresses, or belong to the operator.
+// accepted are the annotations, without rouse.dev/, that a front door's function may have. All others name programs, paths or addresses, or belong to the operator.
 var (
 	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level unload-after gone-after prewake rehearse " +
-		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft target-kv-usage target-queue cost variant-of " +
+		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft cost variant-of " +
 		"canary-tokens client-credentials prefix-cache request-timeout first-byte-timeout idle-timeout clusters remove-after regions")
-	ofEngine = leaves("conversation-memory conversation-limit conversation-age")
 )
 
 // annotations returns the annotations of a template that a front door's function may have.
@@ -118,11 +116,10 @@ func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error
 		key, value := n.Content[i].Value, n.Content[i+1].Value
 		name, ours := strings.CutPrefix(key, "rouse.dev/")
 		_, known := accepted[name]
-		_, engines := ofEngine[name]
 		switch {
 		case n.Content[i].Tag == "!!merge":
 			return nil, errors.New("this cluster accepts no annotations by a merge of YAML (<<): write them out")
-		case ours && !a.Programs && !known && !(engines && kind == api.RuntimeEngine):
+		case ours && !a.Programs && !known:
 			return nil, fmt.Errorf("this cluster accepts no function of the runtime %s with the annotation %s from a front door: remove it", kind, key)
 		case ours, strings.HasPrefix(key, scalingPrefix):
 			all[key] = value

@@ -47,7 +47,7 @@ func TestAccept(t *testing.T) {
 		{"beside a host", "rouse.dev/model: 'https://models.example@10.0.0.1/x'", "", "no function with the model"},
 		{"above a folder", "rouse.dev/model: 'https://models.example/open/../private'", "", "no function with the model"},
 		{"above, encoded", "rouse.dev/model: 'https://models.example/open/%2e%2e/private'", "", "no function with the model"},
-		{"conversations", "rouse.dev/model: pico, rouse.dev/conversation-folder: /home", "", "the annotation rouse.dev/conversation-folder"},
+		{"conversations", "rouse.dev/model: pico", ", args: [--conversation-folder, /home]", `"--conversation-folder"`},
 		{"adapters of any folder", "rouse.dev/model: pico, rouse.dev/adapter-root: /", "", "the annotation rouse.dev/adapter-root"},
 		{"an adapter's path", "rouse.dev/model: pico, rouse.dev/adapters: a=/etc", "", "no adapter at /etc"},
 		{"hosts of media", "rouse.dev/model: pico, rouse.dev/media-hosts: 169.254.169.254", "", "the annotation rouse.dev/media-hosts"},
@@ -57,12 +57,11 @@ func TestAccept(t *testing.T) {
 		{"words before options", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b'", `, args: ["--", sh, -c, id]`, "a command, a handler or an environment"},
 		{"an environment", "rouse.dev/model: pico", ", env: [{name: LD_PRELOAD, value: /tmp/x}]", "a command, a handler or an environment"},
 		{"a merge", "<<: {rouse.dev/handler: sh}, rouse.dev/model: pico", "", "a merge of YAML"},
-		{"the engine's for others", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b', rouse.dev/conversation-memory: 1Gi", "", "rouse.dev/conversation-memory"},
 		{"vLLM's file", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b'", `, args: [--config, x.yaml]`, `"--config"`},
 		{"vLLM's code", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b'", `, args: [--trust-remote-code]`, `"--trust-remote-code"`},
 		{"the beginning of an option", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b'", `, args: [--hos=0]`, `"--hos"`},
 
-		{"the engine", "rouse.dev/model: pico, rouse.dev/adapters: shout=pico/shout, rouse.dev/conversation-memory: 1Gi, rouse.dev/sleep-after: 1m", `, args: [--threads, "2", --max-model-len=512]`, ""},
+		{"the engine", "rouse.dev/model: pico, rouse.dev/adapters: shout=pico/shout, rouse.dev/sleep-after: 1m", `, args: [--conversation-memory, 1Gi, --threads, "2", --max-model-len=512]`, ""},
 		{"a hub's", "rouse.dev/model: 'hf://org/name@main?include=*.gguf', rouse.dev/adapters: 'a=hf://org/a'", "", ""},
 		{"a named host", "rouse.dev/model: 'https://models.example/open/x.gguf#sha256=" + strings.Repeat("0", 64) + "'", "", ""},
 		{"a named folder", "rouse.dev/model: /srv/models/x.gguf", "", ""},
@@ -107,22 +106,22 @@ func TestAcceptPrograms(t *testing.T) {
 // TestEveryAnnotationIsJudged checks that a key not known to be harmless is rejected.
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
-		api.AnnotationEndpoint, api.AnnotationAdapterRoot, api.AnnotationHandler, api.AnnotationConversationFolder,
-		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, api.AnnotationReuse,
+		api.AnnotationEndpoint, api.AnnotationAdapterRoot, api.AnnotationHandler,
+		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts,
 	}
 	values := map[string]string{
 		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", api.AnnotationAdapterRoot: "/x",
-		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", api.AnnotationHoldMemory: "1Gi", api.AnnotationConversationMemory: "1Gi", api.AnnotationConversationLimit: "1Gi",
-		api.AnnotationConversationFolder: "/x", api.AnnotationRehearse: "never", api.AnnotationEvict: "true", api.AnnotationPrewake: "true", api.AnnotationRuntimeSleep: "true", api.AnnotationReuse: "true", api.AnnotationDualPods: "true",
+		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", api.AnnotationHoldMemory: "1Gi",
+		api.AnnotationRehearse: "never", api.AnnotationEvict: "true", api.AnnotationPrewake: "true", api.AnnotationRuntimeSleep: "true", api.AnnotationDualPods: "true",
 		api.AnnotationInject: "true", api.AnnotationCredentials: "drop", api.AnnotationPrefixCache: "client", api.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
-		api.AnnotationMediaHosts: "a.example", api.AnnotationTargetKVUsage: "0.5", api.AnnotationClusters: "a", api.AnnotationRegions: "a", api.AnnotationHandler: "sh", api.AnnotationVariantOf: "m",
+		api.AnnotationMediaHosts: "a.example", api.AnnotationClusters: "a", api.AnnotationRegions: "a", api.AnnotationHandler: "sh", api.AnnotationVariantOf: "m",
 	}
 	harmless := 0
 	for _, key := range api.Keys {
 		text := values[key.Name]
 		if text == "" {
 			text = "1"
-			if strings.HasSuffix(key.Name, "-after") || strings.HasSuffix(key.Name, "-timeout") || strings.HasSuffix(key.Name, "-ttft") || strings.HasSuffix(key.Name, "-age") {
+			if strings.HasSuffix(key.Name, "-after") || strings.HasSuffix(key.Name, "-timeout") || strings.HasSuffix(key.Name, "-ttft") {
 				text = "1m"
 			}
 		}

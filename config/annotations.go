@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -32,7 +32,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
 	api.AnnotationRehearse:      setRehearse,
 	api.AnnotationRuntimeSleep:  truth(func(f *api.Function, v bool) { f.Runtime.Sleeps = v }),
-	api.AnnotationReuse:         truth(func(f *api.Function, v bool) { f.Runtime.ReuseConnections = &v }),
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
 	api.AnnotationAdapterRoot:   text(func(f *api.Function) *string { return &f.Runtime.AdapterRoot }),
@@ -44,8 +43,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationWakeTimeout:   positive(func(f *api.Function) *time.Duration { return &f.WakeTimeout }),
 	api.AnnotationPriority:      setPriority,
 	api.AnnotationTargetTTFT:    duration(func(f *api.Function) *time.Duration { return &f.Target.TTFT }),
-	api.AnnotationTargetKVUsage: setKVUsage,
-	api.AnnotationTargetQueue:   count(1, func(f *api.Function) *int { return &f.Target.Queue }),
 	api.AnnotationCost:          setCost,
 	api.AnnotationVariantOf:     setVariantOf,
 	api.AnnotationDualPods:      truth(func(f *api.Function, v bool) { f.DualPods = v }),
@@ -55,11 +52,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationMediaHosts:    setMediaHosts,
 	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
 	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
-
-	api.AnnotationConversationMemory: orNone(size, func(f *api.Function) *api.Bytes { return &f.Runtime.Conversations.Memory }),
-	api.AnnotationConversationFolder: setConversationFolder,
-	api.AnnotationConversationLimit:  orNone(size, func(f *api.Function) *api.Bytes { return &f.Runtime.Conversations.Limit }),
-	api.AnnotationConversationAge:    orNone(duration, func(f *api.Function) *time.Duration { return &f.Runtime.Conversations.Age }),
 
 	api.AnnotationClusters:    text(func(f *api.Function) *string { return &f.Clusters }),
 	api.AnnotationRemoveAfter: setRemoveAfter,
@@ -402,17 +394,17 @@ func setClass(_ *api.Function, s string) error {
 // nearest returns the known key most similar to key. It prefers keys that contain key's last part, then the smallest
 // edit distance.
 func nearest(key string) string {
-	names := make([]string, len(api.Keys))
+	known := make([]string, len(api.Keys))
 	for i, k := range api.Keys {
-		names[i] = k.Name
+		known[i] = k.Name
 	}
 	_, last, _ := strings.Cut(key, "/")
 	distance := func(name string) int {
-		d := suggest.Distance(key, name, len(key)+len(name))
+		d := names.Distance(key, name, len(key)+len(name))
 		if last != "" && strings.Contains(name, last) {
 			d -= len(name)
 		}
 		return d
 	}
-	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	return slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }

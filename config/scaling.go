@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -54,15 +53,6 @@ func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 	if metric, found := value(scalingPrefix + "metric"); found && metric != "concurrency" {
 		return fmt.Errorf("annotation %smetric: %.100q: a function is scaled by the requests that it has at once: want concurrency, or leave it out", scalingPrefix, metric)
 	}
-	return nil
-}
-
-func setKVUsage(f *api.Function, s string) error {
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(v > 0 && v <= 1) { // NaN too
-		return fmt.Errorf("%q: want a share above 0 and up to 1, such as 0.8", s)
-	}
-	f.Target.KVUsage = v
 	return nil
 }
 
@@ -117,28 +107,6 @@ func setCanaryTokens(f *api.Function, s string) error {
 	return nil
 }
 
-// orNone stores "0" as -1: in the field, 0 means the runtime's default.
-func orNone[T ~int64](set func(func(*api.Function) *T) func(*api.Function, string) error, field func(*api.Function) *T) func(*api.Function, string) error {
-	inner := set(field)
-	return func(f *api.Function, s string) error {
-		if err := inner(f, s); err != nil {
-			return err
-		}
-		if *field(f) == 0 {
-			*field(f) = -1
-		}
-		return nil
-	}
-}
-
-func setConversationFolder(f *api.Function, s string) error {
-	if !filepath.IsAbs(s) {
-		return fmt.Errorf("%.100q: want an absolute path, of a folder in the instance's file system", s)
-	}
-	f.Runtime.Conversations.Folder = s
-	return nil
-}
-
 // checkTogether checks combinations of fields and clears invalid ones.
 func checkTogether(f *api.Function) error {
 	var wrong problems
@@ -148,11 +116,6 @@ func checkTogether(f *api.Function) error {
 	} else if f.ProviderPatch != "" && !f.DualPods {
 		f.ProviderPatch = ""
 		wrong.add(fmt.Errorf("annotation %s: it patches the second of dual pods, and the function has one: add %s: \"true\", or leave the annotation out", api.AnnotationProviderPatch, api.AnnotationDualPods))
-	}
-	if k := f.Runtime.Kind; f.Runtime.Conversations != (api.Conversations{}) && k != "" && k != api.RuntimeEngine {
-		f.Runtime.Conversations = api.Conversations{}
-		wrong.add(fmt.Errorf("annotation %s or another of conversations: only the runtime %q keeps them, and this one is %q: give such options to the server itself, or leave the annotation out",
-			api.AnnotationConversationMemory, api.RuntimeEngine, k))
 	}
 	name := cmp.Or(f.Model, api.ModelName(f.ServiceName().Name()))
 	if f.VariantOf != "" && f.VariantOf == name {

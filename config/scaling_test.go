@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +16,6 @@ const patch = `{"spec":{"containers":[{"name":"user-container"}]}}`
 // scaling has annotations with every scaling key.
 var scaling = map[string]string{
 	api.AnnotationTargetTTFT:    "800ms",
-	api.AnnotationTargetKVUsage: "0.7",
-	api.AnnotationTargetQueue:   "3",
 	api.AnnotationCost:          "2.5",
 	api.AnnotationVariantOf:     "big",
 	api.AnnotationDualPods:      "true",
@@ -27,7 +24,7 @@ var scaling = map[string]string{
 }
 
 var scalingWant = api.Function{
-	Target: api.Target{TTFT: 800 * time.Millisecond, KVUsage: 0.7, Queue: 3},
+	Target: api.Target{TTFT: 800 * time.Millisecond},
 	Cost:   2.5, VariantOf: "big", DualPods: true, ProviderPatch: patch, CanaryTokens: -1,
 }
 
@@ -71,13 +68,10 @@ func TestScalingKeys(t *testing.T) {
 func TestScalingErrorsSayWhatToChange(t *testing.T) {
 	for key, bad := range map[string]map[string]string{ // the value, and words of the error
 		api.AnnotationTargetTTFT:    {"fast": "30s", "-1s": "30s"},
-		api.AnnotationTargetKVUsage: {"80": "above 0 and up to 1", "NaN": "such as 0.8", "0": "above 0"},
-		api.AnnotationTargetQueue:   {"0": "at least 1", "some": "whole number"},
 		api.AnnotationCost:          {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
 		api.AnnotationVariantOf:     {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
 		api.AnnotationDualPods:      {"both": "true or false"},
 		api.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
-		api.AnnotationReuse:         {"maybe": "true or false"},
 		api.AnnotationCanaryTokens:  {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
 	} {
 		for value, want := range bad {
@@ -120,49 +114,5 @@ func TestVariantsShareOneName(t *testing.T) {
 	b.VariantOf, b.Aliases = "", []api.ModelName{"big"}
 	if err := config.CheckUnique([]api.Function{a, b}); err == nil || !strings.Contains(err.Error(), `default/a is a variant of "big", which is the name of default/b`) {
 		t.Errorf("error %v, want one that names both", err)
-	}
-}
-
-// TestConversationKeys checks that 0 means none, which differs from unset, and that other runtimes reject the keys.
-func TestConversationKeys(t *testing.T) {
-	keys := map[string]string{
-		api.AnnotationConversationMemory: "0", api.AnnotationConversationFolder: "/var/lib/kept", api.AnnotationConversationLimit: "2Gi", api.AnnotationConversationAge: "0",
-	}
-	for what, parse := range map[string]func(map[string]string) (api.Function, error){
-		"manifest": func(a map[string]string) (api.Function, error) {
-			got, err := config.Parse(strings.NewReader(manifestWith(a)), "m.yaml", ".")
-			if err != nil {
-				return api.Function{}, err
-			}
-			return got[0], nil
-		},
-		"revision": func(a map[string]string) (api.Function, error) {
-			return config.Revision(revision(`{"containers": [{}]}`, a))
-		},
-	} {
-		with := func(key, value string) map[string]string {
-			a := maps.Clone(keys)
-			a[key] = value
-			if key != api.AnnotationRuntime {
-				a[api.AnnotationRuntime] = api.RuntimeEngine
-			}
-			a[api.AnnotationModel] = "pico"
-			return a
-		}
-		f, err := parse(with(api.AnnotationConversationMemory, "0"))
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if want := (api.Conversations{Memory: -1, Folder: "/var/lib/kept", Limit: 2 * api.GiB, Age: -1}); f.Runtime.Conversations != want {
-			t.Errorf("%s: %+v, want %+v", what, f.Runtime.Conversations, want)
-		}
-		for key, bad := range map[string][2]string{
-			api.AnnotationConversationMemory: {"much", "much"}, api.AnnotationConversationFolder: {"kept", "absolute path"},
-			api.AnnotationConversationLimit: {"-1", "-1"}, api.AnnotationConversationAge: {"old", "10m"}, api.AnnotationRuntime: {api.RuntimeVLLM, "only the runtime"},
-		} {
-			if _, err := parse(with(key, bad[0])); err == nil || !strings.Contains(err.Error(), bad[1]) {
-				t.Errorf("%s: %s %q: error %v, want one with %q", what, key, bad[0], err, bad[1])
-			}
-		}
 	}
 }

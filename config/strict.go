@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // fields are the known fields of a Service down to its containers, as Knative defines them; without the check, a
@@ -81,15 +81,15 @@ func checkFields(n *yaml.Node, known fields, path string, src source) error {
 
 // nearestOf returns the known name most similar to name.
 func nearestOf[V any](name string, known map[string]V) string {
-	names := make([]string, 0, len(known))
+	all := make([]string, 0, len(known))
 	for n := range known {
-		names = append(names, n)
+		all = append(all, n)
 	}
-	slices.Sort(names)
+	slices.Sort(all)
 	distance := func(n string) int {
-		return suggest.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n))
+		return names.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n))
 	}
-	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	return slices.MinFunc(all, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }
 
 const scalingPrefix = "autoscaling.knative.dev/"

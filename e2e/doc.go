@@ -2,8 +2,8 @@
 // are the users' too: curl, the official OpenAI clients for Go and JavaScript, and rouse's own commands.
 //
 // It knows nothing of the inside: the tests see only what a person or a client sees. Of Rouse itself they link only
-// packages that a client may use, and the judge of pico's answers (package engine/pico/corpus). The commands tinygguf
-// and genmodel write the models that they need. A test never sleeps; it asks again until the expected answer comes or a
+// packages that a client may use, and the judge of pico's answers (package engine/pico/corpus). The command tinygguf
+// writes the models that they need. A test never sleeps; it asks again until the expected answer comes or a
 // time limit ends.
 //
 // The life of one test:

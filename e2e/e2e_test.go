@@ -36,7 +36,7 @@ func run(m *testing.M) (int, error) {
 	defer os.RemoveAll(dir)
 	bin = dir
 	// GOFLAGS=-race builds them with the race detector.
-	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/rouse", "../cmd/rouse-function", "../docs/examples/redact", "./fakeruntime", "./tinygguf", "./genmodel", "./vllmsim/cmd/vllmsim")
+	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/rouse", "../cmd/rouse-function", "../docs/examples/redact", "./fakeruntime", "./tinygguf", "./vllmsim/cmd/vllmsim")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

@@ -18,8 +18,8 @@ import (
 func generate(t *testing.T, dir, layout string) string {
 	t.Helper()
 	path := filepath.Join(dir, layout+".gguf")
-	if out, err := exec.Command(filepath.Join(bin, "genmodel"), "-layout", layout, "-o", path).CombinedOutput(); err != nil {
-		t.Fatalf("genmodel: %v\n%s", err, out)
+	if out, err := exec.Command(filepath.Join(bin, "tinygguf"), "-layout", layout, "-o", path).CombinedOutput(); err != nil {
+		t.Fatalf("tinygguf: %v\n%s", err, out)
 	}
 	return path
 }

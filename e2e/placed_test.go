@@ -94,7 +94,7 @@ func TestPlaced(t *testing.T) {
 			"file":        {"rouse.dev/model: pico", "rouse.dev/model: /etc/passwd", "no function with the model /etc/passwd: its operator has to name it"},
 			"missing":     {"rouse.dev/model: pico", "rouse.dev/model: /no/such", "no function with the model /no/such: its operator has to name it"},
 			"url":         {"rouse.dev/model: pico", "rouse.dev/model: 'http://127.0.0.1:1/x'", "no function with the model"},
-			"folder":      {"rouse.dev/model: pico", "rouse.dev/model: pico, rouse.dev/conversation-folder: /tmp", "rouse.dev/conversation-folder"},
+			"folder":      {"[{image: a}]", "[{image: a, args: [--conversation-folder, /tmp]}]", "no argument \"--conversation-folder\""},
 			"priority":    {"rouse.dev/model: pico", "rouse.dev/model: pico, rouse.dev/priority: '1'", "rouse.dev/priority above 0"},
 			"runtime":     {"rouse.dev/model: pico", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b'", "--accept-runtimes has engine"},
 		} {

@@ -30,7 +30,7 @@ func (e *Engine) receive(out *wire.Output) {
 	f := e.popFlight()
 	if out.Error != "" { // 3
 		err := &StepError{Err: errors.New(out.Error)}
-		e.count(f.tokens, err)
+		e.countStep(err)
 		e.discardFlights()
 		e.failAll(err)
 		if e.failed++; e.failed >= maxFailures { // a new worker may do better
@@ -41,7 +41,7 @@ func (e *Engine) receive(out *wire.Output) {
 		return
 	}
 	e.failed = 0
-	e.count(f.tokens, nil)
+	e.countStep(nil)
 	e.countBusy(out.Busy)
 	e.results, e.tokens = e.results[:0], e.tokens[:0]
 	next := 0

@@ -21,7 +21,6 @@ type Stats struct {
 	Restarts int
 
 	Steps           uint64
-	ComputedTokens  uint64 // tokens that went through the model
 	PromptTokens    uint64 // of requests with a first token
 	GeneratedTokens uint64
 	// Kept describes blocks in files; Recalled is the number of blocks read back from them.
@@ -66,14 +65,13 @@ func (e *Engine) setFailure(err error) {
 	e.mu.Unlock()
 }
 
-// count records a step.
-func (e *Engine) count(tokens int, err error) {
+// countStep records a step.
+func (e *Engine) countStep(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.Failure = err
 	if err == nil {
 		e.stats.Steps++
-		e.stats.ComputedTokens += uint64(tokens)
 	}
 }
 

@@ -137,9 +137,8 @@ func (e *Engine) failAll(err error) {
 
 // flight is a batch that the worker has.
 type flight struct {
-	step   uint64
-	tokens int
-	items  []part
+	step  uint64
+	items []part
 }
 
 // part is one item of a flight, and the output due for it.
@@ -172,7 +171,7 @@ func (e *Engine) pack(b *sched.Batch) {
 		f = e.flights[:n+1][n] // its memory
 	}
 	n := len(b.Items)
-	f.step, f.tokens, f.items = b.Step, b.Tokens, slices.Grow(f.items[:0], n)[:n]
+	f.step, f.items = b.Step, slices.Grow(f.items[:0], n)[:n]
 	w := &e.batch
 	w.Step, w.Ends, w.Copies, w.Items = b.Step, append(w.Ends[:0], e.forgets...), w.Copies[:0], slices.Grow(w.Items[:0], n)[:n]
 	e.forgets = e.forgets[:0]

@@ -34,7 +34,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
-	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 const (
@@ -183,7 +182,7 @@ func newServer(cfg Config) *http.Server {
 }
 
 type serving struct {
-	*shutdown.Server // nil: requests come without one
+	*inbound.Server // nil: requests come without one
 
 	served chan error // sent to once, by the server's goroutine; buffered, so that it never blocks
 }
@@ -195,7 +194,7 @@ func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	}
 	bare := newServer(cfg)
 	bare.Handler = api.InTurn(h)
-	s := serving{shutdown.New(bare), make(chan error, 1)}
+	s := serving{inbound.NewServer(bare), make(chan error, 1)}
 	listener = inbound.Guard(bare, inbound.Bound(bare, listener, cfg.Logger), api.WriteErrorTo)
 	go func() { s.served <- s.Serve(listener) }()
 	if cfg.Listening != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // models fetches the model, and adapters given as references, to this machine. It is safe for many goroutines: adapters are registered
@@ -42,7 +42,7 @@ func (m *models) fetches() bool {
 func newModels(cfg Config) (*models, error) {
 	spec := cfg.Function.Runtime
 	m := &models{spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}
-	m.placed = cfg.Models != "" || environ.Value(slices.Concat(cfg.Env, spec.Env), "ROUSE_CACHE") != ""
+	m.placed = cfg.Models != "" || process.Variable(slices.Concat(cfg.Env, spec.Env), "ROUSE_CACHE") != ""
 	m.open = sync.OnceValues(func() (*fetch.Cache, error) { return cacheOf(cfg, m.placed) })
 	if !m.fetches() {
 		return m, nil
@@ -74,7 +74,7 @@ func (m *models) tiles() string {
 
 func cacheOf(cfg Config, placed bool) (*fetch.Cache, error) {
 	env := slices.Concat(cfg.Env, cfg.Function.Runtime.Env)
-	from := fetch.Environment(func(name string) string { return environ.Value(env, name) })
+	from := fetch.Environment(func(name string) string { return process.Variable(env, name) })
 	if cfg.Models != "" {
 		from.Dir = cfg.Models
 	}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
@@ -44,7 +44,7 @@ func lockedFolder(at string) (dir string, lock *os.File, err error) {
 	if lock, err = os.OpenFile(filepath.Join(made, lockName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(made))
 	}
-	err = flock.Try(lock, flock.Exclusive)
+	err = disk.TryLock(lock, disk.Exclusive)
 	if err == nil {
 		err = os.Rename(made, dir)
 	}
@@ -65,7 +65,7 @@ func sweep(at string) {
 		if err != nil {
 			continue // not an instance's
 		}
-		if flock.Try(lock, flock.Exclusive) == nil {
+		if disk.TryLock(lock, disk.Exclusive) == nil {
 			_ = os.RemoveAll(dir) // leftovers do no harm
 		}
 		_ = lock.Close()

@@ -25,12 +25,12 @@ var buckets = []float64{
 
 // Metrics are the activator's metrics. All methods are safe for concurrent use.
 type Metrics struct {
-	requests                           *prometheus.CounterVec
-	duration, hold, wake, queue, first *prometheus.HistogramVec
-	held, heldBytes, running           *prometheus.GaugeVec
-	wakes, refused, retries            *prometheus.CounterVec
-	tenants                            tenants
-	vectors                            []vector // all of them
+	requests                 *prometheus.CounterVec
+	duration, hold, first    *prometheus.HistogramVec
+	held, heldBytes, running *prometheus.GaugeVec
+	wakes, refused, retries  *prometheus.CounterVec
+	tenants                  tenants
+	vectors                  []vector // all of them
 }
 
 // vector is a metric whose series can be deleted by function.
@@ -55,8 +55,6 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 		requests:  counter("requests_total", "Requests answered, by function and HTTP status; 499 is a client that left.", "function", "code"),
 		duration:  histogram("request_duration_seconds", "Time from the request's last body byte to the end of the answer."),
 		hold:      histogram("hold_seconds", "Time in the queue, of requests that were held."),
-		wake:      histogram("wake_seconds", "The part of the time in the queue in which no instance was awake."),
-		queue:     histogram("queue_seconds", "The part of the time in the queue spent waiting for a free slot."),
 		first:     histogram("ttft_seconds", "Time from the dispatch to the first byte of the answer's body."),
 		held:      gauge("held_requests", "Requests in the queue."),
 		heldBytes: gauge("held_bytes", "Memory of the bodies in the queue."),
@@ -65,7 +63,7 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 		refused:   counter("refused_total", "Requests that Rouse itself refused, by code.", "function", "reason"),
 		retries:   counter("retries_total", "Attempts that an instance gave back, failed before the first byte, or cut and another one went on with, or that were paused for another client (evicted), by code.", "function", "reason"),
 	}
-	m.vectors = []vector{m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
+	m.vectors = []vector{m.requests, m.duration, m.hold, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
 	for _, v := range m.vectors {
 		if err := reg.Register(v); err != nil {
 			return nil, err
@@ -88,11 +86,11 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 
 // Function is the metrics of one function, looked up once rather than per request.
 type Function struct {
-	m                                  *Metrics
-	label                              string
-	duration, hold, wake, queue, first prometheus.Observer
-	held, heldBytes, running           prometheus.Gauge
-	codes                              sync.Map // int → prometheus.Counter; one for each status
+	m                        *Metrics
+	label                    string
+	duration, hold, first    prometheus.Observer
+	held, heldBytes, running prometheus.Gauge
+	codes                    sync.Map // int → prometheus.Counter; one for each status
 }
 
 // Of returns the metrics of a function; an empty name means [None].
@@ -103,8 +101,7 @@ func (m *Metrics) Of(name api.FunctionName) *Function {
 	}
 	return &Function{
 		m: m, label: label,
-		duration: m.duration.WithLabelValues(label), hold: m.hold.WithLabelValues(label), wake: m.wake.WithLabelValues(label),
-		queue: m.queue.WithLabelValues(label), first: m.first.WithLabelValues(label),
+		duration: m.duration.WithLabelValues(label), hold: m.hold.WithLabelValues(label), first: m.first.WithLabelValues(label),
 		held: m.held.WithLabelValues(label), heldBytes: m.heldBytes.WithLabelValues(label), running: m.running.WithLabelValues(label),
 	}
 }
@@ -137,8 +134,6 @@ func (f *Function) Timing(t Timing) {
 func (f *Function) Waited(t Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
-		f.wake.Observe(t.Wake.Seconds())
-		f.queue.Observe(t.Queue.Seconds())
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/bell"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // Timing and bounds of the board.
@@ -95,7 +95,7 @@ func (b *board) join() (leave func(), ok bool) {
 		b.stop = stop
 		dirty := bell.New()
 		b.ended.Go(func() {
-			_ = b.server.cfg.Events.Follow(ctx, eventlog.Kept, true, func(e api.Event) error { // only ctx ends it
+			_ = b.server.cfg.Events.Follow(ctx, cloudevent.Kept, true, func(e api.Event) error { // only ctx ends it
 				b.note(e)
 				dirty.Ring()
 				return nil

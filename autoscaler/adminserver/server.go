@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // Decider is the autoscaler, of package autoscaler.
@@ -57,7 +57,7 @@ type Config struct {
 	// is none. pass, which is called once, calls line with each line, from one goroutine at a time.
 	Logs func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
 	// Events is the event log.
-	Events *eventlog.Log
+	Events *cloudevent.Log
 	// None is added to the error for an unknown function if there are no functions.
 	None string
 }
@@ -295,7 +295,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function)
 
 // logs passes on the output of the function's instances.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
-	n, follow := eventlog.Parameters(r, -1)
+	n, follow := cloudevent.Parameters(r, -1)
 	pass, err := s.cfg.Logs(r.Context(), v, n, follow)
 	if err != nil {
 		api.WriteError(w, err)

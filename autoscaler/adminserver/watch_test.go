@@ -19,7 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // fleet is a decider whose functions a test changes.
@@ -64,8 +64,8 @@ func (f *fleet) remove(name api.FunctionName) {
 }
 
 // watched is a server whose board a test reads.
-func watched() (*Server, *fleet, *eventlog.Log) {
-	f, log := &fleet{functions: map[api.FunctionName]admin.Function{}}, eventlog.New()
+func watched() (*Server, *fleet, *cloudevent.Log) {
+	f, log := &fleet{functions: map[api.FunctionName]admin.Function{}}, cloudevent.NewLog()
 	return New(Config{Decider: f, Events: log, Info: func() any { return map[string]string{"version": "v1"} },
 		Far: func(context.Context, api.FunctionName) []admin.Far { return nil }}), f, log
 }

@@ -69,27 +69,6 @@ func TestNoFlapping(t *testing.T) {
 			t.Errorf("either is busy for 10 s: want one switch for each turn, have %v in %d turns", count, rounds)
 		}
 	})
-	t.Run("limits of sleepers", func(t *testing.T) {
-		s := newSim()
-		s.Policy.SleepersPerDevice = 1
-		gpu := s.Devices[0]
-		gpu.ID, gpu.Capacity = "gpu0", 24*api.GiB
-		s.Devices = append(s.Devices, gpu)
-		for _, name := range []string{"a", "b", "c"} {
-			s.declare(spec(name, func(f *api.Function) {
-				f.MaxScale, f.SleepAfter, f.Memory = 1, 5*time.Second, api.Memory{Host: api.GiB / 4, Devices: 1, PerDevice: 4 * api.GiB}
-			}))
-		}
-		count := alternate(s, time.Minute, 30*time.Minute, func(round int) {
-			for k, name := range []api.FunctionName{"default/a", "default/b", "default/c"} {
-				s.use(name, btoi(round%3 == k))
-			}
-		})
-		// Each turn puts one to sleep and ends the one before.
-		if turns := 30; count[Stop] > turns || count[Sleep] > turns || count[Start]+count[Wake] > turns {
-			t.Errorf("three functions in turn, one may sleep: want at most one start, sleep and end for each turn, have %v in %d turns", count, turns)
-		}
-	})
 }
 
 // TestRevokedAndGivenBack has a demand that ends either of two sleepers, of which one still releases memory. Plans that follow one another at once

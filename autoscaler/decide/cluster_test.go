@@ -30,12 +30,6 @@ func randomFleet(r *rand.Rand, functions, nodes int, gpus func() int) *sim {
 				Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB, Cost: float64(r.IntN(3)), Others: api.Bytes(r.IntN(2)) * api.GiB / 2})
 		}
 	}
-	if r.IntN(3) == 0 {
-		s.Policy.SleepersPerDevice = 1 + r.IntN(2)
-	}
-	if r.IntN(3) == 0 {
-		s.Policy.ResidueShare = 0.05
-	}
 	for k := range functions {
 		spec := api.Function{Name: api.FunctionName(fmt.Sprintf("default/f%d", k)), Concurrency: 1 + r.IntN(4),
 			Memory:   api.Memory{Host: api.Bytes(1+r.IntN(8)) * 256 * api.MiB},

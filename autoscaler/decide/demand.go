@@ -21,7 +21,7 @@ const (
 type demand struct {
 	f     *function
 	class class
-	// late says that the function has starved for Policy.Patience turns and is served before all others.
+	// late says that the function has starved for four turns and is served before all others.
 	late bool
 	// nth numbers the demands of a function.
 	nth int
@@ -115,8 +115,7 @@ func (q *queue) demandsOf(f *function, ds []*demand) []*demand {
 		dm := &demand{f: f, nth: n - f.live()}
 		switch {
 		case n == 0 && f.Waiting > 0:
-			patience := time.Duration(q.pol.Patience) * q.pol.TurnWait
-			dm.late = q.now.Sub(f.starved) >= patience
+			dm.late = q.now.Sub(f.starved) >= patience*q.pol.TurnWait
 			dm.why = fmt.Sprintf("%d waiting, none awake", f.Waiting)
 		case n == 0 && f.Order == OrderWake:
 			dm.why = "asked for"
@@ -132,7 +131,7 @@ func (q *queue) demandsOf(f *function, ds []*demand) []*demand {
 			dm.why = fmt.Sprintf("%d waiting and %d running at %d each want %d, %d awake or on the way",
 				f.Waiting, f.Running, f.Spec.Concurrency, f.desired, n)
 		case f.pressed:
-			if !q.due(later(f.PressedSince.Add(q.pol.ScaleUpAfter), f.settledAt(q.pol.LoadSettle))) {
+			if !q.due(later(f.PressedSince.Add(q.pol.ScaleUpAfter), f.settledAt(loadSettle))) {
 				return ds
 			}
 			dm.class, dm.why = extra, fmt.Sprintf("%s; %d awake or on the way", f.pressure, n)

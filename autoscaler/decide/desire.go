@@ -49,10 +49,10 @@ func LoadOf(instances []*Instance) Load {
 	return l
 }
 
-// Defaults of [api.Target].
+// Targets of every function: the share of the KV cache in use, and the requests that wait inside each awake runtime.
 const (
-	defaultKVUsage = 0.8
-	defaultQueue   = 5
+	targetKVUsage = 0.8
+	targetQueue   = 5
 )
 
 // ease is the part of a target that the load of the remaining instances must stay below before one is put to sleep.
@@ -112,26 +112,18 @@ func (f *Function) places() int {
 
 // byCache: 2.
 func (f *Function) byCache() want {
-	target := f.Spec.Target.KVUsage
-	if target <= 0 {
-		target = defaultKVUsage
-	}
-	return want{ceil(f.Load.KV / target), ceil(f.Load.KV / (ease * target)),
+	return want{ceil(f.Load.KV / targetKVUsage), ceil(f.Load.KV / (ease * targetKVUsage)),
 		func() string {
-			return fmt.Sprintf("%.0f %% of the KV cache is in use over %d awake, the target is %.0f %%", 100*f.Load.KV/float64(f.Load.Awake), f.Load.Awake, 100*target)
+			return fmt.Sprintf("%.0f %% of the KV cache is in use over %d awake, the target is %.0f %%", 100*f.Load.KV/float64(f.Load.Awake), f.Load.Awake, 100*targetKVUsage)
 		}}
 }
 
 // byQueue: 3.
 func (f *Function) byQueue() want {
-	target := f.Spec.Target.Queue
-	if target <= 0 {
-		target = defaultQueue
-	}
 	queue := float64(f.Load.Waiting)
-	return want{ceil(queue / float64(target)), ceil(queue / (ease * float64(target))),
+	return want{ceil(queue / targetQueue), ceil(queue / (ease * targetQueue)),
 		func() string {
-			return fmt.Sprintf("%d wait inside the runtimes of %d awake, the target is %d each", f.Load.Waiting, f.Load.Awake, target)
+			return fmt.Sprintf("%d wait inside the runtimes of %d awake, the target is %d each", f.Load.Waiting, f.Load.Awake, targetQueue)
 		}}
 }
 

@@ -8,90 +8,40 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// limitSleepers limits what sleepers hold of each device together. The sleepers that were used longest ago go deeper or
-// end if
-//
-//  1. more memory is in use than there is, because instances or others use more than planned
-//  2. more instances sleep on a GPU than [Policy.SleepersPerDevice]
-//  3. they hold more of a GPU than [Policy.ResidueShare]
+// limitSleepers ends or deepens the sleepers that were used longest ago where more memory of a device is in use than there
+// is, because instances or others use more than planned. What that does not free, idle instances free by going to sleep.
 func (p *plan) limitSleepers() {
 	for d := range p.devs {
-		p.limitDevice(int32(d))
-	}
-}
-
-func (p *plan) limitDevice(d int32) {
-	dev := &p.devs[d]
-	if over := -p.free[d] - p.coming[d]; over > 0 { // 1
-		p.offerSleepers(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *instance, to api.Level) bool {
-			return !i.reserved() && p.free[d]+p.coming[d] < 0 && p.releases(i, d, to) > 0
-		})
-		p.sleepIdleOn(d)
-	}
-	if d == p.nodes[p.of[d]].host {
-		return
-	}
-	count, sum, changing := p.sleepersOf(d)
-	if changing {
-		return // the change under way may be enough
-	}
-	if most := p.pol.SleepersPerDevice; most > 0 && count > most { // 2
-		p.offerSleepers(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *instance, to api.Level) bool {
-			if to < inventory.Stopped || count <= most {
-				return false
-			}
-			count--
-			sum -= p.heldAsleep(i, d)
-			return true
-		})
-	}
-	if share := p.pol.ResidueShare; share > 0 { // 3
-		most := api.Bytes(share * float64(dev.Capacity))
-		p.offerSleepers(d, fmt.Sprintf("sleepers hold %s of %s, of which they may have %s", sum, dev.ID, most), func(i *instance, to api.Level) bool {
-			if sum <= most || p.releases(i, d, to) <= 0 {
-				return false
-			}
-			sum -= p.releases(i, d, to)
-			return true
-		})
-	}
-}
-
-// sleepersOf counts the sleepers of a GPU and the memory they hold asleep. changing reports whether one is changing its
-// grant or going deeper.
-func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
-	for _, i := range p.on[d] {
-		changing = changing || i.Status.State == api.Asleep && i.Doing != Nothing && i.Doing != DoingWake
-		if i.phase == phaseAsleep && !i.taken {
-			count++
-			sum += p.heldAsleep(i, d)
+		if p.over(int32(d)) > 0 {
+			p.deepenSleepersOn(int32(d))
+			p.sleepIdleOn(int32(d))
 		}
 	}
-	return count, sum, changing
 }
 
-// offerSleepers offers the sleepers of d, the least recently used first, with each deeper level; accept decides whether one
-// goes.
-func (p *plan) offerSleepers(d int32, why string, accept func(i *instance, to api.Level) bool) {
+// over returns by how much more of d is in use than there is, once what is being released has gone.
+func (p *plan) over(d int32) api.Bytes { return -p.free[d] - p.coming[d] }
+
+// deepenSleepersOn deepens or ends sleepers of d without a grant, the least recently used first, until no more of it is in
+// use than there is.
+func (p *plan) deepenSleepersOn(d int32) {
+	why := fmt.Sprintf("%s more of %s is in use than there is", p.over(d), p.devs[d].ID)
 	var is []*instance
 	for _, i := range p.on[d] {
-		if i.phase == phaseAsleep && !i.f.Undeclared && !i.settling(p.now) && !p.aboutToWake(i.f, i) {
+		if i.phase == phaseAsleep && !i.f.Undeclared && !i.reserved() && !i.settling(p.now) && !p.aboutToWake(i.f, i) {
 			is = append(is, i)
 		}
 	}
 	slices.SortFunc(is, func(a, b *instance) int { return compareNeed(b, a) })
 	for _, i := range is {
 		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
-			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || !accept(i, to) {
+			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || p.over(d) <= 0 || p.releases(i, d, to) <= 0 {
 				continue
 			}
 			reason := fmt.Sprintf("%s; used last %s ago", why, short(p.now.Sub(p.usedUntil(i, 1))))
-			switch {
-			case i.reserved(): // the holder of its grant may be waking it
-				p.revoke(i, reason)
-			case to == inventory.Stopped:
+			if to == inventory.Stopped {
 				p.stop(i, 0, reason)
-			default:
+			} else {
 				p.sleep(i, to, reason)
 			}
 			break
@@ -141,8 +91,7 @@ func (p *plan) sleepIdleOn(d int32) {
 			continue
 		}
 		level := i.f.level()
-		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s",
-			-(p.free[d]+p.coming[d]), p.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
+		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s", p.over(d), p.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
 		return // one at a time: its residue is measured first
 	}
 }

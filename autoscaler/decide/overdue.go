@@ -40,7 +40,7 @@ func (p *plan) stopIfLate(i *instance) {
 		if i.From < inventory.Stopped && !i.Unloaded {
 			limit, name = spec.WakeTimeout, "wake"
 		}
-		if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
+		if p.due(i.Since.Add(limit+Slack)) && p.due(i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
 		}
 	case phaseUnhealthy:
@@ -52,7 +52,7 @@ func (p *plan) stopIfLate(i *instance) {
 			p.stop(i, 0, reason)
 		} else if p.stuck(i) && p.due(i.RetryAt) {
 			p.stop(i, 0, fmt.Sprintf("%s in a row on %s, and another GPU is free: %s", many(i.f.Failures, "failure"), i.f.FailedOn[0], i.f.LastError))
-		} else if p.due(i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.RetryAt) {
+		} else if p.due(i.Since.Add(spec.StartTimeout+Slack)) && p.due(i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
 		}
 	case phaseAsleep:
@@ -63,7 +63,7 @@ func (p *plan) stopIfLate(i *instance) {
 		}
 	case phaseFalling:
 		limit := p.pol.Drain + spec.WakeTimeout
-		if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
+		if p.due(i.Since.Add(limit+Slack)) && p.due(i.RetryAt) {
 			p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
 		}
 	}
@@ -73,7 +73,7 @@ func (p *plan) stopIfLate(i *instance) {
 // cause may be at that GPU only.
 func (p *plan) stuck(i *instance) bool {
 	f := i.f
-	if f.Failures < max(1, p.pol.MaxFailures-1) || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
+	if f.Failures < MaxFailures-1 || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
 		return false
 	}
 	spots := p.searchFor(nil, f).spots()
@@ -84,7 +84,7 @@ func (p *plan) stuck(i *instance) bool {
 func (p *plan) giveUp(i *instance, fault string) { p.stop(i, 0, fault).Fault = fault }
 
 // failing reports whether f's starts failed too often, or for a reason that retries don't change.
-func (p *plan) failing(f *function) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
+func (p *plan) failing(f *function) bool { return f.Failures >= MaxFailures || f.Hopeless }
 
 // refuses reports whether f's held requests are answered with the failure of its starts.
 func (p *plan) refuses(f *function) bool {

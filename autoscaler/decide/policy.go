@@ -7,6 +7,18 @@ import (
 	"time"
 )
 
+// Parameters of all policies.
+const (
+	// MaxFailures is the number of consecutive failures after which held requests are refused.
+	MaxFailures = 3
+	// Slack is added to a function's own time limits before an instance is given up.
+	Slack = 10 * time.Second
+	// patience is how many [Policy.TurnWait] a lower priority starves before it goes first.
+	patience = 4
+	// loadSettle is how long a new instance takes its share of the load before the load may ask for another.
+	loadSettle = 5 * time.Second
+)
+
 // Policy holds the parameters of decisions. Zero fields take the default.
 type Policy struct {
 	// MinStay is the minimum time a busy instance stays awake. Default 2 s.
@@ -19,16 +31,11 @@ type Policy struct {
 	// TurnWait is how long a function starves before a busy one of the same priority makes room. A higher priority does
 	// not wait. Default 5 s.
 	TurnWait time.Duration
-	// Patience is how many TurnWaits a lower priority starves before it goes first. Default 4.
-	Patience int
 	// IdleGrace is the longest time that an instance which has just become idle is spared by competitors. Default 250
 	// ms.
 	IdleGrace time.Duration
 	// ScaleUpAfter is how long a request waits before a further instance is added to those awake. Default 100 ms.
 	ScaleUpAfter time.Duration
-	// LoadSettle is how long a new instance takes its share of the load before the load may ask for another. Default 5
-	// s.
-	LoadSettle time.Duration
 	// Drain is how long running requests may take to finish when an instance goes to sleep. Default 2 min.
 	Drain time.Duration
 	// GrantLife is the lifetime of a standing grant; it is renewed when a tenth is left. Default 10 min.
@@ -36,16 +43,6 @@ type Policy struct {
 	// GrantGrace is how long an activator with a grant may take to begin the wake before the autoscaler wakes the
 	// instance. Default 50 ms.
 	GrantGrace time.Duration
-	// MaxFailures is the number of consecutive failures after which held requests are refused. Default 3.
-	MaxFailures int
-	// SleepersPerDevice is how many instances may sleep on one GPU; beyond that the least recently used ones end. 0: no
-	// limit.
-	SleepersPerDevice int
-	// ResidueShare is the part of a GPU's memory that sleepers may hold together; beyond that the least recently used
-	// ones go deeper or end. 0: no limit.
-	ResidueShare float64
-	// Slack is added to a function's own time limits before an instance is given up. Default 10 s.
-	Slack time.Duration
 	// Advice goes into errors about missing memory and GPUs.
 	Advice Advice
 }
@@ -62,13 +59,12 @@ type Advice struct {
 // WithDefaults returns p with defaults in all zero fields.
 func (p Policy) WithDefaults() Policy {
 	p.MinStay, p.MaxStay = cmp.Or(p.MinStay, 2*time.Second), cmp.Or(p.MaxStay, 30*time.Second)
-	p.TurnWait, p.Patience = cmp.Or(p.TurnWait, 5*time.Second), cmp.Or(p.Patience, 4)
+	p.TurnWait = cmp.Or(p.TurnWait, 5*time.Second)
 	p.SwitchShare = cmp.Or(p.SwitchShare, 2)
 	p.IdleGrace = cmp.Or(p.IdleGrace, 250*time.Millisecond)
-	p.ScaleUpAfter, p.LoadSettle = cmp.Or(p.ScaleUpAfter, 100*time.Millisecond), cmp.Or(p.LoadSettle, 5*time.Second)
-	p.Drain, p.Slack = cmp.Or(p.Drain, 2*time.Minute), cmp.Or(p.Slack, 10*time.Second)
+	p.ScaleUpAfter = cmp.Or(p.ScaleUpAfter, 100*time.Millisecond)
+	p.Drain = cmp.Or(p.Drain, 2*time.Minute)
 	p.GrantLife, p.GrantGrace = cmp.Or(p.GrantLife, 10*time.Minute), cmp.Or(p.GrantGrace, 50*time.Millisecond)
-	p.MaxFailures = cmp.Or(p.MaxFailures, 3)
 	p.Advice.Place = cmp.Or(p.Advice.Place, "this machine")
 	p.Advice.Memory = cmp.Or(p.Advice.Memory, "raise --memory")
 	p.Advice.Devices = cmp.Or(p.Advice.Devices, "lower nvidia.com/gpu in the manifest, or check nvidia-smi")
@@ -83,21 +79,15 @@ func (p Policy) Validate() error {
 		value time.Duration
 	}{
 		{"minimum stay", p.MinStay}, {"maximum stay", p.MaxStay}, {"turn wait", p.TurnWait}, {"idle grace", p.IdleGrace},
-		{"scale-up after", p.ScaleUpAfter}, {"load settle", p.LoadSettle}, {"drain", p.Drain}, {"grant life", p.GrantLife},
-		{"grant grace", p.GrantGrace}, {"slack", p.Slack},
+		{"scale-up after", p.ScaleUpAfter}, {"drain", p.Drain}, {"grant life", p.GrantLife},
+		{"grant grace", p.GrantGrace},
 	} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: want at least 0, have %s", d.name, d.value))
 		}
 	}
-	if p.SwitchShare < 0 || p.Patience < 0 || p.MaxFailures < 0 {
-		errs = append(errs, errors.New("policy: switch share, patience and maximum of failures must be at least 0"))
-	}
-	if p.SleepersPerDevice < 0 {
-		errs = append(errs, fmt.Errorf("sleepers for each GPU: want at least 0, have %d", p.SleepersPerDevice))
-	}
-	if !(p.ResidueShare >= 0 && p.ResidueShare <= 1) { // catches NaN as well
-		errs = append(errs, fmt.Errorf("residue share: want 0 to 1, have %g", p.ResidueShare))
+	if p.SwitchShare < 0 {
+		errs = append(errs, errors.New("policy: the switch share must be at least 0"))
 	}
 	return errors.Join(errs...)
 }

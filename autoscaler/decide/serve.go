@@ -3,7 +3,6 @@ package decide
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -170,7 +169,7 @@ func (p *plan) bringUp(dm *demand, o *option) {
 // bookAhead books for a demand that has to wait. A demand that has starved for a turn books at once, so that smaller ones don't overtake it for ever; others
 // let first instances that fit go ahead, but nothing else.
 func (q *queue) bookAhead(dm *demand, needs amounts) {
-	q.planAt(dm.f.starved.Add(time.Duration(q.pol.Patience) * q.pol.TurnWait)) // its place in the order changes then
+	q.planAt(dm.f.starved.Add(patience * q.pol.TurnWait)) // its place in the order changes then
 	switch {
 	case dm.class != first:
 	case q.due(dm.f.starved.Add(q.pol.TurnWait)):

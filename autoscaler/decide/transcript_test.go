@@ -180,8 +180,6 @@ func (s *sim) command(t *testing.T, line string) string {
 		s.Unmanaged = append(s.Unmanaged, inventory.UnmanagedPod{Name: a.word(1), Function: api.FunctionName(a.named["of"]), Requests: a.requests("requests"), Candidates: strings.Split(a.named["candidates"], ",")})
 	case "room":
 		s.room(a)
-	case "policy":
-		s.Policy.SleepersPerDevice, s.Policy.ResidueShare = a.number("sleepers"), a.float("residue-share")
 	case "function":
 		s.declareFrom(a)
 	case "instance":
@@ -273,9 +271,8 @@ func (s *sim) devices(a args, words []string) {
 //
 //	devices host=4Gi gpu0=24Gi          or, of several nodes, n1/host=4Gi n1/gpu0=24Gi n2/host=4Gi
 //	device NAME [cost=] [others=]
-//	policy [sleepers=] [residue-share=]
 //	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
-//	              [variant-of=] [cost=] [target-kv=] [target-queue=] [target-ttft=]
+//	              [variant-of=] [cost=] [target-ttft=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
 //	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
 //	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=] [doubt=]
@@ -292,7 +289,7 @@ func (s *sim) declareFrom(a args) {
 		Priority:    a.number("priority"),
 		VariantOf:   api.ModelName(a.named["variant-of"]),
 		Cost:        a.float("cost"),
-		Target:      api.Target{KVUsage: a.float("target-kv"), Queue: a.number("target-queue"), TTFT: a.duration("target-ttft", 0)},
+		Target:      api.Target{TTFT: a.duration("target-ttft", 0)},
 		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
 		SleepLevel:  api.Level(a.number("sleep-level")),
 		UnloadAfter: a.duration("gone-after", api.DefaultUnloadAfter),

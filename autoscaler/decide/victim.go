@@ -246,7 +246,7 @@ func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 	case own > other:
 		wait = 0
 	case own < other:
-		wait *= time.Duration(s.pol.Patience)
+		wait *= patience
 	}
 	return later(i.Since.Add(stay), s.f.starved.Add(wait))
 }

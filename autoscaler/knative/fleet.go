@@ -45,24 +45,18 @@ type Config struct {
 	NodesOnDemand bool
 	// KeepRequests keeps the CPU and memory requests of sleepers' pods, although Kubernetes could resize them in place.
 	KeepRequests bool
-	// JoinTimeout is how long a running container may take to join before it is examined. Default 10 s.
-	JoinTimeout time.Duration
 	// CreateTimeout is how long a Deployment may take to create a pod. Default 20 s.
 	CreateTimeout time.Duration
 	// GPUResources are extended resources that are GPUs, in addition to those of [api.GPUMakers].
 	GPUResources []string
 	// DeviceMemory is the memory assumed for GPUs of nodes without a label for it. Default 80 GiB.
 	DeviceMemory api.Bytes
-	// MemoryShare is the part of the nodes' allocatable memory that functions may use. Default 1.
-	MemoryShare float64
 }
 
 func (c Config) withDefaults() Config {
 	c.ProvisionTimeout = cmp.Or(c.ProvisionTimeout, 15*time.Minute)
-	c.JoinTimeout = cmp.Or(c.JoinTimeout, 10*time.Second)
 	c.CreateTimeout = cmp.Or(c.CreateTimeout, 20*time.Second)
 	c.DeviceMemory = cmp.Or(c.DeviceMemory, 80*api.GiB)
-	c.MemoryShare = cmp.Or(c.MemoryShare, 1)
 	return c
 }
 
@@ -76,11 +70,11 @@ func (c Config) firstEpoch() uint64 {
 // Validate reports what is wrong with c; nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
-	if c.ProvisionTimeout < 0 || c.JoinTimeout < 0 || c.CreateTimeout < 0 {
-		errs = append(errs, errors.New("the timeouts of provisioning, joining and creating must be at least 0"))
+	if c.ProvisionTimeout < 0 || c.CreateTimeout < 0 {
+		errs = append(errs, errors.New("the timeouts of provisioning and creating must be at least 0"))
 	}
-	if c.DeviceMemory < 0 || c.MemoryShare < 0 || c.MemoryShare > 1 {
-		errs = append(errs, errors.New("want a device memory of at least 0 and a memory share from 0 to 1"))
+	if c.DeviceMemory < 0 {
+		errs = append(errs, errors.New("want a device memory of at least 0"))
 	}
 	for _, r := range c.GPUResources {
 		if domain, name, found := strings.Cut(r, "/"); !found || domain == "" || name == "" {

@@ -94,7 +94,7 @@ func (ns *nodes) publishDevices() {
 	for _, name := range slices.Sorted(maps.Keys(ns.byName)) {
 		n := ns.byName[name]
 		devices = append(devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Name: "memory of " + name,
-			Capacity: api.Bytes(float64(n.host) * ns.cfg.MemoryShare), Total: n.host})
+			Capacity: n.host, Total: n.host})
 		for k, id := range n.ids {
 			d := inventory.Device{ID: id, Node: name, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
 			if id == "" {

@@ -158,6 +158,9 @@ func (tr *tracker) stranded(p *pod, now time.Time) *trouble {
 // notReadyFor is how long a pod may wait on a node that is not ready.
 const notReadyFor = 30 * time.Second
 
+// joinTimeout is how long a running container may take to join before it is examined.
+const joinTimeout = 10 * time.Second
+
 // examineAll examines the pods that have not joined: their time may be up. It locks.
 func (tr *tracker) examineAll() {
 	tr.mu.Lock()
@@ -169,7 +172,7 @@ func (tr *tracker) examineAll() {
 			continue
 		}
 		tr.examine(p, now)
-		if e := address(p.object); e != "" && !p.asked && p.trouble == "" && !p.running.IsZero() && now.Sub(p.running) >= tr.cfg.JoinTimeout {
+		if e := address(p.object); e != "" && !p.asked && p.trouble == "" && !p.running.IsZero() && now.Sub(p.running) >= joinTimeout {
 			p.asked = true
 			tr.startCall(func(ctx context.Context) { tr.askWhyNotJoined(ctx, p, e) })
 		}

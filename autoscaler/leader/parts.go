@@ -21,7 +21,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/autoscaler/settings"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
 // reconcilers is the number of PodAutoscalers that are reconciled at once.
@@ -37,7 +36,7 @@ type leader struct {
 	peers      *peers
 	activators *server.Activators
 	pods       *activatorPods
-	events     *eventlog.Log
+	events     *cloudevent.Log
 	sink       *cloudevent.Sender // nil: none
 	fleet      *knative.Fleet
 	core       *autoscaler.Autoscaler
@@ -178,7 +177,7 @@ func (l *leader) build() (err error) {
 	l.reconciler = settings.NewReconciler(settings.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
 		Reached: func() bool { return l.fleet.Reached() }, Log: l.log})
 	l.gate = newGate(l.reconciler.Problem)
-	l.events = eventlog.New()
+	l.events = cloudevent.NewLog()
 	if l.cfg.Sink != "" {
 		overrides, err := cloudevent.ParseOverrides(l.cfg.SinkOverrides)
 		if err != nil {
@@ -201,7 +200,7 @@ func (l *leader) source() string { return "/autoscaler/" + l.cfg.Pod }
 // told passes instances' statuses to the activators and to the event log.
 type told struct {
 	*server.Activators
-	events *eventlog.Log
+	events *cloudevent.Log
 	source string
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // Limits of the servers.
@@ -68,7 +67,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveHTTP serves h until ctx ends; then requests may finish for a moment.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
-	s := shutdown.New(&http.Server{Handler: inbound.Answered(api.InTurn(h)), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
+	s := inbound.NewServer(&http.Server{Handler: inbound.Answered(api.InTurn(h)), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
 		BaseContext: func(net.Listener) context.Context { return ctx }})
 	l = inbound.Bound(s.Server, l, log)
 	served := make(chan error, 1) // sent to by the server, once

@@ -51,10 +51,10 @@ type Deps struct {
 
 // Relay is made by [New]; see the package comment.
 type Relay struct {
-	cfg     Config
-	deps    Deps
-	metrics *metrics
-	limit   *rate.Limiter
+	cfg          Config
+	deps         Deps
+	staleTargets prometheus.Gauge
+	limit        *rate.Limiter
 
 	readings chan reading // from the sources' goroutines to the owner; unbuffered; never closed
 	set      chan done    // from writers to the owner; unbuffered; never closed
@@ -105,12 +105,12 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 		return nil, errors.New("relay: Deps needs Client, Setter and Log")
 	}
 	r := &Relay{
-		cfg: cfg, deps: deps, metrics: newMetrics(), limit: rate.NewLimiter(rate.Limit(cfg.Rate), max(1, int(cfg.Rate))),
+		cfg: cfg, deps: deps, staleTargets: newStaleGauge(), limit: rate.NewLimiter(rate.Limit(cfg.Rate), max(1, int(cfg.Rate))),
 		readings: make(chan reading), set: make(chan done),
 		sources: make(map[string]*reading), targets: make(map[Target]*state), errs: make(map[string]bool),
 	}
 	if deps.Registry != nil {
-		if err := r.metrics.register(deps.Registry); err != nil {
+		if err := deps.Registry.Register(r.staleTargets); err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
 		}
 	}
@@ -184,18 +184,14 @@ func (r *Relay) take(got reading) {
 	failed := last != nil && last.err != nil
 	switch {
 	case got.err != nil:
-		r.metrics.reads.WithLabelValues("error").Inc()
 		if !failed {
 			r.deps.Log.Warn("a source can't be read: nothing is changed by it until it can", "source", redacted(got.source), "error", got.err)
 		}
 		if last != nil {
 			got.series, got.at = last.series, last.at
 		}
-	default:
-		r.metrics.reads.WithLabelValues("ok").Inc()
-		if failed {
-			r.deps.Log.Info("a source can be read again", "source", redacted(got.source), "series", len(got.series))
-		}
+	case failed:
+		r.deps.Log.Info("a source can be read again", "source", redacted(got.source), "series", len(got.series))
 	}
 	r.sources[got.source] = &got
 	r.want()
@@ -235,7 +231,6 @@ func (r *Relay) want() {
 			r.deps.Log.Info("a target's series is back", "target", t, "replicas", w.replicas)
 		}
 		s.want, s.known, s.seen = w.replicas, true, w.at
-		r.metrics.desired.WithLabelValues(string(t.Kind), t.Namespace, t.Name).Set(float64(w.replicas))
 	}
 }
 
@@ -256,7 +251,6 @@ func (r *Relay) settle(ctx context.Context) {
 			r.sayStale(t, s, "its series is gone, or can't be read")
 			if age > forgetAfter && !s.busy {
 				delete(r.targets, t)
-				r.metrics.desired.DeleteLabelValues(string(t.Kind), t.Namespace, t.Name)
 			}
 			continue
 		}
@@ -269,7 +263,7 @@ func (r *Relay) settle(ctx context.Context) {
 		r.writers++
 		go r.write(ctx, t, s.want)
 	}
-	r.metrics.stale.Set(float64(stale))
+	r.staleTargets.Set(float64(stale))
 }
 
 // order returns the targets in a fixed order.
@@ -308,7 +302,6 @@ func (r *Relay) finish(ctx context.Context, d done) {
 	s := r.targets[d.target]
 	s.busy = false
 	now := time.Now()
-	kind := string(d.target.Kind)
 	if d.err != nil {
 		if ctx.Err() != nil {
 			return
@@ -316,7 +309,6 @@ func (r *Relay) finish(ctx context.Context, d done) {
 		s.failures++
 		s.settled = false
 		s.look = now.Add(min(longestSet, r.cfg.Interval<<min(s.failures, 10)))
-		r.metrics.sets.WithLabelValues(kind, "error").Inc()
 		if said := d.err.Error(); said != s.fault {
 			s.fault = said
 			r.deps.Log.Warn("a target can't be scaled", "target", d.target, "replicas", d.n, "error", d.err)
@@ -329,16 +321,8 @@ func (r *Relay) finish(ctx context.Context, d done) {
 	if d.outcome.Renew {
 		s.look = now.Add(min(r.cfg.Resync, r.cfg.Lifetime/3))
 	}
-	if !d.outcome.Changed {
+	if !d.outcome.Changed || d.outcome.Was == d.n { // the latter is only renewed
 		return
-	}
-	result := "ok"
-	if r.cfg.DryRun {
-		result = "dry"
-	}
-	r.metrics.sets.WithLabelValues(kind, result).Inc()
-	if d.outcome.Was == d.n {
-		return // only renewed
 	}
 	attrs := []any{"target", d.target, "from", d.outcome.Was, "to", d.n}
 	if d.outcome.What != "" {

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // Serve runs a relay and serves its metrics and health at an address until ctx ends.
@@ -26,7 +25,7 @@ func Serve(ctx context.Context, listen string, registry *prometheus.Registry, r 
 	well := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 	mux.HandleFunc("GET /healthz", well)
 	mux.HandleFunc("GET /readyz", well)
-	server := shutdown.New(&http.Server{Handler: inbound.Answered(mux), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute})
+	server := inbound.NewServer(&http.Server{Handler: inbound.Answered(mux), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute})
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1) // sent to by the server, once

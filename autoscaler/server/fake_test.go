@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // Tokens of the tests.
@@ -130,14 +130,14 @@ type bench struct {
 	t       *testing.T
 	brain   *brain
 	pods    *pods
-	events  *eventlog.Log
+	events  *cloudevent.Log
 	handler http.Handler
 	peers   *Activators
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, events: eventlog.New(),
+	b := &bench{t: t, events: cloudevent.NewLog(),
 		brain: &brain{views: []admin.Function{
 			{Function: api.Function{Name: "default/tiny-00002", Service: "default/tiny", Runtime: api.Runtime{Env: []string{"SECRET=1"}}},
 				Instances: []api.InstanceStatus{{Instance: "tiny-1"}, {Instance: "tiny-2"}}},

@@ -33,7 +33,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // Decider is the autoscaler, of package autoscaler.
@@ -80,7 +80,7 @@ type Config struct {
 	Fleet      Fleet
 	Activators *Activators
 	// Events is the log of decisions and states; this package only reads it.
-	Events *eventlog.Log
+	Events *cloudevent.Log
 	// Token returns the cluster's token; while it is empty no request is trusted.
 	Token func() string
 	// Info describes the server.

@@ -30,7 +30,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/memlimit"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
@@ -163,7 +163,7 @@ func run(ctx context.Context, args []string) error {
 	return knative.Run(ctx, knative.Config{
 		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
-		MemoryLimit: memlimit.Set(), Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
+		MemoryLimit: api.Bytes(inbound.LimitMemory()), Version: version, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

@@ -20,8 +20,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/leader"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
-	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -38,7 +38,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	memlimit.Set()
+	inbound.LimitMemory()
 	if len(args) > 0 && args[0] == "relay" {
 		return runRelay(ctx, args[1:], stdout, os.Stderr)
 	}
@@ -62,10 +62,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	})
 	f.BoolVar(&cfg.Fleet.KeepRequests, "keep-requests", false, "pods of sleepers keep the CPU and memory that they request, though Kubernetes (1.33 and newer) could resize them in place")
 	f.DurationVar(&cfg.Fleet.ProvisionTimeout, "provision-timeout", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
-	f.DurationVar(&cfg.Fleet.JoinTimeout, "join-timeout", 0, "how long a running container may take to join before it is looked at (default 10s)")
-	f.Float64Var(&cfg.Fleet.MemoryShare, "memory-share", 0, "the part of the nodes' memory that functions may use (default 1)")
-	f.IntVar(&cfg.Policy.SleepersPerDevice, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")
-	f.Float64Var(&cfg.Policy.ResidueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
 	f.StringVar(&cfg.Record.Folder, "record", os.Getenv("ROUSE_RECORD"), "`folder` in which the leader records what it takes in and decides, for kn rouse record (default $ROUSE_RECORD; empty: nothing is recorded)")
 	f.Func("record-size", "`space` on the disk that the record may take, such as 50M, the default", func(s string) error {
 		size, err := api.ParseBytes(s)

@@ -18,7 +18,7 @@ func TestBadInput(t *testing.T) {
 		{"relay --autoscaler=https://a", "-autoscaler: endpoint"},
 		{"--port=80", "not defined: -port"},
 		{"--log-level=loud", "loud"},
-		{"--join-timeout=10", "join-timeout"},
+		{"--provision-timeout=10", "provision-timeout"},
 		{"serve", "unexpected argument \"serve\""},
 	} {
 		t.Setenv("KUBECONFIG", "")

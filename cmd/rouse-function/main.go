@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/rouse-dev/rouse/functions/cli"
-	"github.com/rouse-dev/rouse/internal/memlimit"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 func main() {
@@ -19,7 +19,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	memlimit.Set()
+	inbound.LimitMemory()
 	cmd := cli.Command()
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)

@@ -1,7 +1,7 @@
 // Command tinygguf writes a model whose answers are known. To any prompt it answers " w0 w1 w2 …" up to the number of
 // words, and ends. With -words 0 it repeats the words w0 to w63 until it is stopped. With -think n it thinks: its first
 // word is <think>, and after n more comes </think>. Tests use it where an answer must last, or must be the same in
-// every runtime that reads GGUF.
+// every runtime that reads GGUF. With -layout it writes one of a public model's layout with random weights instead.
 //
 // It is a llama with nothing in its layers: attention and feed-forward are zero,
 // so that a token's embedding reaches the output as it is. The embedding is
@@ -19,6 +19,7 @@ import (
 	"os"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
 func main() {
@@ -34,9 +35,14 @@ func run(args []string) error {
 	think := flags.Int("think", 0, "words that it thinks before it answers, at most -words less 2")
 	layers := flags.Int("layers", 1, "layers, 1 to 1000: each makes a token take longer")
 	context := flags.Int("context", 4096, "length of the context in tokens")
+	layout := flags.String("layout", "", "layout of a public model, with random weights: qwen3 or llama3 (default: a model with known answers)")
 	out := flags.String("o", "", "file to write")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	spec, random := layouts[*layout]
+	if *layout != "" && !random {
+		return errors.New("want -layout qwen3 or llama3")
 	}
 	if *words < 0 || *words > 1000 || *layers < 1 || *layers > 1000 || *context < 8 || *think < 0 || *think > max(0, *words-2) || *out == "" || flags.NArg() > 0 {
 		return errors.New("want -o FILE, 0 to 1000 -words, 1 to 1000 -layers and a -context of 8 or more")
@@ -47,10 +53,12 @@ func run(args []string) error {
 	}
 	defer f.Close()
 	w := bufio.NewWriter(f)
-	if err := write(w, *words, *think, *layers, *context); err != nil {
-		return err
+	if random {
+		err = infertest.Write(w, spec)
+	} else {
+		err = write(w, *words, *think, *layers, *context)
 	}
-	return errors.Join(w.Flush(), f.Close())
+	return errors.Join(err, w.Flush(), f.Close())
 }
 
 // Types of tokens, as llama.cpp numbers them.

@@ -30,7 +30,6 @@ type Config struct {
 	Batch   int    // sequences at once; default 16
 	Reps    int    // repetitions; default 5
 	Peer    string // folder of llama-bench; default the PATH
-	NoPeer  bool   // without the peer
 	NoAsync bool   // forward passes only
 
 	// Worker is the command of a worker's process; default this program as "engine worker".

@@ -106,7 +106,7 @@ func runForward(ctx context.Context, cfg Config, rep *Report, progress func(stri
 	}
 	rep.Model, rep.Bytes, rep.Arch, rep.CPU, rep.Threads = cfg.Path, size, inf.Config().Arch, features, cfg.Threads
 	p, note := findPeer(cfg.Peer, cfg.Path, rep.Threads)
-	if cfg.NoPeer || cfg.Path == shipped {
+	if cfg.Path == shipped {
 		p.bench, p.batched, note = "", "", ""
 	}
 	rep.PeerNote = note

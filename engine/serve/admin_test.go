@@ -83,7 +83,6 @@ func TestMetrics(t *testing.T) {
 			`vllm:cache_config_info{block_size="16",enable_prefix_caching="true",engine="0",model_name="parrot",num_gpu_blocks=`,
 			`vllm:lora_requests_info{engine="0",max_lora="4",model_name="parrot",running_lora_adapters="",waiting_lora_adapters=""}`,
 			`vllm:prefix_cache_queries_total{`, `vllm:prefix_cache_hits_total{`, `vllm:num_preemptions_total{`,
-			`rouse_engine_awake{model_name="parrot"} 1`, `rouse_engine_steps_total{model_name="parrot"} `,
 			fmt.Sprintf("vllm:request_prompt_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Prompt),
 			fmt.Sprintf("vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Completion),
 		} {

@@ -62,8 +62,6 @@ type Config struct {
 	Python string
 	// Shards is the number of worker processes that share the model; 0: one.
 	Shards int
-	// StepLimit is how long a step may take before its worker is replaced as hung; 0: 15 minutes.
-	StepLimit time.Duration
 	// Sync schedules no batch before the output of the last one; for comparison.
 	Sync bool
 	// ToolParser is the format of the model's tool calls: "hermes", "llama3_json", "mistral" or "json"; "" or "auto":
@@ -118,7 +116,7 @@ func (c Config) Validate() error {
 		name  string
 		value int64
 	}{
-		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"max-body", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
+		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"max-body", c.MaxBody},
 		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"tile-limit", c.TileLimit}, {"num-speculative-tokens", int64(c.Draft)}, {"max-loras", int64(c.MaxAdapters)},
 		{"conversation-memory", c.ConversationMemory}, {"conversation-limit", c.ConversationLimit}, {"conversation-age", int64(c.ConversationAge)},
 		{"drain-timeout", int64(c.DrainTimeout)}, {"write timeout", int64(c.WriteTimeout)},

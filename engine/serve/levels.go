@@ -26,14 +26,6 @@ type engineCollector struct {
 	prefix    bool // the prefix cache is on
 }
 
-// flag returns a condition as a number.
-func flag(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}
-
 func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, labels, theirs prometheus.Labels) *engineCollector {
 	c := &engineCollector{stats: stats, blockSize: blockSize, prefix: prefix}
 	c.cache = prometheus.NewDesc(vllm+"cache_config_info", "The KV memory; num_gpu_blocks is vLLM's name for blocks on any device.",
@@ -58,11 +50,7 @@ func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, l
 	known(counter, "prefix_cache_hits_total", "Tokens that the prefix cache had.", func(s engine.Stats) float64 { return float64(s.PrefixFound) })
 	known(counter, "spec_decode_num_draft_tokens_total", "Tokens guessed ahead.", func(s engine.Stats) float64 { return float64(s.Drafted) })
 	known(counter, "spec_decode_num_accepted_tokens_total", "Tokens guessed ahead that were right.", func(s engine.Stats) float64 { return float64(s.Accepted) })
-	own(gauge, "sleep_level", "0 awake, 1 or 2 asleep.", func(s engine.Stats) float64 { return float64(s.Level) })
-	own(gauge, "healthy", "1, or 0 if the last step failed.", func(s engine.Stats) float64 { return flag(s.Failure == nil) })
-	own(gauge, "awake", "1 if requests are accepted, else 0.", func(s engine.Stats) float64 { return flag(s.State == engine.Awake) })
 	own(gauge, "kv_blocks_cached", "Blocks that the prefix cache knows, used ones included.", func(s engine.Stats) float64 { return float64(s.BlocksCached) })
-	own(counter, "prefix_cache_evictions_total", "Blocks that the prefix cache lost.", func(s engine.Stats) float64 { return float64(s.Evictions) })
 	own(gauge, "conversation_bytes", "Memory that a sleep keeps of the prefix cache; 0 when awake.", func(s engine.Stats) float64 { return float64(s.KeptBytes) })
 	own(gauge, "conversation_file_blocks", "Blocks of the prefix cache that are in files and can be found.", func(s engine.Stats) float64 { return float64(s.Kept.Blocks) })
 	own(counter, "conversation_blocks_saved_total", "Blocks written to files.", func(s engine.Stats) float64 { return float64(s.Kept.Saved) })
@@ -70,9 +58,6 @@ func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, l
 	own(counter, "conversation_files_refused_total", "Files that were not as they were written, or could not be read.", func(s engine.Stats) float64 { return float64(s.Kept.Refused) })
 	own(counter, "conversation_files_failed_total", "Files that could not be written.", func(s engine.Stats) float64 { return float64(s.Kept.Failed) })
 	own(counter, "worker_restarts_total", "Attempts to replace a worker that was lost.", func(s engine.Stats) float64 { return float64(s.Restarts) })
-	own(counter, "busy_seconds_total", "Time that the worker has computed.", func(s engine.Stats) float64 { return s.Busy.Seconds() })
-	own(counter, "steps_total", "Forward passes.", func(s engine.Stats) float64 { return float64(s.Steps) })
-	own(counter, "computed_tokens_total", "Tokens that went through the model, computed again after preemption included.", func(s engine.Stats) float64 { return float64(s.ComputedTokens) })
 	return c
 }
 

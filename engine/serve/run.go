@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // lastGasp is how long the current step may take to end, and handlers to inform their clients.
@@ -33,7 +32,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	began := time.Now()
 	kept := conversations(cfg) // before anyone opens the model's file
 	w := worker.Open(worker.Options{
-		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, StepLimit: cfg.StepLimit, Log: cfg.Log,
+		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
 		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
 	})
 	var info wire.Info
@@ -103,7 +102,7 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 // Serve serves on l until ctx ends, then drains like [Run]. stop ends the engine: it is called if the drain takes too
 // long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
-	server := shutdown.New(&http.Server{
+	server := inbound.NewServer(&http.Server{
 		Handler:           inTurn(s),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -131,7 +130,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	return err
 }
 
-func shut(server *shutdown.Server, timeout time.Duration) error {
+func shut(server *inbound.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return server.Shutdown(ctx)

@@ -37,7 +37,7 @@ const declared = `{"name":"default/m","model":"m","concurrency":3,"runtime":{"ki
 
 func TestFunctionComesFromTheEnvironmentAndFlagsWin(t *testing.T) {
 	env := []string{"HOME=/h", EnvFunction + "=" + declared, EnvEvents + "=unix:/e"}
-	got, err := parsed(t, env, "--instance", "m-1", "--concurrency", "5", "--start-timeout", "2s", "--engine-binary", "/bin/rouse", "--epoch", "7", "--devices", "a,b", "--max-body", "1Mi")
+	got, err := parsed(t, env, "--instance", "m-1", "--concurrency", "5", "--start-timeout", "2s", "--engine-binary", "/bin/rouse", "--devices", "a,b", "--max-body", "1Mi")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestFunctionComesFromTheEnvironmentAndFlagsWin(t *testing.T) {
 			Name: "default/m", Model: "m", Concurrency: 5, StartTimeout: 2 * time.Second,
 			Runtime: api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Env: []string{"SECRET=s"}},
 		},
-		Instance: "m-1", Engine: "/bin/rouse", Epoch: 7, Devices: []api.DeviceID{"a", "b"}, MaxBody: api.MiB, Listen: "http://127.0.0.1:8080", Events: "unix:/e", OwnProcess: true,
+		Instance: "m-1", Engine: "/bin/rouse", Devices: []api.DeviceID{"a", "b"}, MaxBody: api.MiB, Listen: "http://127.0.0.1:8080", Events: "unix:/e", OwnProcess: true,
 		Env: []string{"HOME=/h", EnvEvents + "=unix:/e"}, // without the function, which may hold secrets
 	}
 	if want.Keep = nil; len(got.Keep) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/registration"
 )
 
@@ -22,7 +22,7 @@ const alone = "none"
 
 // whole reports whether the function is given as JSON.
 func whole(changed func(string) bool, env []string) bool {
-	return changed("spec") || environ.Value(env, EnvFunction) != ""
+	return changed("spec") || process.Variable(env, EnvFunction) != ""
 }
 
 // fromEnvironment sets each flag that was not given from its variable. If the whole function is given as JSON, the flags of its fields
@@ -37,7 +37,7 @@ func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 		if _, found := inFunction[flag.Name]; flag.Changed || found && whole || name == EnvFunction || name == EnvEvents {
 			return
 		}
-		if value := environ.Value(env, name); value != "" {
+		if value := process.Variable(env, name); value != "" {
 			if err := flags.Set(flag.Name, value); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("the environment variable %s: %w", name, err))
 			}
@@ -58,36 +58,36 @@ func Config(env []string) (functions.Config, error) {
 	}
 	c := f.cfg
 	return functions.Config{
-		Drain: c.Drain, StopGrace: c.StopGrace, ProbeInterval: c.ProbeInterval, ProbeTimeout: c.ProbeTimeout, MaxBody: c.MaxBody,
+		Drain: c.Drain, ProbeInterval: c.ProbeInterval, ProbeTimeout: c.ProbeTimeout, MaxBody: c.MaxBody,
 		Models: c.Models, ModelsLimit: c.ModelsLimit, Share: c.Share, HubTokenFile: c.HubTokenFile,
-		Diagnostics: c.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true", Env: env,
+		Diagnostics: process.Variable(env, "ENABLE_DIAGNOSTICS") == "true", Env: env,
 	}, nil
 }
 
 // join configures the control plane, unless 1. the function is given as JSON; 2. the control plane is "none"; or 3. none is named and
 // the pod is not a Knative revision's.
 func (f *flags) join(told api.Function, args, env []string, changed func(string) bool) error {
-	revision := environ.Value(env, "K_REVISION")
+	revision := process.Variable(env, "K_REVISION")
 	switch {
 	case whole(changed, env), f.control == alone, f.control == "" && revision == "": // 1., 2., 3.
 		return nil
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
 	}
-	namespace := cmp.Or(f.namespace, environ.Value(env, "POD_NAMESPACE"), registration.Here().Namespace)
+	namespace := cmp.Or(f.namespace, process.Variable(env, "POD_NAMESPACE"), registration.Here().Namespace)
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName(namespace, revision)
-		if service := environ.Value(env, "K_SERVICE"); service != "" {
+		if service := process.Variable(env, "K_SERVICE"); service != "" {
 			f.function.Service = api.NewFunctionName(namespace, service)
 		}
 	}
 	if len(f.cfg.Devices) == 0 {
-		f.cfg.Devices = registration.Devices(environ.Value(env, "NVIDIA_VISIBLE_DEVICES"))
+		f.cfg.Devices = registration.Devices(process.Variable(env, "NVIDIA_VISIBLE_DEVICES"))
 	}
-	name, service, port := f.function.Name, f.function.Service, environ.Value(env, "PORT")
+	name, service, port := f.function.Name, f.function.Service, process.Variable(env, "PORT")
 	f.cfg.Join = &functions.Join{
 		Control: api.Endpoint(cmp.Or(f.control, control.DefaultControlURL)), Namespace: namespace, Revision: revision,
-		Role: control.Role(environ.Value(env, "ROUSE_ROLE")),
+		Role: control.Role(process.Variable(env, "ROUSE_ROLE")),
 		Merge: func(declared api.Function) api.Function {
 			over := func(flag string) bool {
 				annotated := flag == "runtime" && declared.Runtime.Kind != "" || flag == "model" && declared.Runtime.Model != ""

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
@@ -50,17 +50,12 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.cfg.Engine, "engine-binary", "", "`program` that has the subcommand \"engine serve\" (default: this one)")
 	s.IntVar(&f.function.Concurrency, "concurrency", 0, "`requests` that the runtime takes at once (default: what its own options say, else by its kind)")
 	s.StringSliceVar(&f.devices, "devices", nil, "`ids` of the devices it was given, separated by commas (default in a cluster: $NVIDIA_VISIBLE_DEVICES)")
-	s.Uint64Var(&f.cfg.Epoch, "epoch", 0, "`epoch` of the grant it was started under")
 	s.DurationVar(&f.function.StartTimeout, "start-timeout", 0, "bound of a start, to the first token (default 10m)")
-	s.DurationVar(&f.function.WakeTimeout, "wake-timeout", 0, "bound of a wake, to the first token (default 1m)")
-	s.DurationVar(&f.function.RequestTimeout, "request-timeout", 0, "bound of a request (default: none)")
 	s.DurationVar(&f.cfg.Drain, "drain", 0, "how long requests may go on after SIGTERM (default 30s, in a cluster 4m)")
-	s.DurationVar(&f.cfg.StopGrace, "stop-grace", 0, "time between SIGTERM and SIGKILL for the runtime (default 5s)")
 	s.DurationVar(&f.cfg.ProbeInterval, "probe-interval", 0, "time between health probes of an idle runtime; negative: none (default 30s)")
 	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
 	s.BoolVar(&f.cfg.OpenMetrics, "open-metrics", false, "let everybody read /metrics, not only the control plane")
 	s.StringVar(&f.cfg.MetricsListen, "metrics-listen", "", fmt.Sprintf("`address` where everybody may read /metrics and nothing else is, or none (default in a cluster :%d, elsewhere none)", control.FunctionMetricsPort))
-	s.BoolVar(&f.cfg.Diagnostics, "enable-diagnostics", false, "answer COMPUTE_DIAGNOSTICS at /invocations (also: ENABLE_DIAGNOSTICS=true)")
 	s.StringVar(&f.cfg.Workers, "workers", "", "`folder` that several functions of one host share to run one runtime between them")
 	s.BoolVar(&f.shim, "shim", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1)")
 	s.StringVar(&f.maxBody, "max-body", "", "largest body of a request, such as 64Mi (default 64Mi)")
@@ -114,7 +109,7 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if f.cfg.Workers != "" || f.shim && os.Getpid() != 1 {
 		f.cfg.Keep = slices.Concat([]string{self}, f.path, shim.Args())
 	}
-	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"
+	f.cfg.Diagnostics = process.Variable(env, "ENABLE_DIAGNOSTICS") == "true"
 	for _, kv := range env {
 		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that the runtime must not see
 			f.cfg.Env = append(f.cfg.Env, kv)
@@ -166,10 +161,10 @@ func overlay(declared, told api.Function, args []string, changed func(string) bo
 // identity fills in the function and instance from a Knative Service's environment.
 func (f *flags) identity(env []string) {
 	if f.function.Name == "" {
-		f.function.Name = api.NewFunctionName("", cmp.Or(environ.Value(env, "K_SERVICE"), "function"))
+		f.function.Name = api.NewFunctionName("", cmp.Or(process.Variable(env, "K_SERVICE"), "function"))
 	}
 	if f.cfg.Instance == "" {
-		f.cfg.Instance = api.InstanceID(cmp.Or(environ.Value(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
+		f.cfg.Instance = api.InstanceID(cmp.Or(process.Variable(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
 	}
 }
 
@@ -177,7 +172,7 @@ func (f *flags) addresses(env []string) error {
 	listen, from := string(f.cfg.Listen), "--listen"
 	if listen == "" {
 		listen = "127.0.0.1:8080"
-		if port := environ.Value(env, "PORT"); port != "" {
+		if port := process.Variable(env, "PORT"); port != "" {
 			listen, from = ":"+port, "$PORT"
 		}
 	}
@@ -186,7 +181,7 @@ func (f *flags) addresses(env []string) error {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	if f.cfg.Events == "" {
-		f.cfg.Events = api.Endpoint(environ.Value(env, EnvEvents))
+		f.cfg.Events = api.Endpoint(process.Variable(env, EnvEvents))
 	}
 	for _, a := range []struct {
 		flag string
@@ -205,10 +200,10 @@ func (f *flags) addresses(env []string) error {
 // readFunction reads the JSON from a file or the environment, or returns a zero function.
 func readFunction(file string, env []string) (api.Function, error) {
 	var fn api.Function
-	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(environ.Value(env, EnvFunction)))
+	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(process.Variable(env, EnvFunction)))
 	switch file {
 	case "":
-		if environ.Value(env, EnvFunction) == "" {
+		if process.Variable(env, EnvFunction) == "" {
 			return fn, nil
 		}
 	case "-":
@@ -247,7 +242,5 @@ func setters(declared, given *api.Function) map[string]func() {
 		"runtime-sleeps":    func() { declared.Runtime.Sleeps = given.Runtime.Sleeps },
 		"concurrency":       func() { declared.Concurrency, declared.ConcurrencyBy = given.Concurrency, "" },
 		"start-timeout":     func() { declared.StartTimeout = given.StartTimeout },
-		"wake-timeout":      func() { declared.WakeTimeout = given.WakeTimeout },
-		"request-timeout":   func() { declared.RequestTimeout = given.RequestTimeout },
 	}
 }

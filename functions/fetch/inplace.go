@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/ggufname"
-	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // inPlace returns a model that lies on this machine already: it is used in place.
@@ -112,7 +112,7 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 
 func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
 	var size api.Bytes
-	err := walk.Files(dir, func(_ string, info fs.FileInfo, err error) error {
+	err := disk.Walk(dir, func(_ string, info fs.FileInfo, err error) error {
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link is skipped
 			return err

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // lock is a held flock on a file. The kernel drops it when the process dies; children do not inherit it.
@@ -42,7 +42,7 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 		if err != nil {
 			return nil, fileError("lock the model cache", err)
 		}
-		err = flock.Try(f, how)
+		err = disk.TryLock(f, how)
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			f.Close()
 			return nil, nil
@@ -65,7 +65,7 @@ func lockedTemp(dir string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = flock.Try(f, flock.Exclusive); err == nil && same(f, f.Name()) {
+		if err = disk.TryLock(f, disk.Exclusive); err == nil && same(f, f.Name()) {
 			return f, nil
 		}
 		f.Close()

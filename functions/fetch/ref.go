@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // schemes are the schemes of references that are fetched.
@@ -73,7 +73,7 @@ func known() string { return strings.Join(schemes, "://, ") + "://" }
 func nearest(scheme string) string {
 	best, least := "", 3
 	for _, s := range schemes {
-		if d := suggest.Distance(scheme, s, least); d < least {
+		if d := names.Distance(scheme, s, least); d < least {
 			best, least = s, d
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // claim writes into the folder what its workers run, or checks that the present workers run the same. Otherwise a worker would answer
@@ -29,7 +29,7 @@ func claim(dir, runs string) (*os.File, error) {
 
 // agree takes f's lock shared with the other workers. If there are none, it writes to f first.
 func agree(f *os.File, runs string) error {
-	err := flock.Try(f, flock.Exclusive)
+	err := disk.TryLock(f, disk.Exclusive)
 	switch {
 	case err == nil:
 		if err = f.Truncate(0); err == nil {
@@ -42,7 +42,7 @@ func agree(f *os.File, runs string) error {
 		return fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", f.Name(), err)
 	}
 	// Another worker may have written in between, so the file is read in any case.
-	if err := flock.Wait(f, flock.Shared); err != nil {
+	if err := disk.WaitLock(f, disk.Shared); err != nil {
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	raw, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/internal/bell"
-	"github.com/rouse-dev/rouse/internal/shutdown"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Config configures a worker.
@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 	w := &worker{cfg: cfg, door: newDoor(cfg), hints: bell.New()}
 	defer w.door.transport.CloseIdleConnections()
 	cfg.Server.Handler = api.InTurn(w.door)
-	server := shutdown.New(cfg.Server)
+	server := inbound.NewServer(cfg.Server)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	served := make(chan error, 1)
@@ -97,7 +97,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // shutdown lets the door's last requests finish.
-func (w *worker) shutdown(server *shutdown.Server) {
+func (w *worker) shutdown(server *inbound.Server) {
 	w.door.last.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Drain)
 	defer cancel()

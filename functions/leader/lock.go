@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 const (
@@ -41,11 +41,11 @@ func lock(ctx context.Context, dir string, hints <-chan struct{}) (*os.File, err
 			eager = time.Now().Add(eagerFor)
 		case <-timer.C:
 		}
-		err := flock.Try(f, flock.Exclusive)
+		err := disk.TryLock(f, disk.Exclusive)
 		switch {
 		case err == nil:
 			return f, nil
-		case !errors.Is(err, flock.ErrHeld):
+		case !errors.Is(err, disk.ErrHeld):
 			_ = f.Close() // it never held the lock
 			return nil, fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", path, err)
 		}

@@ -30,7 +30,7 @@ func (m *Meter) Begin() {
 // Poll returns the present load. It asks the runtime, for at most a quarter of a second. Rates and the time to first token cover the
 // time since the previous reading. They are 0 at the first reading, and after the runtime's counters were reset.
 func (m *Meter) Poll() api.Load {
-	v, _ := m.metrics.protocol.read()
+	v := m.metrics.protocol.read()
 	now, firsts := time.Now(), m.metrics.firsts(v)
 	load := api.Load{Running: int(sane(v.Running)), Waiting: int(sane(v.Waiting)), KVUsage: sane(v.KVUsage)}
 	load.Cached, load.CacheKnown = m.metrics.cache(v)

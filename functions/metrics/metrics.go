@@ -79,14 +79,13 @@ type Config struct {
 type Metrics struct {
 	handler                     http.Handler
 	requests, errors            *prometheus.CounterVec
-	firstByte, total            *prometheus.HistogramVec
 	firstToken, prefill         prometheus.Histogram
 	decode, request             prometheus.Histogram // one by two names
 	measured                    atomic.Bool          // a request's first token was seen
 	prompt, generated           atomic.Uint64        // tokens
 	firstTokens, firstTokenTime atomic.Uint64        // number, and sum in nanoseconds
 	protocol                    *protocol
-	state                       *stateCollector
+	all                         []prometheus.Collector
 	cached                      func() (tokens int64, known bool)
 }
 
@@ -107,9 +106,6 @@ func New(cfg Config) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencies}, []string{"path"})
-	}
 	model := prometheus.Labels{"model_name": string(cfg.Model)}
 	tokens := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: model})
@@ -118,15 +114,21 @@ func New(cfg Config) (*Metrics, error) {
 		cached:     cfg.Cached,
 		requests:   counter("rouse_function_requests_total", "Requests by path and status of the answer; 499: the client left.", "path", "status"),
 		errors:     counter("rouse_function_errors_total", "Requests that this instance refused or could not bring to a good end, by code.", "code"),
-		firstByte:  histogram("rouse_function_first_byte_seconds", "Time from a request's arrival to the first byte of its answer."),
-		total:      histogram("rouse_function_request_seconds", "Time from a request's arrival to the last byte of its answer."),
 		firstToken: tokens(runtime.FirstToken, "Time from a request to its first token.", latencies),
 		decode:     tokens(runtime.PerOutputToken, "Time per token of a request, after its first.", perToken),
 		request:    tokens(runtime.PerRequestToken, "Mean time per token of a request, after its first.", perToken),
 		prefill:    tokens(runtime.PerPrefillToken, "Time to a request's first token, by the tokens of its prompt.", perToken),
 	}
 	m.protocol = newProtocol(cfg, model, m)
-	m.state = newStateCollector(cfg.Status)
+	ofStatus := func(name, help string, value func(api.InstanceStatus) int) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(cfg.Status())) })
+	}
+	m.all = []prometheus.Collector{
+		m.requests, m.errors, m.protocol, newStateCollector(cfg.Status),
+		ofStatus("rouse_function_restarts_total", "Restarts of the runtime.", func(s api.InstanceStatus) int { return s.Restarts }),
+		ofStatus("rouse_function_canary_mismatches_total", "Wakes after which the model did not answer the canary as before its sleep, and the runtime was started again.",
+			func(s api.InstanceStatus) int { return s.CanaryMismatches }),
+	}
 	registry := prometheus.NewRegistry()
 	if err := m.Register(registry); err != nil {
 		return nil, err
@@ -137,7 +139,7 @@ func New(cfg Config) (*Metrics, error) {
 
 // Register also registers the metrics with reg.
 func (m *Metrics) Register(reg prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.requests, m.errors, m.firstByte, m.total, m.state, m.protocol} {
+	for _, c := range m.all {
 		if err := reg.Register(c); err != nil {
 			return err
 		}
@@ -153,8 +155,7 @@ func (m *Metrics) Poll(ctx context.Context) { m.protocol.scraper.look(ctx) }
 
 // MaxAdapters returns how many adapters the runtime can use at once, 0 if unknown.
 func (m *Metrics) MaxAdapters() int {
-	v, _ := m.protocol.read()
-	return v.MaxAdapters
+	return m.protocol.read().MaxAdapters
 }
 
 // Observe counts one request of a client.
@@ -162,10 +163,6 @@ func (m *Metrics) Observe(o proxy.Outcome) {
 	m.requests.WithLabelValues(o.Path, strconv.Itoa(o.Status)).Inc()
 	if o.Code != "" {
 		m.errors.WithLabelValues(o.Code).Inc()
-	}
-	if o.FirstByte > 0 {
-		m.firstByte.WithLabelValues(o.Path).Observe(o.FirstByte.Seconds())
-		m.total.WithLabelValues(o.Path).Observe(o.Total.Seconds())
 	}
 	m.prompt.Add(uint64(max(0, o.PromptTokens)))
 	m.generated.Add(uint64(max(0, o.GeneratedTokens)))

@@ -96,7 +96,7 @@ func TestTheRuntimesOwnNumbers(t *testing.T) {
 		`vllm:prompt_tokens_total{model_name="m"}`: "1000", `vllm:generation_tokens_total{model_name="m"}`: "500",
 		`vllm:time_to_first_token_seconds_bucket{model_name="m",le="0.1"}`: "1", `vllm:time_to_first_token_seconds_count{model_name="m"}`: "5",
 		`vllm:request_queue_time_seconds_sum{model_name="m"}`: "1",
-		`rouse_function_signals{model_name="m"}`:              "1", `rouse_function_state{state="awake"}`: "1",
+		`rouse_function_state{state="awake"}`:                 "1",
 	})
 	lora := `vllm:lora_requests_info{max_lora="4",model_name="m",running_lora_adapters="a,b",waiting_lora_adapters="c"}`
 	if got[lora] == "" {
@@ -208,11 +208,11 @@ func TestObserve(t *testing.T) {
 	i := &instance{status: api.InstanceStatus{State: api.Awake}, err: errors.ErrUnsupported}
 	m := set(t, i.config())
 	ms := time.Millisecond
-	m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, Sent: ms, FirstByte: 10 * ms, FirstToken: 11 * ms, LastToken: 31 * ms, Total: 40 * ms, PromptTokens: 10, GeneratedTokens: 5})
+	m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, Sent: ms, FirstToken: 11 * ms, LastToken: 31 * ms, PromptTokens: 10, GeneratedTokens: 5})
 	m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 503, Code: api.CodeAsleep})
 	want(t, scrape(t, m), map[string]string{
 		`rouse_function_requests_total{path="/v1/completions",status="200"}`: "1", `rouse_function_requests_total{path="/v1/completions",status="503"}`: "1",
-		`rouse_function_errors_total{code="asleep"}`: "1", `rouse_function_request_seconds_count{path="/v1/completions"}`: "1",
+		`rouse_function_errors_total{code="asleep"}`:                       "1",
 		`vllm:time_to_first_token_seconds_sum{model_name="m"}`:             "0.011",
 		`rouse_time_per_prefill_token_seconds_sum{model_name="m"}`:         "0.001",
 		`vllm:time_per_output_token_seconds_sum{model_name="m"}`:           "0.005",
@@ -280,7 +280,7 @@ func TestAsleepItRemembers(t *testing.T) {
 		`vllm:num_requests_running{model_name="m"}`: "0", `vllm:num_requests_waiting{model_name="m"}`: "0", `vllm:kv_cache_usage_perc{model_name="m"}`: "0",
 		`vllm:num_tokens_running{model_name="m"}`: "0", `vllm:num_tokens_waiting{model_name="m"}`: "0", `vllm:max_token_capacity{model_name="m"}`: "160",
 		`vllm:cache_config_info{block_size="16",model_name="m",num_gpu_blocks="10"}`: "1", `vllm:prompt_tokens_total{model_name="m"}`: "70",
-		`vllm:time_to_first_token_seconds_count{model_name="m"}`: "9", `rouse_function_signals{model_name="m"}`: "0",
+		`vllm:time_to_first_token_seconds_count{model_name="m"}`: "9",
 	})
 	if i.asked != 0 || m.MaxAdapters() != 4 {
 		t.Errorf("the sleeper was asked %d times; adapters at most %d", i.asked, m.MaxAdapters())

@@ -17,9 +17,9 @@ type protocol struct {
 	metrics *Metrics
 	scraper *scraper
 
-	running, waiting, kv, oldKV, cache, lora           *prometheus.Desc
-	tokens, queued, capacity, prompt, generated, fresh *prometheus.Desc
-	times                                              []series
+	running, waiting, kv, oldKV, cache, lora    *prometheus.Desc
+	tokens, queued, capacity, prompt, generated *prometheus.Desc
+	times                                       []series
 }
 
 type series struct {
@@ -45,7 +45,6 @@ func newProtocol(cfg Config, model prometheus.Labels, m *Metrics) *protocol {
 		capacity:  desc("vllm:max_token_capacity", "Tokens that the KV cache holds."),
 		prompt:    desc("vllm:prompt_tokens_total", "Tokens of prompts."),
 		generated: desc("vllm:generation_tokens_total", "Tokens generated."),
-		fresh:     desc("rouse_function_signals", "1 where the numbers of requests are the runtime's own, 0 where the function counted."),
 	}
 	for _, own := range []struct {
 		name string
@@ -68,7 +67,7 @@ func newProtocol(cfg Config, model prometheus.Labels, m *Metrics) *protocol {
 // Describe implements prometheus.Collector.
 func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		p.running, p.waiting, p.kv, p.oldKV, p.cache, p.lora, p.tokens, p.queued, p.capacity, p.prompt, p.generated, p.fresh,
+		p.running, p.waiting, p.kv, p.oldKV, p.cache, p.lora, p.tokens, p.queued, p.capacity, p.prompt, p.generated,
 	} {
 		ch <- d
 	}
@@ -77,8 +76,8 @@ func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// read returns the present values. own reports whether the numbers of requests are the runtime's.
-func (p *protocol) read() (v runtime.Signals, own bool) {
+// read returns the present values.
+func (p *protocol) read() runtime.Signals {
 	status := p.cfg.Status()
 	signals := runtime.Unknown()
 	if status.State == api.Awake || status.State == api.Draining {
@@ -86,17 +85,12 @@ func (p *protocol) read() (v runtime.Signals, own bool) {
 	} else {
 		p.scraper.forget()
 	}
-	own = signals.Running >= 0
-	return p.values(status, p.cfg.Load(), signals), own
+	return p.values(status, p.cfg.Load(), signals)
 }
 
 // Collect implements prometheus.Collector.
 func (p *protocol) Collect(ch chan<- prometheus.Metric) {
-	v, found := p.read()
-	own := 0.0
-	if found {
-		own = 1
-	}
+	v := p.read()
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
@@ -115,7 +109,6 @@ func (p *protocol) Collect(ch chan<- prometheus.Metric) {
 	if v.MaxAdapters > 0 {
 		gauge(p.lora, float64(time.Now().UnixMilli())/1000, strconv.Itoa(v.MaxAdapters), strings.Join(v.RunningAdapters, ","), strings.Join(v.WaitingAdapters, ","))
 	}
-	gauge(p.fresh, own)
 	ch <- prometheus.MustNewConstMetric(p.prompt, prometheus.CounterValue, v.PromptTokens)
 	ch <- prometheus.MustNewConstMetric(p.generated, prometheus.CounterValue, v.GeneratedTokens)
 	for _, s := range p.times {

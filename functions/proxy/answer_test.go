@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -238,7 +237,7 @@ func TestOutcomeCountsTokens(t *testing.T) {
 			}
 			o := b.wantIdle(t)
 			want := proxy.Outcome{Path: tc.path, Status: 200, PromptTokens: tc.prompt, GeneratedTokens: tc.generated}
-			times := cmpopts.IgnoreFields(proxy.Outcome{}, "Sent", "FirstByte", "Total", "FirstToken", "LastToken")
+			times := cmpopts.IgnoreFields(proxy.Outcome{}, "Sent", "FirstByte", "FirstToken", "LastToken")
 			if diff := cmp.Diff(want, o, times, cmpopts.IgnoreUnexported(proxy.Outcome{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -423,9 +422,7 @@ func TestHeadRequest(t *testing.T) {
 	if err != nil || resp.StatusCode != 200 || resp.Header.Get("X-Method") != "HEAD" || resp.Header.Get(control.HeaderRefused) != "" {
 		t.Errorf("%v %v", resp, err)
 	}
-	if o := b.wantIdle(t); o.Total > time.Minute {
-		t.Errorf("outcome %+v", o)
-	}
+	b.wantIdle(t)
 }
 
 // A busy runtime's refusal sends the request elsewhere, or to a retry. An idle runtime's refusal goes to the client.

@@ -31,12 +31,11 @@ const idle = 3 * time.Second
 // transports reach a runtime that is no model server, with the protocol of the client.
 type transports struct{ http1, http2 *http.Transport }
 
-func newTransports(single bool) *transports {
+func newTransports() *transports {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
 	http1, http2 := api.NewTransport(64), api.NewTransport(64)
 	http2.Protocols = &cleartext
-	http1.DisableKeepAlives = single
 	http1.IdleConnTimeout, http2.IdleConnTimeout = idle, idle
 	return &transports{http1, http2}
 }
@@ -115,7 +114,6 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	if probe {
 		return
 	}
-	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)

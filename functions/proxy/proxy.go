@@ -98,8 +98,6 @@ type Config struct {
 	// Everything says that the runtime is no model server: clients may use all paths. Dialect, Adapter, Hold, Host and Prefixes are not
 	// used.
 	Everything bool
-	// Single says that each connection to such a runtime carries one request; else idle ones are reused, as in Knative's queue-proxy.
-	Single bool
 	// Door reads bodies; nil: a new one.
 	Door *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -120,8 +118,8 @@ type Outcome struct {
 	Status int
 	// Code is the code of an error of ours; empty: none.
 	Code string
-	// Sent is when it was sent to the runtime, FirstByte when its answer began, Total when it ended.
-	Sent, FirstByte, Total time.Duration
+	// Sent is when it was sent to the runtime, FirstByte when its answer began.
+	Sent, FirstByte time.Duration
 	// FirstToken and LastToken are when the first and the last text came. They are set for streams, and for answers in which the runtime
 	// reports its generation time.
 	FirstToken, LastToken time.Duration
@@ -156,7 +154,7 @@ func New(cfg Config) *Proxy {
 	p := &Proxy{cfg: cfg}
 	p.moves, _ = cfg.Gate.(Moves)
 	if cfg.Everything {
-		p.everything = newTransports(cfg.Single)
+		p.everything = newTransports()
 	}
 	return p
 }
@@ -179,7 +177,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.body != nil {
 		x.body.Release()
 	}
-	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)

@@ -193,7 +193,7 @@ func TestBytesAreUntouched(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("headers at the runtime (-want +got):\n%s", diff)
 	}
-	if o := b.wantIdle(t); o.Status != http.StatusTeapot || o.Path != "/v1/chat/completions" || o.FirstByte <= 0 || o.Total < o.FirstByte {
+	if o := b.wantIdle(t); o.Status != http.StatusTeapot || o.Path != "/v1/chat/completions" || o.FirstByte <= 0 {
 		t.Errorf("outcome %+v", o)
 	}
 }

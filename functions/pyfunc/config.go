@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -58,7 +58,7 @@ type Config struct {
 // MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT, in seconds; 0: no limit.
 func TimeoutFrom(env []string) (time.Duration, error) {
 	const name = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
-	value := environ.Value(env, name)
+	value := process.Variable(env, name)
 	if value == "" {
 		return 0, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // repository matches a name of the Hugging Face hub.
@@ -26,7 +26,7 @@ var (
 // filled when it started (huggingface_hub, "Understand caching"). Empty: unknown.
 func snapshot(known Model) string {
 	set := slices.Concat(os.Environ(), known.Env)
-	env := func(name string) string { return environ.Value(set, name) }
+	env := func(name string) string { return process.Variable(set, name) }
 	if !repository.MatchString(known.Path) || firstOf(known.Args, elsewhere) != "" {
 		return ""
 	}

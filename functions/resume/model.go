@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/walk"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Model describes the model that the function's vLLM serves.
@@ -213,7 +213,7 @@ func files(h hash.Hash, root string) error {
 // each calls see with each file below root, in order. Links are followed.
 func each(root string, see func(name, path string, info fs.FileInfo) error) error {
 	n := 0
-	return walk.Files(root, func(path string, info fs.FileInfo, err error) error {
+	return disk.Walk(root, func(path string, info fs.FileInfo, err error) error {
 		if err != nil || !info.Mode().IsRegular() {
 			return err
 		}

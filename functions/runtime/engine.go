@@ -110,7 +110,6 @@ func (r *engine) Launch(model string) (Launch, error) {
 	if r.cfg.Tiles != "" {
 		args = append(args, "--tile-dir", r.cfg.Tiles) // the function's own options follow, and win
 	}
-	args = append(args, conversations(r.cfg.Spec.Conversations)...)
 	return Launch{
 		Path:     r.cfg.Engine,
 		Args:     slices.Concat(args, r.cfg.Spec.Args),
@@ -118,23 +117,6 @@ func (r *engine) Launch(model string) (Launch, error) {
 		Endpoint: e,
 		Announce: "listening on",
 	}, nil
-}
-
-// conversations returns the engine's options for stored conversations.
-func conversations(c api.Conversations) (args []string) {
-	if c.Memory != 0 {
-		args = append(args, "--conversation-memory", strconv.FormatInt(int64(max(c.Memory, 0)), 10))
-	}
-	if c.Folder != "" {
-		args = append(args, "--conversation-folder", c.Folder)
-	}
-	if c.Limit != 0 {
-		args = append(args, "--conversation-limit", strconv.FormatInt(int64(max(c.Limit, 0)), 10))
-	}
-	if c.Age != 0 {
-		args = append(args, "--conversation-age", max(c.Age, 0).String())
-	}
-	return args
 }
 
 func (r *engine) Probe(ctx context.Context, e api.Endpoint) error {

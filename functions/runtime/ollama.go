@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // ollama runs "ollama serve" for one model, on a port of 127.0.0.1. Its options are environment variables; its home is a folder of the
@@ -133,11 +133,11 @@ func (r *ollama) begin(from origin) {
 // store returns the folders of existing models: the environment's, else the defaults of Ollama's command line and Linux package.
 func (r *ollama) store() []string {
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
-	if dir := environ.Value(env, "OLLAMA_MODELS"); dir != "" {
+	if dir := process.Variable(env, "OLLAMA_MODELS"); dir != "" {
 		return []string{dir}
 	}
 	var dirs []string
-	if home := environ.Value(env, "HOME"); home != "" {
+	if home := process.Variable(env, "HOME"); home != "" {
 		dirs = append(dirs, filepath.Join(home, ".ollama", "models"))
 	}
 	return append(dirs, "/usr/share/ollama/.ollama/models")
@@ -314,7 +314,7 @@ func (r *ollama) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	case err != nil || m == nil || m.Context <= 0:
 		return Signals{}, fmt.Errorf("read the runtime's metrics: it does not say how long a context is: %w", errors.ErrUnsupported)
 	}
-	parallel, err := strconv.Atoi(environ.Value(slices.Concat(r.cfg.Env, r.parallel(), r.cfg.Spec.Env), "OLLAMA_NUM_PARALLEL"))
+	parallel, err := strconv.Atoi(process.Variable(slices.Concat(r.cfg.Env, r.parallel(), r.cfg.Spec.Env), "OLLAMA_NUM_PARALLEL"))
 	switch {
 	case embeds || slices.Contains(alone, m.Details.Family):
 		parallel = 1

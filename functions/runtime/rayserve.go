@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
@@ -57,7 +57,7 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 		return Launch{}, fmt.Errorf("runtime ray-serve: %w", err)
 	}
 	var env []string
-	if environ.Value(r.cfg.Env, "RAY_ADDRESS") == "" {
+	if process.Variable(r.cfg.Env, "RAY_ADDRESS") == "" {
 		env = []string{"RAY_ADDRESS=local"}
 	}
 	l, err := r.launch(e, nil, env)
@@ -71,7 +71,7 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	if err != nil {
 		return Launch{}, fmt.Errorf("runtime ray-serve: the application's folder: %w", err)
 	}
-	if others := environ.Value(l.Env, modules); others != "" {
+	if others := process.Variable(l.Env, modules); others != "" {
 		where += string(filepath.ListSeparator) + others
 	}
 	l.Env = append(l.Env, modules+"="+where)

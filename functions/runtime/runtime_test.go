@@ -103,7 +103,6 @@ func TestEngineLaunch(t *testing.T) {
 	r, err := runtime.New(runtime.Config{
 		Spec: api.Runtime{
 			Kind: api.RuntimeEngine, Model: "/m.gguf", Args: []string{"--threads=2"},
-			Conversations: api.Conversations{Memory: -1, Folder: "/kept", Limit: 3 * api.GiB, Age: time.Hour},
 		},
 		Dir: dir, Engine: "/bin/rouse", Model: "m", Aliases: []api.ModelName{"n"}, MaxBody: 80 * api.MiB, Transport: http.DefaultTransport,
 	})
@@ -116,8 +115,7 @@ func TestEngineLaunch(t *testing.T) {
 	}
 	socket := "unix:" + filepath.Join(dir, "engine.sock")
 	want := runtime.Launch{
-		Path: "/bin/rouse", Args: []string{"engine", "serve", "--model", "/m.gguf", "--listen", socket, "--name", "m", "--name", "n", "--name", "default", "--max-body", "83886080",
-			"--conversation-memory", "0", "--conversation-folder", "/kept", "--conversation-limit", "3221225472", "--conversation-age", "1h0m0s", "--threads=2"},
+		Path: "/bin/rouse", Args: []string{"engine", "serve", "--model", "/m.gguf", "--listen", socket, "--name", "m", "--name", "n", "--name", "default", "--max-body", "83886080", "--threads=2"},
 		Endpoint: api.Endpoint(socket), Announce: "listening on",
 	}
 	if diff := cmp.Diff(want, l); diff != "" {

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/internal/environ"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
@@ -144,7 +143,7 @@ func findProgram(name string, env []string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name, checkProgram(name)
 	}
-	path := environ.Value(env, "PATH")
+	path := process.Variable(env, "PATH")
 	if path == "" {
 		path = os.Getenv("PATH")
 	}

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/budget"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
@@ -21,7 +20,7 @@ type Body struct {
 	door    *Door
 	data    []byte
 	whole   *[]byte // nil: none
-	account *budget.Account
+	account *Account
 	refs    atomic.Int32
 	of      *Body             // the owner of the bytes; nil: this body
 	object  *jsonfield.Object // nil: not requested yet
@@ -133,7 +132,7 @@ func (b *Body) Drop() {
 	b.whole, b.data = nil, nil
 }
 
-// Take charges n more bytes to the body's account, until [Body.Give] or the end of the body, as [budget.Account.Take]
+// Take charges n more bytes to the body's account, until [Body.Give] or the end of the body, as [Account.Take]
 // does. Errors are those of [Door.Read].
 func (b *Body) Take(ctx context.Context, n int64) error {
 	err := b.account.Take(ctx, n)

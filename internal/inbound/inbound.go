@@ -7,7 +7,7 @@
 //
 //  1. [Door.Read] charges the request's cost besides its body, and a small first buffer: a promised length costs
 //     nothing.
-//  2. Bytes arrive. Before the buffer grows, the larger one is charged too (package budget); the smaller one is
+//  2. Bytes arrive. Before the buffer grows, the larger one is charged too ([Budget]); the smaller one is
 //     released after the copy. If memory is short, this body is refused, or another one that holds more.
 //  3. A client that sends nothing for [Idle], or less than [Rate], gets an error and is disconnected.
 //  4. The body is complete: it stays charged and is not evicted, until [Body.Release].
@@ -25,8 +25,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/rouse-dev/rouse/internal/budget"
 )
 
 // Config bounds bodies. Sizes are in bytes. Zero fields take their defaults.
@@ -87,7 +85,7 @@ const requestCost = 32 << 10
 // Door reads bodies. See the package comment.
 type Door struct {
 	cfg    Config
-	memory *budget.Budget
+	memory *Budget
 }
 
 // New returns a Door. The configuration must be valid.
@@ -96,11 +94,11 @@ func New(cfg Config) *Door {
 	// a growing body takes up to half as much again
 	one := cfg.MaxBody*3/2 + requestCost + 256<<10
 	limit := max(cfg.Memory, one)
-	return &Door{cfg: cfg, memory: budget.New(limit, max(limit/2, one))}
+	return &Door{cfg: cfg, memory: NewBudget(limit, max(limit/2, one))}
 }
 
 // Memory returns the budget that bodies are charged to; other memory of requests may be charged to it too.
-func (d *Door) Memory() *budget.Budget { return d.memory }
+func (d *Door) Memory() *Budget { return d.memory }
 
 // Read reads the body of r to its end and leaves r without one. client is charged for it. It blocks as long as the
 // client sends fast enough. The error is the context's if the client left, otherwise an *[Error]:
@@ -167,7 +165,7 @@ type reading struct {
 	door    *Door
 	r       *http.Request
 	control *http.ResponseController
-	account *budget.Account
+	account *Account
 	began   time.Time
 	moved   time.Time // when the deadline was last set; zero: never
 	buf     *[]byte
@@ -287,9 +285,9 @@ func (in *reading) expect() {
 // refusal converts the budget's refusals for the client; nil for other errors.
 func (d *Door) refusal(err error) error {
 	switch {
-	case errors.Is(err, budget.ErrGaveWay), errors.Is(err, budget.ErrFull):
+	case errors.Is(err, ErrGaveWay), errors.Is(err, ErrFull):
 		return refuse(http.StatusServiceUnavailable, codeFull, "the bodies of all requests take %s already, as much as may be: try again, or send less at once", size(d.cfg.Memory))
-	case errors.Is(err, budget.ErrShare):
+	case errors.Is(err, ErrShare):
 		return refuse(http.StatusTooManyRequests, codeFull, "the bodies of your requests take as much memory as one client's may: wait for their answers, or send less at once")
 	}
 	return nil
@@ -301,7 +299,7 @@ func (in *reading) explain(err error) error {
 	in.mu.Unlock()
 	cfg := in.door.cfg
 	if gaveWay {
-		err = budget.ErrGaveWay
+		err = ErrGaveWay
 	}
 	if known := in.door.refusal(err); known != nil {
 		return known

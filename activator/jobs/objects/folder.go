@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Folder keeps objects as files of one folder, for one process:
@@ -46,7 +46,7 @@ func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 		return nil, fmt.Errorf("open the store: %w", full(err))
 	}
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
-		if err = flock.Try(f.lock, flock.Exclusive); !errors.Is(err, flock.ErrHeld) {
+		if err = disk.TryLock(f.lock, disk.Exclusive); !errors.Is(err, disk.ErrHeld) {
 			break
 		}
 		if time.Now().After(end) {

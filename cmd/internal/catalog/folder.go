@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/ggufname"
-	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // Bounds of a folder's depth and number of files.
@@ -88,7 +88,7 @@ func reason(err error, path string) error {
 func ggufs(dir string) (models []string, left []Skipped, err error) {
 	var files []string
 	seen := 0
-	err = walk.Files(dir, func(path string, info fs.FileInfo, err error) error {
+	err = disk.Walk(dir, func(path string, info fs.FileInfo, err error) error {
 		if seen++; seen > mostFiles {
 			return fmt.Errorf("the folder of models %s has more than %d files: name one further down", dir, mostFiles)
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
-	"github.com/rouse-dev/rouse/internal/suggest"
-	"github.com/rouse-dev/rouse/internal/walk"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // Store is a folder in which Ollama keeps its models: manifests/HOST/NAMESPACE/NAME/TAG, and blobs/sha256-HEX.
@@ -66,7 +66,7 @@ func StoreOf(getenv func(string) string) *Store {
 func (s *Store) Models() (models []Model, left []Skipped) {
 	root := filepath.Join(s.Dir, "manifests")
 	seen := 0
-	err := walk.Files(root, func(path string, info fs.FileInfo, err error) error {
+	err := disk.Walk(root, func(path string, info fs.FileInfo, err error) error {
 		if seen++; seen > mostModels {
 			return fmt.Errorf("it has more than %d files", mostModels)
 		}
@@ -116,7 +116,7 @@ func (s *Store) Find(name string) (m Model, near []string, err error) {
 	models, _ := s.Models()
 	for _, m := range models {
 		base, _, _ := strings.Cut(m.Name, ":")
-		if wanted, _, _ := strings.Cut(name, ":"); base == wanted || suggest.Distance(name, m.Name, 2) <= 2 || suggest.Distance(wanted, base, 1) <= 1 {
+		if wanted, _, _ := strings.Cut(name, ":"); base == wanted || names.Distance(name, m.Name, 2) <= 2 || names.Distance(wanted, base, 1) <= 1 {
 			near = append(near, m.Name)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 )
 
@@ -119,7 +118,7 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 		if err := declared.Keep(m); err != nil {
 			return err
 		}
-		result += " in " + xdg.Short(kept)
+		result += " in " + declared.ShortPath(kept)
 		if c != nil {
 			result = strings.Replace(result, " in ", ", kept in ", 1)
 		}
@@ -180,7 +179,7 @@ func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
 	if !save && kept != "" && missing == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "it is kept in %s, and there again at the next start: rouse rm --save %s removes it there\n", xdg.Short(kept), name)
+		fmt.Fprintf(cmd.ErrOrStderr(), "it is kept in %s, and there again at the next start: rouse rm --save %s removes it there\n", declared.ShortPath(kept), name)
 	}
 	return err
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
@@ -192,7 +191,7 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 	line := r.Message
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "in" {
-			line += fmt.Sprintf(" (%s)", xdg.Short(a.Value.String()))
+			line += fmt.Sprintf(" (%s)", declared.ShortPath(a.Value.String()))
 		}
 		return true
 	})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
-	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // engineCommand is `rouse engine`: the inference engine as a separate process.
@@ -30,7 +28,6 @@ func engineCommand() *cobra.Command {
 // engineServeCommand is `rouse engine serve`.
 func engineServeCommand() *cobra.Command {
 	var cfg serve.Config
-	var logFormat string
 	var exitWithParent bool
 	c := &cobra.Command{
 		Use:   "serve --model FILE|pico",
@@ -52,11 +49,7 @@ Logs go to standard error. Where the model's file can't be used the status is 65
 					return err
 				}
 			}
-			var err error
-			if cfg.Log, err = newLogger(c, logFormat); err != nil {
-				return err
-			}
-			cfg.Version = verb.Version()
+			cfg.Log, cfg.Version = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil)), verb.Version()
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -67,23 +60,10 @@ Logs go to standard error. Where the model's file can't be used the status is 65
 	f.StringVar(&cfg.Model, "model", "", `GGUF file, or "pico" for the model in this program (required)`)
 	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "loopback `address`: host:port, http://host:port or unix:/path; port 0 picks one")
 	servingFlags(f, &cfg)
-	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 0, "how long running requests may go on after SIGTERM; 0 for 30s")
 	workerFlags(f, &cfg)
-	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends (Linux)")
 	if err := c.MarkFlagRequired("model"); err != nil {
 		panic(err) // the flag is declared above
 	}
 	return c
-}
-
-// newLogger logs to the command's standard error.
-func newLogger(c *cobra.Command, format string) (*slog.Logger, error) {
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil)), nil
-	case "json":
-		return jsonlog.New(c.ErrOrStderr(), slog.LevelInfo), nil
-	}
-	return nil, fmt.Errorf("log format %q: want text or json", format)
 }

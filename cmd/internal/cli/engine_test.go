@@ -29,7 +29,7 @@ func TestEngineServe(t *testing.T) {
 	out, in := io.Pipe()
 	var logs strings.Builder
 	c := engineCommand()
-	c.SetArgs([]string{"serve", "--model", "pico", "--name", "tiny", "--log-format", "json"})
+	c.SetArgs([]string{"serve", "--model", "pico", "--name", "tiny"})
 	c.SetOut(in)
 	c.SetErr(&logs)
 	done := make(chan error, 1)
@@ -56,18 +56,17 @@ func TestEngineServe(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	if !strings.Contains(logs.String(), `"msg":"ready"`) {
+	if !strings.Contains(logs.String(), "msg=ready") {
 		t.Errorf("logs: %s", logs.String())
 	}
 }
 
 func TestEngineServeRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                              `required flag(s) "model" not set`,
-		"--model pico extra":            "unknown command",
-		"--model pico --log-format xml": `log format "xml"`,
-		"--model pico --listen :80":     "this host only",
-		"--model /no/such/file.gguf":    "/no/such/file.gguf",
+		"":                           `required flag(s) "model" not set`,
+		"--model pico extra":         "unknown command",
+		"--model pico --listen :80":  "this host only",
+		"--model /no/such/file.gguf": "/no/such/file.gguf",
 	} {
 		c := engineCommand()
 		c.SetArgs(append([]string{"serve"}, strings.Fields(args)...))
@@ -104,7 +103,7 @@ func TestBenchTable(t *testing.T) {
 
 // TestEveryFlagIsJudged: each flag of the engine is harmless in the manifest of a front door elsewhere, or is not taken from one.
 func TestEveryFlagIsJudged(t *testing.T) {
-	operators := strings.Fields("conversation-folder exit-with-parent listen log-format lora max-body model name python tile-dir tile-limit")
+	operators := strings.Fields("conversation-folder exit-with-parent listen lora max-body model name python tile-dir tile-limit")
 	harmless := config.Harmless(api.RuntimeEngine)
 	serve, _, err := engineCommand().Find([]string{"serve"})
 	if err != nil {

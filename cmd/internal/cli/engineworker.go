@@ -16,7 +16,6 @@ func workerFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.IntVar(&cfg.Shards, "shards", 0, "worker processes that share the model, each with its part of the rows and heads; 0 for one")
 	f.StringVar(&cfg.Device, "device", "cpu", "what computes: cpu, or cuda, which needs Python with torch")
 	f.StringVar(&cfg.Python, "python", "", "Python `interpreter` for --device cuda (default: python3)")
-	f.DurationVar(&cfg.StepLimit, "step-limit", 0, "how long a step may take before its worker counts as hung and is replaced; 0 for 15m")
 	f.BoolVar(&cfg.Sync, "sync", false, "wait for the output of a step before the next one is made")
 }
 

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Bounds of the history: the number of lines kept, and the bytes of a line and of the file that are read.
@@ -22,7 +22,7 @@ const (
 
 // historyFile returns the file of typed lines; empty: none.
 func historyFile() string {
-	if dir := xdg.State(); dir != "" {
+	if dir := declared.StateFolder(); dir != "" {
 		return filepath.Join(dir, "history")
 	}
 	return ""
@@ -96,5 +96,5 @@ func (t *typed) close() error {
 	}
 	all := slices.Concat(readTyped(t.path), t.added) // others may have added theirs
 	all = all[max(0, len(all)-mostTyped):]
-	return atomicfile.Write(t.path, []byte(strings.Join(all, "\n")+"\n"), 0o600)
+	return disk.WriteFile(t.path, []byte(strings.Join(all, "\n")+"\n"), 0o600)
 }

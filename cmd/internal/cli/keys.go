@@ -10,10 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 func keysCommand() *cobra.Command {
@@ -37,11 +36,11 @@ func keysCommand() *cobra.Command {
 
 // defaultKeys returns the default file of keys.
 func defaultKeys() (string, error) {
-	dir := xdg.Config()
+	dir := declared.ConfigFolder()
 	if dir == "" {
 		return "", errors.New("name the file of keys with --file: there is no home folder, and no XDG_CONFIG_HOME")
 	}
-	return filepath.Join(dir, xdg.Keys), nil
+	return filepath.Join(dir, declared.KeysFile), nil
 }
 
 // keysFile is a path.
@@ -72,7 +71,7 @@ func (f keysFile) Change(ctx context.Context, change func([]byte) ([]byte, error
 		return fmt.Errorf("change the keys: %w", err)
 	}
 	defer lock.Close() // unlocks it
-	if err := flock.Wait(lock, flock.Exclusive); err != nil {
+	if err := disk.WaitLock(lock, disk.Exclusive); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	raw, err := f.Read(ctx)
@@ -91,7 +90,7 @@ func replace(path string, content []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	if err := atomicfile.Write(path, content, 0o600); err != nil {
+	if err := disk.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write the keys: %w", err)
 	}
 	return nil

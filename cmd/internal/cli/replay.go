@@ -14,11 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/replay"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 )
 
 type replayFlags struct {
@@ -88,11 +88,11 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if file == "" {
-		if file = filepath.Join(xdg.State(), local.RecordDir); xdg.State() == "" {
+		if file = filepath.Join(declared.StateFolder(), local.RecordDir); declared.StateFolder() == "" {
 			return errors.New("this user has no home, where records are: name a file")
 		}
 		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("nothing was recorded in %s: rouse up records, or name a file", xdg.Short(file))
+			return fmt.Errorf("nothing was recorded in %s: rouse up records, or name a file", declared.ShortPath(file))
 		}
 	}
 	r, err := replay.Open(file, verb.Version())

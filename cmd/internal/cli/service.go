@@ -16,11 +16,10 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
-	"github.com/rouse-dev/rouse/cmd/internal/service"
 )
 
 func serviceCommand() *cobra.Command {
-	var m service.Manager
+	var m serviceManager
 	cmd := &cobra.Command{
 		Use:   "service",
 		Short: "Have rouse up run as a service of this machine",
@@ -69,17 +68,17 @@ fetched and learned stays.`,
 }
 
 // managerOf returns the service manager of this system, or the one that --manager names.
-func managerOf(cmd *cobra.Command, m service.Manager) (service.Manager, error) {
-	program := map[string]string{service.Systemd: "systemctl", service.Launchd: "launchctl"}
+func managerOf(cmd *cobra.Command, m serviceManager) (serviceManager, error) {
+	program := map[string]string{systemd: "systemctl", launchd: "launchctl"}
 	switch {
 	case m.Kind == "auto" && runtime.GOOS == "darwin":
-		m.Kind = service.Launchd
+		m.Kind = launchd
 	case m.Kind == "auto":
-		m.Kind = service.Systemd
+		m.Kind = systemd
 	case program[m.Kind] == "":
 		return m, fmt.Errorf("--manager %q: want auto, systemd or launchd", m.Kind)
 	}
-	if m.Kind == service.Launchd && m.System {
+	if m.Kind == launchd && m.System {
 		return m, errors.New("--system is for systemd: a launchd agent is a user's own")
 	}
 	if _, err := exec.LookPath(program[m.Kind]); err != nil && !m.DryRun {
@@ -89,7 +88,7 @@ func managerOf(cmd *cobra.Command, m service.Manager) (service.Manager, error) {
 	return m, nil
 }
 
-func install(cmd *cobra.Command, m service.Manager, args []string) error {
+func install(cmd *cobra.Command, m serviceManager, args []string) error {
 	m, err := managerOf(cmd, m)
 	if err != nil {
 		return err
@@ -101,7 +100,7 @@ func install(cmd *cobra.Command, m service.Manager, args []string) error {
 	if rest := up.Flags().Args(); len(rest) > 0 {
 		return fmt.Errorf("after -- want flags of rouse up, and found %q", rest)
 	}
-	o := service.Options{Args: args, System: m.System}
+	o := serviceOptions{Args: args, System: m.System}
 	if o.Drain, err = up.Flags().GetDuration("drain"); err != nil {
 		return err
 	}

@@ -26,10 +26,8 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -132,7 +130,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
+	if cfg.MemoryLimit = api.Bytes(inbound.LimitMemory()); cfg.MemoryLimit == 0 {
 		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // otherwise bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
@@ -183,7 +181,7 @@ func again(signals <-chan os.Signal) {
 // config completes the server's configuration, and reads the files that flags name.
 func (f *upFlags) config() (cfg local.Config, err error) {
 	cfg = f.Config
-	cfg.StateDir, cfg.Version = xdg.State(), verb.Version()
+	cfg.StateDir, cfg.Version = declared.StateFolder(), verb.Version()
 	cfg.Sink, cfg.SinkOverrides = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES")
 	cfg.DrainTimeout = max(cfg.DrainTimeout, time.Nanosecond)
 	if cfg.Listen, err = api.ListenAddress(f.Listen); err != nil {
@@ -237,7 +235,7 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 		from.GPU = catalog.FindGPU
 	}
 	if !f.noConfig {
-		from.Kept = xdg.Config()
+		from.Kept = declared.ConfigFolder()
 	}
 	switch f.ollama {
 	case "":
@@ -257,7 +255,7 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 		return nil, err
 	}
 	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(from.Functions) == 0 {
-		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+xdg.Short(store.Dir)+": --ollama serves them in place")
+		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+declared.ShortPath(store.Dir)+": --ollama serves them in place")
 	}
 	if len(f.set.Bad) > 0 && !f.watch { // a watching server reports it, and serves the rest
 		return nil, f.set.Bad[0].Why

@@ -26,7 +26,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
@@ -101,7 +100,7 @@ func (r *Reader) Read() (Set, error) {
 		if err != nil {
 			return b.set, err
 		}
-		b.found(functions, left, number(len(functions), "model")+" below "+xdg.Short(dir))
+		b.found(functions, left, number(len(functions), "model")+" below "+ShortPath(dir))
 	}
 	if r.pico = r.pico || first && len(b.set.Functions) == 0 && len(b.set.Bad) == 0 && !r.from.MayBeNone; r.pico {
 		f, err := config.ForModel(pico.Name, "built in")
@@ -112,7 +111,7 @@ func (r *Reader) Read() (Set, error) {
 	}
 	if s := r.from.Ollama; s != nil {
 		functions, left := s.Functions(r.from.GPU)
-		b.found(functions, left, number(len(functions), "model")+" of Ollama's store, "+xdg.Short(s.Dir))
+		b.found(functions, left, number(len(functions), "model")+" of Ollama's store, "+ShortPath(s.Dir))
 	}
 	return b.set, config.CheckUnique(b.set.Functions)
 }
@@ -242,12 +241,12 @@ func (b *builder) kept() error {
 	if err != nil {
 		return err
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == xdg.Keys })
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == KeysFile })
 	n := 0
 	for _, file := range files {
 		for _, f := range b.load(file) {
 			if other, is := b.taken[f.Name]; is && !slices.ContainsFunc(files, func(file string) bool { return file == other }) {
-				b.set.Left = append(b.set.Left, catalog.Skipped{What: f.Name.Short() + " in " + xdg.Short(file), Why: fmt.Errorf("it is declared in %s", other)})
+				b.set.Left = append(b.set.Left, catalog.Skipped{What: f.Name.Short() + " in " + ShortPath(file), Why: fmt.Errorf("it is declared in %s", other)})
 				continue
 			}
 			b.declare(f)
@@ -255,7 +254,7 @@ func (b *builder) kept() error {
 		}
 	}
 	if len(files) > 0 {
-		b.set.Read = append(b.set.Read, number(n, "function")+" of "+xdg.Short(dir))
+		b.set.Read = append(b.set.Read, number(n, "function")+" of "+ShortPath(dir))
 	}
 	return nil
 }

@@ -8,19 +8,18 @@ import (
 	"path/filepath"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Path returns the file in which a function is kept.
 func Path(name api.FunctionName) (string, error) {
-	dir := xdg.Config()
+	dir := ConfigFolder()
 	if dir == "" {
 		return "", errors.New("there is no folder to keep functions in: set XDG_CONFIG_HOME or HOME")
 	}
 	file := name.Name() + ".yaml"
-	if name.Namespace() != api.DefaultNamespace || file == xdg.Keys {
+	if name.Namespace() != api.DefaultNamespace || file == KeysFile {
 		file = name.Namespace() + "." + file
 	}
 	return filepath.Join(dir, file), nil
@@ -39,7 +38,7 @@ func Keep(m config.Manifest) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
-	if err := atomicfile.Write(path, m.YAML, 0o600); err != nil {
+	if err := disk.WriteFile(path, m.YAML, 0o600); err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
 	return nil

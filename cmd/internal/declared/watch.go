@@ -16,7 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/walk"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Server is the server that a watch changes.
@@ -217,7 +217,7 @@ func (r *Reader) folders() (dirs []string) {
 		trees = append(slices.Clone(trees), filepath.Join(s.Dir, "manifests"))
 	}
 	for _, dir := range trees {
-		_ = walk.Files(dir, func(path string, info fs.FileInfo, err error) error {
+		_ = disk.Walk(dir, func(path string, info fs.FileInfo, err error) error {
 			link, linkErr := os.Lstat(path)
 			switch {
 			case len(dirs) > mostWatched:

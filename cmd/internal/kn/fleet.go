@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // labelService is Knative's label with the Service of a revision.
@@ -241,7 +241,7 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 			if known.Namespace() != name.Namespace() {
 				continue
 			}
-			if away := suggest.Distance(name.Name(), known.Name(), min(3, len(name.Name())/2)); away <= len(name.Name())/2 && away < distance { // 3.
+			if away := names.Distance(name.Name(), known.Name(), min(3, len(name.Name())/2)); away <= len(name.Name())/2 && away < distance { // 3.
 				best, distance = known, away
 			}
 		}

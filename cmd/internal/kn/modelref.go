@@ -8,7 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // shipped is the model in Rouse's own image.
@@ -94,7 +94,7 @@ func unknown(ref string) error {
 		return fmt.Errorf("--model %s: nothing says what serves it: say --runtime, such as engine for GGUF files or vllm for a folder of weights", ref)
 	case isURL:
 		return fmt.Errorf("--model %s: nobody fetches %s://: want https, hf, s3, oci or ollama", ref, scheme)
-	case suggest.Distance(ref, shipped, 2) <= 2:
+	case names.Distance(ref, shipped, 2) <= 2:
 		return fmt.Errorf("--model %s: there is no such model; did you mean %s?", ref, shipped)
 	}
 	return fmt.Errorf("--model %s: a name alone is never fetched; did you mean ollama://%[1]s, or ORG/%[1]s of a hub? `--runtime command` takes it as the name that a server of your own has", ref)
@@ -104,7 +104,7 @@ func unknown(ref string) error {
 func meant(word string, of []string) string {
 	best, distance := "", 1+len(word)/2
 	for _, w := range of {
-		if d := suggest.Distance(word, w, distance); d < distance {
+		if d := names.Distance(word, w, distance); d < distance {
 			best, distance = w, d
 		}
 	}

@@ -20,8 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/internal/atomicfile"
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/kept"
 )
 
@@ -175,7 +174,7 @@ func (l *learned) merge() error {
 		return err
 	}
 	defer lock.Close()
-	if err := flock.Wait(lock, flock.Exclusive); err != nil { // its holder writes a small file
+	if err := disk.WaitLock(lock, disk.Exclusive); err != nil { // its holder writes a small file
 		return err
 	}
 	all, _ := readLearned(l.path) // others may have written; an unreadable file was reported at the start
@@ -187,7 +186,7 @@ func (l *learned) merge() error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(l.path, raw, 0o600)
+	return disk.WriteFile(l.path, raw, 0o600)
 }
 
 // bound drops old entries, and the oldest beyond the bound. A time in the future, by a wrong clock, counts as now.

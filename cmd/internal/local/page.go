@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
-	"github.com/rouse-dev/rouse/internal/eventlog"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // isPage reports whether a request has the token of the page, which this server generated and prints only on the user's own
@@ -109,7 +109,7 @@ func (l *requestLog) last(n int) []slog.Record {
 
 // serve answers with the last requests, the newest last.
 func (l *requestLog) serve(w http.ResponseWriter, r *http.Request) {
-	n, _ := eventlog.Parameters(r, keptRequests)
+	n, _ := cloudevent.Parameters(r, keptRequests)
 	var line bytes.Buffer
 	encode, list := slog.NewJSONHandler(&line, nil), []json.RawMessage{}
 	for _, record := range l.last(n) {

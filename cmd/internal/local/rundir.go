@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
@@ -46,7 +46,7 @@ func openRunDir(base string, port int) (*runDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	if err := flock.Try(lock, flock.Exclusive); err != nil {
+	if err := disk.TryLock(lock, disk.Exclusive); err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("another rouse serves port %d already (%s is locked): choose another port with --listen", port, lock.Name())
 	}

@@ -51,9 +51,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/eventlog"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // Limits of the front door and the administrative socket.
@@ -69,7 +67,7 @@ type server struct {
 	cfg        Config
 	info       Info
 	dir        *runDir
-	bus        *eventlog.Log
+	bus        *cloudevent.Log
 	agent      *agent
 	activator  *activator.Activator
 	autoscaler *autoscaler.Autoscaler
@@ -123,7 +121,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, pageToken: rand.Text(), bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, applied: map[api.FunctionName]*applied{}, silence: bell.New()}
+	s := &server{cfg: cfg, pageToken: rand.Text(), bus: cloudevent.NewLog(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, applied: map[api.FunctionName]*applied{}, silence: bell.New()}
 	s.ending, s.end = context.WithCancel(context.Background())
 	defer s.end()
 	at := front.Addr().(*net.TCPAddr)
@@ -286,7 +284,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	if s.cfg.Observe != nil {
 		run("observer", func(ctx context.Context) error {
-			return s.bus.Follow(ctx, eventlog.Kept, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
+			return s.bus.Follow(ctx, cloudevent.Kept, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
 		})
 	}
 	err := s.declareAll(ctx)
@@ -304,7 +302,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 
 // takeRequests serves the front door and the administrative socket until ctx ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
-	public := shutdown.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
+	public := inbound.NewServer(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	front = inbound.Guard(public.Server, inbound.Bound(public.Server, front, s.cfg.Logger), activator.WriteError)
@@ -355,7 +353,7 @@ func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 }
 
 // drain lets requests finish and stops every instance, within the drain timeout and its grace.
-func (s *server) drain(public *shutdown.Server) {
+func (s *server) drain(public *inbound.Server) {
 	s.end()
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())
 	if s.far != nil {

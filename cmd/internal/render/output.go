@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // Flag adds --output to a command. The formats are text, json and yaml if it names none.
@@ -67,7 +67,7 @@ func MeantFlag(cmd *cobra.Command, err error) error {
 	name, meant := unknown.GetSpecifiedName(), ""
 	least := len(name)/2 + 1
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := suggest.Distance(name, f.Name, least); d < least && !f.Hidden {
+		if d := names.Distance(name, f.Name, least); d < least && !f.Hidden {
 			least, meant = d, f.Name
 		}
 	})

@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rouse-dev/rouse/internal/disk"
+)
+
+// serviceManager runs rouse up as a service of the machine, by the service manager of one user or of the system.
+//
+//  1. A server that was started by hand and listens on the service's address is named, and nothing is installed.
+//  2. A file that was not written here, or was changed since, is not replaced without Force.
+//  3. The file is written atomically. If it is unchanged, nothing is restarted.
+//  4. The manager loads it, and starts the service now and at each boot or login. A running service of ours is restarted.
+//
+// Uninstalling stops the service, which lets requests finish, and removes the file. It is not safe for concurrent use.
+type serviceManager struct {
+	// Kind is "systemd" or "launchd".
+	Kind string
+	// System is as in [serviceOptions].
+	System bool
+	// Out gets each step, a line each.
+	Out io.Writer
+	// DryRun does nothing, and prints the steps.
+	DryRun bool
+	// Force replaces files that were not written here.
+	Force bool
+}
+
+// Kinds of managers.
+const (
+	systemd = "systemd"
+	launchd = "launchd"
+)
+
+// unitName is the service's name in systemd.
+const unitName = "rouse.service"
+
+// Path returns the service's file.
+func (m serviceManager) Path() (string, error) {
+	if m.System && m.Kind == systemd {
+		return filepath.Join("/etc/systemd/system", unitName), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find the folder of services: %w", err)
+	}
+	if m.Kind == launchd {
+		return filepath.Join(home, "Library", "LaunchAgents", launchdLabel+".plist"), nil
+	}
+	config := os.Getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(config) {
+		config = filepath.Join(home, ".config")
+	}
+	return filepath.Join(config, "systemd", "user", unitName), nil
+}
+
+// Text returns the content of a service's file.
+func (m serviceManager) Text(o serviceOptions) (string, error) {
+	if err := o.Validate(); err != nil {
+		return "", err
+	}
+	if m.Kind == launchd {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the folder of logs: %w", err)
+		}
+		return launchdPlist(o, filepath.Join(home, "Library", "Logs")), nil
+	}
+	return systemdUnit(o), nil
+}
+
+// Install writes the service's file and has it run. other describes a running server on the same address, for display; empty:
+// none.
+func (m serviceManager) Install(ctx context.Context, o serviceOptions, other string) error {
+	path, err := m.Path()
+	if err != nil {
+		return err
+	}
+	text, err := m.Text(o)
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(path)
+	there := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for a service: %w", err)
+	}
+	if there && !strings.Contains(string(old), unitMark) && !m.Force {
+		return fmt.Errorf("%s was not written by rouse: --force replaces it", path)
+	}
+	runs := there && m.Active(ctx)
+	if other != "" && !runs {
+		return fmt.Errorf("%s: stop it first, or give the service another address (rouse service install -- --listen 127.0.0.1:PORT)", other)
+	}
+	if runs && string(old) == text {
+		m.sayf("%s is as it should be, and runs\n", path)
+		return nil
+	}
+	if m.DryRun {
+		m.sayf("# would write %s:\n%s", path, text)
+	} else if err := writeUnit(path, text); err != nil {
+		return fmt.Errorf("install the service: %w", err)
+	} else {
+		m.sayf("wrote %s\n", path)
+	}
+	for _, command := range m.start(path, runs) {
+		if err := m.run(ctx, command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Uninstall stops the service and removes its file. If there is none it returns an error that wraps [fs.ErrNotExist].
+func (m serviceManager) Uninstall(ctx context.Context) error {
+	path, err := m.Path()
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no service is installed: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("look for a service: %w", err)
+	}
+	if !strings.Contains(string(old), unitMark) && !m.Force {
+		return fmt.Errorf("%s was not written by rouse: --force removes it", path)
+	}
+	stop := m.systemctl("disable", "--now", unitName)
+	if m.Kind == launchd {
+		stop = []string{"launchctl", "bootout", launchdDomain() + "/" + launchdLabel}
+	}
+	if err := m.run(ctx, stop); err != nil && !m.Force {
+		return err
+	}
+	if m.DryRun {
+		m.sayf("would remove %s\n", path)
+	} else if err := os.Remove(path); err != nil {
+		return fmt.Errorf("uninstall the service: %w", err)
+	} else {
+		m.sayf("removed %s\n", path)
+	}
+	if m.Kind == systemd {
+		return m.run(ctx, m.systemctl("daemon-reload"))
+	}
+	return nil
+}
+
+// Status has the manager print the service's state.
+func (m serviceManager) Status(ctx context.Context) error {
+	path, err := m.Path()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("no service is installed: %w", err)
+	}
+	command := m.systemctl("status", "--no-pager", unitName)
+	if m.Kind == launchd {
+		command = []string{"launchctl", "print", launchdDomain() + "/" + launchdLabel}
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = m.Out, m.Out
+	var ended *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &ended) { // the output is the answer, also if the service does not run
+		return fmt.Errorf("ask %s: %w", command[0], err)
+	}
+	return nil
+}
+
+// Active reports whether the manager runs the service.
+func (m serviceManager) Active(ctx context.Context) bool {
+	command := m.systemctl("is-active", "--quiet", unitName)
+	if m.Kind == launchd {
+		command = []string{"launchctl", "print", launchdDomain() + "/" + launchdLabel}
+	}
+	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
+}
+
+// start returns the commands that run a service by its file.
+func (m serviceManager) start(path string, runs bool) [][]string {
+	if m.Kind == launchd {
+		start := [][]string{{"launchctl", "bootstrap", launchdDomain(), path}}
+		if runs {
+			start = append([][]string{{"launchctl", "bootout", launchdDomain() + "/" + launchdLabel}}, start...)
+		}
+		return start
+	}
+	start := [][]string{m.systemctl("daemon-reload"), m.systemctl("enable", "--now", unitName)}
+	if runs {
+		start[1] = m.systemctl("restart", unitName)
+	}
+	return start
+}
+
+func (m serviceManager) systemctl(args ...string) []string {
+	if m.System {
+		return append([]string{"systemctl"}, args...)
+	}
+	return append([]string{"systemctl", "--user"}, args...)
+}
+
+// launchdDomain returns the user's own domain in launchd.
+func launchdDomain() string { return fmt.Sprintf("gui/%d", os.Getuid()) }
+
+// run runs a command of the manager.
+func (m serviceManager) run(ctx context.Context, command []string) error {
+	line := strings.Join(command, " ")
+	if m.DryRun {
+		m.sayf("would run %s\n", line)
+		return nil
+	}
+	m.sayf("%s\n", line)
+	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+func (m serviceManager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }
+
+// writeUnit writes a file atomically.
+func writeUnit(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return disk.WriteFile(path, []byte(text), 0o644)
+}

@@ -1,0 +1,64 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Walk walks a folder and calls see with root and each file and folder below it, by their path from root. Links are followed: info
+// describes the target. A folder is seen once, by its own path if that is below root, so loops end. If an entry
+// cannot be read, see gets the error and no info. see may return [fs.SkipDir] and [fs.SkipAll] as in
+// [filepath.WalkDir]. The entries of a folder are sorted by name; linked folders come last.
+func Walk(root string, see func(path string, info fs.FileInfo, err error) error) error {
+	seen := map[string]bool{}
+	folders := []string{root}
+	var visit func(path string) error
+	visit = func(path string) error {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() {
+			return see(path, info, err)
+		}
+		own, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return see(path, nil, err)
+		}
+		if seen[own] {
+			return nil
+		}
+		seen[own] = true
+		if err := see(path, info, nil); err != nil {
+			return ignore(err, fs.SkipDir)
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return ignore(see(path, nil, err), fs.SkipDir)
+		}
+		for _, e := range entries {
+			below := filepath.Join(path, e.Name())
+			if info, err := os.Stat(below); e.Type()&fs.ModeSymlink != 0 && err == nil && info.IsDir() {
+				folders = append(folders, below)
+			} else if err := visit(below); err != nil {
+				return ignore(err, fs.SkipDir)
+			}
+		}
+		return nil
+	}
+	for len(folders) > 0 {
+		next := folders[0]
+		folders = folders[1:]
+		if err := visit(next); err != nil {
+			return ignore(ignore(err, fs.SkipAll), fs.SkipDir)
+		}
+	}
+	return nil
+}
+
+// ignore returns nil if err is understood, otherwise err.
+func ignore(err, understood error) error {
+	if errors.Is(err, understood) {
+		return nil
+	}
+	return err
+}
