@@ -14,8 +14,9 @@ import (
 // uses the same Want for all attempts. The hooks are called without locks, except End.
 type Want struct {
 	route.Want
-	// Client is the client whose share the request uses.
-	Client string
+	// Client is the client whose share the request uses. Source is the operator of the front door that it comes from;
+	// empty: it comes directly.
+	Client, Source string
 	// Priority orders requests; higher goes first.
 	Priority int
 	// Background requests use only spare capacity, and are no demand.
@@ -158,7 +159,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, f.cost(w)})), q, nil
+			return f.run(w, f.take(i, why, terms{w.Adapter, w.Source, w.Client, w.Priority, f.cost(w)})), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -198,7 +199,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	limit := w.since.Add(f.Spec().Hold.Timeout + w.paused)
 	e := w.entry
 	if e == nil {
-		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: w.Due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		e = &entry{Priority: w.Priority, Client: w.Client, Source: w.Source, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: w.Due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
 		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
 			e.Deadline = w.Deadline
 		}
@@ -338,7 +339,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 
 // hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
-	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Cost})
+	s := f.take(i, why, terms{e.Want.Adapter, e.Source, e.Client, e.Priority, e.Cost})
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())

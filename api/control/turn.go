@@ -1,7 +1,6 @@
 package control
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,8 +30,9 @@ const NoClient = 1
 
 // Turn orders the requests that wait for a slot of an instance. The zero value: the request does not wait.
 type Turn struct {
-	// Client is a hash of the request's client.
-	Client uint64
+	// Source is a hash of the operator of the front door that the request comes from; 0: its client comes directly.
+	// Client is a hash of the client.
+	Source, Client uint64
 	// Priority: higher goes first.
 	Priority int
 	// Waited is how long the request has waited so far. Most is how long it may wait at the instance.
@@ -43,38 +43,40 @@ type Turn struct {
 
 // String returns the value of [HeaderQueue].
 func (t Turn) String() string {
-	b := make([]byte, 0, 64)
-	b = strconv.AppendUint(b, t.Client, 16)
-	b = strconv.AppendInt(append(b, ' '), int64(t.Priority), 10)
-	b = strconv.AppendInt(append(b, ' '), t.Waited.Milliseconds(), 10)
-	b = strconv.AppendInt(append(b, ' '), max(t.Most.Milliseconds(), 0), 10)
-	return string(strconv.AppendFloat(append(b, ' '), t.Cost, 'f', 0, 64))
+	b := make([]byte, 0, 80)
+	b = strconv.AppendUint(b, t.Source, 16)
+	b = strconv.AppendUint(append(b, ' '), t.Client, 16)
+	for _, n := range []int64{int64(t.Priority) + anyPriority, t.Waited.Milliseconds(), max(t.Most.Milliseconds(), 0), int64(t.Cost)} {
+		b = strconv.AppendInt(append(b, ' '), n, 10)
+	}
+	return string(b)
 }
+
+// anyPriority bounds priorities, up and down.
+const anyPriority = 100
 
 // TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
 // wait.
 func TakeTurn(h http.Header) Turn {
 	v := h[HeaderQueue]
 	delete(h, HeaderQueue)
-	if len(v) != 1 {
+	f := strings.Split(strings.Join(v, " "), " ")
+	var n [6]uint64
+	if len(f) != len(n) {
 		return Turn{}
 	}
-	t, _ := parseTurn(v[0])
-	return t
-}
-
-func parseTurn(v string) (Turn, bool) {
-	f := strings.Split(v, " ")
-	if len(f) != 5 {
-		return Turn{}, false
+	for i := range n {
+		base, bits := 10, 40
+		if i < 2 {
+			base, bits = 16, 64
+		}
+		var err error
+		if n[i], err = strconv.ParseUint(f[i], base, bits); err != nil {
+			return Turn{}
+		}
 	}
-	client, err1 := strconv.ParseUint(f[0], 16, 64)
-	priority, err2 := strconv.Atoi(f[1])
-	waited, err3 := strconv.ParseUint(f[2], 10, 40)
-	most, err4 := strconv.ParseUint(f[3], 10, 40)
-	cost, err5 := strconv.ParseUint(f[4], 10, 40)
-	if errors.Join(err1, err2, err3, err4, err5) != nil || client <= NoClient || priority < -100 || priority > 100 {
-		return Turn{}, false
+	if n[1] <= NoClient || n[2] > 2*anyPriority {
+		return Turn{}
 	}
-	return Turn{Client: client, Priority: priority, Waited: time.Duration(waited) * time.Millisecond, Most: time.Duration(most) * time.Millisecond, Cost: float64(cost)}, true
+	return Turn{Source: n[0], Client: n[1], Priority: int(n[2]) - anyPriority, Waited: time.Duration(n[3]) * time.Millisecond, Most: time.Duration(n[4]) * time.Millisecond, Cost: float64(n[5])}
 }

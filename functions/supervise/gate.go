@@ -9,6 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // Gate counts the requests in the runtime and admits new ones only while it is awake and has room. It is safe for many goroutines. Only
@@ -28,7 +29,8 @@ type Gate struct {
 	refusal    *api.Error  // why it is closed
 	back       reopening   // when it is expected to be open again
 	validation *validation // admits requests that came with a wake; nil: none
-	turns      turns       // requests that wait for a slot
+	turns      fair.Queue  // requests that wait for a slot
+	tickets    uint64      // the last one of a request that waits
 	running    int
 	movables   int  // how many of these can move to another instance
 	moving     bool // they are being ended for that
@@ -89,13 +91,16 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, min(t.Most, control.MaxTurn), refused)
 	defer cancel()
-	w := &turn{Turn: t, arrived: time.Now().Add(-t.Waited), admitted: make(chan struct{})}
+	w := &turn{Turn: t, admitted: make(chan struct{})}
+	arrived := time.Now().Add(-t.Waited)
 	g.mu.Lock()
-	if len(g.turns.waiting) >= 16*g.limit {
+	if g.turns.Len() >= 16*g.limit {
 		g.mu.Unlock()
 		return "", refused, nil
 	}
-	g.turns.add(w)
+	g.tickets++
+	w.item = fair.Item{Client: client(t), Priority: t.Priority, Arrived: arrived, Due: arrived, Ticket: g.tickets, Of: w}
+	g.turns.Put(&w.item)
 	g.admit()
 	g.mu.Unlock()
 	select {
@@ -104,7 +109,7 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
-	waits = g.turns.remove(w)
+	waits = g.turns.Remove(&w.item)
 	g.mu.Unlock()
 	switch late := context.Cause(ctx) == error(refused); {
 	case late && waits:
@@ -117,40 +122,51 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	return "", nil, context.Cause(ctx)
 }
 
+// turn is a request that waits for its turn.
+type turn struct {
+	control.Turn
+	item fair.Item
+	// admitted is closed once base or refused is set. The goroutine that takes the turn out of the queue closes it.
+	admitted chan struct{}
+	base     string
+	refused  *api.Error
+}
+
+// client returns the client of a turn.
+func client(t control.Turn) fair.Client { return fair.Client{Source: t.Source, Name: t.Client} }
+
 // tryTurn is [Gate.EnterInTurn] without a wait. wait reports whether the request may wait: one without a client only while
 // others do.
 func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if base, refused = g.enter(g.base); refused == nil {
-		g.turns.arrive(t.Client)
-		g.turns.charge(t)
+		g.turns.Charge(client(t), t.Priority, t.Cost)
 		return base, nil, false
 	}
-	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || len(g.turns.waiting) > 0)
+	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || g.turns.Len() > 0)
 }
 
 // LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
 func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.mu.Lock()
-	g.turns.leave(t.Client, cost-t.Cost)
+	g.turns.Settle(client(t), t.Priority, cost-t.Cost)
 	g.mu.Unlock()
 	g.Leave()
 }
 
 // admit gives free slots to the requests that wait, in turn. A gate that is not open refuses them all. g.mu is held.
 func (g *Gate) admit() {
-	for len(g.turns.waiting) > 0 {
-		w := g.turns.next()
+	for g.turns.Len() > 0 {
 		base, refused := g.enter(g.base)
 		if refused != nil && refused.Code == api.CodeBusy {
 			return
 		}
-		if w.base, w.refused = base, refused; refused != nil {
-			g.turns.remove(w)
-		} else {
-			g.turns.admit(w)
+		w := g.turns.First().Of.(*turn)
+		if w.base, w.refused = base, refused; refused == nil {
+			g.turns.Charge(client(w.Turn), w.Priority, w.Cost)
 		}
+		g.turns.Remove(&w.item)
 		close(w.admitted)
 	}
 }

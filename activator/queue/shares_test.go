@@ -21,10 +21,9 @@ type served struct {
 }
 
 type job struct {
-	client string
-	ends   time.Duration
-	cost   float64
-	charge charge
+	client         string
+	ends           time.Duration
+	cost, expected float64
 }
 
 // rate is how much one slot serves in a second.
@@ -68,14 +67,15 @@ func (s *served) until(end time.Duration, load func()) {
 		s.running = append(s.running[:first], s.running[first+1:]...)
 		s.now = j.ends
 		s.got[j.client] += j.cost
-		s.queue.Settle(j.charge, j.cost)
-		s.told[j.client] += j.cost - j.charge.cost
+		s.queue.order.Settle(clientOf("", j.client), 0, j.cost-j.expected)
+		s.told[j.client] += j.cost - j.expected
 	}
 }
 
-func (s *served) charge(client string, cost float64) charge {
+func (s *served) charge(client string, cost float64) float64 {
 	s.told[client] += cost
-	return s.queue.Charge(client, 0, cost)
+	s.queue.order.Charge(clientOf("", client), 0, cost)
+	return cost
 }
 
 func newServed(seed uint64) *served {
@@ -148,7 +148,7 @@ func TestSharesOfTwo(t *testing.T) {
 						}
 						for k, s := range two {
 							for client, cost := range s.told {
-								two[1-k].queue.Elsewhere(client, 0, cost)
+								two[1-k].queue.order.Elsewhere(clientOf("", client), 0, cost)
 							}
 							clear(s.told)
 						}
@@ -166,41 +166,5 @@ func TestSharesOfTwo(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestManyClients: the memory of clients that are gone is bounded.
-func TestManyClients(t *testing.T) {
-	var q waitQueue
-	q.Limit(api.Hold{Capacity: 10, MaxBytes: 1 << 20})
-	most := 0
-	for n := range 200_000 {
-		q.Settle(q.Charge(fmt.Sprint("c", n), 0, 1), float64(n%7))
-		most = max(most, len(q.band(0).lanes))
-	}
-	if most > 2*mostIdle {
-		t.Errorf("%d clients are remembered", most)
-	}
-}
-
-func BenchmarkQueue(b *testing.B) {
-	for _, clients := range []int{1, 1000} {
-		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
-			var q waitQueue
-			q.Limit(api.Hold{Capacity: 1 << 20, MaxBytes: 1 << 40})
-			for n := range 10_000 {
-				q.Enter(&entry{Client: fmt.Sprint(n % clients)}, epoch, 0)
-			}
-			n := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				e := q.Next()
-				c := q.Charge(e.Client, 0, 100)
-				q.Settle(c, float64(90+n%20))
-				e.Ticket = 0
-				q.Enter(e, epoch, 0)
-				n++
-			}
-		})
 	}
 }

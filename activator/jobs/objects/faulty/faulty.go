@@ -1,4 +1,5 @@
-package s3test
+// Package faulty fails requests to an S3 service, for tests.
+package faulty
 
 import (
 	"io"
@@ -11,38 +12,39 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/internal/s3"
+	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// Faulty is a proxy in front of a service that fails some requests, before or after the service has executed them.
-type Faulty struct {
+// Proxy is a proxy in front of a service that fails some requests, before or after the service has executed them.
+type Proxy struct {
 	proxy  *httputil.ReverseProxy
 	rate   atomic.Uint32 // per thousand requests
 	down   atomic.Bool
 	Faults atomic.Int64 // the number of failed requests
 }
 
-// NewFaulty serves a proxy until the test ends. It fails nothing yet.
-func NewFaulty(t testing.TB, service s3.Service) (*Faulty, s3.Service) {
+// New serves a proxy until the test ends. It fails nothing yet.
+func New(t testing.TB, service s3.Service) (*Proxy, s3.Service) {
 	at, err := url.Parse(service.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &Faulty{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	f := &Proxy{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = at.Scheme, at.Host
 		r.Out.Host = r.In.Host
 	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}}
-	service.Endpoint = Serve(t, f).Endpoint
+	service.Endpoint = s3test.Serve(t, f).Endpoint
 	return f, service
 }
 
 // Fail sets how many of a thousand requests fail.
-func (f *Faulty) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
+func (f *Proxy) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
 
 // Down makes all requests fail, as if the machine were gone.
-func (f *Faulty) Down(down bool) { f.down.Store(down) }
+func (f *Proxy) Down(down bool) { f.down.Store(down) }
 
 // ServeHTTP implements [http.Handler].
-func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.down.Load() {
 		f.Faults.Add(1)
 		panic(http.ErrAbortHandler)
@@ -54,9 +56,9 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.Faults.Add(1)
 	switch rand.N(6) {
 	case 0:
-		fail(w, http.StatusInternalServerError, "InternalError")
+		s3test.Refuse(w, http.StatusInternalServerError, "InternalError")
 	case 1:
-		fail(w, http.StatusServiceUnavailable, "SlowDown")
+		s3test.Refuse(w, http.StatusServiceUnavailable, "SlowDown")
 	case 2: // nothing was executed
 		panic(http.ErrAbortHandler)
 	case 3: // it was executed, but the client gets no answer
