@@ -14,11 +14,14 @@ import (
 // uses the same Want for all attempts. The hooks are called without locks, except End.
 type Want struct {
 	route.Want
-	// Client is the client whose share the request uses. Source is the operator of the front door that it comes from;
-	// empty: it comes directly.
-	Client, Source string
+	// Client is the client whose share the request uses. Source is a hash of the operator of the front door that it
+	// comes from; 0: it comes directly.
+	Client string
+	Source uint64
 	// Priority orders requests; higher goes first.
 	Priority int
+	// Before is how long the request has waited at a front door.
+	Before time.Duration
 	// Background requests use only spare capacity, and are no demand.
 	Background bool
 	// AtOnce refuses the request if no slot is free.
@@ -199,7 +202,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	limit := w.since.Add(f.Spec().Hold.Timeout + w.paused)
 	e := w.entry
 	if e == nil {
-		e = &entry{Priority: w.Priority, Client: w.Client, Source: w.Source, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: w.Due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		e = &entry{Priority: w.Priority, Client: w.Client, Source: w.Source, Waited: w.Before, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Due: w.Due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
 		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
 			e.Deadline = w.Deadline
 		}

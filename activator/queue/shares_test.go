@@ -67,14 +67,14 @@ func (s *served) until(end time.Duration, load func()) {
 		s.running = append(s.running[:first], s.running[first+1:]...)
 		s.now = j.ends
 		s.got[j.client] += j.cost
-		s.queue.order.Settle(clientOf("", j.client), 0, j.cost-j.expected)
+		s.queue.order.Settle(clientOf(0, j.client), 0, j.cost-j.expected)
 		s.told[j.client] += j.cost - j.expected
 	}
 }
 
 func (s *served) charge(client string, cost float64) float64 {
 	s.told[client] += cost
-	s.queue.order.Charge(clientOf("", client), 0, cost)
+	s.queue.order.Charge(clientOf(0, client), 0, cost)
 	return cost
 }
 
@@ -148,7 +148,7 @@ func TestSharesOfTwo(t *testing.T) {
 						}
 						for k, s := range two {
 							for client, cost := range s.told {
-								two[1-k].queue.order.Elsewhere(clientOf("", client), 0, cost)
+								two[1-k].queue.order.Elsewhere(clientOf(0, client), 0, cost)
 							}
 							clear(s.told)
 						}

@@ -23,6 +23,7 @@ type Target struct {
 type Slot struct {
 	Target
 	Choice api.Choice // why this instance was chosen
+	Waits  bool       // it is a cluster, where requests wait for their turn
 
 	f        *Function
 	instance *route.Instance
@@ -35,10 +36,11 @@ type Slot struct {
 
 // terms describe the request that a slot is reserved for, and the cost charged so far.
 type terms struct {
-	adapter        api.ModelName
-	source, client string
-	priority       int
-	cost           float64
+	adapter  api.ModelName
+	source   uint64
+	client   string
+	priority int
+	cost     float64
 }
 
 // Used is a request's use of the slot that it ends with [Slot.Done].
@@ -74,7 +76,7 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	f.tellOthers(t, t.cost)
 	f.queue.order.Charge(clientOf(t.source, t.client), t.priority, t.cost)
 	return &Slot{
-		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
+		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why, Waits: i.Status().Waits > 0,
 		f: f, instance: i, terms: t, taken: time.Now(),
 	}
 }

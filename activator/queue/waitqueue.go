@@ -24,8 +24,9 @@ import (
 type entry struct {
 	// Priority orders entries; higher goes first.
 	Priority int
-	// Client is the client whose share of the queue it uses, and Source the operator of the front door that it comes from.
-	Client, Source string
+	// Client is the client whose share of the queue it uses, and Source a hash of the operator of its front door.
+	Client string
+	Source uint64
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
@@ -33,6 +34,8 @@ type entry struct {
 	Cost float64
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
+	// Waited is how long the request has waited elsewhere before.
+	Waited time.Duration
 	// Due is when the entry should be served, which orders one client's entries; zero: at the deadline.
 	Due time.Time
 	// Ticket is the entry's place within its priority, from [waitQueue.Ticket]; zero: [waitQueue.Enter] draws one.
@@ -228,14 +231,10 @@ func entryOf(i *fair.Item) *entry {
 	return i.Of.(*entry)
 }
 
-// clientOf returns a client's place in the order of all activators; source is the operator of its front door, empty:
-// it comes directly.
-func clientOf(source, client string) (c fair.Client) {
-	c.Name = max(prefix.Hash(client), control.NoClient+1)
-	if source != "" {
-		c.Source = prefix.Hash(source)
-	}
-	return c
+// clientOf returns a client's name in the order of all activators. source is a hash of the operator of its front door;
+// 0: it comes directly.
+func clientOf(source uint64, client string) fair.Client {
+	return fair.Client{Source: source, Name: max(prefix.Hash(client), control.NoClient+1)}
 }
 
 // put inserts e into all by its ticket. A new entry belongs near the back, and a returning one near the front: both
@@ -253,7 +252,7 @@ func (q *waitQueue) put(e *entry) *list.Element {
 
 // insert adds e to the order and to all.
 func (q *waitQueue) insert(e *entry) {
-	e.item = fair.Item{Client: clientOf(e.Source, e.Client), Priority: e.Priority, Arrived: e.arrived, Due: e.due(), Ticket: e.Ticket, Of: e}
+	e.item = fair.Item{Client: clientOf(e.Source, e.Client), Priority: e.Priority, Arrived: e.arrived.Add(-e.Waited), Due: e.due(), Ticket: e.Ticket, Of: e}
 	q.order.Put(&e.item)
 	e.byAge = q.put(e)
 	q.bytes += e.Bytes

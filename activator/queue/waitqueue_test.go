@@ -84,7 +84,7 @@ func (d *driver) do(command string, args []string) string {
 			return "nobody"
 		}
 		name := d.name(e)
-		d.queue.order.Charge(clientOf("", e.Client), e.Priority, float64(d.costs[name]))
+		d.queue.order.Charge(clientOf(0, e.Client), e.Priority, float64(d.costs[name]))
 		return name
 	case "settle":
 		d.settle(args[0], d.number(args[1]))
@@ -111,7 +111,7 @@ func (d *driver) do(command string, args []string) string {
 
 func (d *driver) settle(name string, cost int) {
 	e := d.entries[name]
-	d.queue.order.Settle(clientOf("", e.Client), e.Priority, float64(cost-d.costs[name]))
+	d.queue.order.Settle(clientOf(0, e.Client), e.Priority, float64(cost-d.costs[name]))
 }
 
 func (d *driver) enter(name string, options []string, now time.Time) string {
@@ -261,7 +261,7 @@ func TestFirstOf(t *testing.T) {
 		}
 		return e
 	}
-	q.order.Charge(clientOf("", "b"), 0, 100) // it was served before
+	q.order.Charge(clientOf(0, "b"), 0, 100) // it was served before
 	urgent, c, b := enter("a", 1), enter("c", 0), enter("b", 0)
 	for _, tc := range []struct {
 		of   string

@@ -157,6 +157,8 @@ type Function struct {
 	Expected time.Duration `json:"expected,omitempty"`
 	// Places is how many requests this front door may have there at once.
 	Places int `json:"places"`
+	// Waits is how many more may wait there for their turn; 0 while nobody else has requests there.
+	Waits int `json:"waits,omitempty"`
 	// Running and Waiting count the requests there, from all senders.
 	Running int `json:"running,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
@@ -333,7 +335,7 @@ func (f *Function) Validate() error {
 			}
 		}
 	}
-	for _, n := range []int{f.Places, f.Running, f.Waiting, f.Concurrency, f.MaxScale} {
+	for _, n := range []int{f.Places, f.Waits, f.Running, f.Waiting, f.Concurrency, f.MaxScale} {
 		if n > MaxCount {
 			return fmt.Errorf("protocol: function %s: a number of %d: want at most %d", f.Name, n, MaxCount)
 		}
@@ -341,7 +343,7 @@ func (f *Function) Validate() error {
 	if f.Expected > MaxExpected {
 		return fmt.Errorf("protocol: function %s: awake in %s: want at most %s", f.Name, f.Expected, MaxExpected)
 	}
-	if f.Places < 0 || f.Running < 0 || f.Waiting < 0 || f.Concurrency < 0 || f.MaxScale < 0 || f.Expected < 0 {
+	if f.Places < 0 || f.Waits < 0 || f.Running < 0 || f.Waiting < 0 || f.Concurrency < 0 || f.MaxScale < 0 || f.Expected < 0 {
 		return fmt.Errorf("protocol: function %s: a number below 0", f.Name)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"sync/atomic"
@@ -62,25 +63,19 @@ func (f *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case 2: // nothing was executed
 		panic(http.ErrAbortHandler)
 	case 3: // it was executed, but the client gets no answer
-		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
+		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	case 4: // the answer is cut
 		f.proxy.ServeHTTP(&cut{ResponseWriter: w, left: rand.N(64)}, r)
 		panic(http.ErrAbortHandler)
 	default: // it takes longer than any client waits
-		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
+		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
 		select {
 		case <-r.Context().Done():
 		case <-time.After(time.Minute):
 		}
 	}
 }
-
-type swallowed struct{ header http.Header }
-
-func (s *swallowed) Header() http.Header         { return s.header }
-func (s *swallowed) Write(p []byte) (int, error) { return len(p), nil }
-func (s *swallowed) WriteHeader(int)             {}
 
 type cut struct {
 	http.ResponseWriter

@@ -1,0 +1,104 @@
+package activator
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// doorWriter records the interim answers that a front door gets.
+type doorWriter struct {
+	*httptest.ResponseRecorder
+	told []string
+}
+
+func (w *doorWriter) WriteHeader(status int) {
+	if status < http.StatusOK {
+		w.told = append(w.told, w.Header().Get(control.HeaderQueue))
+		return
+	}
+	w.ResponseRecorder.WriteHeader(status)
+}
+
+// TestDoorsRequestWaits: a front door's request that brings its place waits for a slot of the cluster, for as long as
+// the front door says. One without a place is refused at once, and one whose front door is gone leaves.
+func TestDoorsRequestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get(control.HeaderQueue) != "" {
+				t.Errorf("the instance is told the place %q, although no other activator is there", r.Header.Get(control.HeaderQueue))
+			}
+			_ = r.Body.Close()
+			select {
+			case <-release:
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+			return &http.Response{StatusCode: 200, ContentLength: 2, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+		})
+		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m", Hold: api.Hold{Timeout: time.Minute, Capacity: 10, MaxBytes: api.MiB}})
+		a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+		ended := make(chan *doorWriter, 1)
+		ask := func(ctx context.Context, turn control.Turn) {
+			go func() {
+				w := &doorWriter{ResponseRecorder: httptest.NewRecorder()}
+				defer func() {
+					if v := recover(); v != nil && v != http.ErrAbortHandler {
+						panic(v)
+					}
+					ended <- w
+				}()
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"model":"m","stream":true}`))
+				a.ServeAtOnce(w, peer.As(r, peer.Peer{Client: "tenant a", Turn: turn}), "default/m")
+			}()
+			synctest.Wait()
+		}
+		expect := func(status int, refused string, told ...string) {
+			t.Helper()
+			if w := <-ended; w.Code != status || w.Header().Get(control.HeaderRefused) != refused || !slices.Equal(w.told, told) || len(told) > 1 && w.Header().Get(control.HeaderQueue) != told[len(told)-1] {
+				t.Errorf("answered %d %v, told %v; want %d, refused %q, told %v", w.Code, w.Header(), w.told, status, refused, told)
+			}
+		}
+		turn := control.Turn{Source: 9, Client: 5, Most: 5 * time.Second}
+		ask(t.Context(), turn) // it gets the slot
+		ask(t.Context(), control.Turn{Source: 9})
+		expect(http.StatusServiceUnavailable, api.CodeBusy)
+		ask(t.Context(), turn)
+		expect(http.StatusServiceUnavailable, api.CodeBusy, "0", "5001")
+		long := turn
+		long.Most = time.Hour
+		ask(t.Context(), long)
+		expect(http.StatusServiceUnavailable, api.CodeBusy, "0", "15001")
+		ctx, leave := context.WithCancel(t.Context())
+		ask(ctx, turn)
+		leave()
+		<-ended
+		if st, _ := a.Stats("default/m"); st.Waiting != 0 || st.Running != 1 {
+			t.Errorf("%d wait and %d run, want only the first", st.Waiting, st.Running)
+		}
+		ask(t.Context(), turn)
+		time.Sleep(time.Second)
+		release <- struct{}{}
+		expect(http.StatusOK, "")
+		release <- struct{}{}
+		expect(http.StatusOK, "", "0", "1001")
+		ctx, leave = context.WithCancel(t.Context())
+		leave()
+		_ = a.Run(ctx)
+	})
+}
