@@ -160,5 +160,6 @@ func slots(a api.Activity) (n int) {
 	return n
 }
 
-// mayWait is how many requests a front door may have here for each slot, running or waiting for their turn.
-const mayWait = 2
+// mayWait is how many requests a front door may have here for each slot, running or waiting for their turn. With 2 the
+// few clients of one front door get half as much again as each of the many of another.
+const mayWait = 4
