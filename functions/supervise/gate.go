@@ -30,7 +30,6 @@ type Gate struct {
 	back       reopening   // when it is expected to be open again
 	validation *validation // admits requests that came with a wake; nil: none
 	turns      fair.Queue  // requests that wait for a slot
-	tickets    uint64      // the last one of a request that waits
 	running    int
 	movables   int  // how many of these can move to another instance
 	moving     bool // they are being ended for that
@@ -98,8 +97,7 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 		g.mu.Unlock()
 		return "", refused, nil
 	}
-	g.tickets++
-	w.item = fair.Item{Client: client(t), Priority: t.Priority, Arrived: arrived, Due: arrived, Ticket: g.tickets, Of: w}
+	w.item = fair.Item{Client: client(t), Priority: t.Priority, Arrived: arrived, Ticket: uint64(arrived.UnixNano()), Of: w}
 	g.turns.Put(&w.item)
 	g.admit()
 	g.mu.Unlock()

@@ -179,3 +179,32 @@ func TestWithoutATurn(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitsBeforeCount: of equals the request that has waited longer goes first, also where it waited before it came.
+func TestWaitsBeforeCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		g.open("http://127.0.0.1:1")
+		runs := control.Turn{Client: 9, Most: time.Minute}
+		if _, refused, err := g.EnterInTurn(t.Context(), runs, noWait); refused != nil || err != nil {
+			t.Fatal(refused, err)
+		}
+		got := make(chan uint64)
+		for _, turn := range []control.Turn{{Client: 2, Most: time.Minute}, {Client: 3, Most: time.Minute, Waited: 3 * time.Second}, {Client: 4, Most: time.Minute, Waited: 2 * time.Second}} {
+			go func() {
+				if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
+					t.Error(refused, err)
+				}
+				got <- turn.Client
+			}()
+			synctest.Wait()
+		}
+		for _, want := range []uint64{3, 4, 2} {
+			g.LeaveTurn(runs, 0)
+			runs = control.Turn{Client: <-got}
+			if runs.Client != want {
+				t.Errorf("client %d goes, want %d", runs.Client, want)
+			}
+		}
+	})
+}
