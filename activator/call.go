@@ -371,7 +371,9 @@ func (c *call) refuse(err error) {
 	switch {
 	case c.atOnce && c.sent.given > 0:
 		h.Set(control.HeaderFailed, e.Code)
-	case c.atOnce && e.Status == http.StatusServiceUnavailable:
+	case c.atOnce && (e.Status == http.StatusServiceUnavailable || e.Code == api.CodeHoldFull): // the front door holds it
+		held := *e // others may have the same error
+		held.Status, e = http.StatusServiceUnavailable, &held
 		h.Set(control.HeaderRefused, e.Code)
 	}
 	if !c.req.ollama && isOllama(c.req.in.URL.Path, nil) { // a function's own path of that name

@@ -5,8 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,4 +103,35 @@ func TestDoorsRequestWaits(t *testing.T) {
 		leave()
 		_ = a.Run(ctx)
 	})
+}
+
+// TestDoorsRequestFindsAFullQueue: where no more requests may wait in the cluster, the front door goes on holding the
+// request.
+func TestDoorsRequestFindsAFullQueue(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Hold.Capacity = 1 })
+	i := b.instance(name, "m-0001", api.Awake)
+	begun, hold := make(chan struct{}, 4), make(chan struct{})
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-hold
+		answerOnce(w, r)
+	}
+	var all sync.WaitGroup
+	for range 4 { // its slots
+		all.Go(func() { b.post(chatPath, `{"model":"m"}`) })
+		<-begun
+	}
+	all.Go(func() { b.post(chatPath, `{"model":"m"}`) }) // the queue's only place
+	for st, _ := b.a.Stats(name); st.Waiting == 0; st, _ = b.a.Stats(name) {
+		runtime.Gosched()
+	}
+	// The front door's client has no entry yet, and displaces no one: the queue is no larger than one share of two.
+	w := &doorWriter{ResponseRecorder: httptest.NewRecorder()}
+	b.a.ServeAtOnce(w, peer.As(httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m"}`)), peer.Peer{Client: "tenant a", Turn: control.Turn{Source: 9, Client: 5, Most: time.Second}}), "default/m")
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get(control.HeaderRefused) != api.CodeHoldFull {
+		t.Errorf("answered %d %v, want that the front door holds it", w.Code, w.Header())
+	}
+	close(hold)
+	all.Wait()
 }

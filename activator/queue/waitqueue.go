@@ -135,7 +135,7 @@ func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out 
 		return nil, fullDeadline, false
 	}
 	for full := q.full(e); full != ""; full = q.full(e) {
-		v := q.sheddable(e)
+		v := entryOf(q.order.Last(min(e.Priority, 0)))
 		if v == nil && q.withinShare(e) {
 			v = q.newestOfMost(full)
 		}
@@ -176,9 +176,6 @@ func (q *waitQueue) withinShare(e *entry) bool {
 	}
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
 }
-
-// sheddable returns the entry to displace for e: a late one of the lowest priority below 0 and below e's. Nil: none.
-func (q *waitQueue) sheddable(e *entry) *entry { return entryOf(q.order.Last(min(e.Priority, 0))) }
 
 // newestOfMost returns the newest entry among the clients that use the most of the exhausted limit.
 func (q *waitQueue) newestOfMost(why fullReason) *entry {
