@@ -151,6 +151,9 @@ bench-exchange: ## what a front door costs, by two real servers, and the link al
 bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 functions, a day of the ledger, and 1,000 readers of its stream; needs Chromium and Node.js
 	PAGE_BENCH=$(abspath docs/bench/page.json) $(GO) test -count=1 -run TestBench -v ./$(PAGE)
 
+bench-order: ## what handing a slot over costs as more requests wait
+	ROUSE_E2E_REPORT=$(abspath docs/bench/order.json) $(GO) test -count=1 -v -run TestHandOverOfASlot ./e2e
+
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
 

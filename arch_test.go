@@ -94,7 +94,7 @@ var rules = []struct {
 	}, {
 		from: []string{"activator/queue"},
 		not: func(p string) bool {
-			return in(p, "activator", "internal") && !in(p, "activator/queue", "activator/route", "activator/metrics", "internal/heap", "internal/waketrace", "internal/tombstone")
+			return in(p, "activator", "internal") && !in(p, "activator/queue", "activator/route", "activator/metrics", "internal/fair", "internal/waketrace", "internal/tombstone")
 		},
 		why: "the queue knows no clients' protocols: what reads and sends requests calls it, never the other way",
 	}, {

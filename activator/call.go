@@ -184,12 +184,16 @@ func (c *call) find() *api.Error {
 func (c *call) describeWant() {
 	r, w := &c.req, &c.want
 	w.Adapter, w.Client, w.Priority, w.Background, w.AtOnce = r.adapter, r.peer.Client, r.Priority, c.background, c.atOnce
+	turn := r.peer.Turn
+	if w.Source = turn.Source; turn.Client != 0 {
+		w.Priority, w.Before, w.AtOnce = turn.Priority, turn.Waited, false
+		w.Waits = func(*queue.Function, time.Time) { c.tellTurn(0) }
+	}
 	w.Bytes, w.Input, w.Tokens, w.Sequences = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens, r.Sequences
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End, w.EndUnread = c.cancel, c.endUnread
 	w.Pause = c.reply.pause
-	// Without other activators nothing is to be put in order; the activator does not hear of a stream's wait.
-	w.FreeSlot = c.a.deps.Others == nil || c.atOnce || c.background || r.via != nil || r.streams()
+	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // the activator does not hear of a stream's wait
 	if c.group != nil {
 		w.Group = c.group.service
 	}
@@ -199,7 +203,7 @@ func (c *call) describeWant() {
 	switch {
 	case r.via != nil:
 		w.Only = r.via.Allows
-	case !r.streams():
+	case !r.streams() && !c.atOnce:
 		w.Ahead = c.sendAhead
 	}
 }
@@ -207,9 +211,18 @@ func (c *call) describeWant() {
 // acquire gets a slot for the request.
 func (c *call) acquire() (*queue.Slot, error) {
 	c.preferInstances()
-	s, err := c.f.Acquire(c.ctx, &c.want)
-	held, woke, _ := c.want.Waited()
+	ctx := c.ctx
+	if most := c.req.peer.Turn.Most; most > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, min(most, control.MaxTurn), api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no slot became free in time"))
+		defer done()
+	}
+	s, err := c.f.Acquire(ctx, &c.want)
+	held, woke, waited := c.want.Waited()
 	c.reply.timing.Hold, c.reply.timing.Wake, c.reply.timing.Queue = held, woke, held-woke
+	if waited {
+		c.tellTurn(held.Milliseconds() + 1)
+	}
 	return s, err
 }
 
@@ -364,7 +377,9 @@ func (c *call) refuse(err error) {
 	switch {
 	case c.atOnce && c.sent.given > 0:
 		h.Set(control.HeaderFailed, e.Code)
-	case c.atOnce && e.Status == http.StatusServiceUnavailable:
+	case c.atOnce && (e.Status == http.StatusServiceUnavailable || e.Code == api.CodeHoldFull): // the front door holds it
+		held := *e // others may have the same error
+		held.Status, e = http.StatusServiceUnavailable, &held
 		h.Set(control.HeaderRefused, e.Code)
 	}
 	if !c.req.ollama && isOllama(c.req.in.URL.Path, nil) { // a function's own path of that name

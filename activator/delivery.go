@@ -50,7 +50,8 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 // sendInTurn sends the request to the instance of s, where it may wait for its turn.
 func (c *call) sendInTurn(s *queue.Slot, limits ...timeout) (*forward.Answer, error) {
 	attempt, ctx := c.attempt(s.Target), c.ctx
-	if !c.want.FreeSlot {
+	// A background request that finds no free slot waits behind all others. Without others nothing is to be put in order.
+	if (!c.want.FreeSlot || c.background) && (c.a.deps.Others != nil || s.Waits) {
 		attempt.Turn = s.Turn()
 		ctx = c.whileQueued(limits...)
 	}
@@ -65,6 +66,7 @@ func (c *call) waitedThere(s *queue.Slot, d time.Duration) {
 	s.Waited(d)
 	t := &c.reply.timing
 	t.Hold, t.Queue, t.First = t.Hold+d, t.Queue+d, max(t.First-d, 0)
+	c.tellTurn(t.Hold.Milliseconds() + 1)
 }
 
 // maxAlternatives is how many alternative instances a gateway is told.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
@@ -221,5 +222,33 @@ func TestAnonymousOwnsNothing(t *testing.T) {
 	s.Load(&apikey.File{Keys: []apikey.Key{{Name: "old", Hash: apikey.Hash("k"), Expires: now.Add(-time.Second)}}})
 	if _, err := s.Account("key " + apikey.Hash("k")); err == nil || api.AsError(err).Status != http.StatusUnauthorized {
 		t.Errorf("an expired key: %v", err)
+	}
+}
+
+type silentOthers struct{}
+
+func (silentOthers) Served(control.ClientUse) {}
+
+// TestBackgroundBringsItsPlace: beside other activators a background request brings a place in the order of the
+// instance's slots, behind all others.
+func TestBackgroundBringsItsPlace(t *testing.T) {
+	b := startBench(t, nil, func(d *Deps) { d.Others = silentOthers{} })
+	i := b.instance(b.function("m", nil), "m-0001", api.Awake)
+	turns := make(chan control.Turn, 1)
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		turns <- control.TakeTurn(r.Header)
+		answerOnce(w, r)
+	}
+	for _, test := range []struct {
+		body     string
+		terms    Terms
+		priority int
+	}{{`{"model":"m"}`, Terms{}, 0}, {`{"model":"m"}`, Terms{Background: true}, background}, {`{"model":"m","priority":3}`, Terms{Background: true}, background}} {
+		if w := b.later(b.caller(""), test.terms, test.body); w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", test.body, w.Code, w.Body)
+		}
+		if turn := <-turns; turn.Client == 0 || turn.Priority != test.priority {
+			t.Errorf("%s: the place is %+v, want the priority %d", test.body, turn, test.priority)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -70,6 +71,18 @@ func (c *call) whileQueued(limits ...timeout) context.Context {
 		}
 		return nil
 	}})
+}
+
+// tellTurn tells the front door that holds the request that its wait here begins, with 0, or for how many milliseconds
+// it has waited.
+func (c *call) tellTurn(ms int64) {
+	if c.req.peer.Turn.Client == 0 {
+		return
+	}
+	c.reply.w.Header()[control.HeaderQueue] = []string{strconv.FormatInt(ms, 10)}
+	if c.sent.attempts == 0 {
+		c.reply.w.WriteHeader(http.StatusProcessing)
+	}
 }
 
 // tooLate ends the call with a 504, or with an error at its end if the answer has begun.

@@ -64,8 +64,10 @@ func (r *request) parse(mustName bool) *api.Error {
 	return nil
 }
 
-// commented reports whether the client reads server-sent comments.
-func (r *request) commented() bool { return r.Stream && r.style != api.StreamPlain && r.via == nil }
+// commented reports whether the client reads server-sent comments. A front door writes its own.
+func (r *request) commented() bool {
+	return r.Stream && r.style != api.StreamPlain && r.via == nil && r.peer.Turn.Client == 0
+}
 
 // headerTimeout limits the time until the answer is complete: seconds, or a Go duration.
 const headerTimeout = "X-Request-Timeout"

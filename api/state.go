@@ -104,9 +104,10 @@ type InstanceStatus struct {
 	// Standby are the adapters that load as soon as a request names them.
 	Standby []ModelName `json:"standby,omitempty"`
 	// Way is the network round trip to an instance in another cluster, and Cost the price of an instance there per
-	// hour. In-process only.
-	Way  time.Duration `json:"-"`
-	Cost float64       `json:"-"`
+	// hour. Waits is how many more requests than its Concurrency may wait there for their turn. In-process only.
+	Way   time.Duration `json:"-"`
+	Cost  float64       `json:"-"`
+	Waits int           `json:"-"`
 	// PID is the runtime's process; 0: none.
 	PID int `json:"pid,omitempty"`
 }

@@ -71,15 +71,21 @@ func newCertificate(t *testing.T, dir string, addresses ...string) (certificate 
 // newFrontDoor starts a front door without functions of its own, which takes clusters of these names with their names as tokens.
 func newFrontDoor(t *testing.T, clusters ...string) *frontDoor {
 	t.Helper()
+	return newNamedDoor(t, "front", nil, clusters...)
+}
+
+// newNamedDoor is newFrontDoor with a name, and more arguments of the server.
+func newNamedDoor(t *testing.T, name string, args []string, clusters ...string) *frontDoor {
+	t.Helper()
 	dir := t.TempDir()
 	f := &frontDoor{}
 	var write func(name string, data []byte) string
 	f.certificate, write = newCertificate(t, dir, "127.0.0.1")
-	file := fmt.Sprintf("name: front\nlisten: 127.0.0.1:0\ncertificate: %s\nkey: %s\nclusters:\n", f.certificate, filepath.Join(dir, "key.pem"))
+	file := fmt.Sprintf("name: %s\nlisten: 127.0.0.1:0\ncertificate: %s\nkey: %s\nclusters:\n", name, f.certificate, filepath.Join(dir, "key.pem"))
 	for _, name := range clusters {
 		file += fmt.Sprintf("- name: %s\n  tokenHashes: [%x]\n  functions: [\"default/*\"]\n", name, sha256.Sum256([]byte(name)))
 	}
-	f.place = newServer(t, "--clusters", write("clusters.yaml", []byte(file)))
+	f.place = newServer(t, append(args, "--clusters", write("clusters.yaml", []byte(file)))...)
 	lines := bufio.NewScanner(strings.NewReader(f.server.output()))
 	for lines.Scan() {
 		var line struct{ Msg, Address string }

@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,39 +36,166 @@ func TestActivatorsShareSlots(t *testing.T) {
 				return []string{"--concurrency", fmt.Sprint(test.slots), "--runtime", "command", "--", "fakeruntime", "--port", "$(PORT)", "--model", "m"}
 			}
 			endpoint := newMeasured(t, measured{args: args}).at
-			counts := make([][]int64, len(test.clients))
-			var enough atomic.Bool
-			var total atomic.Int64
-			var all sync.WaitGroup
-			for n, clients := range test.clients {
-				door := startActivator(t, fmt.Sprint("a", n), endpoint, test.slots)
-				counts[n] = make([]int64, clients)
-				for c := range clients {
-					all.Go(func() {
-						for !enough.Load() {
-							if !askAs(t, door, fmt.Sprintf("client-%d-%d", n, c)) {
-								enough.Store(true)
-								return
-							}
-							counts[n][c]++
-							if total.Add(1) >= int64(40*sum(test.clients)) {
-								enough.Store(true)
-							}
-						}
-					})
-				}
+			var doors []string
+			for n := range test.clients {
+				doors = append(doors, startActivator(t, fmt.Sprint("a", n), endpoint, test.slots))
 			}
-			all.Wait()
+			counts := askInTurns(t, doors, test.clients)
 			flat := slices.Concat(counts...)
 			if least, most := slices.Min(flat), slices.Max(flat); least < 33 || most > 47 {
 				t.Errorf("the clients were served %v, want about 40 times each", counts)
 			}
-			t.Logf("%v", counts)
 		})
 	}
 }
 
-func sum(of []int) (n int) {
+// askInTurns has so many clients of each door ask in a closed loop, until there are 40 answers for each. It returns
+// how often each client was served.
+func askInTurns(t *testing.T, doors []string, clients []int) [][]int64 {
+	t.Helper()
+	counts := make([][]int64, len(clients))
+	var enough atomic.Bool
+	var total atomic.Int64
+	var all sync.WaitGroup
+	for n, of := range clients {
+		counts[n] = make([]int64, of)
+		for c := range of {
+			all.Go(func() {
+				for !enough.Load() {
+					if !askAs(t, doors[n], fmt.Sprintf("client-%d-%d", n, c)) {
+						enough.Store(true)
+						return
+					}
+					counts[n][c]++
+					if total.Add(1) >= int64(40*sum(clients)) {
+						enough.Store(true)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	t.Logf("%v", counts)
+	return counts
+}
+
+// TestDoorsShareSlots: the slots of a cluster are shared fairly between the clients of two front doors of one operator,
+// however many each has. A front door with many clients gets no more than the clients of the cluster itself.
+func TestDoorsShareSlots(t *testing.T) {
+	t.Parallel()
+	trust := []string{"--trusted-peers", "127.0.0.0/8"}
+	x, y := newNamedDoor(t, "x", slices.Clone(trust), "desk"), newNamedDoor(t, "y", slices.Clone(trust), "desk")
+	dir := t.TempDir()
+	token, authority, manifest := filepath.Join(dir, "token"), filepath.Join(dir, "ca.pem"), filepath.Join(dir, "m.yaml")
+	var both []byte
+	for _, door := range []*frontDoor{x, y} {
+		text, err := os.ReadFile(door.certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, text...)
+	}
+	for path, text := range map[string][]byte{token: []byte("desk\n"), authority: both, manifest: []byte(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: m}
+spec: {template: {spec: {containerConcurrency: 4, containers: [{image: a, command: [fakeruntime], args: [-port, $(PORT), -model, m]}]}}}
+`)} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joined := append(trust, "-f", manifest, "--join", x.at, "--join", y.at, "--cluster", "desk", "--cluster-token-file", token, "--front-ca", authority)
+	desk := newServer(t, joined...)
+	for _, door := range []*frontDoor{x, y} {
+		if err := retry(func() error { // until the cluster has come there is no such model
+			resp, err := http.Get(door.server.url + "/v1/models/m")
+			if err != nil {
+				return err
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(resp.Status)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !askAs(t, door.server.url, "first") {
+			t.FailNow()
+		}
+	}
+	t.Run("two doors", func(t *testing.T) {
+		counts := askInTurns(t, []string{x.server.url, y.server.url}, []int{24, 2})
+		if least := slices.Min(slices.Concat(counts...)); least < 33 {
+			t.Errorf("the clients were served %v, want about 40 times each", counts)
+		}
+	})
+	t.Run("a door and the cluster", func(t *testing.T) {
+		counts := askInTurns(t, []string{x.server.url, desk.server.url}, []int{32, 8})
+		door, direct := sum(counts[0]), sum(counts[1])
+		if share := float64(direct) / float64(door+direct); share < 0.4 || share > 0.75 {
+			t.Errorf("the cluster's own clients got %.2f, want about their half", share)
+		}
+	})
+	t.Run("the cluster dies", func(t *testing.T) {
+		askWhile(t, []string{x.server.url, y.server.url}, func() {
+			if err := desk.server.cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			<-desk.server.ended
+			if err := desk.start(joined...); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("a door dies", func(t *testing.T) {
+		died := make(chan struct{})
+		go func() { // its requests are lost with it, and only they
+			defer close(died)
+			for range 16 {
+				go func() {
+					if resp, err := http.DefaultClient.Do(request(t, x.server.url, "lost", "delay=200ms")); err == nil {
+						resp.Body.Close()
+					}
+				}()
+			}
+		}()
+		<-died
+		askWhile(t, []string{y.server.url, desk.server.url}, func() {
+			if err := x.server.cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			<-x.server.ended
+		})
+		if err := retry(func() error { return desk.counts("m", 0, 0) }); err != nil { // what it had sent has ended, and nothing of it waits
+			t.Error(err)
+		}
+	})
+}
+
+// askWhile has eight clients of each door ask ten times, and calls disturb in the meantime: all are answered.
+func askWhile(t *testing.T, doors []string, disturb func()) {
+	t.Helper()
+	var all sync.WaitGroup
+	asked := make(chan struct{}, 160)
+	for _, door := range doors {
+		for c := range 8 {
+			all.Go(func() {
+				for range 10 {
+					askAs(t, door, fmt.Sprint("client-", c))
+					asked <- struct{}{}
+				}
+			})
+		}
+	}
+	for range 40 {
+		<-asked
+	}
+	disturb()
+	all.Wait()
+}
+
+func sum[T int | int64](of []T) (n T) {
 	for _, v := range of {
 		n += v
 	}
@@ -98,15 +228,7 @@ func startActivator(t *testing.T, name string, endpoint api.Endpoint, slots int)
 
 // askAs sends a request of a client, and reports whether it was answered.
 func askAs(t *testing.T, door, client string) bool {
-	req, err := http.NewRequest(http.MethodPost, door+"/v1/chat/completions", strings.NewReader(`{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}`))
-	if err != nil {
-		t.Error(err)
-		return false
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(control.HeaderTenant, client)
-	req.Header.Set("X-Fault", "delay=10ms")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(request(t, door, client, "delay=10ms"))
 	if err != nil {
 		t.Error(err)
 		return false
@@ -117,4 +239,16 @@ func askAs(t *testing.T, door, client string) bool {
 		return false
 	}
 	return true
+}
+
+// request returns a request of a client, with a fault of the runtime.
+func request(t *testing.T, door, client, fault string) *http.Request {
+	req, err := http.NewRequest(http.MethodPost, door+"/v1/chat/completions", strings.NewReader(`{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(control.HeaderTenant, client)
+	req.Header.Set("X-Fault", fault)
+	return req
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/functions/owner"
 	"github.com/rouse-dev/rouse/internal/disk"
-	"github.com/rouse-dev/rouse/internal/owner"
 )
 
 // memory is the fallback folder if no disk is writable: a container's root may be read-only.

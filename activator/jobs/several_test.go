@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/objects/faulty"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -17,9 +18,9 @@ import (
 )
 
 // several returns servers of one bucket, whose service fails on demand. They run in real time.
-func several(t *testing.T, n int) (all []*bench, service *s3test.Faulty) {
+func several(t *testing.T, n int) (all []*bench, service *faulty.Proxy) {
 	t.Helper()
-	service, at := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
+	service, at := faulty.New(t, s3test.Serve(t, s3test.NewFake()))
 	for range n {
 		s, err := store.Open(store.Config{S3: at, At: "s3://bucket", Limits: store.Limits{Shared: activator.Anonymous}, Poll: 50 * time.Millisecond, Lease: 10 * time.Second,
 			Try: 300 * time.Millisecond, Timeout: time.Second}, nil)

@@ -28,6 +28,9 @@ type Peer struct {
 	Local bool
 	// Vouched means that another server of ours forwards the request, and has authenticated its client.
 	Vouched bool
+	// Turn is the request's place at the front door that forwards it. Without a Source it comes directly, and without a
+	// Client it may not wait here.
+	Turn control.Turn
 }
 
 // Tenant returns the client's name for instances; empty for a local client.

@@ -14,10 +14,14 @@ import (
 // uses the same Want for all attempts. The hooks are called without locks, except End.
 type Want struct {
 	route.Want
-	// Client is the client whose share the request uses.
+	// Client is the client whose share the request uses. Source is a hash of the operator of the front door that it
+	// comes from; 0: it comes directly.
 	Client string
+	Source uint64
 	// Priority orders requests; higher goes first.
 	Priority int
+	// Before is how long the request has waited at a front door.
+	Before time.Duration
 	// Background requests use only spare capacity, and are no demand.
 	Background bool
 	// AtOnce refuses the request if no slot is free.
@@ -168,7 +172,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, terms{w.Adapter, w.Client, w.Priority, w.Sequences, f.cost(w)})), q, nil
+			return f.run(w, f.take(i, why, terms{w.Adapter, w.Source, w.Client, w.Priority, w.Sequences, f.cost(w)})), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -213,7 +217,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	}
 	e := w.entry
 	if e == nil {
-		e = &entry{Priority: w.Priority, Client: w.Client, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Sequences: w.Sequences, Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		e = &entry{Priority: w.Priority, Client: w.Client, Source: w.Source, Waited: w.Before, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Sequences: w.Sequences, Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
 		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
 			e.Deadline = w.Deadline
 		}
@@ -351,7 +355,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 
 // hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
-	s := f.take(i, why, terms{e.Want.Adapter, e.Client, e.Priority, e.Sequences, e.Cost})
+	s := f.take(i, why, terms{e.Want.Adapter, e.Source, e.Client, e.Priority, e.Sequences, e.Cost})
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())

@@ -3,12 +3,12 @@ package queue
 import "time"
 
 // Served records that a request finished, to measure the pace.
-func (q *waitQueue) Served(now time.Time) { q.pace.note(now, q.count > 0) }
+func (q *waitQueue) Served(now time.Time) { q.pace.note(now, q.Len() > 0) }
 
 // RetryAfter estimates when a request that is refused now would find a place: the expected wake plus the time for the
 // waiting entries, at the measured pace. It is between 1 s and 5 min.
 func (q *waitQueue) RetryAfter(expected time.Duration) time.Duration {
-	d := expected + time.Duration(q.count)*q.pace.interval
+	d := expected + time.Duration(q.Len())*q.pace.interval
 	return min(max(d, time.Second), 5*time.Minute)
 }
 

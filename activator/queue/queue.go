@@ -259,6 +259,6 @@ func (q *Queues) ServedElsewhere(u control.ClientUse) {
 	if f := q.known(u.Function); f != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.queue.Elsewhere(u.Client, u.Priority, u.Cost)
+		f.queue.order.Elsewhere(clientOf(u.Source, u.Client), u.Priority, u.Cost)
 	}
 }

@@ -184,7 +184,7 @@ func TestTurnsAtTheInstance(t *testing.T) {
 			t.Fatal(err)
 		}
 		turn := s.Turn()
-		if _, second := want(t, "b", 0); turn.Client == 0 || turn.Client == clientHash(second.Client) {
+		if _, second := want(t, "b", 0); turn.Client == 0 || turn.Client == clientOf(0, second.Client).Name {
 			t.Errorf("the client is %x", turn.Client)
 		}
 		got := make(chan *Slot)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // A function's slots are shared between the clients that run or wait. With S slots and C clients, a share is S/C slots,
@@ -37,15 +39,11 @@ func (q *waitQueue) below(name string, share int) bool {
 }
 
 // firstShared is [waitQueue.First] among the entries for which may returns true, where in each priority those of clients
-// below their share come first.
+// below their share come first. If no entry is picky, may must return the same for all entries of a client.
 func (q *waitQueue) firstShared(share int, may func(*entry) bool) *entry {
-	return q.earliest(func(b *band) *entry {
-		below := func(e *entry) bool { return q.below(e.Client, share) && may(e) }
-		if e := b.first(); e == nil || below(e) {
-			return e
-		}
-		return cmp.Or(b.firstOf(below, q.picky > 0), b.firstOf(may, q.picky > 0))
-	})
+	return entryOf(q.order.FirstOf(
+		func(i *fair.Item) bool { return may(entryOf(i)) },
+		func(i *fair.Item) bool { return q.below(entryOf(i).Client, share) }, q.picky > 0))
 }
 
 // leavesFree reports whether a free slot is to stay free for others than a client. The caller holds mu.

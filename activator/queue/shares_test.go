@@ -1,252 +1,170 @@
 package queue
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"sync"
+	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
-// crowd are requests of one function in virtual time.
-type crowd struct {
-	t  *testing.T
-	f  *Function
-	mu sync.Mutex // guards the fields below
-	// got are the names of the requests in the order in which they got slots.
-	got []string
-	// slots are the slots that are not given back.
-	slots map[string]*Slot
+// served is a server of four slots in virtual time: clients send requests, each of which takes as long as it costs.
+type served struct {
+	r       *rand.Rand
+	queue   waitQueue
+	now     time.Duration
+	running []job
+	got     map[string]float64 // cost of finished requests, by client
+	waited  map[string]time.Duration
+	told    map[string]float64 // cost that other servers do not know yet
 }
 
-func newCrowd(t *testing.T, slots int) *crowd {
-	return &crowd{t: t, f: startFunction(t, slots, nil), slots: map[string]*Slot{}}
+type job struct {
+	client         string
+	ends           time.Duration
+	cost, expected float64
 }
 
-// ask lets a request wait for a slot; its name begins with its client.
-func (c *crowd) ask(name string, change func(*Want)) *Want {
-	client, _, _ := strings.Cut(name, "-")
-	ctx, w := want(c.t, client, 0)
-	if change != nil {
-		change(w)
+// rate is how much one slot serves in a second.
+const rate = 1000
+
+// send keeps so many requests of a client in the queue, with a mean cost.
+func (s *served) send(client string, atOnce int, cost float64) {
+	for c := s.queue.clients[client]; c == nil || c.count < atOnce; c = s.queue.clients[client] {
+		e := &entry{Client: client, Tokens: api.Tokens(cost * (0.5 + s.r.Float64()))}
+		if _, why, ok := s.queue.Enter(e, epoch.Add(s.now), 0); !ok {
+			panic(why)
+		}
 	}
-	go c.acquire(ctx, name, w)
-	synctest.Wait()
-	return w
 }
 
-func (c *crowd) acquire(ctx context.Context, name string, w *Want) {
-	s, err := c.f.Acquire(ctx, w)
-	if errors.Is(err, context.Canceled) {
-		return
+// until serves waiting requests up to a time. Each client keeps up its load: see send. Estimates of costs are wrong
+// by up to half.
+func (s *served) until(end time.Duration, load func()) {
+	for s.now < end {
+		load()
+		for len(s.running) < 4 {
+			e := s.queue.Next()
+			if e == nil {
+				break
+			}
+			cost := float64(e.Tokens)
+			s.waited[e.Client] = max(s.waited[e.Client], epoch.Add(s.now).Sub(e.arrived))
+			s.running = append(s.running, job{e.Client, s.now + time.Duration(cost/rate*float64(time.Second)), cost, s.charge(e.Client, cost*(0.5+s.r.Float64()))})
+		}
+		if len(s.running) == 0 {
+			s.now = end
+			return
+		}
+		first := 0
+		for i, j := range s.running {
+			if j.ends < s.running[first].ends {
+				first = i
+			}
+		}
+		j := s.running[first]
+		s.running = append(s.running[:first], s.running[first+1:]...)
+		s.now = j.ends
+		s.got[j.client] += j.cost
+		s.queue.order.Settle(clientOf(0, j.client), 0, j.cost-j.expected)
+		s.told[j.client] += j.cost - j.expected
 	}
-	if err != nil {
-		c.t.Errorf("%s: %v", name, err)
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.got = append(c.got, name)
-	c.slots[name] = s
 }
 
-// take returns the slot of a request, which is no longer the crowd's.
-func (c *crowd) take(name string) *Slot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.slots[name]
-	delete(c.slots, name)
+func (s *served) charge(client string, cost float64) float64 {
+	s.told[client] += cost
+	s.queue.order.Charge(clientOf(0, client), 0, cost)
+	return cost
+}
+
+func newServed(seed uint64) *served {
+	s := &served{r: rand.New(rand.NewPCG(seed, 2)), got: map[string]float64{}, waited: map[string]time.Duration{}, told: map[string]float64{}}
+	s.queue.Limit(api.Hold{Capacity: 10000, MaxBytes: 1 << 40})
 	return s
 }
 
-// done ends a request.
-func (c *crowd) done(name string) {
-	s := c.take(name)
-	w := s.want
-	s.Done(Used{Served: true, Input: 1, Output: 1})
-	c.f.Leave(w)
-	synctest.Wait()
-}
-
-// want checks who has got slots since the last check, in this order.
-func (c *crowd) want(names ...string) {
-	c.t.Helper()
-	synctest.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.Equal(c.got, names) {
-		c.t.Errorf("slots went to %v, want %v", c.got, names)
-	}
-	c.got = nil
-}
-
-// left returns a request that has a slot; empty: none has.
-func (c *crowd) left() (name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name = range c.slots {
-		break
-	}
-	return name
-}
-
-// end ends all requests.
-func (c *crowd) end() {
-	for name := c.left(); name != ""; name = c.left() {
-		c.done(name)
-	}
-}
-
-// TestNobodyStartsAboveItsShare: the client whose requests have cost the least so far does not get the third of four
-// slots while one that has cost more waits below its share. It gets it when nobody else waits.
-func TestNobodyStartsAboveItsShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 4)
-		c.ask("b-0", nil)
-		c.f.mu.Lock()
-		c.f.queue.Elsewhere("b", 0, 1e6) // it was served a lot
-		c.f.mu.Unlock()
-		for n := range 3 {
-			c.ask(fmt.Sprint("a-", n), nil)
-		}
-		c.want("b-0", "a-0", "a-1", "a-2")
-		c.ask("a-3", nil)
-		c.ask("b-1", nil)
-		c.ask("b-2", nil)
-		c.done("a-0") // each has two then
-		c.want("b-1")
-		c.done("a-1")
-		c.want("a-3")
-		c.done("b-0")
-		c.want("b-2")
-		c.end()
-	})
-}
-
-// TestSharesKeepPriorities: a request of a higher priority goes first, though its client has its share.
-func TestSharesKeepPriorities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 2)
-		c.ask("a-0", nil)
-		c.ask("a-1", nil)
-		c.ask("b-0", nil)
-		c.ask("a-2", func(w *Want) { w.Priority = 2 })
-		c.done("a-0")
-		c.want("a-0", "a-1", "a-2")
-		c.end()
-	})
-}
-
-// TestWhatIsAboveItsShareIsPaused: streams of a client above its share are paused once another has waited for some time,
-// the longest-running first and no more than wait. They continue in their turn. Later requests of the other find a slot
-// free.
-func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 4)
-		var paused []string
-		for n := range 5 {
-			name := fmt.Sprint("a-", n)
-			c.ask(name, func(w *Want) {
-				w.Pause = func() bool {
-					paused = append(paused, name)
-					go func() {
-						c.take(name).Pause()
-						c.acquire(t.Context(), name, w)
-					}()
-					return true
-				}
-			})
-			time.Sleep(time.Second)
-		}
-		c.want("a-0", "a-1", "a-2", "a-3")
-		time.Sleep(time.Minute / 2)
-		c.want()
-		low := c.ask("c-0", func(w *Want) { w.Priority = -1 }) // nothing gives way for a worse priority
-		time.Sleep(aboveFor + time.Second)
-		c.want()
-		low.End(context.Canceled)
-		c.ask("b-0", nil)
-		time.Sleep(aboveFor - time.Second)
-		c.want()
-		time.Sleep(2 * time.Second)
-		c.want("b-0")
-		if !slices.Equal(paused, []string{"a-0"}) {
-			t.Errorf("paused were %v", paused)
-		}
-		c.done("b-0") // nobody waits but a
-		c.want()
-		for n := range 3 { // as if b had the instance for itself
-			name := fmt.Sprint("b-", n+1)
-			c.ask(name, nil)
-			c.want(name)
-			c.done(name)
-		}
-		time.Sleep(restrains)
-		c.want("a-0")
-		c.done("a-1")
-		c.want("a-4")
-		c.end()
-	})
-}
-
-// TestUnreadRequestsEnd: requests are asked to end only while others wait.
-func TestUnreadRequestsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 1)
-		asked := 0
-		c.ask("a-0", func(w *Want) {
-			w.EndUnread = func(time.Duration) bool {
-				if asked++; asked == 2 {
-					go c.done("a-0")
-				}
-				return asked == 2
+// TestShares: a client that sends a hundred times as much takes nothing of another's share, whatever their requests
+// cost, also after an hour in which the other was away, or there were no requests.
+func TestShares(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		large, small  float64 // cost of a request of each
+		before, pause bool    // the greedy one was alone for an hour; there were no requests for an hour
+	}{
+		{"alike", 300, 300, false, false},
+		{"large requests against small ones", 2000, 100, false, false},
+		{"small requests against large ones", 100, 2000, false, false},
+		{"after an hour alone", 300, 300, true, false},
+		{"after an hour of nothing", 300, 300, true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newServed(1)
+			greedy := func() { s.send("greedy", 800, tc.large) }
+			if tc.before {
+				s.until(time.Hour, greedy)
+			}
+			if tc.pause {
+				s.until(2*time.Hour, func() {})
+				s.until(3*time.Hour, func() {})
+			}
+			clear(s.got)
+			s.until(s.now+time.Minute, func() { greedy(); s.send("honest", 8, tc.small) })
+			if share := s.got["honest"] / (s.got["honest"] + s.got["greedy"]); share < 0.45 || share > 0.55 {
+				t.Errorf("the honest client got %.1f %% of what was served, want its half", 100*share)
 			}
 		})
-		time.Sleep(time.Minute)
-		if asked > 0 {
-			t.Error("it is asked although nobody waits")
-		}
-		c.ask("b-0", nil)
-		time.Sleep(time.Second)
-		c.want("a-0", "b-0")
-		c.end()
-	})
+	}
 }
 
-// TestSequencesCount: a request of many sequences counts as all slots of its client's share, and is charged for each. Alone
-// it runs.
-func TestSequencesCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 4)
-		one, many := &Want{Input: 10, Tokens: 20}, &Want{Input: 10, Tokens: 20, Sequences: 128}
-		c.f.mu.Lock()
-		if got, want := c.f.cost(many)-10, 128*(c.f.cost(one)-10); got != want {
-			t.Errorf("the output of 128 sequences costs %g, want %g", got, want)
+// TestSharesOfTwo: two activators exchange the costs of clients' requests ten times a second. A client has its share
+// of both together, through whichever of them its requests and the greedy one's come, also after an hour of silence.
+func TestSharesOfTwo(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		greedy, honest [2]int  // how many requests of each wait at each activator
+		large, small   float64 // cost of a request of each
+		want           float64 // share of the honest client
+	}{
+		{"both at both", [2]int{400, 400}, [2]int{8, 8}, 300, 300, 0.5},
+		{"the honest one at one", [2]int{400, 400}, [2]int{0, 16}, 300, 300, 0.5},
+		{"large requests against small ones", [2]int{400, 400}, [2]int{0, 16}, 2000, 100, 0.5},
+		{"each at its own", [2]int{800, 0}, [2]int{0, 16}, 300, 300, 0.5},
+		{"the greedy one mostly at the other", [2]int{800, 4}, [2]int{8, 8}, 300, 300, 0.5},
+	} {
+		for _, idle := range []bool{false, true} {
+			t.Run(fmt.Sprint(tc.name, ", after an hour of silence: ", idle), func(t *testing.T) {
+				two, now := [2]*served{newServed(1), newServed(2)}, time.Duration(0)
+				run := func(during time.Duration, honest bool) {
+					for end := now + during; now < end; {
+						now += 100 * time.Millisecond
+						for k, s := range two {
+							s.until(now, func() {
+								s.send("greedy", tc.greedy[k], tc.large)
+								if honest {
+									s.send("honest", tc.honest[k], tc.small)
+								}
+							})
+						}
+						for k, s := range two {
+							for client, cost := range s.told {
+								two[1-k].queue.order.Elsewhere(clientOf(0, client), 0, cost)
+							}
+							clear(s.told)
+						}
+					}
+				}
+				if idle {
+					run(time.Hour, false)
+				}
+				clear(two[0].got)
+				clear(two[1].got)
+				run(time.Minute, true)
+				honest, greedy := two[0].got["honest"]+two[1].got["honest"], two[0].got["greedy"]+two[1].got["greedy"]
+				if share := honest / (honest + greedy); share < tc.want-0.05 || share > tc.want+0.05 {
+					t.Errorf("the honest client got %.1f %% of what was served, want %.0f", 100*share, 100*tc.want)
+				}
+			})
 		}
-		c.f.queue.Elsewhere("b", 0, 1e9) // it was served a lot
-		c.f.mu.Unlock()
-		sequences := func(w *Want) { w.Sequences = 128 }
-		c.ask("a-0", sequences)
-		if turn := c.slots["a-0"].Turn(); turn.Sequences != 128 {
-			t.Errorf("the turn has %d sequences", turn.Sequences)
-		}
-		for n := range 3 {
-			c.ask(fmt.Sprint("b-", n), nil)
-		}
-		c.ask("a-1", sequences)
-		c.ask("b-3", nil)
-		c.want("a-0", "b-0", "b-1", "b-2")
-		c.done("b-0")
-		c.want("a-1") // each has its share, and a has cost less
-		c.done("b-1")
-		c.want("b-3")
-		c.end()
-		if n := len(c.f.queue.clients); n != 0 {
-			t.Errorf("%d clients are left", n)
-		}
-	})
+	}
 }

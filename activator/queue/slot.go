@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // Target is an instance that a request may be sent to, and its function's declaration.
@@ -23,11 +23,11 @@ type Target struct {
 type Slot struct {
 	Target
 	Choice api.Choice // why this instance was chosen
+	Waits  bool       // it is a cluster, where requests wait for their turn
 
 	f        *Function
 	instance *route.Instance
 	terms    terms
-	charge   charge
 	taken    time.Time
 	asked    time.Time  // when its request was asked to give way; zero: never
 	trace    *Wake      // the trace that the request ends; nil: none
@@ -38,6 +38,7 @@ type Slot struct {
 // terms describe the request that a slot is reserved for, and the cost charged so far.
 type terms struct {
 	adapter  api.ModelName
+	source   uint64
 	client   string
 	priority int
 	// sequences is how many slots it counts as in its client's share.
@@ -79,9 +80,10 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	f.Metrics.Running(1)
 	f.queue.use(t.client, t.sequences)
 	f.tellOthers(t, t.cost)
+	f.queue.order.Charge(clientOf(t.source, t.client), t.priority, t.cost)
 	return &Slot{
-		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
-		f: f, instance: i, terms: t, taken: now, charge: f.queue.Charge(t.client, t.priority, t.cost),
+		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why, Waits: i.Status().Waits > 0,
+		f: f, instance: i, terms: t, taken: now,
 	}
 }
 
@@ -96,9 +98,10 @@ func (f *Function) run(w *Want, s *Slot) *Slot {
 
 // release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
 func (f *Function) release(s *Slot, cost float64) {
-	f.queue.Settle(s.charge, cost)
-	f.queue.use(s.terms.client, -s.terms.sequences)
-	f.tellOthers(s.terms, cost-s.terms.cost)
+	t := s.terms
+	f.queue.order.Settle(clientOf(t.source, t.client), t.priority, cost-t.cost)
+	f.queue.use(t.client, -t.sequences)
+	f.tellOthers(t, cost-t.cost)
 	f.slots--
 	if w := s.want; w != nil {
 		w.slot = nil
@@ -107,13 +110,13 @@ func (f *Function) release(s *Slot, cost float64) {
 		}
 	}
 	f.Metrics.Running(-1)
-	f.set.Release(s.instance, s.terms.adapter)
+	f.set.Release(s.instance, t.adapter)
 }
 
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
 	if others := f.q.cfg.Others; others != nil {
-		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Client: t.client, Cost: cost})
+		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Source: t.source, Client: t.client, Cost: cost})
 	}
 }
 
@@ -171,12 +174,10 @@ func (s *Slot) Generated() api.Tokens {
 
 // Turn returns the request's place in the order of the instance's slots, among those of all activators.
 func (s *Slot) Turn() control.Turn {
-	w := s.want
-	return control.Turn{Client: clientHash(s.terms.client), Priority: min(max(s.terms.priority, minPriority), maxPriority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: s.terms.cost, Sequences: w.Sequences}
+	w, t := s.want, s.terms
+	c := clientOf(t.source, t.client)
+	return control.Turn{Source: c.Source, Client: c.Name, Priority: fair.Clamp(t.priority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: t.cost, Sequences: w.Sequences}
 }
-
-// clientHash returns the hash of a client by which all activators name it to instances; never a reserved one.
-func clientHash(client string) uint64 { return max(prefix.Hash(client), control.NoClient+1) }
 
 // Waited records how long the request waited for its turn at the instance. If this activator's own requests did not
 // fill the instance, others use it too.

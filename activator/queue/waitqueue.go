@@ -6,14 +6,10 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-)
-
-// Priorities are clamped to this range, so that clients can't grow the number of bands.
-const (
-	minPriority = -8
-	maxPriority = 8
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // entry is one request's place in a [waitQueue]. Its fields are set before [waitQueue.Enter] and do not change while it
@@ -28,8 +24,9 @@ const (
 type entry struct {
 	// Priority orders entries; higher goes first.
 	Priority int
-	// Client is the client whose share of the queue it uses.
+	// Client is the client whose share of the queue it uses, and Source a hash of the operator of its front door.
 	Client string
+	Source uint64
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
@@ -38,6 +35,8 @@ type entry struct {
 	Sequences int
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
+	// Waited is how long the request has waited elsewhere before.
+	Waited time.Duration
 	// Due is when the entry should be served, which orders one client's entries; zero: at the deadline.
 	Due time.Time
 	// Ticket is the entry's place within its priority, from [waitQueue.Ticket]; zero: [waitQueue.Enter] draws one.
@@ -48,8 +47,7 @@ type entry struct {
 	Want route.Want
 
 	arrived time.Time
-	lane    *lane         // nil: not in the queue
-	slot    int           // index in the lane's entries, from 1
+	item    fair.Item
 	byAge   *list.Element // its element of the queue's all
 	gone    <-chan struct{}
 	// handed carries the outcome. The sender is the goroutine that took the entry out of the queue. It is never
@@ -88,21 +86,16 @@ func (e *entry) Offer(v *Slot) bool {
 }
 
 // waitQueue holds the waiting requests of one function. Its size is limited by the number of requests and by the memory
-// of their bodies. [waitQueue.Next] takes entries in this order:
-//
-//   - A higher priority goes first, but waiting counts too: [control.Aging] is worth one step.
-//   - Within a priority, the least-served client goes first. A client that returns from a pause starts level with the
-//     least-served one.
-//   - Among one client's entries the nearest deadline goes first, then the oldest entry.
+// of their bodies. [waitQueue.Next] takes entries in the order of package fair; among one client's entries the nearest
+// deadline goes first, then the oldest entry.
 //
 // A waitQueue does not decide when a request may go, reads no clock (the caller passes now) and starts no goroutine. It
 // is not safe for concurrent use: a mutex of its owner must guard it. [entry.Wait] and [entry.Offer] are called without
 // that mutex. The zero value refuses all: see [waitQueue.Limit].
 type waitQueue struct {
 	limits api.Hold
-	bands  [maxPriority - minPriority + 1]band // by priority
-	all    list.List                           // by ticket
-	count  int
+	order  fair.Queue
+	all    list.List // by ticket
 	bytes  api.Bytes
 	tokens api.Tokens
 	shared int
@@ -144,7 +137,7 @@ func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out 
 		return nil, fullDeadline, false
 	}
 	for full := q.full(e); full != ""; full = q.full(e) {
-		v := q.sheddable(e)
+		v := entryOf(q.order.Last(min(e.Priority, 0)))
 		if v == nil && q.withinShare(e) {
 			v = q.newestOfMost(full)
 		}
@@ -154,7 +147,7 @@ func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out 
 			}
 			return nil, full, false
 		}
-		q.remove(v)
+		q.Leave(v)
 		out = append(out, v)
 	}
 	if e.Ticket == 0 {
@@ -167,7 +160,7 @@ func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out 
 
 func (q *waitQueue) full(e *entry) fullReason {
 	switch {
-	case q.count >= q.limits.Capacity:
+	case q.Len() >= q.limits.Capacity:
 		return fullCount
 	case q.bytes+e.Bytes > q.limits.MaxBytes:
 		return fullBytes
@@ -187,16 +180,6 @@ func (q *waitQueue) withinShare(e *entry) bool {
 		}
 	}
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
-}
-
-// sheddable returns the entry to displace for e: a late one of the lowest priority below 0 and below e's. Nil: none.
-func (q *waitQueue) sheddable(e *entry) *entry {
-	for i := range min(clamp(e.Priority), -minPriority) {
-		if last := q.bands[i].last(); last != nil {
-			return last
-		}
-	}
-	return nil
 }
 
 // newestOfMost returns the newest entry among the clients that use the most of the exhausted limit.
@@ -242,10 +225,19 @@ func entryAt(at *list.Element) *entry {
 	return at.Value.(*entry)
 }
 
-// clamp returns the index of a priority's band.
-func clamp(priority int) int { return min(max(priority, minPriority), maxPriority) - minPriority }
+// entryOf returns the entry of an item; nil for nil.
+func entryOf(i *fair.Item) *entry {
+	if i == nil {
+		return nil
+	}
+	return i.Of.(*entry)
+}
 
-func (q *waitQueue) band(priority int) *band { return &q.bands[clamp(priority)] }
+// clientOf returns a client's name in the order of all activators. source is a hash of the operator of its front door;
+// 0: it comes directly.
+func clientOf(source uint64, client string) fair.Client {
+	return fair.Client{Source: source, Name: max(prefix.Hash(client), control.NoClient+1)}
+}
 
 // put inserts e into all by its ticket. A new entry belongs near the back, and a returning one near the front: both
 // are quick.
@@ -260,11 +252,11 @@ func (q *waitQueue) put(e *entry) *list.Element {
 	return q.all.InsertBefore(e, at)
 }
 
-// insert adds e to its band and to all.
+// insert adds e to the order and to all.
 func (q *waitQueue) insert(e *entry) {
-	q.band(e.Priority).insert(e)
+	e.item = fair.Item{Client: clientOf(e.Source, e.Client), Priority: e.Priority, Arrived: e.arrived.Add(-e.Waited), Due: e.due(), Ticket: e.Ticket, Of: e}
+	q.order.Put(&e.item)
 	e.byAge = q.put(e)
-	q.count++
 	q.bytes += e.Bytes
 	q.tokens += e.Tokens
 	if e.Group != "" {
@@ -282,29 +274,13 @@ func (q *waitQueue) insert(e *entry) {
 func (q *waitQueue) Next() *entry {
 	e := q.First()
 	if e != nil {
-		q.remove(e)
+		q.Leave(e)
 	}
 	return e
 }
 
 // First returns the entry whose turn it is, or nil. The entry stays in the queue: [waitQueue.Leave] takes it out.
-func (q *waitQueue) First() *entry { return q.earliest((*band).first) }
-
-// earliest returns, among the first entries of all priorities, the one that has waited the longest for its priority.
-func (q *waitQueue) earliest(of func(*band) *entry) *entry {
-	var first *entry
-	var since time.Time // its arrival, shifted by its priority
-	for i := len(q.bands) - 1; i >= 0; i-- {
-		e := of(&q.bands[i])
-		if e == nil {
-			continue
-		}
-		if came := e.arrived.Add(-control.Aging * time.Duration(i+minPriority)); first == nil || came.Before(since) {
-			first, since = e, came
-		}
-	}
-	return first
-}
+func (q *waitQueue) First() *entry { return entryOf(q.order.First()) }
 
 // LeaveFirst takes out the entry of a group with the highest priority, among these the oldest; nil: there is none.
 func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
@@ -314,25 +290,18 @@ func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
 		}
 	}
 	if first != nil {
-		q.remove(first)
+		q.Leave(first)
 	}
 	return first
 }
 
 // Leave takes e out of the queue; it returns false if e was not in it.
 func (q *waitQueue) Leave(e *entry) bool {
-	if e.lane == nil {
+	if !q.order.Remove(&e.item) {
 		return false
 	}
-	q.remove(e)
-	return true
-}
-
-func (q *waitQueue) remove(e *entry) {
-	q.band(e.Priority).remove(e)
 	q.all.Remove(e.byAge)
 	e.byAge = nil
-	q.count--
 	q.bytes -= e.Bytes
 	q.tokens -= e.Tokens
 	if e.Group != "" {
@@ -345,10 +314,19 @@ func (q *waitQueue) remove(e *entry) {
 	c.bytes -= e.Bytes
 	c.count--
 	q.forget(e.Client, c)
+	return true
+}
+
+// due is when e should be served.
+func (e *entry) due() time.Time {
+	if e.Due.IsZero() || !e.Deadline.IsZero() && e.Deadline.Before(e.Due) {
+		return e.Deadline
+	}
+	return e.Due
 }
 
 // Len returns the number of entries.
-func (q *waitQueue) Len() int { return q.count }
+func (q *waitQueue) Len() int { return q.order.Len() }
 
 // Clients returns the number of entries of each client.
 func (q *waitQueue) Clients() map[string]int {
@@ -375,7 +353,7 @@ func (q *waitQueue) Tokens() api.Tokens { return q.tokens }
 
 // Oldest returns how long the oldest entry has waited; 0 without entries.
 func (q *waitQueue) Oldest(now time.Time) time.Duration {
-	if q.count == 0 {
+	if q.Len() == 0 {
 		return 0
 	}
 	return now.Sub(entryAt(q.all.Front()).arrived)

@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/internal/transcript"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // TestTranscripts drives a queue. Commands:
@@ -28,7 +29,7 @@ import (
 //	leave NAME | ticket NAME | served | retry DURATION | state
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string, []string) string {
-		d := &driver{t: t, entries: make(map[string]*entry), costs: make(map[string]int), charges: make(map[string]charge)}
+		d := &driver{t: t, entries: make(map[string]*entry), costs: make(map[string]int)}
 		return d.do
 	})
 }
@@ -39,7 +40,6 @@ type driver struct {
 	now     time.Duration
 	entries map[string]*entry
 	costs   map[string]int
-	charges map[string]charge
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -84,10 +84,10 @@ func (d *driver) do(command string, args []string) string {
 			return "nobody"
 		}
 		name := d.name(e)
-		d.charges[name] = d.queue.Charge(e.Client, e.Priority, float64(d.costs[name]))
+		d.queue.order.Charge(clientOf(0, e.Client), e.Priority, float64(d.costs[name]))
 		return name
 	case "settle":
-		d.queue.Settle(d.charges[args[0]], float64(d.number(args[1])))
+		d.settle(args[0], d.number(args[1]))
 	case "leave":
 		if !d.queue.Leave(d.entries[args[0]]) {
 			return "was not in"
@@ -95,8 +95,7 @@ func (d *driver) do(command string, args []string) string {
 	case "ticket":
 		d.entries[args[0]] = &entry{Ticket: d.queue.Ticket()}
 	case "putback":
-		d.queue.Settle(d.charges[args[0]], 0)
-		delete(d.charges, args[0])
+		d.settle(args[0], 0)
 		d.queue.PutBack(d.entries[args[0]], now)
 	case "served":
 		d.queue.Served(now)
@@ -108,6 +107,11 @@ func (d *driver) do(command string, args []string) string {
 		d.t.Fatalf("unknown command %s", command)
 	}
 	return ""
+}
+
+func (d *driver) settle(name string, cost int) {
+	e := d.entries[name]
+	d.queue.order.Settle(clientOf(0, e.Client), e.Priority, float64(cost-d.costs[name]))
 }
 
 func (d *driver) enter(name string, options []string, now time.Time) string {
@@ -193,7 +197,7 @@ func TestAgainstSlowTwin(t *testing.T) {
 	queue.Limit(api.Hold{Capacity: 50, MaxBytes: 1000})
 	var twin, out []*entry
 	before := func(a, b *entry) int {
-		if pa, pb := min(max(a.Priority, minPriority), maxPriority), min(max(b.Priority, minPriority), maxPriority); pa != pb {
+		if pa, pb := fair.Clamp(a.Priority), fair.Clamp(b.Priority); pa != pb {
 			return pb - pa
 		}
 		return int(a.Ticket) - int(b.Ticket)
@@ -257,7 +261,7 @@ func TestFirstShared(t *testing.T) {
 		}
 		return e
 	}
-	q.Settle(q.Charge("b", 0, 100), 100) // it was served before
+	q.order.Charge(clientOf(0, "b"), 0, 100) // it was served before
 	urgent, c, b := enter("a", 1), enter("c", 0), enter("b", 0)
 	for _, tc := range []struct {
 		of   string

@@ -81,7 +81,7 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 		s.turn = (slices.Index(s.all, best) + 1) % len(s.all)
 		s.learn(best, w.Prefix, now)
 	}
-	why.Running, why.Slots, why.Free = best.running, best.slots, len(free)
+	why.Running, why.Slots, why.Free = best.running, best.places(), len(free)
 	s.Reserve(best, w.Adapter)
 	return best, why
 }

@@ -109,8 +109,8 @@ func (s *Set) Slots(n int) {
 }
 
 func (s *Set) slotsOf(st api.InstanceStatus) int {
-	if st.Concurrency > 0 {
-		return st.Concurrency
+	if n := st.Concurrency + st.Waits; n > 0 {
+		return n
 	}
 	return max(s.slots, 1)
 }
@@ -164,13 +164,20 @@ func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 
 // free reports whether i accepts a request now and has a free slot.
 func (i *Instance) free(now time.Time) bool {
-	return i.takes() && i.running < i.slots && !i.avoided(now)
+	return i.takes() && i.running < i.places() && !i.avoided(now)
 }
 
-// queues reports whether i accepts a request that waits there. It does if requests of other activators wait for its
-// slots too: then as many requests as it has slots may wait there, in one order with the others'.
+// places returns how many requests i runs at once.
+func (i *Instance) places() int { return i.slots - i.status.Waits }
+
+// queues reports whether i accepts a request that waits there, in one order with the requests of others. A cluster says
+// how many it accepts. An instance accepts as many as it has slots if requests of other activators wait for these too.
 func (i *Instance) queues(now time.Time, w Want) bool {
-	return !w.FreeSlot && now.Before(i.shared) && i.takes() && i.running < 2*i.slots && !i.avoided(now)
+	most := i.slots
+	if i.status.Waits == 0 && now.Before(i.shared) {
+		most *= 2
+	}
+	return !w.FreeSlot && i.takes() && i.running < most && !i.avoided(now)
 }
 
 // sharedFor is how long an instance counts as shared after a request had to wait for a slot there.
@@ -190,7 +197,7 @@ func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool
 func (s *Set) Free(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
-			n += max(0, i.slots-i.running)
+			n += max(0, i.places()-i.running)
 		}
 	}
 	return n
@@ -200,7 +207,7 @@ func (s *Set) Free(now time.Time) (n int) {
 func (s *Set) Capacity(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
-			n += i.slots
+			n += i.places()
 		}
 	}
 	return n

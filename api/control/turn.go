@@ -1,10 +1,7 @@
 package control
 
 import (
-	"cmp"
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,8 +30,9 @@ const NoClient = 1
 
 // Turn orders the requests that wait for a slot of an instance. The zero value: the request does not wait.
 type Turn struct {
-	// Client is a hash of the request's client.
-	Client uint64
+	// Source is a hash of the operator of the front door that the request comes from; 0: its client comes directly.
+	// Client is a hash of the client.
+	Source, Client uint64
 	// Priority: higher goes first.
 	Priority int
 	// Waited is how long the request has waited so far. Most is how long it may wait at the instance.
@@ -47,34 +45,40 @@ type Turn struct {
 
 // String returns the value of [HeaderQueue].
 func (t Turn) String() string {
-	v := fmt.Sprintf("%x %d %d %d %.0f", t.Client, t.Priority, t.Waited.Milliseconds(), max(t.Most.Milliseconds(), 0), t.Cost)
-	if t.Sequences > 1 { // instances of versions before don't know it
-		v += fmt.Sprint(" ", t.Sequences)
+	b := make([]byte, 0, 80)
+	b = strconv.AppendUint(b, t.Source, 16)
+	b = strconv.AppendUint(append(b, ' '), t.Client, 16)
+	for _, n := range []int64{int64(t.Priority) + anyPriority, t.Waited.Milliseconds(), max(t.Most.Milliseconds(), 0), int64(t.Cost), int64(t.Sequences)} {
+		b = strconv.AppendInt(append(b, ' '), n, 10)
 	}
-	return v
+	return string(b)
 }
+
+// anyPriority bounds priorities, up and down.
+const anyPriority = 100
 
 // TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
 // wait.
-func TakeTurn(h http.Header) (t Turn) {
+func TakeTurn(h http.Header) Turn {
 	v := h[HeaderQueue]
 	delete(h, HeaderQueue)
-	if len(v) != 1 {
-		return t
+	f := strings.Split(strings.Join(v, " "), " ")
+	var n [7]uint64
+	if len(f) != len(n) {
+		return Turn{}
 	}
-	f := strings.Split(v[0], " ")
-	client, err := strconv.ParseUint(f[0], 16, 64)
-	var n [5]int64 // the other fields; the last may be missing
-	for i, text := range f[1:] {
-		if i == len(n) {
-			return t
+	for i := range n {
+		base, bits := 10, 40
+		if i < 2 {
+			base, bits = 16, 64
 		}
-		var bad error
-		n[i], bad = strconv.ParseInt(text, 10, 41)
-		err = cmp.Or(err, bad)
+		var err error
+		if n[i], err = strconv.ParseUint(f[i], base, bits); err != nil {
+			return Turn{}
+		}
 	}
-	if least := slices.Min(n[1:]); err != nil || len(f) < len(n) || client <= NoClient || least < 0 || max(n[0], -n[0]) > 100 {
-		return t
+	if n[1] <= NoClient || n[2] > 2*anyPriority {
+		return Turn{}
 	}
-	return Turn{Client: client, Priority: int(n[0]), Waited: time.Duration(n[1]) * time.Millisecond, Most: time.Duration(n[2]) * time.Millisecond, Cost: float64(n[3]), Sequences: int(n[4])}
+	return Turn{Source: n[0], Client: n[1], Priority: int(n[2]) - anyPriority, Waited: time.Duration(n[3]) * time.Millisecond, Most: time.Duration(n[4]) * time.Millisecond, Cost: float64(n[5]), Sequences: int(n[6])}
 }

@@ -54,10 +54,12 @@ func (u Use) Max(v Use) Use {
 	return Use{max(u.Requests, v.Requests), max(u.Tokens, v.Tokens), max(u.Running, v.Running)}
 }
 
-// ClientUse is the cost of a client's requests to a function, in input tokens. It may be negative.
+// ClientUse is the cost of a client's requests to a function, in input tokens. It may be negative. Source is a
+// hash of the operator of the front door that they come from; 0: they come directly.
 type ClientUse struct {
 	Function api.FunctionName `json:"function"`
 	Priority int              `json:"priority,omitempty"`
+	Source   uint64           `json:"source,omitempty"`
 	Client   string           `json:"client"`
 	Cost     float64          `json:"cost"`
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -93,8 +92,14 @@ type overHTTP2 struct{}
 func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	x.outcome.Path = anyPath
+	defer func() {
+		if x.body != nil {
+			x.r.Body.Close()
+			x.body.Release()
+		}
+	}()
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
-	place, refused, err := x.enter(probe, x.readSmall)
+	place, refused, err := x.enter(probe, x.readKnown)
 	if probe && refused != nil { // 1.
 		w.WriteHeader(http.StatusOK)
 		return
@@ -120,18 +125,15 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// smallBody bounds the bodies of known length that are read before a request waits. Only then a client that leaves is
-// noticed while it waits.
-const smallBody = 64 << 10
-
-// readSmall reads a small body.
-func (x *exchange) readSmall() error {
-	if x.r.ContentLength <= 0 || x.r.ContentLength > smallBody {
-		return nil
+// readKnown reads a body of known length before its request waits. Only then a client that leaves is noticed while it
+// waits.
+func (x *exchange) readKnown() (err error) {
+	if door := x.proxy.cfg.Door; x.r.ContentLength > 0 && door.Fits(x.r) {
+		if x.body, err = door.Read(x.w, x.r, Client(x.r)); err == nil {
+			x.r.Body = x.body.Reader()
+		}
 	}
-	body, err := io.ReadAll(x.r.Body)
-	x.r.Body = io.NopCloser(bytes.NewReader(body))
-	return err // the client left
+	return err
 }
 
 // withoutQueue drops [control.HeaderQueue] from a container's interim answers.

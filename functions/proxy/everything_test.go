@@ -234,3 +234,57 @@ func TestARuntimeThatIsNotThere(t *testing.T) {
 	}
 	b.wantIdle(t)
 }
+
+// waitingGate lets each request wait for a turn that does not come.
+type waitingGate struct {
+	proxy.Gate
+	waits chan context.Context
+}
+
+func (g waitingGate) EnterInTurn(ctx context.Context, _ control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
+	if err := beforeWait(); err != nil {
+		return "", nil, err
+	}
+	g.waits <- ctx
+	<-ctx.Done()
+	return "", nil, context.Cause(ctx)
+}
+
+func (g waitingGate) LeaveTurn(control.Turn, float64) {}
+
+// TestLeavesWhileALargeBodyWaits: a client that leaves while its request with a large body waits for its turn is noticed
+// at once, whatever fits into the bound of memory. A body that does not fit waits unread.
+func TestLeavesWhileALargeBodyWaits(t *testing.T) {
+	gate := waitingGate{waits: make(chan context.Context)}
+	door := inbound.New(inbound.Config{MaxBody: 1 << 20})
+	p := proxy.New(proxy.Config{Gate: gate, Everything: true, Door: door})
+	ended := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- struct{}{} }()
+		p.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	for _, size := range []int{1, 64<<10 + 1, 1 << 20} {
+		ctx, leave := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(strings.Repeat("x", size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(control.HeaderQueue, control.Turn{Client: 2}.String())
+		go func() {
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		waits := <-gate.waits
+		leave()
+		<-waits.Done()
+		<-ended
+		if used := door.Memory().Used(); used != 0 {
+			t.Errorf("%d bytes of memory are held after a body of %d bytes", used, size)
+		}
+	}
+	if door.Fits(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20+1)))) {
+		t.Error("a body beyond the limit fits")
+	}
+}

@@ -265,6 +265,10 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	default: // 4.
 		p.base, refused = gate.Enter()
 	}
+	var full *api.Error
+	if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
+		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%s", full.Message), nil
+	}
 	return p, refused, err
 }
 
@@ -291,10 +295,6 @@ func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func()
 		waited := time.Since(waits)
 		x.began = x.began.Add(waited) // its limits begin now
 		tell(waited.Milliseconds() + 1)
-	}
-	var full *api.Error
-	if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
-		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%s", full.Message), nil
 	}
 	return base, refused, err
 }

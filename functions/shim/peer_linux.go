@@ -6,7 +6,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/rouse-dev/rouse/internal/owner"
+	"github.com/rouse-dev/rouse/functions/owner"
 )
 
 // sameUser returns the process at the other end of a connection, and refuses one of another user. For a dialled connection that is the

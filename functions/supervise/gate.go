@@ -9,6 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // Gate counts the requests in the runtime and admits new ones only while it is awake and has room. It is safe for many goroutines. Only
@@ -28,7 +29,8 @@ type Gate struct {
 	refusal    *api.Error  // why it is closed
 	back       reopening   // when it is expected to be open again
 	validation *validation // admits requests that came with a wake; nil: none
-	turns      turns       // requests that wait for a slot
+	turns      fair.Queue  // requests that wait for a slot
+	shares     shares      // of the clients that run or wait
 	running    int
 	movables   int  // how many of these can move to another instance
 	moving     bool // they are being ended for that
@@ -62,7 +64,7 @@ func (r reopening) fromNow() time.Duration {
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
-		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait}, turns: turns{limit: limit},
+		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait}, shares: shares{limit: limit},
 	}
 	close(g.idle)
 	return g
@@ -90,13 +92,16 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	ctx, cancel := context.WithTimeoutCause(ctx, min(t.Most, control.MaxTurn), refused)
 	defer cancel()
 	now := time.Now()
-	w := &turn{Turn: t, arrived: now.Add(-t.Waited), entered: now, admitted: make(chan struct{})}
+	w := &turn{Turn: t, entered: now, admitted: make(chan struct{})}
+	arrived := now.Add(-t.Waited)
 	g.mu.Lock()
-	if len(g.turns.waiting) >= 16*g.limit {
+	if g.turns.Len() >= 16*g.limit {
 		g.mu.Unlock()
 		return "", refused, nil
 	}
-	g.turns.add(w)
+	w.item = fair.Item{Client: client(t), Priority: t.Priority, Arrived: arrived, Ticket: uint64(arrived.UnixNano()), Of: w}
+	g.turns.Put(&w.item)
+	g.shares.come(t, 1)
 	g.admit()
 	g.mu.Unlock()
 	select {
@@ -105,7 +110,9 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
-	waits = g.turns.remove(w)
+	if waits = g.turns.Remove(&w.item); waits {
+		g.shares.come(t, -1)
+	}
 	g.mu.Unlock()
 	switch late := context.Cause(ctx) == error(refused); {
 	case late && waits:
@@ -118,41 +125,60 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	return "", nil, context.Cause(ctx)
 }
 
+// turn is a request that waits for its turn.
+type turn struct {
+	control.Turn
+	item    fair.Item
+	entered time.Time // when it began to wait here
+	given   bool      // another one gives way for it
+	// admitted is closed once base or refused is set. The goroutine that takes the turn out of the queue closes it.
+	admitted chan struct{}
+	base     string
+	refused  *api.Error
+}
+
+// client returns the client of a turn.
+func client(t control.Turn) fair.Client { return fair.Client{Source: t.Source, Name: t.Client} }
+
 // tryTurn is [Gate.EnterInTurn] without a wait. wait reports whether the request may wait: one without a client only while
 // others do.
 func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if base, refused = g.enter(g.base); refused == nil {
-		g.turns.arrive(t.Client)
-		g.turns.charge(t)
+		g.turns.Charge(client(t), t.Priority, t.Cost)
+		g.shares.come(t, 1)
+		g.shares.use(t, 1)
 		return base, nil, false
 	}
-	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || len(g.turns.waiting) > 0)
+	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || g.turns.Len() > 0)
 }
 
 // LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
 func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.mu.Lock()
-	g.turns.end(t)
-	g.turns.leave(t.Client, cost-t.Cost)
+	g.turns.Settle(client(t), t.Priority, cost-t.Cost)
+	g.shares.use(t, -1)
+	g.shares.come(t, -1)
 	g.mu.Unlock()
 	g.Leave()
 }
 
 // admit gives free slots to the requests that wait, in turn. A gate that is not open refuses them all. g.mu is held.
 func (g *Gate) admit() {
-	for len(g.turns.waiting) > 0 {
-		w := g.turns.next()
+	for g.turns.Len() > 0 {
 		base, refused := g.enter(g.base)
 		if refused != nil && refused.Code == api.CodeBusy {
 			return
 		}
-		if w.base, w.refused = base, refused; refused != nil {
-			g.turns.remove(w)
+		w := g.first()
+		if w.base, w.refused = base, refused; refused == nil {
+			g.turns.Charge(client(w.Turn), w.Priority, w.Cost)
+			g.shares.use(w.Turn, 1)
 		} else {
-			g.turns.admit(w)
+			g.shares.come(w.Turn, -1)
 		}
+		g.turns.Remove(&w.item)
 		close(w.admitted)
 	}
 }

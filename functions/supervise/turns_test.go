@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,117 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
-
-// TestTurnsAgainstSlowTwin compares the order with a list that is searched each time.
-func TestTurnsAgainstSlowTwin(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var q turns
-	costs, pending := map[uint64]float64{}, map[uint64]int{}
-	var waiting, running []*turn
-	floor := 0.0
-	arrive := func(client uint64) {
-		if pending[client]++; pending[client] > 1 {
-			return
-		}
-		least := floor
-		for n, w := range waiting {
-			if n == 0 || costs[w.Client] < least {
-				least = costs[w.Client]
-			}
-		}
-		costs[client] = max(costs[client], least)
-	}
-	leave := func(client uint64, correct float64) {
-		costs[client] += correct
-		if pending[client]--; pending[client] == 0 && costs[client] <= floor {
-			delete(costs, client)
-		}
-	}
-	admit := func(w *turn) {
-		floor = max(floor, costs[w.Client])
-		costs[w.Client] += w.Cost
-		running = append(running, w)
-	}
-	for step := range 20_000 {
-		now = now.Add(time.Duration(r.IntN(1000)) * time.Millisecond)
-		w := &turn{Turn: control.Turn{Client: r.Uint64N(5) + 2, Priority: r.IntN(4) - 1, Cost: float64(r.IntN(100))}, arrived: now}
-		switch op := r.IntN(5); {
-		case op == 0: // it gets a slot at once
-			q.arrive(w.Client)
-			q.charge(w.Turn)
-			arrive(w.Client)
-			admit(w)
-		case op == 1:
-			q.add(w)
-			arrive(w.Client)
-			waiting = append(waiting, w)
-		case op == 2 && len(waiting) > 0: // it leaves
-			i := r.IntN(len(waiting))
-			if !q.remove(waiting[i]) || q.remove(waiting[i]) {
-				t.Fatalf("step %d: a request that waits was not removed, or twice", step)
-			}
-			leave(waiting[i].Client, 0)
-			waiting = slices.Delete(waiting, i, i+1)
-		case op == 3 && len(running) > 0:
-			i, correct := r.IntN(len(running)), float64(r.IntN(20)-10)
-			q.leave(running[i].Client, correct)
-			leave(running[i].Client, correct)
-			running = slices.Delete(running, i, i+1)
-		case op == 4 && len(waiting) > 0:
-			want := slices.MinFunc(waiting, func(a, b *turn) int { return twinOrder(a, b, waiting, costs) })
-			got := q.next()
-			if got != want {
-				t.Fatalf("step %d: %+v is next, want %+v of %v", step, got, want, costs)
-			}
-			q.admit(got)
-			admit(got)
-			waiting = slices.DeleteFunc(waiting, func(o *turn) bool { return o == got })
-		}
-		if len(q.clients) != len(costs) {
-			t.Fatalf("step %d: %d clients are remembered, want %d", step, len(q.clients), len(costs))
-		}
-		for client := range costs {
-			if q.clients[client] == nil || q.clients[client].cost != costs[client] {
-				t.Fatalf("step %d: client %d has %+v, want %v", step, client, q.clients[client], costs[client])
-			}
-		}
-	}
-}
-
-// twinOrder orders two requests among all that wait: the first ones of their priorities by when they are due, and each
-// other request after the first one of its priority.
-func twinOrder(a, b *turn, waiting []*turn, costs map[uint64]float64) int {
-	leads := func(t *turn) bool {
-		return !slices.ContainsFunc(waiting, func(o *turn) bool {
-			return o.Priority == t.Priority && (costs[o.Client] < costs[t.Client] || costs[o.Client] == costs[t.Client] && o.arrived.Before(t.arrived))
-		})
-	}
-	switch {
-	case leads(a) && !leads(b):
-		return -1
-	case leads(b) && !leads(a):
-		return 1
-	}
-	due := func(t *turn) time.Time { return t.arrived.Add(-control.Aging * time.Duration(t.Priority)) }
-	if c := due(a).Compare(due(b)); c != 0 {
-		return c
-	}
-	return b.Priority - a.Priority
-}
-
-// TestTurnsForgetClients: clients without requests are bounded.
-func TestTurnsForgetClients(t *testing.T) {
-	var q turns
-	for client := range uint64(3 * maxClients) {
-		q.arrive(client + 1)
-		q.charge(control.Turn{Client: client + 1, Cost: 1})
-		q.leave(client+1, 100)
-	}
-	if n := len(q.clients); n > maxClients+1 {
-		t.Errorf("%d clients are remembered", n)
-	}
-}
 
 func noWait() error { return nil }
 
@@ -146,20 +34,28 @@ func TestEnterInTurn(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
+		c := b
+		c.Client = 4
+		enter("first of c", c)
 		enter("second of a", a)
 		enter("first of b", b)
 		urgent := a
 		urgent.Priority = 1
 		enter("urgent", urgent)
-		for _, want := range []string{"urgent", "first of b", "second of a"} {
-			g.LeaveTurn(a, 100)
-			if name := <-got; name != want {
-				t.Errorf("%s enters, want %s", name, want)
+		runs := a
+		for _, next := range []struct {
+			name string
+			turn control.Turn
+		}{{"urgent", urgent}, {"first of c", c}, {"first of b", b}, {"second of a", a}} {
+			g.LeaveTurn(runs, 100)
+			if name := <-got; name != next.name {
+				t.Fatalf("%s enters, want %s", name, next.name)
 			}
+			runs = next.turn
 		}
-		g.LeaveTurn(a, 100)
-		if running, _ := g.Running(); running != 0 || len(g.turns.waiting) != 0 {
-			t.Errorf("%d run and %d wait, want none", running, len(g.turns.waiting))
+		g.LeaveTurn(runs, 100)
+		if running, _ := g.Running(); running != 0 || g.turns.Len() != 0 {
+			t.Errorf("%d run and %d wait, want none", running, g.turns.Len())
 		}
 	})
 }
@@ -223,8 +119,8 @@ func TestWaitForATurnEnds(t *testing.T) {
 				}
 				<-done
 				g.LeaveTurn(turn, 0)
-				if running, _ := g.Running(); running != 0 || len(g.turns.waiting) != 0 || len(g.turns.clients) != 0 {
-					t.Errorf("%d run, %d wait, %d clients; want none", running, len(g.turns.waiting), len(g.turns.clients))
+				if running, _ := g.Running(); running != 0 || g.turns.Len() != 0 {
+					t.Errorf("%d run, %d wait; want none", running, g.turns.Len())
 				}
 			})
 		})
@@ -252,8 +148,8 @@ func TestTurnAndCancelAtOnce(t *testing.T) {
 		g.LeaveTurn(turn, 0)
 		<-done
 	}
-	if running, _ := g.Running(); running != 0 || len(g.turns.waiting) != 0 {
-		t.Errorf("%d run and %d wait, want none", running, len(g.turns.waiting))
+	if running, _ := g.Running(); running != 0 || g.turns.Len() != 0 {
+		t.Errorf("%d run and %d wait, want none", running, g.turns.Len())
 	}
 }
 
@@ -283,7 +179,7 @@ func TestWithoutATurn(t *testing.T) {
 		enter("without", without)
 		g.LeaveTurn(a, 5)
 		first := <-entered
-		g.LeaveTurn(a, 5)
+		g.LeaveTurn(without, 5)
 		if second := <-entered; first != "without" || second != "a" {
 			t.Errorf("the order is %s, %s", first, second)
 		}
@@ -352,8 +248,8 @@ func TestSlotsAreShared(t *testing.T) {
 			leave(many)
 			leave(b)
 		}
-		if g.turns.active != 0 || g.running != 0 {
-			t.Errorf("left are %d clients and %d requests", g.turns.active, g.running)
+		if len(g.shares.clients) != 0 || g.running != 0 {
+			t.Errorf("left are %d clients and %d requests", len(g.shares.clients), g.running)
 		}
 	})
 }
@@ -404,6 +300,35 @@ func TestGivesWay(t *testing.T) {
 		g.LeaveTurn(b, 1)
 		if g.running != 0 {
 			t.Errorf("%d run", g.running)
+		}
+	})
+}
+
+// TestWaitsBeforeCount: of equals the request that has waited longer goes first, also where it waited before it came.
+func TestWaitsBeforeCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		g.open("http://127.0.0.1:1")
+		runs := control.Turn{Client: 9, Most: time.Minute}
+		if _, refused, err := g.EnterInTurn(t.Context(), runs, noWait); refused != nil || err != nil {
+			t.Fatal(refused, err)
+		}
+		got := make(chan uint64)
+		for _, turn := range []control.Turn{{Client: 2, Most: time.Minute}, {Client: 3, Most: time.Minute, Waited: 3 * time.Second}, {Client: 4, Most: time.Minute, Waited: 2 * time.Second}} {
+			go func() {
+				if _, refused, err := g.EnterInTurn(t.Context(), turn, noWait); refused != nil || err != nil {
+					t.Error(refused, err)
+				}
+				got <- turn.Client
+			}()
+			synctest.Wait()
+		}
+		for _, want := range []uint64{3, 4, 2} {
+			g.LeaveTurn(runs, 0)
+			runs = control.Turn{Client: <-got}
+			if runs.Client != want {
+				t.Errorf("client %d goes, want %d", runs.Client, want)
+			}
 		}
 	})
 }

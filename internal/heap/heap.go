@@ -21,15 +21,8 @@ func (h *Of[T]) Len() int { return len(h.items) }
 // First returns the first item. The heap must not be empty.
 func (h *Of[T]) First() T { return h.items[0] }
 
-// FirstOf returns the first of the items that some selects, and reports whether there is one. It looks at each item.
-func (h *Of[T]) FirstOf(some func(T) bool) (first T, found bool) {
-	for _, x := range h.items {
-		if some(x) && (!found || x.Before(first)) {
-			first, found = x, true
-		}
-	}
-	return first, found
-}
+// All returns the items, the first one first and the others in any order. The slice must not be changed.
+func (h *Of[T]) All() []T { return h.items }
 
 // Last returns an item far behind the first. The heap must not be empty.
 func (h *Of[T]) Last() T { return h.items[len(h.items)-1] }

@@ -44,7 +44,7 @@ type client struct {
 	open     ranks[Account] // by size
 	opened   int            // accounts in open
 	openUsed int64          // their total size
-	place    place[client]
+	place    place
 }
 
 // Account is the memory held by one request of a client.
@@ -53,7 +53,7 @@ type Account struct {
 	client *client
 	held   int64
 	yield  func()
-	place  place[Account]
+	place  place
 
 	gaveWay bool          // it was asked to give way
 	asked   chan struct{} // closed when it gives way; made when it waits in Take
@@ -168,7 +168,7 @@ func (b *Budget) charge(a *Account, n int64) {
 	b.used += n
 	c.used += n
 	a.held += n
-	if a.place.in {
+	if a.place.at != nil {
 		c.openUsed += n
 		c.open.move(a, &a.place, a.held)
 		b.yields.move(c, &c.place, c.openUsed)
@@ -196,7 +196,7 @@ func (a *Account) Settle() error {
 }
 
 func (b *Budget) settle(a *Account) {
-	if !a.place.in {
+	if a.place.at == nil {
 		return
 	}
 	c := a.client

@@ -100,6 +100,11 @@ func New(cfg Config) *Door {
 // Memory returns the budget that bodies are charged to; other memory of requests may be charged to it too.
 func (d *Door) Memory() *Budget { return d.memory }
 
+// Fits reports whether the length and the form of r's body are such that [Door.Read] accepts it.
+func (d *Door) Fits(r *http.Request) bool {
+	return r.ContentLength <= d.cfg.MaxBody && r.Header.Get("Content-Encoding") == ""
+}
+
 // Read reads the body of r to its end and leaves r without one. client is charged for it. It blocks as long as the
 // client sends fast enough. The error is the context's if the client left, otherwise an *[Error]:
 //

@@ -186,18 +186,17 @@ func (a *Agent) state(f *front, spec api.Function) protocol.Function {
 	}
 	out.Adapters = adapters(spec, stats)
 	out.State, out.Expected = protocol.Soonest(stats.Instances, time.Now())
-	slots := 0
-	for _, st := range stats.Instances {
-		if st.Ready() {
-			slots += cmp.Or(st.Concurrency, max(spec.Concurrency, 1))
-		}
-	}
 	out.Running, out.Waiting = stats.Running, stats.Waiting
 	if stats.Failed != "" && out.State != api.Awake {
 		out.Failed = &protocol.Failure{Status: http.StatusServiceUnavailable, Code: api.CodeStartFailed, Message: stats.Failed}
 	}
 	if !a.leaving {
-		out.Places = f.served[spec.Name] + a.share(f, spec.Name, max(slots-stats.Running, 0))
+		served := f.served[spec.Name]
+		out.Places = served + a.share(f, spec.Name, max(Free(stats), 0))
+		if stats.Running+stats.Waiting > served { // of others too
+			out.Places = min(out.Places, slots(stats))
+			out.Waits = mayWait*slots(stats) - out.Places
+		}
 	}
 	return out
 }

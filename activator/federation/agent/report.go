@@ -91,7 +91,7 @@ func (s *session) nextMessage(beat bool) (_ *protocol.Up, more bool) {
 	}
 	places := 0
 	for _, state := range s.reported {
-		places += state.Places
+		places += state.Places + state.Waits
 	}
 	s.server.Keep(places)
 	if beat {

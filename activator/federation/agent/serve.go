@@ -9,6 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -19,6 +20,7 @@ type attempt struct {
 	number uint64
 	answer *answer
 	cancel context.CancelCauseFunc
+	client peer.Peer
 }
 
 // answer is the response to an attempt, and records whether it has begun.
@@ -55,23 +57,26 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	at := &attempt{s.f, number, &answer{ResponseWriter: w}, cancel}
+	at := &attempt{s.f, number, &answer{ResponseWriter: w}, cancel, s.client(r)}
 	if e := a.beginAttempt(name, call, at); e != nil {
 		w.Header().Set(control.HeaderRefused, e.Code)
 		api.WriteError(w, e)
 		return
 	}
 	defer a.endAttempt(name, call, at)
-	a.deps.Serve(at.answer, peer.As(r.WithContext(ctx), client(r)), name)
+	a.deps.Serve(at.answer, peer.As(r.WithContext(ctx), at.client), name)
 }
 
 // client returns the client of a request, as named by the front door.
-func client(r *http.Request) peer.Peer {
-	tenant := r.Header.Get(control.HeaderTenant)
-	if tenant == "" { // a client on the front door's own machine
-		return peer.Peer{Client: "front", Trusted: r.Header.Get(control.HeaderTrusted) != "", Local: true}
+func (s *session) client(r *http.Request) peer.Peer {
+	p := peer.Peer{Trusted: r.Header.Get(control.HeaderTrusted) != "", Turn: control.TakeTurn(r.Header)}
+	p.Turn.Source = prefix.Hash(s.identity)
+	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
+		p.Client = peer.Passed(tenant)
+	} else { // a client on the front door's own machine
+		p.Client, p.Local = "front", true
 	}
-	return peer.Peer{Client: peer.Passed(tenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
+	return p
 }
 
 // errCutOff is why a front door's requests are not begun or not continued.
@@ -94,7 +99,7 @@ func (a *Agent) beginAttempt(name api.FunctionName, call string, at *attempt) *a
 		return errCutOff()
 	case old != nil && old.number >= at.number:
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "a later attempt of this request has come before")
-	case Free(stats) <= 0 && old == nil:
+	case Free(stats) <= 0 && old == nil && (at.client.Turn.Client == 0 || at.front.served[name] >= mayWait*slots(stats)):
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no place is free")
 	}
 	if old != nil {
@@ -143,12 +148,18 @@ func (f *front) expireLease() {
 }
 
 // Free returns the number of unused slots of awake instances.
-func Free(a api.Activity) int {
-	slots := 0
+func Free(a api.Activity) int { return slots(a) - a.Running }
+
+// slots returns the number of slots of awake instances.
+func slots(a api.Activity) (n int) {
 	for _, st := range a.Instances {
 		if st.Ready() {
-			slots += max(st.Concurrency, 1)
+			n += max(st.Concurrency, 1)
 		}
 	}
-	return slots - a.Running
+	return n
 }
+
+// mayWait is how many requests a front door may have here for each slot, running or waiting for their turn. With 2 the
+// few clients of one front door get half as much again as each of the many of another.
+const mayWait = 4

@@ -77,8 +77,8 @@ func TestComeAndGo(t *testing.T) {
 	clients.Wait()
 }
 
-// TestPlacesOfTwoFronts: two front doors that know nothing of each other never exceed a cluster's slots, and nothing
-// waits there: the cluster grants the slots.
+// TestPlacesOfTwoFronts: two front doors that know nothing of each other never exceed a cluster's slots. Of each at most
+// eight requests are in the cluster, where they wait in one order.
 func TestPlacesOfTwoFronts(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -91,8 +91,8 @@ func TestPlacesOfTwoFronts(t *testing.T) {
 		n := now.Add(1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		if s, _ := west.activator.Stats(chat.Name); s.Waiting > 0 {
-			t.Error("a request waits in the cluster")
+		if s, _ := west.activator.Stats(chat.Name); s.Waiting > 14 {
+			t.Errorf("%d requests wait in the cluster", s.Waiting)
 		}
 		by.Add(1)
 		fmt.Fprint(w, "{}")

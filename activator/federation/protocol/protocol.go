@@ -159,6 +159,8 @@ type Function struct {
 	Expected time.Duration `json:"expected,omitempty"`
 	// Places is how many requests this front door may have there at once.
 	Places int `json:"places"`
+	// Waits is how many more may wait there for their turn; 0 while nobody else has requests there.
+	Waits int `json:"waits,omitempty"`
 	// Running and Waiting count the requests there, from all senders.
 	Running int `json:"running,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
@@ -342,7 +344,7 @@ func (f *Function) Validate() error {
 			return fmt.Errorf("protocol: function %q: the name %.300q has control characters, or more than %d bytes", f.Name, n, MaxName)
 		}
 	}
-	for _, n := range []int{f.Places, f.Running, f.Waiting, f.Concurrency, f.MaxScale} {
+	for _, n := range []int{f.Places, f.Waits, f.Running, f.Waiting, f.Concurrency, f.MaxScale} {
 		if n < 0 || n > MaxCount {
 			return fmt.Errorf("protocol: function %s: a number of %d, below 0 or too large: want at most %d", f.Name, n, MaxCount)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/jobs/objects/faulty"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
@@ -42,7 +43,7 @@ func TestObjects(t *testing.T) {
 		"fake":    func(t *testing.T) Objects { return openBucket(t, s3test.Serve(t, s3test.NewFake())) },
 		"gateway": func(t *testing.T) Objects { return openBucket(t, s3test.Gateway(t)) },
 		"faulty": func(t *testing.T) Objects {
-			faulty, service := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
+			faulty, service := faulty.New(t, s3test.Serve(t, s3test.NewFake()))
 			b := openBucket(t, service)
 			if _, err := b.List(""); err != nil {
 				t.Fatal(err)
@@ -257,7 +258,7 @@ func TestFolderAgain(t *testing.T) {
 
 // TestUnavailable: while the service does not answer, methods say so after a bounded time, and work again afterwards.
 func TestUnavailable(t *testing.T) {
-	faulty, service := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
+	faulty, service := faulty.New(t, s3test.Serve(t, s3test.NewFake()))
 	b := openBucket(t, service)
 	b.cfg.Timeout = 200 * time.Millisecond
 	for k := range 2 {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/jobs/objects/faulty"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
@@ -210,7 +211,7 @@ func TestFaults(t *testing.T) {
 		"gateway": func(t *testing.T) s3.Service { return s3test.Gateway(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			faulty, service := s3test.NewFaulty(t, serve(t))
+			faulty, service := faulty.New(t, serve(t))
 			cfg := quick(service, Limits{})
 			cfg.Lease, cfg.Try, cfg.Timeout = 200*time.Millisecond, 200*time.Millisecond, time.Second
 			first := open(t, cfg)
@@ -369,7 +370,7 @@ func checkLines(t *testing.T, s *Store, id string) {
 // TestDown: while the service is unavailable, everything returns ErrUnavailable, also at the start, and works again
 // afterwards.
 func TestDown(t *testing.T) {
-	faulty, service := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
+	faulty, service := faulty.New(t, s3test.Serve(t, s3test.NewFake()))
 	cfg := quick(service, Limits{})
 	cfg.Try, cfg.Timeout = 100*time.Millisecond, 100*time.Millisecond
 	faulty.Down(true)

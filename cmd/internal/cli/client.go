@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
-	"github.com/rouse-dev/rouse/internal/owner"
+	"github.com/rouse-dev/rouse/functions/owner"
 )
 
 // client talks to a server.

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
-	"github.com/rouse-dev/rouse/internal/owner"
+	"github.com/rouse-dev/rouse/functions/owner"
 )
 
 // errNoServer says that there is no server to ask.

@@ -9,8 +9,8 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/owner"
 	"github.com/rouse-dev/rouse/internal/disk"
-	"github.com/rouse-dev/rouse/internal/owner"
 )
 
 // BaseDir returns the folder for the sockets of this user's running servers: $XDG_RUNTIME_DIR/rouse, or a folder of the

@@ -35,6 +35,7 @@ var sections = []section{
 	{"turn", "A cluster: more functions than fit", ""},
 	{"door", "Joined clusters", "Two real servers on one machine share its processors with the client, the function and its model server."},
 	{"exchange", "Joined clusters: the link alone", "Both its ends are in one process."},
+	{"order", "The order of requests", ""},
 	{"plan", "Decisions", ""},
 	{"record", "The record of decisions", ""},
 	{"simulate", "The simulator", "Simulated days: no GPU. [The simulator](simulate.md) explains the traces and the policies."},
@@ -101,10 +102,11 @@ func (s section) write(b *strings.Builder, r report.Report) {
 	}
 	b.WriteString("\n")
 	// Neighbours that measure the same in other circumstances are explained once.
-	for i := 0; i < len(r.Measurements); {
-		m, names := r.Measurements[i], []string(nil)
-		for ; i < len(r.Measurements) && r.Measurements[i].What == m.What && r.Measurements[i].Against == m.Against && r.Measurements[i].Note == m.Note; i++ {
-			names = append(names, r.Measurements[i].Name)
+	for rest := r.Measurements; len(rest) > 0; {
+		m, names := rest[0], []string(nil)
+		for len(rest) > 0 && rest[0].What == m.What && rest[0].Against == m.Against && rest[0].Note == m.Note {
+			names = append(names, rest[0].Name)
+			rest = rest[1:]
 		}
 		if len(names) > 3 {
 			names = []string{names[0], "…", names[len(names)-1]}

@@ -3,6 +3,7 @@
 package relaytest
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,66 +26,40 @@ type Ends struct {
 	AnyEnd  bool
 }
 
-const (
-	word     = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n"
-	lookLike = "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"finish_reason\\\":\\\"stop\\\" data: [DONE]\"},\"finish_reason\":null}]}\n\n"
-	finish   = "data: {\"choices\":[{\"delta\":{},\"finish_reason\": \"stop\"}]}\n\n"
-	done     = "data: [DONE]\n\n"
-	failed   = "data: {\"error\":{\"message\":\"m\"}}\n\n"
-	line     = "{\"message\":{\"content\":\"a\"},\"done\":false}\n"
-	lastLine = "{\"done\":true}\n"
-
-	chat, responses, messages, speech, ollama = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/audio/speech", "/api/chat"
-)
+// ollama is the path of the streams that are lines.
+const ollama = "/api/chat"
 
 // end is one case: the text that comes, and the part of it that the client sees, before the error event if it is cut.
 type end struct {
-	name, path, text string
-	broken           bool
-	want             string
-	cut              bool
+	name, path, text, want string
+	broken, cut            bool
 }
 
-func whole(name, path, text string, broken bool) end {
-	return end{name, path, text, broken, text, false}
-}
+//go:embed testdata/ends.txt
+var file string
 
-var ends = []end{
-	whole("complete", chat, word+finish+done, false),
-	whole("a finish reason is enough", chat, word+finish, false),
-	whole("[DONE] is enough", chat, word+done, false),
-	whole("CRLF", chat, "data: x\r\n\r\ndata: [DONE]\r\n\r\n", false),
-	whole("no space after the colon", chat, "data:[DONE]\n\n", false),
-	whole("the last blank line is missing", chat, word+"data: [DONE]", false),
-	whole("the runtime's own error is an end", chat, word+failed, false),
-	whole("broken after [DONE]", chat, word+done, true),
-	whole("an event longer than buffers", chat, "data: "+strings.Repeat("x", 100<<10)+"\n\n"+done, false),
-	{"a clean end that is none", chat, word + word, false, word + word, true},
-	{"text that looks like an end", chat, lookLike, false, lookLike, true},
-	{"a clean end within a line", chat, word + `data: {"cho`, false, word, true},
-	{"broken between events", chat, word, true, word, true},
-	{"broken within a line", chat, word + `data: {"cho`, true, word, true},
-	{"broken within an event", chat, word + "event: x\ndata: {}\n", true, word + "event: x\ndata: {}\n\n", true},
-	{"broken after a finish reason: the usage may be missing", chat, word + finish, true, word + finish, true},
-	{"comments only", chat, ": keepalive\n\n", false, ": keepalive\n\n", true},
-	whole("responses", responses, "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n", false),
-	whole("responses without names", responses, "data: {\"type\": \"response.incomplete\"}\n\n", false),
-	{"responses without an end", responses, "event: response.created\ndata: {}\n\n", false, "event: response.created\ndata: {}\n\n", true},
-	whole("messages", messages, "event: message_stop\ndata: {}\n\n", false),
-	{"messages without an end", messages, "event: ping\ndata: {}\n\n", false, "event: ping\ndata: {}\n\n", true},
-	whole("a stream of another kind may end anywhere", speech, word, false),
-	{"but not break", speech, word, true, word, true},
-	whole("lines", ollama, line+line+lastLine, false),
-	whole("lines, the last without an end", ollama, line+strings.TrimSpace(lastLine), false),
-	whole("lines, broken after the last", ollama, line+lastLine, true),
-	whole("lines, the runtime's own error", ollama, line+"{\"error\":\"m\"}\n", false),
-	{"lines, a clean end that is none", ollama, line + line, false, line + line, true},
-	{"lines, broken within one", ollama, line + "{\"do", true, line, true},
+// readEnds reads the cases. A name in braces stands for the text that the file defines for it.
+func readEnds() (ends []end) {
+	names := []string{`\n`, "\n", `\r`, "\r", "{long}", strings.Repeat("x", 100<<10)}
+	for line := range strings.Lines(file) {
+		f := strings.Split(strings.TrimSpace(line), " | ")
+		if len(f) == 2 {
+			names = append(names, f[0], strings.NewReplacer(names...).Replace(f[1]))
+		}
+		if len(f) < 4 {
+			continue
+		}
+		text := strings.NewReplacer(names...)
+		e := end{name: f[0], path: f[1], broken: strings.HasPrefix(f[2], "broken"), cut: strings.HasSuffix(f[2], "cut"), text: text.Replace(f[3])}
+		e.want = text.Replace(f[len(f)-1])
+		ends = append(ends, e)
+	}
+	return ends
 }
 
 // Run runs the suite.
 func (e Ends) Run(t *testing.T) {
-	for _, c := range ends {
+	for _, c := range readEnds() {
 		if e.AnyEnd && c.cut && !c.broken {
 			continue
 		}

@@ -1,5 +1,4 @@
-// Package s3test provides S3 services for tests: an in-memory [Fake], a real one ([Gateway]), and a failing proxy
-// ([Faulty]).
+// Package s3test provides S3 services for tests: an in-memory [Fake], and a real one ([Gateway]).
 package s3test
 
 import (
@@ -67,7 +66,8 @@ func (f *Fake) Asked(method string) int {
 	return n
 }
 
-func fail(w http.ResponseWriter, status int, code string) {
+// Refuse answers with an error of S3.
+func Refuse(w http.ResponseWriter, status int, code string) {
 	w.WriteHeader(status)
 	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>so it is</Message></Error>", code)
 }
@@ -85,18 +85,18 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	have, there := f.objects[key]
 	switch {
 	case bucket != "bucket":
-		fail(w, http.StatusNotFound, "NoSuchBucket")
+		Refuse(w, http.StatusNotFound, "NoSuchBucket")
 	case r.Method == http.MethodGet && key == "":
 		f.list(w, r.URL.Query())
 	case r.Method == http.MethodPut:
 		none, match := r.Header.Get("If-None-Match"), r.Header.Get("If-Match")
 		switch {
 		case f.RefuseConditions && none+match != "":
-			fail(w, http.StatusNotImplemented, "NotImplemented")
+			Refuse(w, http.StatusNotImplemented, "NotImplemented")
 			return
 		case f.IgnoreConditions:
 		case none != "" && there, match != "" && (!there || match != have.etag):
-			fail(w, http.StatusPreconditionFailed, "PreconditionFailed")
+			Refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 			return
 		}
 		sum := md5.Sum(body) //nolint:gosec // entity tags of S3 are this
@@ -106,12 +106,12 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(f.objects, key)
 		w.WriteHeader(http.StatusNoContent)
 	case !there:
-		fail(w, http.StatusNotFound, "NoSuchKey")
+		Refuse(w, http.StatusNotFound, "NoSuchKey")
 	case r.Method == http.MethodGet:
 		w.Header().Set("ETag", have.etag)
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(have.text)))
 	default:
-		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
+		Refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
 	}
 }
 

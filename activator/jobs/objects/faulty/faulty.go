@@ -1,9 +1,11 @@
-package s3test
+// Package faulty fails requests to an S3 service, for tests.
+package faulty
 
 import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"sync/atomic"
@@ -11,38 +13,39 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/internal/s3"
+	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// Faulty is a proxy in front of a service that fails some requests, before or after the service has executed them.
-type Faulty struct {
+// Proxy is a proxy in front of a service that fails some requests, before or after the service has executed them.
+type Proxy struct {
 	proxy  *httputil.ReverseProxy
 	rate   atomic.Uint32 // per thousand requests
 	down   atomic.Bool
 	Faults atomic.Int64 // the number of failed requests
 }
 
-// NewFaulty serves a proxy until the test ends. It fails nothing yet.
-func NewFaulty(t testing.TB, service s3.Service) (*Faulty, s3.Service) {
+// New serves a proxy until the test ends. It fails nothing yet.
+func New(t testing.TB, service s3.Service) (*Proxy, s3.Service) {
 	at, err := url.Parse(service.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &Faulty{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	f := &Proxy{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = at.Scheme, at.Host
 		r.Out.Host = r.In.Host
 	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}}
-	service.Endpoint = Serve(t, f).Endpoint
+	service.Endpoint = s3test.Serve(t, f).Endpoint
 	return f, service
 }
 
 // Fail sets how many of a thousand requests fail.
-func (f *Faulty) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
+func (f *Proxy) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
 
 // Down makes all requests fail, as if the machine were gone.
-func (f *Faulty) Down(down bool) { f.down.Store(down) }
+func (f *Proxy) Down(down bool) { f.down.Store(down) }
 
 // ServeHTTP implements [http.Handler].
-func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.down.Load() {
 		f.Faults.Add(1)
 		panic(http.ErrAbortHandler)
@@ -54,31 +57,25 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.Faults.Add(1)
 	switch rand.N(6) {
 	case 0:
-		fail(w, http.StatusInternalServerError, "InternalError")
+		s3test.Refuse(w, http.StatusInternalServerError, "InternalError")
 	case 1:
-		fail(w, http.StatusServiceUnavailable, "SlowDown")
+		s3test.Refuse(w, http.StatusServiceUnavailable, "SlowDown")
 	case 2: // nothing was executed
 		panic(http.ErrAbortHandler)
 	case 3: // it was executed, but the client gets no answer
-		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
+		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	case 4: // the answer is cut
 		f.proxy.ServeHTTP(&cut{ResponseWriter: w, left: rand.N(64)}, r)
 		panic(http.ErrAbortHandler)
 	default: // it takes longer than any client waits
-		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
+		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
 		select {
 		case <-r.Context().Done():
 		case <-time.After(time.Minute):
 		}
 	}
 }
-
-type swallowed struct{ header http.Header }
-
-func (s *swallowed) Header() http.Header         { return s.header }
-func (s *swallowed) Write(p []byte) (int, error) { return len(p), nil }
-func (s *swallowed) WriteHeader(int)             {}
 
 type cut struct {
 	http.ResponseWriter

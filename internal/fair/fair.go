@@ -1,0 +1,274 @@
+// Package fair orders requests that wait for the same slots. An activator's queue and an instance's gate both use it.
+//
+// The order has three levels, and each divides what the level above it gives:
+//
+//  1. The sources are the clients that come directly, and each operator of front doors. The source that was served the
+//     least goes first. So what a front door says of its clients orders only its own requests.
+//  2. Within a source a higher priority goes first, but waiting counts too: [control.Aging] is worth one step.
+//  3. Within a priority the client that was served the least goes first.
+//
+// A client's own requests go by when they are due, then by ticket. A source or client is served what its requests cost.
+// Who returns from a pause starts level with the least-served that waits: a pause earns no credit. (Virtual token
+// counters: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024.)
+package fair
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/heap"
+)
+
+// Priorities are clamped to this range, so that clients can't grow the memory.
+const (
+	lowest  = -8
+	highest = 8
+)
+
+// Client identifies a client by hashes. A Source of 0: it comes directly.
+type Client struct{ Source, Name uint64 }
+
+// Item is one request. Its owner sets the fields and does not change them while it waits.
+type Item struct {
+	Client   Client
+	Priority int
+	Arrived  time.Time // orders priorities
+	Due      time.Time // orders one client's requests; zero: after all others
+	Ticket   uint64    // orders what is equal, the lowest first
+	Of       any       // its owner's, which the queue ignores
+
+	at   *node // its client; nil: it does not wait
+	slot int
+}
+
+// Queue is the order of all that wait. It reads no clock, starts no goroutine, and a mutex of its owner guards it. The
+// zero value is empty.
+type Queue struct {
+	root  node
+	count int
+}
+
+// node is the whole, a source in it, a priority of that source, or a client in that priority.
+type node struct {
+	parent   *node // nil: the whole
+	priority bool
+	counter  float64 // what it was served
+	running  int     // requests that are charged and not settled
+	slot     int
+	items    heap.Of[*Item] // a client's
+	children map[uint64]*node
+	waiting  heap.Of[*node] // the children with items
+	// floor is the counter of the child served last: the least counter of a new one when no other waits.
+	floor float64
+	// most is the number of children at which the next sweep happens.
+	most int
+}
+
+// Clamp returns a priority within the bounds.
+func Clamp(priority int) int { return min(max(priority, lowest), highest) }
+
+// client returns the node of a client.
+func (q *Queue) client(c Client, priority int) *node {
+	band := q.root.child(c.Source).child(uint64(Clamp(priority)))
+	band.priority = true
+	return band.child(c.Name)
+}
+
+// child returns a child. If it has no item its counter is raised to the next child's counter: who has used more keeps
+// its higher counter.
+func (n *node) child(key uint64) *node {
+	c := n.children[key]
+	if c == nil {
+		n.sweep()
+		if n.children == nil {
+			n.children = make(map[uint64]*node)
+		}
+		c = &node{parent: n}
+		n.children[key] = c
+	}
+	if c.slot == 0 {
+		least := n.floor
+		if n.waiting.Len() > 0 {
+			least = n.waiting.First().counter
+		}
+		c.counter = max(c.counter, least)
+	}
+	return c
+}
+
+// Children without a request are remembered, up to mostIdle. A sweep drops those whose counter is at or below the
+// floor, and all of them if there are too many.
+const (
+	manyIdle = 1 << 10
+	mostIdle = 1 << 14
+)
+
+// sweep forgets idle children, once their number has doubled since the last sweep.
+func (n *node) sweep() {
+	if len(n.children) < max(n.most, manyIdle) {
+		return
+	}
+	many := len(n.children)-n.waiting.Len() >= mostIdle
+	for key, c := range n.children {
+		if c.slot == 0 && c.running == 0 && (c.counter <= n.floor || many) {
+			delete(n.children, key)
+		}
+	}
+	n.most = 2 * len(n.children)
+}
+
+// fix restores the positions of a client and its parents after its counter or items have changed.
+func (n *node) fix() {
+	for ; n.parent != nil; n = n.parent {
+		if n.items.Len()+n.waiting.Len() > 0 {
+			n.parent.waiting.Put(n)
+		} else {
+			n.parent.waiting.Remove(n)
+		}
+	}
+}
+
+// charge adds a cost to a client and its parents, for more running requests.
+func (n *node) charge(cost float64, more int) {
+	for at := n; at.parent != nil; at = at.parent {
+		if cost > 0 && more >= 0 {
+			at.parent.floor = max(at.parent.floor, at.counter)
+		}
+		at.counter += cost
+		at.running += more
+	}
+	n.fix()
+}
+
+// Charge charges a client the expected cost of a request that gets a slot, whether or not it has waited.
+func (q *Queue) Charge(c Client, priority int, cost float64) { q.client(c, priority).charge(cost, 1) }
+
+// Settle ends a charged request, whose actual cost was so much more than charged.
+func (q *Queue) Settle(c Client, priority int, more float64) {
+	q.root.children[c.Source].children[uint64(Clamp(priority))].children[c.Name].charge(more, -1)
+}
+
+// Elsewhere charges a client for requests in other queues for the same slots; negative corrects an estimate that was
+// too high.
+func (q *Queue) Elsewhere(c Client, priority int, cost float64) {
+	q.client(c, priority).charge(cost, 0)
+}
+
+// Put adds an item, which must not wait yet, and bounds its priority.
+func (q *Queue) Put(i *Item) {
+	i.Priority = Clamp(i.Priority)
+	i.at = q.client(i.Client, i.Priority)
+	i.at.items.Put(i)
+	i.at.fix()
+	q.count++
+}
+
+// Remove removes an item; false: it does not wait.
+func (q *Queue) Remove(i *Item) bool {
+	if i.at == nil {
+		return false
+	}
+	i.at.items.Remove(i)
+	i.at.fix()
+	i.at = nil
+	q.count--
+	return true
+}
+
+// Len returns the number of items.
+func (q *Queue) Len() int { return q.count }
+
+// First returns the item whose turn it is; nil: none waits.
+func (q *Queue) First() *Item {
+	if q.count == 0 {
+		return nil
+	}
+	return q.root.first()
+}
+
+func (n *node) first() *Item {
+	for n.items.Len() == 0 {
+		n = n.waiting.First()
+	}
+	return n.items.First()
+}
+
+// FirstOf returns the next item for which may returns true; nil: none. It checks each waiting client, and each of its
+// items if differ is true. In each priority, the items for which below returns true go first; nil: all are alike.
+func (q *Queue) FirstOf(may, below func(*Item) bool, differ bool) *Item {
+	return q.root.firstOf(may, below, differ)
+}
+
+func (n *node) firstOf(may, below func(*Item) bool, differ bool) (first *Item) {
+	if n.priority && below != nil {
+		if i := n.first(); below(i) && may(i) {
+			return i
+		}
+		both := func(i *Item) bool { return below(i) && may(i) }
+		return cmp.Or(n.firstOf(both, nil, differ), n.firstOf(may, nil, differ))
+	}
+	items := n.items.All()
+	if !differ {
+		items = items[:min(len(items), 1)]
+	}
+	for _, i := range items {
+		if may(i) && (first == nil || i.Before(first)) {
+			first = i
+		}
+	}
+	var of *node
+	for _, c := range n.waiting.All() {
+		if i := c.firstOf(may, below, differ); i != nil && (first == nil || c.precedes(of, i, first)) {
+			first, of = i, c
+		}
+	}
+	return first
+}
+
+// Last returns an item of the lowest priority, if that is below a priority; nil: none. Its turn is late but not always
+// last.
+func (q *Queue) Last(below int) (last *Item) {
+	for _, source := range q.root.waiting.All() {
+		for _, n := range source.waiting.All() {
+			if i := n.waiting.Last().items.Last(); i.Priority < below {
+				last, below = i, i.Priority
+			}
+		}
+	}
+	return last
+}
+
+// Before implements [heap.Item].
+func (i *Item) Before(other *Item) bool {
+	if !i.Due.Equal(other.Due) {
+		return !i.Due.IsZero() && (other.Due.IsZero() || i.Due.Before(other.Due))
+	}
+	return i.Ticket < other.Ticket
+}
+
+// Slot implements [heap.Item].
+func (i *Item) Slot() *int { return &i.slot }
+
+// Before implements [heap.Item].
+func (n *node) Before(other *node) bool { return n.precedes(other, n.first(), other.first()) }
+
+// precedes orders two nodes by their first items: of priorities the one whose item has waited the longest for its
+// priority precedes, of others the least-served.
+func (n *node) precedes(other *node, i, o *Item) bool {
+	switch x, y := i.since(), o.since(); {
+	case n.priority && !x.Equal(y):
+		return x.Before(y)
+	case n.priority:
+		return i.Priority > o.Priority
+	case n.counter != other.counter:
+		return n.counter < other.counter
+	}
+	return i.Ticket < o.Ticket
+}
+
+// since is the arrival, shifted by the priority.
+func (i *Item) since() time.Time { return i.Arrived.Add(-control.Aging * time.Duration(i.Priority)) }
+
+// Slot implements [heap.Item].
+func (n *node) Slot() *int { return &n.slot }
