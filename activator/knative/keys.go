@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/activator/keys"
-	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
@@ -60,12 +59,4 @@ func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others ke
 		return nil, fmt.Errorf("wait for the keys of clients: %w", context.Cause(ctx))
 	}
 	return k.store, nil
-}
-
-// accounts returns the accounts of a store; without one it returns an empty store.
-func accounts(declared *keys.Store) share.Accounts {
-	if declared == nil {
-		return keys.NewStore(nil)
-	}
-	return declared
 }

@@ -29,7 +29,9 @@ type site struct {
 	all map[string]*node
 	// lose is the percentage of messages, and of answers, that are lost; double, of those delivered twice.
 	lose, double int
-	cut          map[string]bool // by name: it neither receives nor is received
+	doors        bool               // they are front doors
+	cut          map[string]bool    // by name: it neither receives nor is received
+	between      map[[2]string]bool // two that do not reach each other
 	exchanges    atomic.Int64
 }
 
@@ -44,14 +46,14 @@ type node struct {
 const key = "k"
 
 func newSite(t *testing.T) *site {
-	return &site{t: t, all: map[string]*node{}, cut: map[string]bool{}}
+	return &site{t: t, all: map[string]*node{}, cut: map[string]bool{}, between: map[[2]string]bool{}}
 }
 
 // join starts an activator that has a key with these rights.
 func (s *site) join(name string, r apikey.Rights) *node {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	n := &node{site: s, cost: map[control.ClientUse]float64{}}
-	n.Share = New(name, name+fmt.Sprint(rand.Uint64()), n, slog.New(slog.DiscardHandler))
+	n.Share = New(name, name+fmt.Sprint(rand.Uint64()), s.doors, n, slog.New(slog.DiscardHandler))
 	n.store = keys.NewStore(nil).Among(n.Share)
 	n.store.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash(key), Rights: r}}})
 	n.Tell(n.store, n)
@@ -108,7 +110,7 @@ func (n *node) Call(ctx context.Context, _ string, e api.Endpoint, path string, 
 	s.mu.Lock()
 	to := s.all[string(e)]
 	lostThere, lostBack, twice := rand.IntN(100) < s.lose, rand.IntN(100) < s.lose, rand.IntN(100) < s.double
-	cut := s.cut[n.name] || s.cut[string(e)]
+	cut := s.cut[n.name] || s.cut[string(e)] || s.between[[2]string{n.name, string(e)}]
 	s.exchanges.Add(1)
 	s.mu.Unlock()
 	time.Sleep(time.Duration(200+rand.IntN(1000)) * time.Microsecond)
@@ -233,6 +235,72 @@ func TestOneLimit(t *testing.T) {
 					t.Errorf("%v of %v are let in, want %v to %v of what one activator lets in", got, one, tc.less, tc.more)
 				}
 				t.Logf("%v of %v with %d exchanges", got, one, s.exchanges.Load())
+				for _, n := range all {
+					s.leave(n)
+				}
+			})
+		})
+	}
+}
+
+// TestDoorsApart: however links between front doors break, in one direction or both, and messages are lost, all together
+// never admit more than one would, and each admits its part.
+func TestDoorsApart(t *testing.T) {
+	for _, doors := range []int{2, 3} {
+		t.Run(fmt.Sprint(doors), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.doors, s.lose = true, 2
+				const limit, rounds = 60, 60
+				var all []*node
+				for k := range doors {
+					all = append(all, s.join(fmt.Sprint("n", k), apikey.Rights{RequestsPerMinute: limit}))
+				}
+				var mu sync.Mutex // guards the fields below
+				whole, at, admitted := float64(limit), time.Now(), 0
+				var asking sync.WaitGroup
+				end := make(chan struct{})
+				for _, n := range all {
+					asking.Go(func() {
+						for {
+							select {
+							case <-end:
+								return
+							case <-time.After(rand.N(200 * time.Millisecond)):
+							}
+							c := n.admit(0)
+							if c == nil {
+								continue
+							}
+							c.End()
+							mu.Lock()
+							now := time.Now()
+							whole, at = min(limit, whole+limit*now.Sub(at).Minutes())-1, now
+							admitted++
+							if whole < -1e-6 {
+								t.Errorf("after %s %v more than the limit are admitted", n.name, -whole)
+							}
+							mu.Unlock()
+						}
+					})
+				}
+				r := rand.New(rand.NewPCG(1, uint64(doors)))
+				for range rounds {
+					s.mu.Lock()
+					clear(s.between)
+					for range r.IntN(2 * doors) {
+						from, to := all[r.IntN(doors)].name, all[r.IntN(doors)].name
+						s.between[[2]string{from, to}] = true
+						if r.IntN(2) == 0 {
+							s.between[[2]string{to, from}] = true
+						}
+					}
+					s.mu.Unlock()
+					time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
+				}
+				close(end)
+				asking.Wait()
+				t.Logf("%d admitted of %v", admitted, limit*time.Since(at).Minutes())
 				for _, n := range all {
 					s.leave(n)
 				}
@@ -413,7 +481,7 @@ func TestNothingCountsTwice(t *testing.T) {
 			s.mu.Unlock()
 			n.mu.Lock()
 			for _, p := range n.peers {
-				if len(p.sent)+len(p.accounts)+len(p.clients)+len(p.owed) != 0 {
+				if len(p.sent)+len(p.accounts)+len(p.clients) != 0 {
 					t.Errorf("%s keeps what the other knows", n.name)
 				}
 			}

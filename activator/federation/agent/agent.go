@@ -70,6 +70,8 @@ type Deps struct {
 	Emitter api.Emitter
 	// Applier creates functions for front doors; nil: none are created.
 	Applier Applier
+	// Usage exchanges clients' use with another front door ([control.PathUsage]); nil: with none.
+	Usage http.HandlerFunc
 	// Tell receives a line of text when a front door becomes served, is ending or has ended; faults go to the log as
 	// warnings. Nil: not told.
 	Tell   func(line string)

@@ -48,6 +48,10 @@ func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.f.a
 	name, call := api.FunctionName(r.Header.Get(protocol.HeaderFunction)), r.Header.Get(protocol.HeaderCall)
+	if name == "" && r.URL.Path == control.PathUsage && a.deps.Usage != nil {
+		a.deps.Usage(w, r)
+		return
+	}
 	number, err := strconv.ParseUint(r.Header.Get(protocol.HeaderAttempt), 10, 64)
 	if err != nil || name == "" || call == "" {
 		api.WriteError(w, api.BadRequest("", "a front door names the function, the call and the attempt"))

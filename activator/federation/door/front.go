@@ -20,6 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -69,9 +70,10 @@ type Deps struct {
 
 // Front is one front door. See the package comment.
 type Front struct {
-	run     string     // identifies this process, so that its calls are not taken for another's
-	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
-	mu      sync.Mutex // guards the state
+	run     string       // identifies this process, so that its calls are not taken for another's
+	share   *share.Share // nil: no other front doors count for the same clients
+	telling sync.Mutex   // held while the activator is told of changes, to keep them in order; locked before mu
+	mu      sync.Mutex   // guards the state
 	state
 }
 
@@ -166,6 +168,7 @@ func (f *Front) Declare(list []Declaration) error {
 			f.markStale(fn)
 		}
 	})
+	f.meetOthers()
 	return nil
 }
 
@@ -222,7 +225,8 @@ func endpoint(agent string, name api.FunctionName) api.Endpoint {
 	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
 }
 
-// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent.
+// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent. A host
+// without a function names a cluster, any of whose agents may have it.
 func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	host, far := strings.CutSuffix(r.URL.Host, domain)
 	if !far {
@@ -239,6 +243,9 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.mu.Lock()
 	s := f.sessions[string(who)]
+	if len(name) == 0 {
+		s = f.anyOf(string(who))
+	}
 	f.seq++
 	attempt := f.seq
 	var left func()
@@ -258,7 +265,7 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err == nil:
 		f.countGivenBack(s, resp)
-	case r.Context().Err() == nil && !relay.Unreachable(err):
+	case len(name) > 0 && r.Context().Err() == nil && !relay.Unreachable(err):
 		f.metrics.lost.WithLabelValues(s.hello.Cluster).Inc()
 	default:
 	}
@@ -270,6 +277,16 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = &body{resp.Body, left}
 	}
 	return resp, err
+}
+
+// anyOf returns a session of a cluster; nil: none.
+func (f *state) anyOf(cluster string) *session {
+	for _, s := range f.sessions {
+		if s.hello.Cluster == cluster {
+			return s
+		}
+	}
+	return nil
 }
 
 // Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events

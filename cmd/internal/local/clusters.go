@@ -35,6 +35,9 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	if s.agents, err = net.Listen("tcp", s.cfg.Clusters.Listen); err != nil {
 		return nil, nil, fmt.Errorf("listen for agents: %w", err)
 	}
+	if s.others = s.far.Share(s.cfg.Clusters.Peers); s.others != nil && s.keys != nil {
+		s.keys.Among(s.others)
+	}
 	s.info.Clusters = s.agents.Addr().String()
 	return s.far, s.far, nil
 }
@@ -80,7 +83,7 @@ func (s *server) newAgents() error {
 		Wakes: func(name api.FunctionName) []api.WakeTrace {
 			return append(s.far.Wakes(name), s.autoscaler.WakeTraces(name)...)
 		},
-		Emitter: api.EmitterFunc(s.far.EmitOf),
+		Emitter: api.EmitterFunc(s.far.EmitOf), Usage: s.far.ServeUsage,
 	})
 }
 
