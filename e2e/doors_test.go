@@ -2,13 +2,16 @@ package e2e
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -70,13 +73,14 @@ func (w *wire) carry(near net.Conn) {
 
 // doors are front doors that are declared at one another.
 type doors struct {
-	t     *testing.T
-	all   []*place
-	wires map[[2]int]*wire // from a door's agent to another door
+	t           *testing.T
+	all         []*place
+	wires       map[[2]int]*wire // from a door's agent to another door
+	certificate string
 }
 
-// newDoors starts front doors with the same keys, each with a model of its own.
-func newDoors(t *testing.T, n int, keys string) *doors {
+// newDoors starts front doors with the same keys, which take a cluster desk.
+func newDoors(t *testing.T, n int, keys string, args ...string) *doors {
 	t.Helper()
 	d := &doors{t: t, wires: map[[2]int]*wire{}}
 	dir := t.TempDir()
@@ -100,8 +104,10 @@ func newDoors(t *testing.T, n int, keys string) *doors {
 		}
 		clusters := fmt.Sprintf("name: %s\nlisten: 127.0.0.1:0\ncertificate: %s\nkey: %s\npeers: {addresses: [%s], tokenFile: %s, authority: %s}\nclusters:\n%s", name(i), certificate, filepath.Join(dir, "key.pem"),
 			strings.Join(addresses, ", "), write(name(i), []byte(name(i))), certificate, strings.Join(declared, ""))
-		d.all = append(d.all, newServer(t, "--model", "pico", "--keys", file, "--clusters", write(name(i)+".yaml", []byte(clusters))))
+		clusters += fmt.Sprintf("- {name: desk, tokenHashes: [%x], functions: [\"default/*\"]}\n", sha256.Sum256([]byte("desk")))
+		d.all = append(d.all, newServer(t, append(args, "--keys", file, "--clusters", write(name(i)+".yaml", []byte(clusters)))...))
 	}
+	d.certificate = certificate
 	d.connect()
 	return d
 }
@@ -120,29 +126,32 @@ func (d *doors) cut() {
 }
 
 // ask sends a request of a key to a door, and reports whether it was let in.
-func (d *doors) ask(door int, key string) bool {
+func (d *doors) ask(door int, key, model string) bool {
 	d.t.Helper()
-	req, err := http.NewRequest(http.MethodPost, d.all[door].server.url+"/v1/chat/completions", strings.NewReader(`{"model":"pico","max_tokens":1,"messages":[{"role":"user","content":"echo a"}]}`))
+	req, err := http.NewRequest(http.MethodPost, d.all[door].server.url+"/v1/chat/completions", strings.NewReader(fmt.Sprintf(`{"model":%q,"max_tokens":1,"messages":[{"role":"user","content":"echo a"}]}`, model)))
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Error(err)
+		return false
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("X-Fault", "delay=50ms")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Error(err)
+		return false
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
-		d.t.Fatalf("door %d: %s %s", door, resp.Status, text)
+		d.t.Errorf("door %d: %s %s", door, resp.Status, text)
 	}
 	return resp.StatusCode == http.StatusOK
 }
 
 // flood sends requests of a key to a door until one is refused, and returns how many were let in.
 func (d *doors) flood(door int, key string) (n int) {
-	for d.ask(door, key) {
+	for d.ask(door, key, "pico") {
 		n++
 	}
 	return n
@@ -159,7 +168,7 @@ func TestDoorsShareLimits(t *testing.T) {
 			for _, key := range []string{"whole", "apart"} {
 				keys += fmt.Sprintf("- {name: %s, hash: %x, requestsPerMinute: %d}\n", key, sha256.Sum256([]byte(key)), limit)
 			}
-			d := newDoors(t, n, keys)
+			d := newDoors(t, n, keys, "--model", "pico")
 			// The keys fill again while the test runs, however long that takes.
 			begun := map[string]time.Time{"whole": time.Now()}
 			in := map[string]int{}
@@ -197,6 +206,62 @@ func TestDoorsShareLimits(t *testing.T) {
 			}
 			check("apart", "afterwards")
 			check("whole", "afterwards")
+		})
+	}
+}
+
+// TestDoorsShareSlots: the slots of a cluster go to clients in equal parts, however many doors each comes through and
+// however many requests it has at once.
+func TestDoorsShareSlots(t *testing.T) {
+	keys := "keys:\n"
+	for _, key := range []string{"a", "b"} {
+		keys += fmt.Sprintf("- {name: %s, hash: %x, tenant: %s}\n", key, sha256.Sum256([]byte(key)), key)
+	}
+	for name, at := range map[string]map[string][]int{ // the clients by key and door
+		"one door each":      {"a": {40, 0}, "b": {0, 8}},
+		"both doors and one": {"a": {20, 20}, "b": {0, 8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDoors(t, 2, keys)
+			token, functions := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "functions.yaml")
+			if err := errors.Join(os.WriteFile(token, []byte("desk"), 0o600), os.WriteFile(functions, []byte(farShared), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			newServer(t, "--join", d.all[0].joinAddress(t)+","+d.all[1].joinAddress(t), "--cluster", "desk", "--cluster-token-file", token, "--front-ca", d.certificate,
+				"-f", functions)
+			for door := range d.all {
+				if err := retry(func() error {
+					out, err := d.all[door].rouse("list")
+					if err == nil && !strings.Contains(out, "shared") {
+						err = fmt.Errorf("no model: %s", out)
+					}
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.ask(0, "a", "shared")
+			const enough = 240
+			var served, total atomic.Int64 // served: of b
+			var all sync.WaitGroup
+			for key, doors := range at {
+				for door, clients := range doors {
+					for range clients {
+						all.Go(func() {
+							for total.Load() < enough && d.ask(door, key, "shared") {
+								if total.Add(1) <= enough && key == "b" {
+									served.Add(1)
+								}
+							}
+						})
+					}
+				}
+			}
+			all.Wait()
+			if n := served.Load(); n < enough*2/5 || n > enough*3/5 {
+				t.Errorf("one of two clients got %d of %d, want about half", n, enough)
+			}
+			t.Logf("one of two clients got %d of %d", served.Load(), enough)
 		})
 	}
 }

@@ -40,6 +40,7 @@ type terms struct {
 	client   string
 	priority int
 	cost     float64
+	told     bool // the activator or front door that holds the request tells the others
 }
 
 // Used is a request's use of the slot that it ends with [Slot.Done].
@@ -107,7 +108,7 @@ func (f *Function) release(s *Slot, cost float64) {
 
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
-	if others := f.q.cfg.Others; others != nil {
+	if others := f.q.cfg.Others; others != nil && !t.told {
 		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Client: t.client, Cost: cost})
 	}
 }

@@ -107,6 +107,8 @@ func (a *Agent) beginAttempt(name api.FunctionName, call string, at *attempt) *a
 	}
 	a.attempts[call] = at
 	at.front.served[name]++
+	a.begun++
+	at.front.last[name] = a.begun
 	return nil
 }
 
