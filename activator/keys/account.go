@@ -258,7 +258,7 @@ func (c *Charge) End() {
 	c.account.use(control.Use{Running: -1})
 }
 
-// allowance is what an account has of a limit.
+// allowance is an account's rest of a limit.
 type allowance struct {
 	bucket
 	own   bucket // as if nothing were used elsewhere: another activator can't make the limit larger

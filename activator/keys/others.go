@@ -15,7 +15,7 @@ import (
 type Others interface {
 	// Among returns the number of activators, including this one, and the most of an account's use here that any of
 	// them does not know yet. known is false until this one has learned the use before its start. Unless apart is 0,
-	// some can't be asked, and this one may use only its part, which is computed anew for another number.
+	// some can't be asked, and this one may use only its part. Another number than before ends that part.
 	Among(account string) (n int, unknown control.Use, known bool, apart uint64)
 	// Used reports an account's use here.
 	Used(account string, u control.Use)

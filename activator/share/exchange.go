@@ -30,7 +30,7 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 		err := s.exchange(ctx, to, message)
 		s.mu.Lock()
 		p.away, p.asking = time.Time{}, nil
-		r.answered = err == nil && !message.More
+		r.answered = err == nil && len(message.Parts) < mostParts
 		var ended lessons
 		if err != nil {
 			s.fail(p, err, &ended)
@@ -47,7 +47,7 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 // message returns the next message for a peer. The caller holds mu.
 func (s *Share) message(p *peer) control.UsageMessage {
 	m := p.message()
-	m.From, m.Run, m.Apart, m.More = s.name, s.run, s.apartBut(p), len(p.accounts) > 0
+	m.From, m.Run, m.Apart = s.name, s.run, s.apartBut(p)
 	return m
 }
 

@@ -51,7 +51,7 @@ const (
 
 // Bounds of the kept and sent data.
 const (
-	// mostParts bounds the unacknowledged parts; further differences accumulate.
+	// mostParts bounds the unacknowledged parts; further differences accumulate. One that has so many may have more.
 	mostParts = 8
 	// mostAccounts bounds the accounts of which is known what another activator has reported.
 	mostAccounts = 100_000
@@ -353,7 +353,7 @@ func (s *Share) receive(m control.UsageMessage) {
 			learned = append(learned, lesson{account, more, s.doors}) // a front door has admitted its part before it met the others
 		}
 	}
-	if p.lost, p.apart, p.heard = m.More || len(p.sent) >= mostParts, s.doors && m.Apart, time.Now(); !s.apartBut(nil) {
+	if p.lost, p.apart, p.heard = max(len(m.Parts), len(p.sent)) >= mostParts, s.doors && m.Apart, time.Now(); !s.apartBut(nil) {
 		s.period++
 	}
 	var clients []control.ClientUse

@@ -16,8 +16,6 @@ type UsageMessage struct {
 	TakenOf string `json:"takenOf,omitempty"`
 	// Parts have ascending numbers and include all that the receiver has not confirmed, except those that do not fit.
 	Parts []UsagePart `json:"parts,omitempty"`
-	// More means that further use did not fit.
-	More bool `json:"more,omitempty"`
 	// Apart means that the sender can't reach an activator other than the receiver.
 	Apart bool `json:"apart,omitempty"`
 	// Meet asks for All: the sender has just started and knows of no use.

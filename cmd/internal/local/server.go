@@ -72,7 +72,7 @@ type server struct {
 	dir        *runDir
 	bus        *eventlog.Log
 	agent      *agent
-	activator  *activator.Activator
+	activator  farActivator
 	autoscaler *autoscaler.Autoscaler
 	admin      *adminserver.Server
 	sink       *cloudevent.Sender // nil: none
@@ -204,14 +204,14 @@ func (s *server) build(ctx context.Context) error {
 	if s.others != nil {
 		deps.Others = s.others
 	}
-	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), Stored: s.howStored(), Version: cfg.Version}, deps)
+	s.activator.Activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), Stored: s.howStored(), Version: cfg.Version}, deps)
 	if err != nil {
 		return err
 	}
 	if s.others != nil {
 		s.others.Tell(s.keys, s.activator)
 	}
-	s.agent.activator, s.agent.far = s.activator, s.far
+	s.agent.activator, s.agent.far = s.activator.Activator, s.far
 	if err := s.newBatches(registry); err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		run("front doors", s.others.Run)
 	}
 	if s.far != nil {
-		run("clusters", s.serveAgents)
+		run("clusters", func(ctx context.Context) error { return s.far.Serve(ctx, s.agents, door.TLS(s.cfg.Clusters.TLS)) })
 		if file := s.cfg.Clusters.File; file != "" {
 			run("clusters' file", func(ctx context.Context) error {
 				door.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)
