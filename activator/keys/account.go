@@ -312,11 +312,13 @@ func (l *allowance) share(unknown float64, n int, apart uint64, now time.Time) f
 	if apart == 0 || l.apart != apart || l.part.limit != limit {
 		l.part, l.apart = bucket{limit: limit, level: partOf(l.level, unknown, n), at: now}, apart
 	}
-	rest := l.part
-	if rest.fill(now); apart == 0 {
+	l.own.fill(now)
+	l.part.fill(now)
+	rest := l.part.level
+	if apart == 0 {
 		l.part = bucket{}
 	}
-	return rest.level
+	return rest
 }
 
 // bucket holds the allowance of one minute, and fills evenly. It can be in debt. The zero value has no limit.

@@ -309,6 +309,104 @@ func TestDoorsApart(t *testing.T) {
 	}
 }
 
+// TestPartOfEach: front doors that never reach each other admit equal parts of a limit, and after that no more than the
+// refill. Once they meet, all of it comes through any of them again.
+func TestPartOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		s.between[[2]string{"a", "b"}], s.between[[2]string{"b", "a"}] = true, true
+		r := apikey.Rights{RequestsPerMinute: 6}
+		all := []*node{s.join("a", r), s.join("b", r)}
+		time.Sleep(time.Second)
+		count := func(n *node) (got int) {
+			for n.admit(0) != nil {
+				got++
+			}
+			return got
+		}
+		for _, n := range all {
+			if got := count(n); got != 3 {
+				t.Errorf("%s admits %d of 6, want its part", n.name, got)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if a, b := count(all[0]), count(all[1]); a != 3 || b != 3 {
+			t.Errorf("after two minutes they admit %d and %d, want 3 and 3", a, b)
+		}
+		s.mu.Lock()
+		clear(s.between)
+		s.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if a, b := count(all[0]), count(all[1]); a != 6 || b != 0 {
+			t.Errorf("when they have met, they admit %d and %d, want 6 and 0", a, b)
+		}
+		for _, n := range all {
+			s.leave(n)
+		}
+	})
+}
+
+// TestDoorThatLies: a front door that gives back what it has not used makes nothing larger, and one that gives back
+// what it had used long ago makes no limit larger than the whole.
+func TestDoorThatLies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		r := apikey.Rights{RequestsPerMinute: 60, Concurrent: 5}
+		a, b := s.join("a", r), s.join("b", r)
+		time.Sleep(time.Second)
+		id := a.account().ID()
+		say := func(u control.Use) {
+			b.Used(id, u)
+			time.Sleep(2 * Every)
+		}
+		running := 0
+		for a.admit(0) != nil {
+			running++
+			say(control.Use{Requests: -10, Tokens: -10, Running: -10})
+		}
+		if running != 5 {
+			t.Errorf("%d run at once, want 5", running)
+		}
+		a.Used(id, control.Use{Running: -5})
+		for range 10 { // it has used much, and the limits have filled since
+			say(control.Use{Requests: 60})
+			time.Sleep(time.Minute)
+		}
+		begun, admitted := time.Now(), 0
+		for range 200 {
+			if c := a.admit(0); c != nil {
+				admitted++
+				c.End()
+			}
+			say(control.Use{Requests: -30})
+		}
+		if most := 60 + int(time.Since(begun).Seconds()) + 1; admitted > most {
+			t.Errorf("%d are admitted, and the whole limit is %d", admitted, most)
+		}
+		s.leave(a)
+		s.leave(b)
+	})
+}
+
+// TestAnswerOfAnother: an answer in another's name counts as none.
+func TestAnswerOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		a := s.join("a", apikey.Rights{RequestsPerMinute: 60})
+		b := s.join("b", apikey.Rights{RequestsPerMinute: 60})
+		b.Share.name = "c"
+		time.Sleep(5 * time.Second)
+		if _, _, _, apart := a.Among("key " + apikey.Hash(key)); apart == 0 {
+			t.Error("a door that answers in another's name counts as one that is reached")
+		}
+		s.leave(a)
+		b.end()
+	})
+}
+
 // TestTokens: all activators learn of answers' tokens, when they have ended.
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
