@@ -104,7 +104,6 @@ type Share struct {
 	ended bool
 	loops sync.WaitGroup
 	peers map[string]*peer
-	met   bool // another activator has reported the earlier use
 	// period is the number of times that a message came while this front door reached all others, and 1.
 	period uint64
 	// before is the earlier use that the others reported, by account: the most that one of them knows.
@@ -233,6 +232,7 @@ func (s *Share) Among(account string) (n int, unknown control.Use, known bool, a
 		if s.doors || !now.Before(p.away) {
 			unknown = unknown.Max(p.unknown(account))
 		}
+		known = known || !p.meets
 		if p.apart {
 			s.soon(p, Every) // it says when it no longer is
 		}
@@ -240,7 +240,7 @@ func (s *Share) Among(account string) (n int, unknown control.Use, known bool, a
 			apart = s.period
 		}
 	}
-	return len(s.peers) + 1, unknown, s.met || len(s.peers) == 0, apart
+	return len(s.peers) + 1, unknown, known, apart
 }
 
 // Ask blocks until the others know the use here until now and have reported theirs. It does not wait for unreachable
@@ -343,7 +343,7 @@ func (s *Share) receive(m control.UsageMessage) {
 		p.acknowledged(m.Taken)
 	}
 	if p.meets && m.All != nil {
-		p.meets, s.met, p.taken = false, true, m.Before
+		p.meets, p.taken = false, m.Before
 		for account, u := range m.All {
 			p.reported[account] = u
 			known := s.before[account]

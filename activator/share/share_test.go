@@ -399,7 +399,9 @@ func TestAnswerOfAnother(t *testing.T) {
 		s.doors = true
 		a := s.join("a", apikey.Rights{RequestsPerMinute: 60})
 		b := s.join("b", apikey.Rights{RequestsPerMinute: 60})
-		b.Share.name = "c"
+		b.mu.Lock()
+		b.name = "c"
+		b.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		if _, _, _, apart := a.Among("key " + apikey.Hash(key)); apart == 0 {
 			t.Error("a door that answers in another's name counts as one that is reached")

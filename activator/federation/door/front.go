@@ -243,8 +243,10 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.mu.Lock()
 	s := f.sessions[string(who)]
-	if len(name) == 0 {
-		s = f.anyOf(string(who))
+	for _, of := range f.sessions {
+		if len(name) == 0 && of.hello.Cluster == string(who) {
+			s = of
+		}
 	}
 	f.seq++
 	attempt := f.seq
@@ -277,16 +279,6 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = &body{resp.Body, left}
 	}
 	return resp, err
-}
-
-// anyOf returns a session of a cluster; nil: none.
-func (f *state) anyOf(cluster string) *session {
-	for _, s := range f.sessions {
-		if s.hello.Cluster == cluster {
-			return s
-		}
-	}
-	return nil
 }
 
 // Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events
