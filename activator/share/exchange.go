@@ -25,7 +25,6 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 		}
 		p.next, p.asking = nil, r
 		message, to := s.message(p), p.Activator
-		message.Meet = p.meets
 		s.mu.Unlock()
 		err := s.exchange(ctx, to, message)
 		s.mu.Lock()
@@ -46,8 +45,9 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 
 // message returns the next message for a peer. The caller holds mu.
 func (s *Share) message(p *peer) control.UsageMessage {
+	p.late = p.late || s.apartBut(nil)
 	m := p.message()
-	m.From, m.Run, m.Apart = s.name, s.run, s.apartBut(p)
+	m.From, m.Run, m.Apart, m.Meet = s.name, s.run, s.apartBut(p), p.meets
 	return m
 }
 

@@ -34,7 +34,7 @@ type peer struct {
 	// Use here that was not sent yet.
 	accounts map[string]control.Use
 	clients  map[control.ClientUse]float64 // the cost by client; Cost is 0 in the key
-	late     bool                          // they could not be sent when they were due
+	late     bool                          // they could not be sent when they were due, or this front door was apart
 	sent     []control.UsagePart           // sent and not acknowledged
 	number   uint64                        // of the last sealed part
 }

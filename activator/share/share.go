@@ -272,7 +272,7 @@ func (s *Share) Ask(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.peers {
-		if s.doors && (asked[p] == nil || !asked[p].answered || p.apart) {
+		if s.doors && (asked[p] == nil || !asked[p].answered || p.lost || p.apart) {
 			return false
 		}
 	}
@@ -353,7 +353,10 @@ func (s *Share) receive(m control.UsageMessage) {
 			learned = append(learned, lesson{account, more, s.doors}) // a front door has admitted its part before it met the others
 		}
 	}
-	if p.lost, p.apart, p.heard = max(len(m.Parts), len(p.sent)) >= mostParts, s.doors && m.Apart, time.Now(); !s.apartBut(nil) {
+	if m.Meet { // it takes no parts yet
+		s.soon(p, Every)
+	}
+	if p.lost, p.apart, p.heard = m.Meet || max(len(m.Parts), len(p.sent)) >= mostParts, s.doors && m.Apart, time.Now(); !s.apartBut(nil) {
 		s.period++
 	}
 	var clients []control.ClientUse

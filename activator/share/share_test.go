@@ -347,6 +347,34 @@ func TestPartOfEach(t *testing.T) {
 	})
 }
 
+// TestDoorThatHasNotMet: a front door that is reached, but has not yet been told of earlier use, keeps to its part, and
+// so do the others.
+func TestDoorThatHasNotMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		s.between[[2]string{"b", "a"}] = true // a reaches b
+		r := apikey.Rights{RequestsPerMinute: 6}
+		all := []*node{s.join("a", r), s.join("b", r)}
+		time.Sleep(time.Second)
+		for range 3 {
+			for _, n := range all {
+				got := 0
+				for n.admit(0) != nil {
+					got++
+				}
+				if got != 3 {
+					t.Errorf("%s admits %d, want 3", n.name, got)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		for _, n := range all {
+			s.leave(n)
+		}
+	})
+}
+
 // TestDoorThatLies: a front door that gives back what it has not used makes nothing larger, and one that gives back
 // what it had used long ago makes no limit larger than the whole.
 func TestDoorThatLies(t *testing.T) {

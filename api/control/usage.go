@@ -18,7 +18,7 @@ type UsageMessage struct {
 	Parts []UsagePart `json:"parts,omitempty"`
 	// Apart means that the sender can't reach an activator other than the receiver.
 	Apart bool `json:"apart,omitempty"`
-	// Meet asks for All: the sender has just started and knows of no use.
+	// Meet asks for All: the sender has just started and knows of no use. In an answer it asks for nothing.
 	Meet bool `json:"meet,omitempty"`
 	// All is the current use of each account within its limits, as far as the sender knows; running requests are the
 	// sender's own. It includes parts up to the number Before.
@@ -29,7 +29,7 @@ type UsageMessage struct {
 // UsagePart is the use in a short interval.
 type UsagePart struct {
 	Number uint64 `json:"number"`
-	// Late means that the sender could not send it when it was due.
+	// Late means that the sender could not send it when it was due, or was apart and used its own part.
 	Late     bool           `json:"late,omitempty"`
 	Accounts map[string]Use `json:"accounts,omitempty"`
 	Clients  []ClientUse    `json:"clients,omitempty"`
