@@ -86,17 +86,22 @@ func newNamedDoor(t *testing.T, name string, args []string, clusters ...string) 
 		file += fmt.Sprintf("- name: %s\n  tokenHashes: [%x]\n  functions: [\"default/*\"]\n", name, sha256.Sum256([]byte(name)))
 	}
 	f.place = newServer(t, append(args, "--clusters", write("clusters.yaml", []byte(file)))...)
-	lines := bufio.NewScanner(strings.NewReader(f.server.output()))
+	f.at = f.joinAddress(t)
+	return f
+}
+
+// joinAddress returns the address where clusters join a front door.
+func (p *place) joinAddress(t *testing.T) string {
+	t.Helper()
+	lines := bufio.NewScanner(strings.NewReader(p.server.output()))
 	for lines.Scan() {
 		var line struct{ Msg, Address string }
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "clusters may join" {
-			f.at = line.Address
+			return line.Address
 		}
 	}
-	if f.at == "" {
-		t.Fatalf("the front door does not say where clusters join:\n%s", f.server.output())
-	}
-	return f
+	t.Fatalf("the front door does not say where clusters join:\n%s", p.server.output())
+	return ""
 }
 
 // join starts a server that is a cluster of the front door.

@@ -28,8 +28,8 @@ type Account struct {
 	mu       sync.Mutex // guards the fields below
 	rights   apikey.Rights
 	expires  time.Time
-	requests bucket
-	tokens   bucket
+	requests allowance
+	tokens   allowance
 	running  int // the number of requests that run here
 	theirs   int // the number that run at other activators
 }
@@ -132,20 +132,39 @@ func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Cha
 	c := &Charge{account: a, tokens: u.Tokens}
 	err := a.short(u, now)
 	if err == nil {
-		sure := a.sure(u)
-		a.use(u)
-		if !sure { // the others learn of this use before they report theirs
-			a.mu.Unlock()
-			a.others.Ask(ctx)
-			a.mu.Lock()
-			a.use(control.Use{}.Minus(u))
-			if err = a.short(u, now); err == nil {
-				a.use(u)
-			}
-		}
+		err = a.charge(ctx, u, now)
 	}
 	c.left = a.left(now)
 	return c, err
+}
+
+// charge charges a request that the limits allow as far as known here, or returns why it is not admitted. The caller
+// holds mu, which is unlocked while others are asked.
+func (a *Account) charge(ctx context.Context, u control.Use, now time.Time) *api.Error {
+	back := control.Use{}.Minus(u)
+	sure, apart := a.sure(u, now)
+	if !sure && !apart { // the others learn of this use before they report theirs
+		a.use(u)
+		a.mu.Unlock()
+		all := a.others.Ask(ctx)
+		a.mu.Lock()
+		a.take(back)
+		err := a.short(u, now)
+		if err == nil && all {
+			a.take(u)
+			return nil
+		}
+		if a.others.Used(a.id, back); err != nil {
+			return err
+		}
+		sure, _ = a.sure(u, now)
+	}
+	if !sure {
+		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used this front door's part of its limits, and another front door can't be asked for the rest", a.Name).
+			WithRetryAfter(max(time.Second, a.requests.part.until(u.Requests), a.tokens.part.until(u.Tokens)))
+	}
+	a.use(u)
+	return nil
 }
 
 // short returns an error for the limit that a request would exceed, as far as known here; nil: none. The caller holds
@@ -165,33 +184,41 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 }
 
 // sure reports whether a request can be admitted before the others know of it. Each activator may use its part of
-// what was left when all of them knew the same. The caller holds mu.
-func (a *Account) sure(u control.Use) bool {
+// what was left when all of them knew the same. apart is as in [Others]: the part is then refilled here, too. The
+// caller holds mu.
+func (a *Account) sure(u control.Use, now time.Time) (sure, apart bool) {
 	if !a.limited() {
-		return true
+		return true, false
 	}
-	n, unknown, known := a.others.Among(a.id)
-	if n == 1 {
-		return true
-	}
-	part := func(limit, level, unknown, used float64) bool {
-		return limit == 0 || max(0, unknown)+min(used, limit) <= (level+max(0, unknown))/float64(n)
-	}
+	n, unknown, known, period := a.others.Among(a.id)
+	requests := a.requests.share(unknown.Requests, n, period, now)
+	tokens := a.tokens.share(unknown.Tokens, n, period, now)
 	places := float64(a.rights.Concurrent)
-	return known &&
-		part(a.requests.limit, a.requests.level, unknown.Requests, u.Requests) &&
-		part(a.tokens.limit, a.tokens.level, unknown.Tokens, u.Tokens) &&
-		part(places, places-float64(a.running+a.theirs), unknown.Running, u.Running)
+	return n == 1 || (known || period > 0) &&
+		(a.requests.limit == 0 || min(u.Requests, a.requests.limit) <= requests) &&
+		(a.tokens.limit == 0 || min(u.Tokens, a.tokens.limit) <= tokens) &&
+		(places == 0 || u.Running <= partOf(places-float64(a.running+a.theirs), unknown.Running, n)), period > 0
+}
+
+// partOf returns one of n activators' part of what was left when all of them knew the same: left, and what was used
+// here since.
+func partOf(left, unknown float64, n int) float64 {
+	return (left+unknown)/float64(n) - unknown
 }
 
 // use charges a request's use to the limits, or gives it back. The caller holds mu.
 func (a *Account) use(u control.Use) {
-	a.requests.take(u.Requests)
-	a.tokens.take(u.Tokens)
-	a.running += int(u.Running)
+	a.take(u)
 	if a.limited() {
 		a.others.Used(a.id, u)
 	}
+}
+
+// take charges use to the limits without telling the others. The caller holds mu.
+func (a *Account) take(u control.Use) {
+	a.requests.take(u.Requests)
+	a.tokens.take(u.Tokens)
+	a.running += int(u.Running)
 }
 
 // limited reports whether others have to know the account's use. The caller holds mu.
@@ -228,6 +255,69 @@ func (c *Charge) End() {
 	c.account.mu.Lock()
 	defer c.account.mu.Unlock()
 	c.account.use(control.Use{Running: -1})
+}
+
+// allowance is an account's rest of a limit.
+type allowance struct {
+	bucket
+	own   bucket // as if nothing were used elsewhere: another activator can't make the limit larger
+	part  bucket // of this activator, while some are apart; without a limit: none are
+	apart uint64 // the number of that time
+	// forgiven is the debt that late use would have left. What is given back pays it first.
+	forgiven float64
+}
+
+func (l *allowance) resize(limit float64, now time.Time) {
+	l.bucket.resize(limit, now)
+	l.own.resize(limit, now)
+}
+
+func (l *allowance) take(n float64) {
+	l.own.take(n)
+	l.part.take(n)
+	l.takeAll(n)
+}
+
+// takeAll takes n, which was used here or elsewhere.
+func (l *allowance) takeAll(n float64) {
+	if l.level >= l.limit {
+		l.forgiven = 0
+	}
+	back := min(max(0, -n), l.forgiven)
+	l.forgiven -= back
+	l.bucket.take(n + back)
+}
+
+// learn takes n, which was used elsewhere; late: the others have kept within their parts, so there is no debt.
+func (l *allowance) learn(n float64, late bool, now time.Time) {
+	l.fill(now)
+	l.own.fill(now)
+	debt := min(0, l.level)
+	l.takeAll(n)
+	switch {
+	case late: // the other one was apart too, and has used its own part
+		l.forgiven += max(0, debt-l.level)
+		l.level = max(debt, l.level)
+	case l.part.limit > 0:
+		l.part.fill(now)
+		l.part.take(n * l.part.limit / l.limit)
+	}
+	l.level = min(l.level, l.own.level)
+}
+
+// share returns the part of one of n activators that is left.
+func (l *allowance) share(unknown float64, n int, apart uint64, now time.Time) float64 {
+	limit := l.limit / float64(n)
+	if apart == 0 || l.apart != apart || l.part.limit != limit {
+		l.part, l.apart = bucket{limit: limit, level: partOf(l.level, unknown, n), at: now}, apart
+	}
+	l.own.fill(now)
+	l.part.fill(now)
+	rest := l.part.level
+	if apart == 0 {
+		l.part = bucket{}
+	}
+	return rest
 }
 
 // bucket holds the allowance of one minute, and fills evenly. It can be in debt. The zero value has no limit.

@@ -14,21 +14,22 @@ import (
 // and only Ask blocks.
 type Others interface {
 	// Among returns the number of activators, including this one, and the most of an account's use here that any of
-	// them does not know yet. known is false until this one has learned the use before its start.
-	Among(account string) (n int, unknown control.Use, known bool)
+	// them does not know yet. known is false until this one has learned the use before its start. Unless apart is 0,
+	// some can't be asked, and this one may use only its part. Another number than before ends that part.
+	Among(account string) (n int, unknown control.Use, known bool, apart uint64)
 	// Used reports an account's use here.
 	Used(account string, u control.Use)
 	// Ask blocks until the others know the use here and theirs is known here, or until it has waited long enough or
-	// ctx ends.
-	Ask(ctx context.Context)
+	// ctx ends. It reports whether what is left can be used: all have answered, or those that have not do not matter.
+	Ask(ctx context.Context) bool
 }
 
 // nobody is [Others] without other activators.
 type nobody struct{}
 
-func (nobody) Among(string) (int, control.Use, bool) { return 1, control.Use{}, true }
-func (nobody) Used(string, control.Use)              {}
-func (nobody) Ask(context.Context)                   {}
+func (nobody) Among(string) (int, control.Use, bool, uint64) { return 1, control.Use{}, true, 0 }
+func (nobody) Used(string, control.Use)                      {}
+func (nobody) Ask(context.Context) bool                      { return true }
 
 // An account's id, equal in all activators, is one of these and a lookup key.
 const (
@@ -89,34 +90,36 @@ func (s *Store) Account(id string) (*Account, error) {
 	return a, nil
 }
 
-// Learn records an account's use at another activator.
-func (s *Store) Learn(account string, u control.Use) {
-	if a, _ := s.named(account); a != nil { // without room for the account, nothing is charged
-		a.learn(u)
+// Learn records an account's use at another activator. Late use may have been refilled since: it leaves no debt. A nil
+// Store has no accounts.
+func (s *Store) Learn(account string, u control.Use, late bool) {
+	if s == nil {
+		return
 	}
+	a, _ := s.named(account)
+	if a == nil { // without room for the account, nothing is charged
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	a.requests.learn(u.Requests, late, now)
+	a.tokens.learn(u.Tokens, late, now)
+	a.theirs = max(0, a.theirs+int(u.Running))
 }
 
-// All returns the present use of the accounts with limits, without the running requests.
+// All returns the present use of the accounts with limits, without the running requests; none for a nil Store.
 func (s *Store) All() map[string]control.Use {
 	now, all := time.Now(), map[string]control.Use{}
+	if s == nil {
+		return all
+	}
 	s.each(func(a *Account) {
 		if u := a.used(now); u != (control.Use{}) {
 			all[a.id] = u
 		}
 	})
 	return all
-}
-
-// learn records use at another activator.
-func (a *Account) learn(u control.Use) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	a.requests.fill(now)
-	a.tokens.fill(now)
-	a.requests.take(u.Requests)
-	a.tokens.take(u.Tokens)
-	a.theirs = max(0, a.theirs+int(u.Running))
 }
 
 // used returns the present use of the limits.

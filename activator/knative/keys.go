@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/activator/keys"
-	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
@@ -69,12 +68,4 @@ func follow(ctx context.Context, informer cache.SharedIndexInformer, h cache.Res
 		return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
 	}
 	return nil
-}
-
-// accounts returns the accounts of a store; without one it returns an empty store.
-func accounts(declared *keys.Store) share.Accounts {
-	if declared == nil {
-		return keys.NewStore(nil)
-	}
-	return declared
 }

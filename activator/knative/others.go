@@ -21,7 +21,7 @@ import (
 // newShare creates the exchange of clients' use with the other activators.
 func (p *process) newShare(token *clusterToken) *share.Share {
 	caller := control.New(p.peers.Transport(control.NewTransport(lanes)), token.current)
-	return share.New(p.cfg.PodName, rand.Text(), caller, p.log)
+	return share.New(p.cfg.PodName, rand.Text(), false, caller, p.log)
 }
 
 // meetOthers keeps share informed of the other activators until ctx ends. It returns once they are known.

@@ -209,7 +209,7 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	if err := p.newCore(declared, client, registry); err != nil {
 		return err
 	}
-	p.share.Tell(accounts(declared), p.core)
+	p.share.Tell(declared, p.core)
 	if err := p.newBatches(registry); err != nil {
 		return err
 	}

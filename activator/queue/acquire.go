@@ -172,7 +172,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, terms{w.Adapter, w.Source, w.Client, w.Priority, w.Sequences, f.cost(w)})), q, nil
+			return f.run(w, f.take(i, why, terms{w.Adapter, w.Source, w.Client, w.Priority, w.Sequences, f.cost(w), w.AtOnce})), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -355,7 +355,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 
 // hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
-	s := f.take(i, why, terms{e.Want.Adapter, e.Source, e.Client, e.Priority, e.Sequences, e.Cost})
+	s := f.take(i, why, terms{e.Want.Adapter, e.Source, e.Client, e.Priority, e.Sequences, e.Cost, false})
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())

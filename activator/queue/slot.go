@@ -44,6 +44,7 @@ type terms struct {
 	// sequences is how many slots it counts as in its client's share.
 	sequences int
 	cost      float64
+	told      bool // the activator or front door that holds the request tells the others
 }
 
 // Used is a request's use of the slot that it ends with [Slot.Done].
@@ -115,7 +116,7 @@ func (f *Function) release(s *Slot, cost float64) {
 
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
-	if others := f.q.cfg.Others; others != nil {
+	if others := f.q.cfg.Others; others != nil && !t.told {
 		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Source: t.source, Client: t.client, Cost: cost})
 	}
 }

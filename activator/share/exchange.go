@@ -2,10 +2,10 @@ package share
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
@@ -23,42 +23,73 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 			s.mu.Unlock()
 			continue
 		}
-		p.next = nil
-		message, to := p.message(), p.Endpoint
-		message.Meet = p.meets
+		p.next, p.asking = nil, r
+		message, to := s.message(p), p.Activator
 		s.mu.Unlock()
-		message.From, message.Run = s.name, s.run
 		err := s.exchange(ctx, to, message)
 		s.mu.Lock()
-		p.away = time.Time{}
+		p.away, p.asking = time.Time{}, nil
+		r.answered = err == nil && len(message.Parts) < mostParts
+		var ended lessons
 		if err != nil {
-			p.away = time.Now().Add(retryAfter)
-			s.soon(p, retryAfter)
+			s.fail(p, err, &ended)
 		}
-		if p.fault = fault(err, p.fault, func() {
-			s.log.Warn("an activator does not count with this one; limits are kept by what is known", "activator", p.Name, "error", err)
-		}); len(p.sent)+len(p.accounts)+len(p.clients) > 0 {
+		if p.fault = err != nil; len(p.sent)+len(p.accounts)+len(p.clients) > 0 {
 			s.soon(p, Every)
 		}
 		s.mu.Unlock()
+		s.learn(ended)
 		close(r.done)
 	}
 }
 
-// fault reports whether err is one, and calls tell for the first of several.
-func fault(err error, before bool, tell func()) bool {
-	if err != nil && !before {
-		tell()
-	}
-	return err != nil
+// message returns the next message for a peer. The caller holds mu.
+func (s *Share) message(p *peer) control.UsageMessage {
+	p.late = p.late || s.apartBut(nil)
+	m := p.message()
+	m.From, m.Run, m.Apart, m.Meet = s.name, s.run, s.apartBut(p), p.meets
+	return m
 }
 
-func (s *Share) exchange(ctx context.Context, to api.Endpoint, m control.UsageMessage) error {
+// lacks reports whether a front door can't be reached, or has not reported the earlier use. The caller holds mu.
+func (s *Share) lacks(p *peer) bool { return s.doors && (p.lost || p.meets) }
+
+// apartBut reports whether this front door lacks one besides p. The caller holds mu.
+func (s *Share) apartBut(p *peer) bool {
+	for _, other := range s.peers {
+		if other != p && s.lacks(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// fail records a failed exchange. The requests of a front door that has been away for long no longer count here. The
+// caller holds mu.
+func (s *Share) fail(p *peer, err error, ended *lessons) {
+	if !p.fault {
+		s.log.Warn("an activator does not count with this one; limits are kept by what is known", "activator", p.Name, "error", err)
+	}
+	now := time.Now()
+	p.away, p.lost, p.late = now.Add(retryAfter), true, p.late || len(p.accounts) > 0
+	for i := range p.sent {
+		p.sent[i].Late = true
+	}
+	if s.doors && now.Sub(p.heard) > runsFor {
+		p.ran(ended)
+	}
+	s.soon(p, retryAfter)
+}
+
+func (s *Share) exchange(ctx context.Context, to Activator, m control.UsageMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, callFor)
 	defer cancel()
 	var answer control.UsageMessage
-	if err := s.caller.Call(ctx, http.MethodPost, to, control.PathUsage, m, &answer, MaxMessage); err != nil {
+	if err := s.caller.Call(ctx, http.MethodPost, to.Endpoint, control.PathUsage, m, &answer, MaxMessage); err != nil {
 		return err
+	}
+	if answer.From != to.Name {
+		return fmt.Errorf("%s answers in the name of %q", to.Name, answer.From)
 	}
 	s.receive(answer)
 	return nil
@@ -89,4 +120,8 @@ func (s *Share) round(p *peer) *round {
 	return p.next
 }
 
-type round struct{ done chan struct{} } // closed at its end, successful or not
+// round is one exchange.
+type round struct {
+	done     chan struct{} // closed at its end
+	answered bool          // the other one knows all; guarded by the Share's mutex
+}

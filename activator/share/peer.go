@@ -2,6 +2,7 @@ package share
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,36 +13,41 @@ import (
 // peer is this activator's state of another one.
 type peer struct {
 	Activator
-	stop  func()
-	bell  bell.Bell // rung for next
-	next  *round    // nil: none is due
-	armed bool      // a timer for the next round is set
-	away  time.Time // until then it is not asked: it could not be reached
-	fault bool      // the last exchange failed
+	stop   func()
+	bell   bell.Bell // rung for next
+	next   *round    // nil: none is due
+	asking *round    // nil: none has begun
+	armed  bool      // a timer for the next round is set
+	away   time.Time // until then it is not asked: it could not be reached
+	fault  bool      // the last exchange failed
+	lost   bool      // it did not answer in time, and has not been heard since
+	heard  time.Time // when it last sent something
+	apart  bool      // it can't reach another one
 
 	run   string // identifies its process; empty: unknown yet
+	again bool   // an earlier process of it was told of use here
 	meets bool   // it is to report earlier use
 	taken uint64 // the number of the last part received from it
-	// running is the number of requests that run there, by account: they end with the activator.
-	running map[string]float64
+	// reported is the use that it has reported and not given back, by account. What runs there ends with it.
+	reported map[string]control.Use
 
 	// Use here that was not sent yet.
 	accounts map[string]control.Use
 	clients  map[control.ClientUse]float64 // the cost by client; Cost is 0 in the key
+	late     bool                          // they could not be sent when they were due, or this front door was apart
 	sent     []control.UsagePart           // sent and not acknowledged
 	number   uint64                        // of the last sealed part
-	owed     map[string]control.Use        // use that it may not know, sent or not
 }
 
 func newPeer(a Activator) *peer {
-	p := &peer{Activator: a, stop: func() {}, bell: bell.New(), meets: true, running: map[string]float64{}}
+	p := &peer{Activator: a, stop: func() {}, bell: bell.New(), meets: true, reported: map[string]control.Use{}}
 	p.forget()
 	return p
 }
 
 // forget drops the use that it has not been told.
 func (p *peer) forget() {
-	p.accounts, p.clients, p.owed = map[string]control.Use{}, map[control.ClientUse]float64{}, map[string]control.Use{}
+	p.accounts, p.clients = map[string]control.Use{}, map[control.ClientUse]float64{}
 	p.sent = nil
 }
 
@@ -49,42 +55,57 @@ func (p *peer) forget() {
 func (p *peer) message() control.UsageMessage {
 	if len(p.accounts)+len(p.clients) > 0 && len(p.sent) < mostParts {
 		p.number++
-		part := control.UsagePart{Number: p.number, Accounts: p.accounts, Clients: make([]control.ClientUse, 0, len(p.clients))}
+		part := control.UsagePart{Number: p.number, Late: p.late, Accounts: p.accounts, Clients: make([]control.ClientUse, 0, len(p.clients))}
 		for c, cost := range p.clients {
 			c.Cost = cost
 			part.Clients = append(part.Clients, c)
 		}
 		p.sent = append(p.sent, part)
-		p.accounts, p.clients = map[string]control.Use{}, map[control.ClientUse]float64{}
+		p.accounts, p.clients, p.late = map[string]control.Use{}, map[control.ClientUse]float64{}, false
 	}
 	return control.UsageMessage{Taken: p.taken, TakenOf: p.run, Parts: slices.Clone(p.sent)}
+}
+
+// unknown returns the most of an account's use that it may not know. What was given back it may know already.
+func (p *peer) unknown(account string) control.Use {
+	sum := p.accounts[account].Max(control.Use{})
+	for _, part := range p.sent {
+		sum = sum.Plus(part.Accounts[account].Max(control.Use{}))
+	}
+	return sum
 }
 
 // acknowledged drops the parts up to the number that it has received.
 func (p *peer) acknowledged(number uint64) {
 	for len(p.sent) > 0 && p.sent[0].Number <= number {
-		for account, u := range p.sent[0].Accounts {
-			if p.owed[account] = p.owed[account].Minus(u); p.owed[account] == (control.Use{}) {
-				delete(p.owed, account)
-			}
-		}
 		p.sent = p.sent[1:]
 	}
 }
 
+// lesson is use at another activator.
+type lesson struct {
+	account string
+	use     control.Use
+	late    bool
+}
+
+type lessons []lesson
+
 // take applies new parts: it adds to the use learned of accounts, and returns the cost of clients' requests.
-func (p *peer) take(parts []control.UsagePart, learned map[string]control.Use) (clients []control.ClientUse) {
+func (p *peer) take(parts []control.UsagePart, learned *lessons) (clients []control.ClientUse) {
 	slices.SortFunc(parts, func(a, b control.UsagePart) int { return cmp.Compare(a.Number, b.Number) })
+	if len(p.reported) > mostAccounts {
+		maps.DeleteFunc(p.reported, func(_ string, u control.Use) bool { return u.Running == 0 })
+	}
 	for _, part := range parts {
 		if part.Number <= p.taken {
 			continue
 		}
 		p.taken = part.Number
 		for account, u := range part.Accounts {
-			learned[account] = learned[account].Plus(u)
-			if p.running[account] += u.Running; p.running[account] == 0 {
-				delete(p.running, account)
-			}
+			was := p.reported[account]
+			p.reported[account] = was.Plus(u).Max(control.Use{})
+			*learned = append(*learned, lesson{account, p.reported[account].Minus(was), part.Late})
 		}
 		clients = append(clients, part.Clients...)
 	}
@@ -92,9 +113,9 @@ func (p *peer) take(parts []control.UsagePart, learned map[string]control.Use) (
 }
 
 // ran removes the requests that ran there from the accounts.
-func (p *peer) ran(learned map[string]control.Use) {
-	for account, n := range p.running {
-		learned[account] = learned[account].Minus(control.Use{Running: n})
+func (p *peer) ran(learned *lessons) {
+	for account, u := range p.reported {
+		*learned = append(*learned, lesson{account: account, use: control.Use{Running: -u.Running}})
 	}
-	p.running = map[string]float64{}
+	p.reported = map[string]control.Use{}
 }

@@ -16,12 +16,18 @@
 //
 // Limits are exact while the activators reach each other. Of the rest of a limit, each activator may use an equal
 // part before the others know of it. One that needs more asks first (package keys).
+//
+// Front doors are such activators too, but none reports that another one is gone. While one of them can't be reached,
+// each admits only its part of each limit ([Share.Among]), so that all together never admit more than the limit. A
+// front door is not trusted: it can give back only use that it has reported.
 package share
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,12 +45,16 @@ const (
 	// callFor bounds one exchange. retryAfter is the pause after a failed one, during which it is not asked.
 	callFor    = 2 * time.Second
 	retryAfter = time.Second
+	// runsFor is how long the requests that ran at a front door count after the last exchange with it.
+	runsFor = time.Minute
 )
 
 // Bounds of the kept and sent data.
 const (
-	// mostParts bounds the unacknowledged parts; further differences accumulate.
+	// mostParts bounds the unacknowledged parts; further differences accumulate. One that has so many may have more.
 	mostParts = 8
+	// mostAccounts bounds the accounts of which is known what another activator has reported.
+	mostAccounts = 100_000
 	// mostClients bounds the clients of functions in a part; for more, only the turns here count.
 	mostClients = 10_000
 	// MaxMessage bounds a message, in bytes.
@@ -53,8 +63,8 @@ const (
 
 // Accounts hold the use elsewhere. The methods do not block.
 type Accounts interface {
-	// Learn records an account's use at another activator.
-	Learn(account string, u control.Use)
+	// Learn records an account's use at another activator; late: a part of it may have been refilled since.
+	Learn(account string, u control.Use, late bool)
 	// All returns the use of requests and tokens of the accounts with limits, as far as known here.
 	All() map[string]control.Use
 }
@@ -69,15 +79,16 @@ type Caller interface {
 	Call(ctx context.Context, method string, e api.Endpoint, path string, in, out any, most int64) error
 }
 
-// Activator is another activator of the cluster.
+// Activator is another activator of the cluster, or another front door.
 type Activator struct {
-	Name     string // the pod's name
+	Name     string // of the pod, or as declared
 	Endpoint api.Endpoint
 }
 
 // Share is one activator's part. Its methods are safe for concurrent use. The zero value is not usable: see [New].
 type Share struct {
 	name, run string
+	doors     bool // of front doors
 	caller    Caller
 	accounts  Accounts
 	queues    Queues
@@ -93,16 +104,18 @@ type Share struct {
 	ended bool
 	loops sync.WaitGroup
 	peers map[string]*peer
-	met   bool // another activator has reported the earlier use
+	// period is the number of times that a message came while this front door reached all others, and 1.
+	period uint64
 	// before is the earlier use that the others reported, by account: the most that one of them knows.
 	before map[string]control.Use
 	// running is the number of requests that run here, by account.
 	running map[string]float64
 }
 
-// New returns the share of an activator, which is alone until [Share.Set]. run identifies its process.
-func New(name, run string, caller Caller, log *slog.Logger) *Share {
-	s := &Share{name: name, run: run, caller: caller, log: log, peers: map[string]*peer{}, before: map[string]control.Use{}, running: map[string]float64{}}
+// New returns the share of an activator, which is alone until [Share.Set]. run identifies its process; doors: the
+// others are front doors.
+func New(name, run string, doors bool, caller Caller, log *slog.Logger) *Share {
+	s := &Share{name: name, run: run, doors: doors, caller: caller, log: log, period: 1, peers: map[string]*peer{}, before: map[string]control.Use{}, running: map[string]float64{}}
 	s.alone.Store(true)
 	return s
 }
@@ -138,7 +151,7 @@ func (s *Share) start(p *peer) {
 
 // Set replaces the set of other activators.
 func (s *Share) Set(others []Activator) {
-	gone := map[string]control.Use{}
+	var gone lessons
 	s.mu.Lock()
 	keep := map[string]bool{}
 	for _, o := range others {
@@ -159,7 +172,7 @@ func (s *Share) Set(others []Activator) {
 			if p.next != nil {
 				close(p.next.done)
 			}
-			p.ran(gone)
+			p.ran(&gone)
 			delete(s.peers, name)
 		}
 	}
@@ -168,9 +181,9 @@ func (s *Share) Set(others []Activator) {
 	s.learn(gone)
 }
 
-func (s *Share) learn(all map[string]control.Use) {
-	for account, u := range all {
-		s.accounts.Learn(account, u)
+func (s *Share) learn(all lessons) {
+	for _, l := range all {
+		s.accounts.Learn(l.account, l.use, l.late)
 	}
 }
 
@@ -183,7 +196,6 @@ func (s *Share) Used(account string, u control.Use) {
 	}
 	for _, p := range s.peers {
 		p.accounts[account] = p.accounts[account].Plus(u)
-		p.owed[account] = p.owed[account].Plus(u)
 		s.soon(p, Every)
 	}
 }
@@ -207,47 +219,77 @@ func (s *Share) Served(u control.ClientUse) {
 
 // Among returns the number of activators that count for an account, including this one, and the most of its use here
 // that a reachable one does not know. known is false until another activator has reported the use before this one
-// began.
-func (s *Share) Among(account string) (n int, unknown control.Use, known bool) {
+// began. apart is 0 unless some front doors can't reach each other; unknown is then what any of them does not know. After
+// each time in which this one reached all others it is another number.
+func (s *Share) Among(account string) (n int, unknown control.Use, known bool, apart uint64) {
 	if s.alone.Load() {
-		return 1, control.Use{}, true
+		return 1, control.Use{}, true, 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, p := range s.peers {
-		if !now.Before(p.away) {
-			unknown = unknown.Max(p.owed[account])
+		if s.doors || !now.Before(p.away) {
+			unknown = unknown.Max(p.unknown(account))
+		}
+		known = known || !p.meets
+		if p.apart {
+			s.soon(p, Every) // it says when it no longer is
+		}
+		if p.apart || s.lacks(p) {
+			apart = s.period
 		}
 	}
-	return len(s.peers) + 1, unknown, s.met || len(s.peers) == 0
+	return len(s.peers) + 1, unknown, known, apart
 }
 
 // Ask blocks until the others know the use here until now and have reported theirs. It does not wait for unreachable
-// ones, and waits at most [AskFor] and no longer than ctx.
-func (s *Share) Ask(ctx context.Context) {
+// ones, and waits at most [AskFor] and no longer than ctx. It returns false if a front door has not answered, or said
+// that it is apart from another one.
+func (s *Share) Ask(ctx context.Context) bool {
 	s.mu.Lock()
 	now := time.Now()
-	var asked []*round
+	asked := map[*peer]*round{}
 	for _, p := range s.peers {
 		if !now.Before(p.away) {
-			asked = append(asked, s.round(p))
+			asked[p] = s.round(p)
 		}
 	}
 	s.mu.Unlock()
-	if len(asked) == 0 {
-		return
-	}
-	enough := time.NewTimer(AskFor)
-	defer enough.Stop()
-	for _, r := range asked {
+	ctx, cancel := context.WithTimeout(ctx, AskFor)
+	defer cancel()
+	for p, r := range asked {
 		select {
 		case <-r.done:
-		case <-enough.C:
-			return
 		case <-ctx.Done():
-			return
+			s.mu.Lock()
+			if p.next == r || p.asking == r {
+				p.lost = true
+			}
+			s.mu.Unlock()
 		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.peers {
+		if s.doors && (asked[p] == nil || !asked[p].answered || p.lost || p.apart) {
+			return false
+		}
+	}
+	return true
+}
+
+// Serve serves [control.PathUsage]. knows reports whether the request is from the activator of that name.
+func (s *Share) Serve(w http.ResponseWriter, r *http.Request, knows func(from string) bool) {
+	var m control.UsageMessage
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxMessage)).Decode(&m)
+	switch {
+	case err != nil || m.From == "" || m.Run == "":
+		api.WriteError(w, api.BadRequest("", "the body is no report of use, with its sender and its process: %v", err))
+	case !knows(m.From):
+		api.WriteError(w, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the activator %q is not known here by this token", m.From))
+	default:
+		api.WriteJSON(w, http.StatusOK, s.Take(m))
 	}
 }
 
@@ -260,14 +302,14 @@ func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 		s.mu.Unlock()
 		return control.UsageMessage{From: s.name, Run: s.run}
 	}
-	if m.Meet {
-		p.forget() // All has it
-	}
-	answer := p.message()
-	answer.From, answer.Run, answer.Before = s.name, s.run, p.number
+	answer := s.message(p)
+	answer.Before = p.number
 	running := maps.Clone(s.running)
 	s.mu.Unlock()
-	if m.Meet {
+	switch {
+	case m.Meet && s.doors && !p.again: // the parts have everything
+		answer.All, answer.Before = map[string]control.Use{}, 0
+	case m.Meet:
 		answer.All = s.accounts.All()
 		for account, n := range running {
 			u := answer.All[account]
@@ -288,11 +330,12 @@ func (s *Share) receive(m control.UsageMessage) {
 		s.mu.Unlock()
 		return
 	}
-	learned := map[string]control.Use{}
+	var learned lessons
 	if p.run != m.Run {
 		if p.run != "" {
-			p.ran(learned)
+			p.ran(&learned)
 			p.forget() // it asks for everything
+			p.again = true
 		}
 		p.run, p.taken = m.Run, 0
 	}
@@ -300,19 +343,25 @@ func (s *Share) receive(m control.UsageMessage) {
 		p.acknowledged(m.Taken)
 	}
 	if p.meets && m.All != nil {
-		p.meets, s.met, p.taken = false, true, m.Before
+		p.meets, p.taken = false, m.Before
 		for account, u := range m.All {
-			p.running[account] = u.Running
+			p.reported[account] = u
 			known := s.before[account]
 			s.before[account] = known.Max(u)
 			more := s.before[account].Minus(known)
 			more.Running = u.Running
-			learned[account] = learned[account].Plus(more)
+			learned = append(learned, lesson{account, more, s.doors}) // a front door has admitted its part before it met the others
 		}
+	}
+	if m.Meet { // it takes no parts yet
+		s.soon(p, Every)
+	}
+	if p.lost, p.apart, p.heard = m.Meet || max(len(m.Parts), len(p.sent)) >= mostParts, s.doors && m.Apart, time.Now(); !s.apartBut(nil) {
+		s.period++
 	}
 	var clients []control.ClientUse
 	if !p.meets { // before that, its parts are not yet all in All: it repeats them
-		clients = p.take(m.Parts, learned)
+		clients = p.take(m.Parts, &learned)
 	}
 	s.mu.Unlock()
 	s.learn(learned)

@@ -29,7 +29,9 @@ type site struct {
 	all map[string]*node
 	// lose is the percentage of messages, and of answers, that are lost; double, of those delivered twice.
 	lose, double int
-	cut          map[string]bool // by name: it neither receives nor is received
+	doors        bool               // they are front doors
+	cut          map[string]bool    // by name: it neither receives nor is received
+	between      map[[2]string]bool // two that do not reach each other
 	exchanges    atomic.Int64
 }
 
@@ -44,14 +46,14 @@ type node struct {
 const key = "k"
 
 func newSite(t *testing.T) *site {
-	return &site{t: t, all: map[string]*node{}, cut: map[string]bool{}}
+	return &site{t: t, all: map[string]*node{}, cut: map[string]bool{}, between: map[[2]string]bool{}}
 }
 
 // join starts an activator that has a key with these rights.
 func (s *site) join(name string, r apikey.Rights) *node {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	n := &node{site: s, cost: map[control.ClientUse]float64{}}
-	n.Share = New(name, name+fmt.Sprint(rand.Uint64()), n, slog.New(slog.DiscardHandler))
+	n.Share = New(name, name+fmt.Sprint(rand.Uint64()), s.doors, n, slog.New(slog.DiscardHandler))
 	n.store = keys.NewStore(nil).Among(n.Share)
 	n.store.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash(key), Rights: r}}})
 	n.Tell(n.store, n)
@@ -108,7 +110,7 @@ func (n *node) Call(ctx context.Context, _ string, e api.Endpoint, path string, 
 	s.mu.Lock()
 	to := s.all[string(e)]
 	lostThere, lostBack, twice := rand.IntN(100) < s.lose, rand.IntN(100) < s.lose, rand.IntN(100) < s.double
-	cut := s.cut[n.name] || s.cut[string(e)]
+	cut := s.cut[n.name] || s.cut[string(e)] || s.between[[2]string{n.name, string(e)}]
 	s.exchanges.Add(1)
 	s.mu.Unlock()
 	time.Sleep(time.Duration(200+rand.IntN(1000)) * time.Microsecond)
@@ -239,6 +241,203 @@ func TestOneLimit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDoorsApart: however links between front doors break, in one direction or both, and messages are lost, all together
+// never admit more than one would, and each admits its part.
+func TestDoorsApart(t *testing.T) {
+	for _, doors := range []int{2, 3} {
+		t.Run(fmt.Sprint(doors), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.doors, s.lose = true, 2
+				const limit, rounds = 60, 60
+				var all []*node
+				s.between[[2]string{"n1", "n0"}] = true // they meet late
+				for k := range doors {
+					all = append(all, s.join(fmt.Sprint("n", k), apikey.Rights{RequestsPerMinute: limit}))
+				}
+				var mu sync.Mutex // guards the fields below
+				whole, at, admitted := float64(limit), time.Now(), 0
+				var asking sync.WaitGroup
+				end := make(chan struct{})
+				for _, n := range all {
+					asking.Go(func() {
+						for {
+							select {
+							case <-end:
+								return
+							case <-time.After(rand.N(200 * time.Millisecond)):
+							}
+							c := n.admit(0)
+							if c == nil {
+								continue
+							}
+							c.End()
+							mu.Lock()
+							now := time.Now()
+							whole, at = min(limit, whole+limit*now.Sub(at).Minutes())-1, now
+							admitted++
+							if whole < -1e-6 {
+								t.Errorf("after %s %v more than the limit are admitted", n.name, -whole)
+							}
+							mu.Unlock()
+						}
+					})
+				}
+				r := rand.New(rand.NewPCG(1, uint64(doors)))
+				for range rounds {
+					s.mu.Lock()
+					clear(s.between)
+					for range r.IntN(2 * doors) {
+						from, to := all[r.IntN(doors)].name, all[r.IntN(doors)].name
+						s.between[[2]string{from, to}] = true
+						if r.IntN(2) == 0 {
+							s.between[[2]string{to, from}] = true
+						}
+					}
+					s.mu.Unlock()
+					time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
+				}
+				close(end)
+				asking.Wait()
+				t.Logf("%d admitted of %v", admitted, limit*time.Since(at).Minutes())
+				for _, n := range all {
+					s.leave(n)
+				}
+			})
+		})
+	}
+}
+
+// TestPartOfEach: front doors that never reach each other admit equal parts of a limit, and after that no more than the
+// refill. Once they meet, all of it comes through any of them again.
+func TestPartOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		s.between[[2]string{"a", "b"}], s.between[[2]string{"b", "a"}] = true, true
+		r := apikey.Rights{RequestsPerMinute: 6}
+		all := []*node{s.join("a", r), s.join("b", r)}
+		time.Sleep(time.Second)
+		count := func(n *node) (got int) {
+			for n.admit(0) != nil {
+				got++
+			}
+			return got
+		}
+		for _, n := range all {
+			if got := count(n); got != 3 {
+				t.Errorf("%s admits %d of 6, want its part", n.name, got)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if a, b := count(all[0]), count(all[1]); a != 3 || b != 3 {
+			t.Errorf("after two minutes they admit %d and %d, want 3 and 3", a, b)
+		}
+		s.mu.Lock()
+		clear(s.between)
+		s.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if a, b := count(all[0]), count(all[1]); a != 6 || b != 0 {
+			t.Errorf("when they have met, they admit %d and %d, want 6 and 0", a, b)
+		}
+		for _, n := range all {
+			s.leave(n)
+		}
+	})
+}
+
+// TestDoorThatHasNotMet: a front door that is reached, but has not yet been told of earlier use, keeps to its part, and
+// so do the others.
+func TestDoorThatHasNotMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		s.between[[2]string{"b", "a"}] = true // a reaches b
+		r := apikey.Rights{RequestsPerMinute: 6}
+		all := []*node{s.join("a", r), s.join("b", r)}
+		time.Sleep(time.Second)
+		for range 3 {
+			for _, n := range all {
+				got := 0
+				for n.admit(0) != nil {
+					got++
+				}
+				if got != 3 {
+					t.Errorf("%s admits %d, want 3", n.name, got)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		for _, n := range all {
+			s.leave(n)
+		}
+	})
+}
+
+// TestDoorThatLies: a front door that gives back what it has not used makes nothing larger, and one that gives back
+// what it had used long ago makes no limit larger than the whole.
+func TestDoorThatLies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		r := apikey.Rights{RequestsPerMinute: 60, Concurrent: 5}
+		a, b := s.join("a", r), s.join("b", r)
+		time.Sleep(time.Second)
+		id := a.account().ID()
+		say := func(u control.Use) {
+			b.Used(id, u)
+			time.Sleep(2 * Every)
+		}
+		var running []*keys.Charge
+		for c := a.admit(0); c != nil; c = a.admit(0) {
+			running = append(running, c)
+			say(control.Use{Requests: -10, Tokens: -10, Running: -10})
+		}
+		if len(running) != 5 {
+			t.Errorf("%d run at once, want 5", len(running))
+		}
+		for _, c := range running {
+			c.End()
+		}
+		for range 10 { // it has used much, and the limits have filled since
+			say(control.Use{Requests: 60})
+			time.Sleep(time.Minute)
+		}
+		begun, admitted := time.Now(), 0
+		for range 200 {
+			if c := a.admit(0); c != nil {
+				admitted++
+				c.End()
+			}
+			say(control.Use{Requests: -30})
+		}
+		if most := 60 + int(time.Since(begun).Seconds()) + 1; admitted > most || admitted < 60 {
+			t.Errorf("%d are admitted, and the whole limit is %d", admitted, most)
+		}
+		s.leave(a)
+		s.leave(b)
+	})
+}
+
+// TestAnswerOfAnother: an answer in another's name counts as none.
+func TestAnswerOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.doors = true
+		a := s.join("a", apikey.Rights{RequestsPerMinute: 60})
+		b := s.join("b", apikey.Rights{RequestsPerMinute: 60})
+		b.mu.Lock()
+		b.name = "c"
+		b.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if _, _, _, apart := a.Among("key " + apikey.Hash(key)); apart == 0 {
+			t.Error("a door that answers in another's name counts as one that is reached")
+		}
+		s.leave(a)
+		b.end()
+	})
 }
 
 // TestTokens: all activators learn of answers' tokens, when they have ended.
@@ -413,7 +612,7 @@ func TestNothingCountsTwice(t *testing.T) {
 			s.mu.Unlock()
 			n.mu.Lock()
 			for _, p := range n.peers {
-				if len(p.sent)+len(p.accounts)+len(p.clients)+len(p.owed) != 0 {
+				if len(p.sent)+len(p.accounts)+len(p.clients) != 0 {
 					t.Errorf("%s keeps what the other knows", n.name)
 				}
 			}

@@ -152,10 +152,8 @@ func (c *Client) Logs(ctx context.Context, e api.Endpoint, tail int, follow bool
 
 func (c *Client) call(ctx context.Context, method string, e api.Endpoint, path string, in any) (api.InstanceStatus, error) {
 	var s api.InstanceStatus
-	if err := c.Call(ctx, method, e, path, in, &s, maxStatus); err != nil {
-		return api.InstanceStatus{}, err
-	}
-	return s, nil
+	err := c.Call(ctx, method, e, path, in, &s, maxStatus)
+	return s, err
 }
 
 // Call sends in, if not nil, as JSON to a path at e, and decodes the answer, of at most most bytes, into out, if not

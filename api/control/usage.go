@@ -2,13 +2,13 @@ package control
 
 import "github.com/rouse-dev/rouse/api"
 
-// UsageMessage reports the use of one activator's clients to another activator of the cluster; the answer has the
-// same type ([PathUsage]).
+// UsageMessage reports the use of one activator's clients to another activator of the cluster, or to another front
+// door; the answer has the same type ([PathUsage]).
 //
 // Use is sent in numbered parts, which are repeated until the receiver confirms them: a lost, late or repeated
 // message or answer changes nothing.
 type UsageMessage struct {
-	// From is the sender's pod and Run its process.
+	// From is the sender's pod, or the name by which the receiver declares the front door; Run is its process.
 	From string `json:"from"`
 	Run  string `json:"run"`
 	// Taken is the number of the last part that the sender has received from the receiver's process TakenOf.
@@ -16,7 +16,9 @@ type UsageMessage struct {
 	TakenOf string `json:"takenOf,omitempty"`
 	// Parts have ascending numbers and include all that the receiver has not confirmed, except those that do not fit.
 	Parts []UsagePart `json:"parts,omitempty"`
-	// Meet asks for All: the sender has just started and knows of no use.
+	// Apart means that the sender can't reach an activator other than the receiver.
+	Apart bool `json:"apart,omitempty"`
+	// Meet asks for All: the sender has just started and knows of no use. In an answer it asks for nothing.
 	Meet bool `json:"meet,omitempty"`
 	// All is the current use of each account within its limits, as far as the sender knows; running requests are the
 	// sender's own. It includes parts up to the number Before.
@@ -26,7 +28,9 @@ type UsageMessage struct {
 
 // UsagePart is the use in a short interval.
 type UsagePart struct {
-	Number   uint64         `json:"number"`
+	Number uint64 `json:"number"`
+	// Late means that the sender could not send it when it was due, or was apart and used its own part.
+	Late     bool           `json:"late,omitempty"`
 	Accounts map[string]Use `json:"accounts,omitempty"`
 	Clients  []ClientUse    `json:"clients,omitempty"`
 }

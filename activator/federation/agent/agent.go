@@ -70,6 +70,8 @@ type Deps struct {
 	Emitter api.Emitter
 	// Applier creates functions for front doors; nil: none are created.
 	Applier Applier
+	// Usage exchanges clients' use with another front door ([control.PathUsage]); nil: with none.
+	Usage http.HandlerFunc
 	// Tell receives a line of text when a front door becomes served, is ending or has ended; faults go to the log as
 	// warnings. Nil: not told.
 	Tell   func(line string)
@@ -88,6 +90,7 @@ type Agent struct {
 	servers  map[*protocol.LinkServer]bool // of all sessions, including ended ones that still answer
 	attempts map[string]*attempt           // by the request's id
 	doubles  uint64
+	begun    uint64 // the number of attempts so far
 	leaving  bool
 	found    chan string // front doors that others named; one place for each
 	running  sync.WaitGroup
@@ -147,7 +150,7 @@ func (a *Agent) add(ctx context.Context, at string, found bool) {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
-	f := &front{a: a, at: at, found: found, stop: stop, demand: map[api.FunctionName]api.Demand{}, served: map[api.FunctionName]int{}}
+	f := &front{a: a, at: at, found: found, stop: stop, demand: map[api.FunctionName]api.Demand{}, served: map[api.FunctionName]int{}, last: map[api.FunctionName]uint64{}}
 	f.expiry = time.AfterFunc(protocol.Lease, f.expireLease)
 	a.fronts[at] = f
 	a.running.Go(func() { f.keepSession(ctx) })
@@ -213,28 +216,25 @@ func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
 	return slices.Compact(names)
 }
 
-// share returns the part of the free slots that a front door gets. The front doors with waiting requests divide them
-// equally; if none has any, all front doors do. The remainder goes to those whose addresses sort first.
+// share returns the part of the free slots that a front door gets. Each slot goes to the front door that has the fewest,
+// then to the one whose last request began first, among those with waiting requests; if none has any, among all.
 func (a *Agent) share(f *front, name api.FunctionName, free int) int {
-	var who []string
+	var who []*front
 	for _, wants := range []bool{true, false} {
-		for at, other := range a.fronts {
+		for _, other := range a.fronts {
 			if other.session != nil && (!wants || other.demand[name].Waiting > 0) {
-				who = append(who, at)
+				who = append(who, other)
 			}
 		}
 		if len(who) > 0 {
 			break
 		}
 	}
-	slices.Sort(who)
-	at := slices.Index(who, f.at)
-	if at < 0 {
-		return 0
+	parts := map[*front]int{}
+	for range min(free, free*len(who)) {
+		parts[slices.MinFunc(who, func(x, y *front) int {
+			return cmp.Or(x.served[name]+parts[x]-y.served[name]-parts[y], cmp.Compare(x.last[name], y.last[name]), cmp.Compare(x.at, y.at))
+		})]++
 	}
-	part := free / len(who)
-	if at < free%len(who) {
-		part++
-	}
-	return part
+	return parts[f]
 }

@@ -50,6 +50,10 @@ func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.f.a
 	name, call := api.FunctionName(r.Header.Get(protocol.HeaderFunction)), r.Header.Get(protocol.HeaderCall)
+	if name == "" && r.URL.Path == control.PathUsage && a.deps.Usage != nil {
+		a.deps.Usage(w, r)
+		return
+	}
 	number, err := strconv.ParseUint(r.Header.Get(protocol.HeaderAttempt), 10, 64)
 	if err != nil || name == "" || call == "" {
 		api.WriteError(w, api.BadRequest("", "a front door names the function, the call and the attempt"))
@@ -108,6 +112,8 @@ func (a *Agent) beginAttempt(name api.FunctionName, call string, at *attempt) *a
 	}
 	a.attempts[call] = at
 	at.front.served[name]++
+	a.begun++
+	at.front.last[name] = a.begun
 	return nil
 }
 

@@ -37,7 +37,8 @@ type front struct {
 	lease   time.Time
 	expiry  *time.Timer // runs expireLease when the lease ends
 	demand  map[api.FunctionName]api.Demand
-	served  map[api.FunctionName]int // its requests running here
+	served  map[api.FunctionName]int    // its requests running here
+	last    map[api.FunctionName]uint64 // the number of its last attempt
 }
 
 // session is one control stream, with the connections for its requests.

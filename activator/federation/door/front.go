@@ -20,6 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -69,9 +70,10 @@ type Deps struct {
 
 // Front is one front door. See the package comment.
 type Front struct {
-	run     string     // identifies this process, so that its calls are not taken for another's
-	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
-	mu      sync.Mutex // guards the state
+	run     string       // identifies this process, so that its calls are not taken for another's
+	share   *share.Share // nil: no other front doors count for the same clients
+	telling sync.Mutex   // held while the activator is told of changes, to keep them in order; locked before mu
+	mu      sync.Mutex   // guards the state
 	state
 }
 
@@ -177,6 +179,7 @@ func (f *Front) Declare(list []Declaration) error {
 			f.markStale(fn)
 		}
 	})
+	f.meetOthers()
 	return nil
 }
 
@@ -233,7 +236,8 @@ func endpoint(agent string, name api.FunctionName) api.Endpoint {
 	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
 }
 
-// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent.
+// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent. A host
+// without a function names a cluster, any of whose agents may have it.
 func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	host, far := strings.CutSuffix(r.URL.Host, domain)
 	if !far {
@@ -250,6 +254,11 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.mu.Lock()
 	s := f.sessions[string(who)]
+	for _, of := range f.sessions {
+		if len(name) == 0 && of.hello.Cluster == string(who) {
+			s = of
+		}
+	}
 	f.seq++
 	attempt := f.seq
 	var left func()
@@ -269,7 +278,7 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err == nil:
 		f.countGivenBack(s, resp)
-	case r.Context().Err() == nil && !relay.Unreachable(err):
+	case len(name) > 0 && r.Context().Err() == nil && !relay.Unreachable(err):
 		f.metrics.lost.WithLabelValues(s.hello.Cluster).Inc()
 	default:
 	}

@@ -261,10 +261,11 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, more bool, f func(string) error) error {
 	l := a.logOf(name)
 	if more {
-		if err := l.Follow(ctx, n, f); err != nil && !errors.Is(err, context.Canceled) {
-			return err
+		err := l.Follow(ctx, n, f)
+		if errors.Is(err, context.Canceled) {
+			return nil
 		}
-		return nil
+		return err
 	}
 	for _, line := range l.Tail(n) {
 		if err := f(line); err != nil {

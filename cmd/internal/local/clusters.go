@@ -1,16 +1,16 @@
 package local
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rouse-dev/rouse/activator"
 	federation "github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
@@ -25,7 +25,7 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	}
 	var err error
 	s.far, err = door.New(door.Config{Name: s.cfg.Clusters.Name, Fronts: s.cfg.Clusters.Fronts},
-		door.Deps{Activator: (*farActivator)(s), Near: s.bus, Transport: near, Changed: s.changed, Tell: s.cfg.Tell, Logger: s.cfg.Logger, Registry: registry})
+		door.Deps{Activator: &s.activator, Near: s.bus, Transport: near, Changed: s.changed, Tell: s.cfg.Tell, Logger: s.cfg.Logger, Registry: registry})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -35,29 +35,15 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	if s.agents, err = net.Listen("tcp", s.cfg.Clusters.Listen); err != nil {
 		return nil, nil, fmt.Errorf("listen for agents: %w", err)
 	}
+	if s.others = s.far.Share(s.cfg.Clusters.Peers); s.others != nil && s.keys != nil {
+		s.keys.Among(s.others)
+	}
 	s.info.Clusters = s.agents.Addr().String()
 	return s.far, s.far, nil
 }
 
 // farActivator is the server's activator, which is created after the front door of clusters.
-type farActivator server
-
-// PutFunction implements [door.Activator].
-func (s *farActivator) PutFunction(f api.Function) { s.activator.PutFunction(f) }
-
-// RemoveFunction implements [door.Activator].
-func (s *farActivator) RemoveFunction(name api.FunctionName) { s.activator.RemoveFunction(name) }
-
-// ObserveInstance implements [door.Activator].
-func (s *farActivator) ObserveInstance(st api.InstanceStatus) { s.activator.ObserveInstance(st) }
-
-// Fail implements [door.Activator].
-func (s *farActivator) Fail(name api.FunctionName, err *api.Error) { s.activator.Fail(name, err) }
-
-// serveAgents accepts agents until ctx ends.
-func (s *server) serveAgents(ctx context.Context) error {
-	return s.far.Serve(ctx, s.agents, door.TLS(s.cfg.Clusters.TLS))
-}
+type farActivator struct{ *activator.Activator }
 
 // newAgents creates the agents that offer this machine's functions, and those of its own agents, to other front doors.
 func (s *server) newAgents() error {
@@ -80,7 +66,7 @@ func (s *server) newAgents() error {
 		Wakes: func(name api.FunctionName) []api.WakeTrace {
 			return append(s.far.Wakes(name), s.autoscaler.WakeTraces(name)...)
 		},
-		Emitter: api.EmitterFunc(s.far.EmitOf),
+		Emitter: api.EmitterFunc(s.far.EmitOf), Usage: s.far.ServeUsage,
 	})
 }
 
@@ -117,13 +103,13 @@ func (s *server) ownFunctions() []api.Function {
 	s.owning.Lock()
 	defer s.owning.Unlock()
 	list := slices.Collect(maps.Values(s.own))
-	slices.SortFunc(list, func(a, b api.Function) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	slices.SortFunc(list, func(a, b api.Function) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
 // owns records whether the machine has a function.
 func (s *server) owns(f api.Function, has bool) {
-	local := api.FunctionName("")
+	var local api.FunctionName
 	s.owning.Lock()
 	if has {
 		s.own[f.Name], local = f, f.Name

@@ -41,6 +41,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
@@ -69,7 +70,7 @@ type server struct {
 	dir        *runDir
 	bus        *cloudevent.Log
 	agent      *agent
-	activator  *activator.Activator
+	activator  farActivator
 	autoscaler *autoscaler.Autoscaler
 	admin      *adminserver.Server
 	sink       *cloudevent.Sender // nil: none
@@ -84,6 +85,7 @@ type server struct {
 	learned   *learned
 
 	far    *door.Front         // nil: it is no front door of clusters
+	others *share.Share        // of clients' use, with other front doors; nil: none
 	agents net.Listener        // accepts their agents
 	joined []*federation.Agent // by which it serves other front doors
 	// applying is held while a front door's function is created or removed; taken before declaring.
@@ -128,9 +130,6 @@ func Run(ctx context.Context, cfg Config) error {
 	port := at.Port
 	if cfg.Keys != "" {
 		s.keys = keys.NewStore(nil)
-		if err := s.keys.LoadFile(cfg.Keys); err != nil {
-			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
-		}
 	}
 	if !at.IP.IsLoopback() || s.keys != nil {
 		s.lists = s.mayList
@@ -190,17 +189,27 @@ func (s *server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var sight activator.Sight // a nil *Front would be a non-nil Sight
-	if s.far != nil {
-		sight = s.far
+	if s.keys != nil { // the others have to know of every account
+		if err := s.keys.LoadFile(cfg.Keys); err != nil {
+			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
+		}
 	}
-	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), Stored: s.howStored(), Version: cfg.Version},
-		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
-			Traces: cfg.Traces})
+	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
+		Traces: cfg.Traces}
+	if s.far != nil { // a nil *Front would be a non-nil Sight
+		deps.Sight = s.far
+	}
+	if s.others != nil {
+		deps.Others = s.others
+	}
+	s.activator.Activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), Stored: s.howStored(), Version: cfg.Version}, deps)
 	if err != nil {
 		return err
 	}
-	s.agent.activator, s.agent.far = s.activator, s.far
+	if s.others != nil {
+		s.others.Tell(s.keys, s.activator)
+	}
+	s.agent.activator, s.agent.far = s.activator.Activator, s.far
 	if err := s.newBatches(registry); err != nil {
 		return err
 	}
@@ -273,8 +282,11 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	if s.keys != nil {
 		run("keys", func(ctx context.Context) error { return s.keys.Follow(ctx, s.cfg.Keys, keysInterval, s.cfg.Logger) })
 	}
+	if s.others != nil {
+		run("front doors", s.others.Run)
+	}
 	if s.far != nil {
-		run("clusters", s.serveAgents)
+		run("clusters", func(ctx context.Context) error { return s.far.Serve(ctx, s.agents, door.TLS(s.cfg.Clusters.TLS)) })
 		if file := s.cfg.Clusters.File; file != "" {
 			run("clusters' file", func(ctx context.Context) error {
 				door.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)

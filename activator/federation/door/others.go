@@ -1,0 +1,52 @@
+package door
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/activator/share"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Share creates the exchange of clients' use with the other front doors: the declared ones, of which this one is an
+// agent by peers. Each calls the others over the connections that their agents have dialled, and proves who it is by
+// the token of its own agent. Call it once, after [Front.Declare]; peers nil: there are no others, and it returns nil.
+func (f *Front) Share(peers *agent.Config) *share.Share {
+	if peers == nil {
+		return nil
+	}
+	f.share = share.New(peers.Cluster, f.run, true, control.New(f, func() string {
+		token, _ := peers.Token() // without one the others refuse
+		return token
+	}), f.log)
+	f.meetOthers()
+	return f.share
+}
+
+// meetOthers tells the share which front doors are declared.
+func (f *Front) meetOthers() {
+	if f.share == nil {
+		return
+	}
+	var others []share.Activator
+	f.mu.Lock()
+	for name, c := range f.clusters {
+		if c.Front {
+			others = append(others, share.Activator{Name: name, Endpoint: endpoint(name, "")})
+		}
+	}
+	f.mu.Unlock()
+	f.share.Set(others)
+}
+
+// ServeUsage serves [control.PathUsage] for the other front doors, after [Front.Share].
+func (f *Front) ServeUsage(w http.ResponseWriter, r *http.Request) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	f.share.Serve(w, r, func(from string) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		c := f.clusters[from]
+		return c != nil && c.Front && c.proves(token, nil)
+	})
+}
