@@ -105,6 +105,16 @@ func (f *Function) release(s *Slot, cost float64) {
 	f.set.Release(s.instance, s.terms.adapter)
 }
 
+// chargeWake charges w's client for the time in which nobody was served because of its wake: what a slot would have
+// generated. The caller holds mu.
+func (f *Function) chargeWake(w *Want, took time.Duration) {
+	if f.pace > 0 {
+		cost := control.Cost(0, api.Tokens(took/f.pace))
+		f.queue.Elsewhere(w.Client, w.Priority, cost)
+		f.tellOthers(terms{client: w.Client, priority: w.Priority}, cost)
+	}
+}
+
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
 	if others := f.q.cfg.Others; others != nil {

@@ -39,9 +39,14 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 		}
 	}
 	if g.stream {
-		return g.send(w)
+		err = g.send(w)
+	} else {
+		err = g.collect(w)
 	}
-	return g.collect(w)
+	if err != nil {
+		tellUsage(w, r, g.usage)
+	}
+	return err
 }
 
 // generation is one call in progress. Its handler's goroutine owns it.

@@ -80,7 +80,8 @@ type Config struct {
 	// Hold keeps an adapter loaded until done is called, for a request that holds its slot, and loads it first if need be; nil: all are
 	// loaded.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
-	// Tenants says that the runtime is ours and may know the tenant of a request (control.HeaderTenant).
+	// Tenants says that the runtime is ours: it may know the tenant of a request (control.HeaderTenant), and reports the usage of a request
+	// whose client left (control.HeaderUsage).
 	Tenants bool
 	// States says that the transport lets the runtime continue streams (control.HeaderState). It puts the reason into that header of an
 	// answer if it does not report a stream's state.
@@ -332,6 +333,12 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 		return
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == api.StatusClientClosed && ctx.Err() != nil {
+		x.meter.Tell(resp.Header.Get(control.HeaderUsage))
+		x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
+		x.fail(ctx.Err())
+		return
+	}
 	if validated != nil {
 		if refused := validated(); refused != nil {
 			x.refuse(refused)
@@ -404,8 +411,11 @@ func (x *exchange) fail(err error) {
 	}
 	x.outcome.Status, x.outcome.Code = e.Status, e.Code
 	if e.Status == api.StatusClientClosed {
-		x.outcome.abort = true // there is nobody to answer
-		return
+		if !x.report.tells || x.meter.Prompt+x.meter.Tokens() == 0 {
+			x.outcome.abort = true // there is nobody to answer
+			return
+		}
+		x.w.Header()[control.HeaderUsage] = []string{x.meter.Told()}
 	}
 	api.WriteErrorTo(x.w, x.r, e)
 }

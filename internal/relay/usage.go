@@ -108,6 +108,9 @@ func (m *Usage) Tell(said string) {
 	m.Prompt, m.Cached, m.Generated = n[0], min(n[1], n[0]), n[2]
 }
 
+// Reported reports whether [Usage.Tell] has set the numbers.
+func (m *Usage) Reported() bool { return m.told }
+
 // Told formats the numbers for [Usage.Tell].
 func (m *Usage) Told() string { return fmt.Sprint(m.Prompt, m.Cached, m.Tokens()) }
 
