@@ -1,10 +1,8 @@
 package activator
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -279,13 +277,9 @@ func (c *call) failed(s *queue.Slot, err error) error {
 // abandon records the work that the instance of s did for a request whose answer is not read to its end: what the
 // instance reports, or an estimate. For a stream it is known, as far as the stream came.
 func (c *call) abandon(s *queue.Slot) {
-	usage, estimate := &c.reply.usage, &c.reply.estimate
-	c.reply.instance, estimate.input = s.Instance, cmp.Or(api.Tokens(usage.Prompt), c.req.Input)
-	switch {
-	case usage.Reported():
-		estimate.cached, estimate.output = api.Tokens(usage.Cached), api.Tokens(usage.Tokens())
-	case (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed():
-		estimate.output = s.Generated()
+	c.reply.instance, c.reply.estimate.input = s.Instance, c.req.Input
+	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() && !c.reply.usage.Reported {
+		c.reply.estimate.output = s.Generated()
 	}
 }
 
@@ -346,10 +340,7 @@ func (c *call) refuse(err error) {
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
-	used := c.reply.used(c.req.Input) // by a client that has left, or a stream that should have been resumed
-	if c.spend(c.reply.instance, used); c.counts() {
-		c.reply.w.Header().Set(control.HeaderUsage, fmt.Sprint(used.input, used.cached, used.output))
-	}
+	c.spend(c.reply.instance, c.reply.used(c.req.Input)) // for a client that has left, or a stream that should have been resumed
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()

@@ -91,15 +91,12 @@ func (c *call) followGateway(s *queue.Slot) {
 	c.a.picks.add(c, s)
 }
 
-// counts reports whether the front door that holds the request counts what it uses.
-func (c *call) counts() bool { return c.atOnce && c.req.in.Header[control.HeaderUsage] != nil }
-
 // attempt returns the call to an instance.
 func (c *call) attempt(to queue.Target) *forward.Call {
 	spec := to.Spec
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
 		Asks:   !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
-		Counts: c.counts(),
+		Counts: c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
 		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: spec.PassCredentials && !c.holder.keyed()}
 	switch {
 	case !spec.Resumes():

@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // Requests to a function that is no model server are held and sent like others, with two exceptions: connections to
@@ -108,10 +107,8 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	case c.ctx.Err() != nil:
 		return false, false, context.Cause(c.ctx)
 	case errors.As(err, &failed):
-	case relay.Unreachable(err):
-		failed = &forward.Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the instance can't be reached")}
 	default:
-		failed = &forward.Failure{Given: true, Code: api.CodeRuntimeFailed, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the instance failed before it answered")}
+		failed = forward.Unanswered(err)
 	}
 	return untouched.Load() && !failed.Given, false, failed
 }

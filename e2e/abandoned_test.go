@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// TestUsageOfAbandonedAnswers: whoever leaves before a whole answer comes has used what the engine computed until then,
+// TestUsageOfAbandonedAnswers: a client that leaves before a whole answer comes has used what the engine computed until then,
 // in each API, within one token or 1 %. Its prompt is charged as a whole.
 func TestUsageOfAbandonedAnswers(t *testing.T) {
 	t.Parallel()

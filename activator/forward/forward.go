@@ -132,7 +132,7 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 			return nil, api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
 				"there is no memory for the header of the answer, which is larger than most: try again").WithRetryAfter(time.Second)
 		}
-		return nil, unanswered(err)
+		return nil, Unanswered(err)
 	}
 	a := newAnswer(ctx, resp, call, header)
 	if ctx.Err() != nil && a.Status() == api.StatusClientClosed { // it reports the usage
@@ -250,8 +250,8 @@ func (call Call) ours(h http.Header) {
 	}
 }
 
-// unanswered returns the failure for an error of the transport.
-func unanswered(err error) *Failure {
+// Unanswered returns the failure for an error of the transport.
+func Unanswered(err error) *Failure {
 	if relay.Unreachable(err) {
 		return &Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
 			"the instance can't be reached")}

@@ -109,9 +109,7 @@ func (f *Function) release(s *Slot, cost float64) {
 // generated. The caller holds mu.
 func (f *Function) chargeWake(w *Want, took time.Duration) {
 	if f.pace > 0 {
-		cost := control.Cost(0, api.Tokens(took/f.pace))
-		f.queue.Elsewhere(w.Client, w.Priority, cost)
-		f.tellOthers(terms{client: w.Client, priority: w.Priority}, cost)
+		f.queue.Elsewhere(w.Client, w.Priority, control.Cost(0, api.Tokens(took/f.pace)))
 	}
 }
 

@@ -179,7 +179,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request, requests []engine
 			return vectors, nil
 		}
 		if err != nil {
-			tellUsage(w, r, usage{prompt: done})
+			usage{prompt: done}.tell(w)
 			return nil, err
 		}
 		m.vector()

@@ -38,13 +38,12 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 			g.each[i*requests[i].N+j] = usage{prompt: len(requests[i].Prompt), thoughts: -1}
 		}
 	}
+	write := g.collect
 	if g.stream {
-		err = g.send(w)
-	} else {
-		err = g.collect(w)
+		write = g.send
 	}
-	if err != nil {
-		tellUsage(w, r, g.usage)
+	if err = write(w); err != nil {
+		g.usage.tell(w)
 	}
 	return err
 }

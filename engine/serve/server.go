@@ -177,16 +177,14 @@ func (s *Server) unknownModel(name string, adapters []engine.Adapter) error {
 const (
 	// tenantHeader names the tenant of a request; the proxy in front of this server sets it.
 	tenantHeader = "X-Rouse-Tenant"
-	// usageHeader tells that proxy the tokens of the prompt, those of them from the cache, and the generated ones, if the
-	// client left before the answer.
+	// usageHeader tells that proxy the tokens of the prompt, those of them from the cache, and the generated ones, of a
+	// request that failed or whose client left before the answer.
 	usageHeader = "X-Rouse-Usage"
 )
 
-// tellUsage sets [usageHeader] if the client has left and the proxy asked for it.
-func tellUsage(w http.ResponseWriter, r *http.Request, u usage) {
-	if r.Context().Err() != nil && r.Header.Get(usageHeader) != "" {
-		w.Header().Set(usageHeader, fmt.Sprint(u.prompt, u.cached, u.completion))
-	}
+// tell sets [usageHeader].
+func (u usage) tell(w http.ResponseWriter) {
+	w.Header().Set(usageHeader, fmt.Sprint(u.prompt, u.cached, u.completion))
 }
 
 func tenant(r *http.Request) string { return r.Header.Get(tenantHeader) }

@@ -177,6 +177,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.body != nil {
 		x.body.Release()
 	}
+	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
 	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
@@ -296,11 +297,11 @@ func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func()
 
 // cost returns what the request has cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
 func (x *exchange) cost(t control.Turn) float64 {
-	o := &x.outcome
-	if o.PromptTokens == 0 && o.GeneratedTokens == 0 && o.Sent > 0 {
+	cost := control.Cost(api.Tokens(x.meter.Prompt), api.Tokens(x.meter.Tokens()))
+	if cost == 0 && x.outcome.Sent > 0 {
 		return t.Cost
 	}
-	return control.Cost(api.Tokens(o.PromptTokens), api.Tokens(o.GeneratedTokens))
+	return cost
 }
 
 // ask sends a request that holds a slot to the runtime, and passes the answer on. validated reports whether the answer may be used; nil:
@@ -335,7 +336,6 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	defer resp.Body.Close()
 	if resp.StatusCode == api.StatusClientClosed && ctx.Err() != nil {
 		x.meter.Tell(resp.Header.Get(control.HeaderUsage))
-		x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
 		x.fail(ctx.Err())
 		return
 	}
@@ -355,7 +355,6 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	x.outcome.Status = resp.StatusCode
 	x.meter.Style = x.path.Stream
 	x.answer(ctx, resp)
-	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.First, x.meter.Last
 	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // an answer without a stream, with the runtime's generation time
 		x.outcome.LastToken = x.outcome.FirstByte

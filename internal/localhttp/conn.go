@@ -57,8 +57,11 @@ const lastWord = time.Second
 
 // leave ends the request. The server sees the end of its input, and may still answer if it was asked for the usage.
 func (c *conn) leave(r *http.Request) {
-	d, can := c.net.(interface{ SetReadDeadline(time.Time) error })
-	if r.Header[control.HeaderUsage] == nil || r.Header[control.HeaderWait] != nil || !can || !c.shut() || d.SetReadDeadline(time.Now().Add(lastWord)) != nil {
+	half, can := c.net.(interface {
+		CloseWrite() error
+		SetReadDeadline(t time.Time) error
+	})
+	if r.Header[control.HeaderUsage] == nil || r.Header[control.HeaderWait] != nil || !can || errors.Join(half.CloseWrite(), half.SetReadDeadline(time.Now().Add(lastWord))) != nil {
 		c.close()
 	}
 }

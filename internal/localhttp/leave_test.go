@@ -3,8 +3,10 @@ package localhttp
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,12 +18,20 @@ import (
 // ended. Without that, and behind a wake, the connection is closed.
 func TestUsageOfARequestThatWasLeft(t *testing.T) {
 	began := make(chan struct{}, 1)
-	s := httptest.NewServer(api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	at := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}
 		<-r.Context().Done()
 		w.Header().Set(control.HeaderUsage, "3 0 5")
 		w.WriteHeader(api.StatusClientClosed)
 	})))
+	s.Listener.Close()
+	s.Listener = l
+	s.Start()
 	defer s.Close()
 	for name, test := range map[string]struct {
 		header []string
@@ -34,7 +44,7 @@ func TestUsageOfARequestThatWasLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			transport := New(1, time.Minute)
 			ctx, leave := context.WithCancel(t.Context())
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, api.Endpoint("unix:"+at).URL("/"), http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,3 @@ package localhttp
 
 // quiet cannot poll the socket on this OS; a stale connection fails at its first read or write.
 func (*conn) quiet() bool { return true }
-
-// shut cannot end one direction of a connection on this OS.
-func (*conn) shut() bool { return false }

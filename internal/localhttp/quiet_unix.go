@@ -18,13 +18,3 @@ func (c *conn) quiet() bool {
 	})
 	return err == nil && open
 }
-
-// shut ends the direction to the server, and reports whether it could.
-func (c *conn) shut() bool {
-	if c.raw == nil {
-		return false
-	}
-	var failed error
-	err := c.raw.Control(func(fd uintptr) { failed = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
-	return err == nil && failed == nil
-}
