@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -97,4 +99,64 @@ func abandon(ctx context.Context, at api.Endpoint, path, body string, after time
 		said.Tell(told)
 	}
 	return said, resp.StatusCode != api.StatusClientClosed, nil
+}
+
+// TestLimitOfAKeyThatHangsUp: a key of 200 tokens a minute has no more computed than that, also if its client leaves
+// before each answer.
+func TestLimitOfAKeyThatHangsUp(t *testing.T) {
+	t.Parallel()
+	p, err := newPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := p.rouse("keys", "create", "-f", filepath.Join(p.dir, "keys.yaml"), "ci", "--tokens-per-minute", "200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.serve(t, "--model", "pico", "--keys", "keys.yaml")
+	ask := func(ctx context.Context) (int, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.url+"/v1/chat/completions", strings.NewReader(`{"model":"pico","messages":[{"role":"user","content":"count red blue green"}],"max_tokens":50,"ignore_eos":true}`))
+		if err != nil {
+			return 0, err
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(key))
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode, nil
+	}
+	if status, err := ask(t.Context()); status != http.StatusOK {
+		t.Fatal(status, err)
+	}
+	for n := range 200 {
+		ctx, leave := context.WithTimeout(t.Context(), time.Duration(1+n%8)*time.Millisecond)
+		_, _ = ask(ctx) // most end with ctx, later ones are refused
+		leave()
+	}
+	if err := retry(func() error { // activators tell now and then
+		out, err := p.rouse("usage", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var used struct {
+			Rows []struct {
+				InputTokens, OutputTokens int
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &used); err != nil {
+			return err
+		}
+		total := 0
+		for _, row := range used.Rows {
+			total += row.InputTokens + row.OutputTokens
+		}
+		if total < 60 || total > 220 {
+			return fmt.Errorf("%d tokens were computed for a key of 200 a minute: %s", total, out)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }
