@@ -213,6 +213,7 @@ func TestWakesAreCharged(t *testing.T) {
 					begin("a")
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				close(order)
 				got := ""
 				for client := range order {
