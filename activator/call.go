@@ -289,11 +289,11 @@ func (c *call) failed(s *queue.Slot, err error) error {
 	return nil
 }
 
-// abandon estimates the work that the instance of s did for a request whose answer is not read to its end. For a
-// stream the work is known, as far as the stream came.
+// abandon records the work that the instance of s did for a request whose answer is not read to its end: what the
+// instance reports, or an estimate. For a stream it is known, as far as the stream came.
 func (c *call) abandon(s *queue.Slot) {
 	c.reply.instance, c.reply.estimate.input = s.Instance, c.req.Input
-	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() {
+	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() && !c.reply.usage.Reported {
 		c.reply.estimate.output = s.Generated()
 	}
 }

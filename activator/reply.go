@@ -62,7 +62,7 @@ type tokens struct{ input, cached, output api.Tokens }
 // used returns the tokens that the request used, as far as known: none if no instance began it, or one refused it.
 // estimated is the estimate of its input.
 func (r *reply) used(estimated api.Tokens) tokens {
-	if r.answered/100 != 2 {
+	if r.answered/100 != 2 && !r.usage.Reported {
 		return r.estimate
 	}
 	output := api.Tokens(r.usage.Tokens())

@@ -1,38 +1,21 @@
 package autoscaler
 
 import (
-	"bytes"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-func TestEventsHandler(t *testing.T) {
+func TestReceive(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
-		h := w.a.EventsHandler()
-		post := func(edit func(*http.Request), e api.Event) *httptest.ResponseRecorder {
-			r, err := cloudevent.NewRequest(w.t.Context(), "http://here"+control.PathEvents, e, cloudevent.Overrides{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if edit != nil {
-				edit(r)
-			}
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, r)
-			return rec
-		}
 		demand := api.Demand{Function: f.spec.Name, Activator: "x", Waiting: 1, LastRequest: time.Now(), At: time.Now()}
-		if rec := post(nil, api.NewEvent(api.EventDemand, "/test", f.spec.Name, demand)); rec.Code != http.StatusAccepted {
-			t.Errorf("got %d %s, want 202", rec.Code, rec.Body)
+		if err := w.a.Receive(api.NewEvent(api.EventDemand, "/test", f.spec.Name, demand)); err != nil {
+			t.Error(err)
 		}
 		synctest.Wait()
 		if w.count("start a-0001") != 1 {
@@ -41,24 +24,18 @@ func TestEventsHandler(t *testing.T) {
 		for _, c := range []struct {
 			name string
 			e    api.Event
-			edit func(*http.Request)
-			code int
 			want string
 		}{
-			{"a foreign type", api.NewEvent("dev.other.v1", "/test", "x/y", 1), nil, 400, "dev.other.v1"},
-			{"the wrong shape", api.NewEvent(api.EventDemand, "/test", "x/y", []int{1}), nil, 400, "cannot unmarshal"},
-			{"no function", api.NewEvent(api.EventDemand, "/test", "x/y", api.Demand{}), nil, 400, "want a function"},
-			{"a negative count", api.NewEvent(api.EventDemand, "/test", "x/y", api.Demand{Function: "x/y", Waiting: -1}), nil, 400, "at least 0"},
-			{"no such state", api.NewEvent(api.EventInstanceState, "/test", "x/y", api.InstanceStatus{Function: "x/y", Instance: "y-1", State: "zombie"}), nil, 400, "zombie"},
-			{"a bad name", api.NewEvent(api.EventFunction, "/test", "x/y", api.Function{Name: "x/Y_"}), nil, 400, "a-z, 0-9"},
-			{"negative memory", api.NewEvent(api.EventFunction, "/test", "x/y", api.Function{Name: "x/y", Memory: api.Memory{Host: -1}}), nil, 400, "memory"},
-			{"no event", api.NewEvent(api.EventDemand, "/test", "x/y", demand), func(r *http.Request) { r.Header.Del("Ce-Specversion") }, 400, "not a CloudEvent"},
-			{"not POST", api.NewEvent(api.EventDemand, "/test", "x/y", demand), func(r *http.Request) { r.Method = http.MethodGet }, 405, "want POST"},
-			{"elsewhere", api.NewEvent(api.EventDemand, "/test", "x/y", demand), func(r *http.Request) { r.URL.Path = "/" }, 404, control.PathEvents},
+			{"a foreign type", api.NewEvent("dev.other.v1", "/test", "x/y", 1), "dev.other.v1"},
+			{"the wrong shape", api.NewEvent(api.EventDemand, "/test", "x/y", []int{1}), "cannot unmarshal"},
+			{"no function", api.NewEvent(api.EventDemand, "/test", "x/y", api.Demand{}), "want a function"},
+			{"a negative count", api.NewEvent(api.EventDemand, "/test", "x/y", api.Demand{Function: "x/y", Waiting: -1}), "at least 0"},
+			{"no such state", api.NewEvent(api.EventInstanceState, "/test", "x/y", api.InstanceStatus{Function: "x/y", Instance: "y-1", State: "zombie"}), "zombie"},
+			{"a bad name", api.NewEvent(api.EventFunction, "/test", "x/y", api.Function{Name: "x/Y_"}), "a-z, 0-9"},
+			{"negative memory", api.NewEvent(api.EventFunction, "/test", "x/y", api.Function{Name: "x/y", Memory: api.Memory{Host: -1}}), "memory"},
 		} {
-			rec := post(c.edit, c.e)
-			if rec.Code != c.code || !strings.Contains(rec.Body.String(), c.want) || !bytes.Contains(rec.Body.Bytes(), []byte(`"error"`)) {
-				t.Errorf("%s: got %d %s, want %d and %q", c.name, rec.Code, rec.Body, c.code, c.want)
+			if err := api.AsError(w.a.Receive(c.e)); err.Status != http.StatusBadRequest || !strings.Contains(err.Message, c.want) {
+				t.Errorf("%s: got %d %s, want 400 and %q", c.name, err.Status, err.Message, c.want)
 			}
 		}
 		// Functions come and go as events too.

@@ -43,7 +43,7 @@ const (
 
 func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
 	a := &Answer{resp: resp, kind: call.Kind, plain: call.Plain, usage: call.Usage, counts: call.Counts, state: call.State, header: header}
-	if said := resp.Header.Get(control.HeaderUsage); said != "" && call.Usage != nil {
+	if said := resp.Header.Get(control.HeaderUsage); said != "" && call.Usage != nil && (resp.StatusCode/100 == 2 || resp.StatusCode == api.StatusClientClosed) {
 		call.Usage.Tell(said)
 	}
 	if resp.Header.Get("Content-Encoding") == "" {

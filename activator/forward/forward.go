@@ -135,6 +135,10 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		return nil, Unanswered(err)
 	}
 	a := newAnswer(ctx, resp, call, header)
+	if ctx.Err() != nil && a.Status() == api.StatusClientClosed { // it reports the usage
+		a.Close()
+		return nil, context.Cause(ctx)
+	}
 	if err := a.first(); err != nil {
 		a.Close()
 		if ctx.Err() != nil {

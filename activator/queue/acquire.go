@@ -288,8 +288,14 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		}
 		f.run(w, s)
 	}
-	w.held += now.Sub(since)
-	w.woke += f.unavailable.at(now) - q.unavailable
+	woke := f.unavailable.at(now) - q.unavailable
+	w.held, w.woke = w.held+now.Sub(since), w.woke+woke
+	if q.alone { // its request began the wake
+		if !ok { // the wake goes on
+			woke += f.expected(now)
+		}
+		f.chargeWake(w, woke)
+	}
 	w.paused += f.paused.at(now) - q.paused
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
 	f.mu.Unlock()

@@ -172,6 +172,62 @@ func TestGenerated(t *testing.T) {
 	})
 }
 
+// TestWakesAreCharged: the client whose request begins a wake pays for it, and another goes first after that.
+func TestWakesAreCharged(t *testing.T) {
+	for name, leaves := range map[string]bool{"it stays": false, "it leaves": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := startFunction(t, 1, nil)
+				order := make(chan string, 9)
+				ask := func(ctx context.Context, client string, w *Want) {
+					s, err := f.Acquire(ctx, w)
+					if err == nil {
+						order <- client
+						time.Sleep(time.Second)
+						s.Done(Used{Served: true, Input: 1, Output: 100})
+					}
+					f.Leave(w)
+				}
+				begin := func(client string) *Want {
+					ctx, w := want(t, client, 0)
+					go ask(ctx, client, w)
+					synctest.Wait()
+					return w
+				}
+				begin("c")
+				time.Sleep(2 * time.Second)
+				report := func(seq uint64, s api.State) {
+					f.q.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: f.Name, State: s, PID: 7, Seq: seq, Endpoint: "http://192.0.2.1:80", Since: time.Now()})
+				}
+				report(2, api.Asleep)
+				waker := begin("a")
+				time.Sleep(5 * time.Second)
+				if leaves {
+					waker.End(context.Canceled)
+					synctest.Wait()
+				}
+				begin("c")
+				report(3, api.Awake)
+				for range 2 {
+					begin("b")
+					begin("a")
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				close(order)
+				got := ""
+				for client := range order {
+					got += client
+				}
+				want := map[bool]string{false: "cacbbaa", true: "ccbbaa"}[leaves]
+				if got != want {
+					t.Errorf("they are served in the order %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
 // TestTurnsAtTheInstance checks three rules for requests that wait at an instance. An instance at which a request
 // waited gets more requests than it has slots. An instance that gave no turn is not avoided. The wait there counts as a
 // wait in the queue.

@@ -114,6 +114,14 @@ func (f *Function) release(s *Slot, cost float64) {
 	f.set.Release(s.instance, t.adapter)
 }
 
+// chargeWake charges w's client for the time in which nobody was served because of its wake: what a slot would have
+// generated. The caller holds mu.
+func (f *Function) chargeWake(w *Want, took time.Duration) {
+	if f.pace > 0 {
+		f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, api.Tokens(took/f.pace)))
+	}
+}
+
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
 	if others := f.q.cfg.Others; others != nil && !t.told {

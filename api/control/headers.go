@@ -44,7 +44,7 @@ const HeaderModels = "X-Rouse-Models"
 // HeaderUsage asks an instance to report what an answer used, even if its client did not ask. Only the activator sets
 // it. In a stream the instance reports it in comments, lines that begin with [UsageComment]; otherwise in the same
 // header. Both have three numbers separated by spaces: the tokens of the prompt, those of them from the cache, and
-// the tokens generated so far.
+// the tokens generated so far. An instance whose client left before the answer reports them with status 499.
 const (
 	HeaderUsage  = "X-Rouse-Usage"
 	UsageComment = ": rouse-usage "

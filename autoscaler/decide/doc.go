@@ -25,5 +25,6 @@
 //   - A busy instance becomes a victim only after it has stayed long enough to be worth the switch, and its competitor has starved for a turn's wait.
 //     Starving counts from the last moment a function had an instance awake, so a function that just had its turn goes to the end of the line.
 //   - A higher priority is served first, and interrupts sooner, but a function that has starved for four turns goes before all others.
-//   - An idle instance that has just woken is left alone for a moment, no longer than half the cost of bringing it back.
+//   - An idle instance that has just woken is left alone for a moment, no longer than half the cost of bringing it back. If its function was awake shortly
+//     before, and its next request is likely to come soon, it stays for as long as its wake is worth.
 package decide

@@ -140,9 +140,10 @@ func (s *sim) demand(f *Function) {
 		f.Shared = waiting
 	}
 	s.press(f, n, places/f.Spec.Concurrency)
-	if places > 0 {
+	if f.Serving && places == 0 {
 		f.ServedUntil = s.now
 	}
+	f.Serving = places > 0
 	switch {
 	case n.users == 0 || places > 0:
 		if !n.starving.IsZero() {

@@ -225,22 +225,36 @@ func (s *search) offerSteps(i *instance, kind int, ready time.Time, level api.Le
 //
 //  1. idle or surplus: after a moment for one client's next request, but only if it has not stayed for long, and no
 //     longer than half the cost of bringing it back
-//  2. busy: after it has stayed long enough to be worth the switch, and the demand has starved for a turn's wait
+//  2. idle, and its function was awake within MaxStay before this wake: after it has stayed long enough to be worth the
+//     wake, unless the next request is unlikely to come before
+//  3. busy: after it has stayed long enough to be worth the switch, and the demand has starved for a turn's wait
 func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
-	back := i.f.Past.Return(i.f.level())
-	if kind != busy { // 1
-		if s.now.Sub(i.Since) >= s.pol.MinStay || i.phase == phaseUnhealthy {
+	if kind != busy {
+		stay := s.stayFor(i.f.Past.Return(i.From))
+		if s.now.Sub(i.Since) >= stay || i.phase == phaseUnhealthy {
 			return time.Time{}
 		}
-		grace := min(s.pol.IdleGrace, (back+i.rest())/2)
-		return s.usedUntil(i, i.f.awake-n+1).Add(grace)
+		used := s.usedUntil(i, i.f.awake-n+1)
+		if i.f.awake == 1 && i.Since.Sub(i.f.ServedUntil) < s.pol.MaxStay { // 2
+			var idle time.Duration // in steps, between which the answer stays the same
+			next := s.pol.IdleGrace
+			for !s.now.Before(used.Add(next)) {
+				idle, next = next, 2*next
+			}
+			ends := i.Since.Add(stay)
+			if chance, known := i.f.Past.Arrivals.Chance(idle, ends.Sub(used)); known && chance >= even {
+				return used.Add(min(next, ends.Sub(used)))
+			}
+		}
+		if s.now.Sub(i.Since) >= s.pol.MinStay { // 1
+			return time.Time{}
+		}
+		return used.Add(min(s.pol.IdleGrace, (i.f.Past.Return(i.f.level())+i.rest())/2))
 	}
-	level := inventory.Stopped // 2
+	level := inventory.Stopped // 3
 	if o.self != nil {
 		level = o.self.Status.Level
 	}
-	swap := i.rest() + s.f.Past.Return(level)
-	stay := max(s.pol.MinStay, min(s.pol.MaxStay, time.Duration(s.pol.SwitchShare*float64(swap))))
 	wait := s.pol.TurnWait
 	switch own, other := s.f.Spec.Priority, i.f.Spec.Priority; {
 	case own > other:
@@ -248,5 +262,10 @@ func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 	case own < other:
 		wait *= patience
 	}
-	return later(i.Since.Add(stay), s.f.starved.Add(wait))
+	return later(i.Since.Add(s.stayFor(i.rest()+s.f.Past.Return(level))), s.f.starved.Add(wait))
+}
+
+// stayFor returns how long an instance has to stay awake to be worth a cost.
+func (s *search) stayFor(cost time.Duration) time.Duration {
+	return max(s.pol.MinStay, min(s.pol.MaxStay, time.Duration(s.pol.SwitchShare*float64(cost))))
 }

@@ -300,6 +300,3 @@ func (s *Scheduler) Stats() Stats {
 
 // Busy reports whether any sequence is not finished.
 func (s *Scheduler) Busy() bool { return len(s.byID) > 0 }
-
-// InFlight returns the number of batches whose results are not known.
-func (s *Scheduler) InFlight() int { return s.flying }

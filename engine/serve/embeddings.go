@@ -50,7 +50,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	vectors, used, err := s.vectors(r, paid, &e, adapter)
+	vectors, used, err := s.vectors(w, r, paid, &e, adapter)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 }
 
 // vectors computes the vectors of a request's inputs, and counts their tokens.
-func (s *Server) vectors(r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string) (vectors [][]float32, used int, err error) {
+func (s *Server) vectors(w http.ResponseWriter, r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string) (vectors [][]float32, used int, err error) {
 	pooling, err := s.checkEmbedding(e)
 	if err != nil {
 		return nil, 0, err
@@ -93,7 +93,7 @@ func (s *Server) vectors(r *http.Request, paid *inbound.Body, e *embeddingReques
 	if err := paid.Take(r.Context(), int64(len(requests)*s.engine.Model().Dim*4)); err != nil {
 		return nil, 0, err // it is for the client
 	}
-	vectors, err = s.embed(r, requests)
+	vectors, err = s.embed(w, r, requests)
 	return vectors, used, promptIs("input", err)
 }
 
@@ -164,7 +164,7 @@ func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int, fi
 }
 
 // embed computes the vectors of requests.
-func (s *Server) embed(r *http.Request, requests []engine.Request) ([][]float32, error) {
+func (s *Server) embed(w http.ResponseWriter, r *http.Request, requests []engine.Request) ([][]float32, error) {
 	stream, err := s.engine.Add(r.Context(), requests...)
 	if err != nil {
 		return nil, err
@@ -172,16 +172,18 @@ func (s *Server) embed(r *http.Request, requests []engine.Request) ([][]float32,
 	defer stream.Close()
 	m := s.metrics.meter(requests)
 	defer m.end()
-	vectors := make([][]float32, len(requests))
+	vectors, done := make([][]float32, len(requests)), 0
 	for {
 		ev, err := stream.Next()
 		if errors.Is(err, io.EOF) {
 			return vectors, nil
 		}
 		if err != nil {
+			usage{prompt: done}.tell(w)
 			return nil, err
 		}
 		m.vector()
+		done += len(requests[ev.Index].Prompt)
 		vectors[ev.Index] = ev.Embedding
 	}
 }

@@ -71,7 +71,7 @@ func asError(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }
 
-// statusClientClosed is nginx's status for a client that left; it is counted, but never sent.
+// statusClientClosed is nginx's status for a client that left; it is sent only with [usageHeader].
 const statusClientClosed = 499
 
 // errorTypes are OpenAI's error types by status. Any other 4xx is an invalid_request_error.

@@ -38,10 +38,14 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 			g.each[i*requests[i].N+j] = usage{prompt: len(requests[i].Prompt), thoughts: -1}
 		}
 	}
+	write := g.collect
 	if g.stream {
-		return g.send(w)
+		write = g.send
 	}
-	return g.collect(w)
+	if err = write(w); err != nil {
+		g.usage.tell(w)
+	}
+	return err
 }
 
 // generation is one call in progress. Its handler's goroutine owns it.

@@ -120,7 +120,7 @@ func (s *Server) wrap(h handler) http.Handler {
 		case known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep):
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
-		if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		if errors.Is(err, context.Canceled) && r.Context().Err() != nil && w.Header()[usageHeader] == nil {
 			return // the client has left
 		}
 		writeError(w, known)
@@ -174,7 +174,17 @@ func (s *Server) unknownModel(name string, adapters []engine.Adapter) error {
 	return e
 }
 
-// tenantHeader names the tenant of a request; the proxy in front of this server sets it.
-const tenantHeader = "X-Rouse-Tenant"
+const (
+	// tenantHeader names the tenant of a request; the proxy in front of this server sets it.
+	tenantHeader = "X-Rouse-Tenant"
+	// usageHeader tells that proxy the tokens of the prompt, those of them from the cache, and the generated ones, of a
+	// request that failed or whose client left before the answer.
+	usageHeader = "X-Rouse-Usage"
+)
+
+// tell sets [usageHeader].
+func (u usage) tell(w http.ResponseWriter) {
+	w.Header().Set(usageHeader, fmt.Sprint(u.prompt, u.cached, u.completion))
+}
 
 func tenant(r *http.Request) string { return r.Header.Get(tenantHeader) }

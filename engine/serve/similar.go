@@ -84,7 +84,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	}
 	texts := append(slices.Clone(q.One), q.Two...)
 	e := q.embedding(texts)
-	vectors, used, err := s.vectors(r, paid, e, adapter)
+	vectors, used, err := s.vectors(w, r, paid, e, adapter)
 	if err != nil {
 		return inputIs("text_2", err)
 	}
@@ -125,7 +125,7 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 		texts = append(texts, string(d))
 	}
 	e := q.embedding(texts)
-	vectors, used, err := s.vectors(r, paid, e, adapter)
+	vectors, used, err := s.vectors(w, r, paid, e, adapter)
 	if err != nil {
 		return inputIs("documents", err)
 	}

@@ -21,9 +21,6 @@ const (
 // serverBuffer is the size up to which package net/http buffers an answer until the handler returns, with room to spare.
 const serverBuffer = 2 << 10
 
-// usageTail is the number of bytes of a part that are read again with the next one, for a usage object that spans both.
-const usageTail = 512
-
 // pass passes on an answer that is not a stream of events. With hold, an answer that fits into one buffer is read to its end before
 // anything is sent.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
@@ -31,7 +28,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	defer from.Close()
 	want := 1
 	if hold {
-		want = largeBuffer - usageTail
+		want = largeBuffer
 	}
 	from.Fill(want)
 	if err := from.Broken(); err != nil {
@@ -43,13 +40,10 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	if from.Err() != nil {
 		x.unread.Buffered = serverBuffer // it is the last write, and nothing is flushed
 	}
-	for sent := 0; ; {
+	for {
 		p := from.Bytes()
-		if len(p) > sent {
-			x.meter.Read(p)
-			if !x.write(p[sent:]) {
-				return
-			}
+		if x.meter.Part(p); len(p) > 0 && !x.write(p) {
+			return
 		}
 		switch {
 		case from.Broken() != nil:
@@ -62,8 +56,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 		case !hold:
 			x.flush()
 		}
-		sent = min(len(p), usageTail)
-		from.Drop(len(p) - sent)
+		from.Drop(len(p))
 		from.Read()
 	}
 }

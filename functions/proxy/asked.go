@@ -70,7 +70,7 @@ func (x *exchange) tellsState() bool {
 func (x *exchange) private(h http.Header) {
 	for name := range h {
 		switch {
-		case name == control.HeaderTenant && x.proxy.cfg.Tenants:
+		case (name == control.HeaderTenant || name == control.HeaderUsage) && x.proxy.cfg.Tenants:
 		case name == control.HeaderState && x.tellsState():
 		case control.Reserved(name), !x.proxy.cfg.Everything && control.Forwarded(name), !x.proxy.cfg.Credentials && control.Credential(name):
 			delete(h, name)

@@ -82,7 +82,8 @@ type Config struct {
 	// Hold keeps an adapter loaded until done is called, for a request that holds its slot, and loads it first if need be; nil: all are
 	// loaded.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
-	// Tenants says that the runtime is ours and may know the tenant of a request (control.HeaderTenant).
+	// Tenants says that the runtime is ours: it may know the tenant of a request (control.HeaderTenant), and reports the usage of a request
+	// whose client left (control.HeaderUsage).
 	Tenants bool
 	// States says that the transport lets the runtime continue streams (control.HeaderState). It puts the reason into that header of an
 	// answer if it does not report a stream's state.
@@ -177,6 +178,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.body != nil {
 		x.body.Release()
 	}
+	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)
@@ -301,11 +303,11 @@ func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func()
 
 // cost returns what the request has cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
 func (x *exchange) cost(t control.Turn) float64 {
-	o := &x.outcome
-	if o.PromptTokens == 0 && o.GeneratedTokens == 0 && o.Sent > 0 {
+	cost := control.Cost(api.Tokens(x.meter.Prompt), api.Tokens(x.meter.Tokens()))
+	if cost == 0 && x.outcome.Sent > 0 {
 		return t.Cost
 	}
-	return control.Cost(api.Tokens(o.PromptTokens), api.Tokens(o.GeneratedTokens))
+	return cost
 }
 
 // ask sends a request that holds a slot to the runtime, and passes the answer on. validated reports whether the answer may be used; nil:
@@ -338,6 +340,11 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 		return
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == api.StatusClientClosed && ctx.Err() != nil {
+		x.meter.Tell(resp.Header.Get(control.HeaderUsage))
+		x.fail(ctx.Err())
+		return
+	}
 	if validated != nil {
 		if refused := validated(); refused != nil {
 			x.refuse(refused)
@@ -354,7 +361,6 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	x.outcome.Status = resp.StatusCode
 	x.meter.Style = x.path.Stream
 	x.answer(ctx, resp)
-	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.First, x.meter.Last
 	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // an answer without a stream, with the runtime's generation time
 		x.outcome.LastToken = x.outcome.FirstByte
@@ -410,8 +416,11 @@ func (x *exchange) fail(err error) {
 	}
 	x.outcome.Status, x.outcome.Code = e.Status, e.Code
 	if e.Status == api.StatusClientClosed {
-		x.outcome.abort = true // there is nobody to answer
-		return
+		if !x.report.tells || x.meter.Prompt+x.meter.Tokens() == 0 {
+			x.outcome.abort = true // there is nobody to answer
+			return
+		}
+		x.w.Header()[control.HeaderUsage] = []string{x.meter.Told()}
 	}
 	api.WriteErrorTo(x.w, x.r, e)
 }

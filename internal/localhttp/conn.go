@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // conn is a connection. It carries one request at a time, or is idle.
@@ -51,13 +52,27 @@ func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
 
 func (c *conn) close() { _ = c.net.Close() }
 
+// lastWord is how long a server may take to report the usage of a request that was left.
+const lastWord = time.Second
+
+// leave ends the request. The server sees the end of its input, and may still answer if it was asked for the usage.
+func (c *conn) leave(r *http.Request) {
+	half, can := c.net.(interface {
+		CloseWrite() error
+		SetReadDeadline(t time.Time) error
+	})
+	if r.Header[control.HeaderUsage] == nil || r.Header[control.HeaderWait] != nil || !can || errors.Join(half.CloseWrite(), half.SetReadDeadline(time.Now().Add(lastWord))) != nil {
+		c.close()
+	}
+}
+
 // exchange sends a request and reads the header of its answer. After an error the connection is closed; untouched
 // means that the other side has received nothing.
 func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := func() bool { return true }
 	if ctx.Done() != nil {
-		stop = context.AfterFunc(ctx, c.close)
+		stop = context.AfterFunc(ctx, func() { c.leave(r) })
 	}
 	n, err := c.net.Write(out.bytes)
 	if err == nil {

@@ -19,7 +19,8 @@
 //  4. The caller reads the body from the connection. At its end the connection becomes idle if the answer has named
 //     its request. If the body is closed early, the connection is closed too; that tells the server that nobody
 //     listens.
-//  5. If the request's context ends, at any time, the connection is closed.
+//  5. If the request's context ends, at any time, the connection is closed. If the request asks for its usage
+//     ([control.HeaderUsage]), at first only the direction to the server is: an answer within a second is returned.
 //
 // HTTP/1.1 does not say which request a response is for: a surplus response that a server writes late is read by the
 // next request on that connection. So a connection is reused only if the server names the requests it answers, as our

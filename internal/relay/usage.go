@@ -23,9 +23,9 @@ type Usage struct {
 	Events            int           // events that carry text
 	First, Last       time.Duration // when the first and the last of them came, since the request's arrival
 	Decode            time.Duration // the generation time reported by the runtime; 0: not reported
+	Reported          bool          // the numbers of [Usage.Tell] count
 
 	since int    // events that carry text and came after Generated was reported
-	told  bool   // the numbers of [Usage.Tell] count
 	kept  []byte // memory for events without comments
 	tail  []byte // the end of the parts that [Usage.Part] has seen
 }
@@ -104,7 +104,7 @@ func (m *Usage) Tell(said string) {
 		}
 		n[i] = v
 	}
-	m.told = true
+	m.Reported = true
 	m.Prompt, m.Cached, m.Generated = n[0], min(n[1], n[0]), n[2]
 }
 
@@ -188,7 +188,7 @@ func (m *Usage) Read(p []byte) {
 	if d := duration(whole, millisName, time.Millisecond) + duration(whole, nanosName, time.Nanosecond); d > 0 {
 		m.Decode = d
 	}
-	if m.told {
+	if m.Reported {
 		return
 	}
 	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) // nothing is generated yet, whatever number it has
@@ -271,7 +271,7 @@ func number(p []byte, names [][]byte, otherwise int) int {
 // Tokens returns the best estimate of generated tokens: the number reported by the runtime, plus one for each event
 // since.
 func (m *Usage) Tokens() int {
-	if m.told {
+	if m.Reported {
 		return m.Generated
 	}
 	return m.Generated + m.since
