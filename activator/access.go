@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -75,6 +76,9 @@ func (c *call) logAccess() {
 			attrs = append(attrs, slog.Int64("cached_tokens", int64(used.cached)))
 		}
 		attrs = append(attrs, slog.Int64("output_tokens", int64(used.output)))
+	}
+	if s := c.want.GPUSeconds; s > 0 {
+		attrs = append(attrs, slog.Float64("gpu_seconds", math.Round(s*1e6)/1e6))
 	}
 	if n := c.sent.attempts; n > 1 {
 		attrs = append(attrs, slog.Int("attempts", n))

@@ -186,11 +186,23 @@ func (h *holder) tenant() string {
 }
 
 // spend records what a request used of an instance.
-func (c *call) spend(id api.InstanceID, used tokens) {
+func (c *call) spend(used tokens) {
 	if used.input+used.output == 0 { // the instance refused it
 		return
 	}
-	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: control.Cost(used.input, used.output)}
+	c.count(api.Use{Requests: 1, Input: used.input, Cached: used.cached, Output: used.output})
+}
+
+// pay records what a request used of the GPU time that instances held. The function is locked.
+func (c *call) pay(gpuSeconds float64) {
+	c.count(api.Use{GPUSeconds: gpuSeconds})
+	if account := c.holder.account; account != nil {
+		account.Spend(gpuSeconds)
+	}
+}
+
+func (c *call) count(u api.Use) {
+	u.Tenant = c.holder.tenant()
 	if c.holder.account != nil {
 		u.Key = c.holder.account.Name
 	}

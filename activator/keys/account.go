@@ -30,12 +30,13 @@ type Account struct {
 	expires  time.Time
 	requests bucket
 	tokens   bucket
+	budget   Budget
 	running  int // the number of requests that run here
 	theirs   int // the number that run at other activators
 }
 
-func newAccount(id, name, tenant string, others Others, r apikey.Rights, expires, now time.Time) *Account {
-	a := &Account{Name: name, Tenant: tenant, id: id, others: others}
+func newAccount(id, name, tenant string, s *Store, r apikey.Rights, expires, now time.Time) *Account {
+	a := &Account{Name: name, Tenant: tenant, id: id, others: s.others, budget: s.budgets[id]}
 	a.revoked, a.revoke = context.WithCancel(context.Background())
 	a.set(r, expires, now)
 	return a
@@ -93,7 +94,8 @@ func (a *Account) idle(now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now)
+	a.budget.begin(now)
+	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now) && a.budget[1].Tokens+a.budget[1].GPUSeconds == 0
 }
 
 // Charge is one request's charge to its account's limits.
@@ -162,7 +164,10 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if wait > 0 {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s a minute: try again in %s", a.Name, per, limit, wait.Round(time.Millisecond)).WithRetryAfter(wait)
 	}
-	return nil
+	if !a.rights.Budgeted() {
+		return nil
+	}
+	return a.budget.short(a.Name, &a.rights, now)
 }
 
 // sure reports whether a request can be admitted before the others know of it. Each activator may use its part of
@@ -190,6 +195,10 @@ func (a *Account) use(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
 	a.running += int(u.Running)
+	if a.rights.Budgeted() {
+		u.Spent = u.Tokens
+		a.budget.add(u.Spent, u.GPUSeconds)
+	}
 	if a.limited() {
 		a.others.Used(a.id, u)
 	}
@@ -197,7 +206,7 @@ func (a *Account) use(u control.Use) {
 
 // limited reports whether others have to know the account's use. The caller holds mu.
 func (a *Account) limited() bool {
-	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0
+	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0 || a.rights.Budgeted()
 }
 
 // left returns header fields with the rest of the limits. The caller holds mu.

@@ -117,6 +117,9 @@ func (a *Account) learn(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
 	a.theirs = max(0, a.theirs+int(u.Running))
+	if a.rights.Budgeted() {
+		a.budget.add(u.Spent, u.GPUSeconds)
+	}
 }
 
 // used returns the present use of the limits.

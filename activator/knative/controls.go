@@ -156,6 +156,7 @@ func (c *controls) report(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		c.instances.learn(report)
+		c.core.Hold(st.Function, st.Instance, report.GPUs)
 		c.observe(st)
 		c.offers.touched(st.Function)
 	}

@@ -29,6 +29,7 @@ type Slot struct {
 	terms    terms
 	charge   charge
 	taken    time.Time
+	paid     float64    // until this time of its clock
 	trace    *Wake      // the trace that the request ends; nil: none
 	want     *Want      // the request that has the slot; nil: not yet known
 	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
@@ -73,16 +74,18 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	f.slots++
 	f.Metrics.Running(1)
 	f.tellOthers(t, t.cost)
-	return &Slot{
+	s := &Slot{
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why,
 		f: f, instance: i, terms: t, taken: time.Now(), charge: f.queue.Charge(t.client, t.priority, t.cost),
 	}
+	f.occupy(s, 1, s.taken)
+	return s
 }
 
 // run records that w has s, and returns s. If the function evicts sheddable requests and w is one, w may be ended for
 // others. The caller holds mu.
 func (f *Function) run(w *Want, s *Slot) *Slot {
-	s.want = w
+	s.want, w.slot = w, s
 	if f.Spec().Hold.EvictSheddable && w.Priority < 0 {
 		f.sheddable[w] = struct{}{}
 	}
@@ -98,8 +101,12 @@ func (f *Function) release(s *Slot, cost float64) {
 	f.tellOthers(s.terms, cost-s.terms.cost)
 	delete(f.sheddable, s.want)
 	f.slots--
-	if s.want != nil && s.want.Background {
-		f.background--
+	f.occupy(s, -1, time.Now())
+	if s.want != nil {
+		s.want.slot = nil
+		if s.want.Background {
+			f.background--
+		}
 	}
 	f.Metrics.Running(-1)
 	f.set.Release(s.instance, s.terms.adapter)
@@ -207,7 +214,9 @@ func (s *Slot) Move(host string) bool {
 	f.mu.Lock()
 	i := f.set.Move(s.instance, host, now, s.want.Want)
 	if i != nil {
+		f.occupy(s, -1, now)
 		s.instance, s.Instance, s.Base = i, i.ID, i.Base()
+		f.occupy(s, 1, now)
 		f.callAgain(f.set.NextTry(now), now)
 	}
 	f.mu.Unlock()

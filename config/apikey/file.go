@@ -61,6 +61,11 @@ type Rights struct {
 	// limit.
 	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty"`
 	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty"`
+	// These bound what is used in a day and a month, of UTC; 0: no limit.
+	TokensPerDay       int64 `json:"tokensPerDay,omitempty"`
+	TokensPerMonth     int64 `json:"tokensPerMonth,omitempty"`
+	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty"`
+	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty"`
 	// Concurrent bounds the requests that wait or run at once; 0: no limit.
 	Concurrent int `json:"concurrent,omitempty"`
 	// MaxPriority is the highest priority that a request may claim; it is the negative of the field "priority".
@@ -218,7 +223,7 @@ func (r *Rights) validate() error {
 		}
 	}
 	switch {
-	case r.RequestsPerMinute < 0 || r.TokensPerMinute < 0 || r.Concurrent < 0:
+	case min(r.RequestsPerMinute, r.TokensPerMinute, r.TokensPerDay, r.TokensPerMonth, r.GPUSecondsPerDay, r.GPUSecondsPerMonth, int64(r.Concurrent)) < 0:
 		return errors.New("a limit is negative: want 0 (no limit) or more")
 	case r.MaxPriority < 0 || r.MaxPriority > maxPriority:
 		return fmt.Errorf("maxPriority is %d: want 0 to %d", r.MaxPriority, maxPriority)
@@ -263,6 +268,11 @@ func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i
 
 // Owner returns the key's tenant.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
+
+// Budgeted reports whether there is a limit of a day or a month.
+func (r *Rights) Budgeted() bool {
+	return r.TokensPerDay|r.TokensPerMonth|r.GPUSecondsPerDay|r.GPUSecondsPerMonth != 0
+}
 
 // Allows reports whether a model with these names may be used.
 func (r *Rights) Allows(names ...string) bool {

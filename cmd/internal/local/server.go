@@ -84,6 +84,7 @@ type server struct {
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
 	learned   *learned
+	accounts  accounts
 
 	far    *door.Front         // nil: it is no front door of clusters
 	agents net.Listener        // accepts their agents
@@ -128,8 +129,10 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.end()
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
+	s.readAccounts(port)
 	if cfg.Keys != "" {
 		s.keys = keys.NewStore(nil)
+		s.keys.Restore(s.accounts.Budgets)
 		if err := s.keys.LoadFile(cfg.Keys); err != nil {
 			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
 		}
@@ -207,7 +210,7 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.learned = newLearned(cfg.StateDir, cfg.Logger)
-	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned, Record: cfg.record(),
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned, Usage: s.accounts.Usage, Hold: s.activator.Hold, Record: cfg.record(),
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
 		return err
@@ -266,6 +269,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
 	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
+	run("accounts", s.keepAccounts)
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}
@@ -298,6 +302,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	stop(errors.New("the server ends"))
 	running.Wait()
+	s.writeAccounts()
 	s.agent.killAll()
 	return err
 }

@@ -1,0 +1,76 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/autoscaler/usage"
+	"github.com/rouse-dev/rouse/internal/atomicfile"
+	"github.com/rouse-dev/rouse/internal/kept"
+)
+
+const (
+	accountsVersion = 1
+	accountsEvery   = 2 * time.Second
+)
+
+// accounts is what was used, and of budgets, in a file that outlives the server. Each port has a file of its own, so a server that
+// listens on it goes on from there. Without a file, and with a damaged one, counting begins.
+type accounts struct {
+	path    string // empty: nothing is kept
+	Usage   *usage.Saved
+	Budgets map[string]keys.Budget
+}
+
+func (s *server) readAccounts(port int) {
+	if s.cfg.StateDir == "" {
+		return
+	}
+	s.accounts.path = filepath.Join(s.cfg.StateDir, fmt.Sprintf("accounts-%d.json", port))
+	raw, err := os.ReadFile(s.accounts.path)
+	if err == nil {
+		err = kept.Read(raw, accountsVersion, &s.accounts)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.cfg.Logger.Warn("what was used can't be read, and is counted anew", "file", s.accounts.path, "error", err)
+		s.accounts.Usage, s.accounts.Budgets = nil, nil
+	}
+}
+
+// keepAccounts writes the accounts until ctx ends.
+func (s *server) keepAccounts(ctx context.Context) error {
+	tick := time.NewTicker(accountsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		s.writeAccounts()
+	}
+}
+
+// writeAccounts writes the accounts if they have changed. It is not safe for concurrent use.
+func (s *server) writeAccounts() {
+	u := s.autoscaler.SaveUsage()
+	if u == nil || s.accounts.path == "" {
+		return
+	}
+	if s.accounts.Usage = u; s.keys != nil {
+		s.accounts.Budgets = s.keys.Budgets()
+	}
+	raw, err := kept.Text(accountsVersion, &s.accounts)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(s.cfg.StateDir, 0o700), atomicfile.Write(s.accounts.path, raw, 0o600))
+	}
+	if err != nil {
+		s.cfg.Logger.Error("what was used is not kept", "error", err)
+	}
+}
