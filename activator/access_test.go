@@ -116,8 +116,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestCostOfRequests: what a request used of the GPU time that its instance held is the same in its line of the log, in its last
-// pick, in what the autoscaler is told, and in the trailer for a caller that may read the metrics.
+// TestCostOfRequests: a request's GPU time is the same in its line of the log, in its last pick, in the report to the autoscaler,
+// and in the trailer. Only a caller that may read the metrics gets the trailer.
 func TestCostOfRequests(t *testing.T) {
 	out := &logText{}
 	log, err := AccessLog("json", out)

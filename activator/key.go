@@ -89,8 +89,8 @@ func (c *call) allow(found *api.Error) *api.Error {
 		return found
 	}
 	switch { // a client that may not use a function learns nothing of it, not even what its runtime lacks
-	case c.f != nil && !account.Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
-		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Allows(c.req.Model):
+	case c.f != nil && !account.Rights().Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
+		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Rights().Allows(c.req.Model):
 		return notAllowed(account, c.req.Model)
 	case found != nil:
 		return found
@@ -101,7 +101,7 @@ func (c *call) allow(found *api.Error) *api.Error {
 		if err := c.objective(); err != nil {
 			return err
 		}
-		if err := account.Claim(c.req.Priority, c.req.Tier); err != nil {
+		if err := account.Rights().Claim(c.req.Priority, c.req.Tier); err != nil {
 			return err
 		}
 		c.req.peer.Trusted = true // with its priority
@@ -147,14 +147,14 @@ func (c *call) models() (list []string) {
 	switch {
 	case c.atOnce && account == nil: // the other front door says which
 		return c.req.in.Header[control.HeaderModels]
-	case account == nil, account.Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
+	case account == nil, account.Rights().Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
 		return nil
 	}
-	if names := namesFor(c.f, "", ""); account.Allows(names...) {
+	if names := namesFor(c.f, "", ""); account.Rights().Allows(names...) {
 		list = names
 	}
 	for of, own := range c.a.names.Load().adapters {
-		if own && of.f == c.f && account.Allows(namesFor(c.f, of.name, api.ModelName(of.name))...) {
+		if own && of.f == c.f && account.Rights().Allows(namesFor(c.f, of.name, api.ModelName(of.name))...) {
 			list = append(list, of.name)
 		}
 	}
@@ -212,7 +212,7 @@ func (c *call) count(u api.Use) {
 // mayList reports whether the client may see the names of all functions.
 func (c *call) mayList() bool {
 	if account := c.holder.account; account != nil {
-		return account.Unrestricted()
+		return account.Rights().Unrestricted()
 	}
 	return c.a.mayList(c.req.in)
 }
@@ -233,10 +233,10 @@ func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) 
 	switch {
 	case err != nil:
 		return nil, err
-	case account == nil || account.Unrestricted():
+	case account == nil || account.Rights().Unrestricted():
 		return nil, nil // nil is all
 	}
-	return account.Allows, nil
+	return account.Rights().Allows, nil
 }
 
 func unlisted(r *http.Request) *api.Error {

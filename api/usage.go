@@ -18,7 +18,7 @@ type Usage struct {
 
 // Use counts the requests with one key since Begun, when the activator started counting.
 type Use struct {
-	Begun    time.Time  `json:"begun"`
+	Begun time.Time `json:"begun"`
 	// Tenant is the owner of the requests' key and Key its name; empty: no key.
 	Tenant   string `json:"tenant,omitempty"`
 	Key      string `json:"key,omitempty"`

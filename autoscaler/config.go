@@ -42,7 +42,7 @@ type Config struct {
 	ProbeAfter time.Duration
 	// Memory returns what was learned earlier; nil: nothing was.
 	Memory Memory
-	// Usage is what [Autoscaler.SaveUsage] of an earlier process returned; nil: counting begins.
+	// Usage was returned by [Autoscaler.SaveUsage] of an earlier process, and is counted further; nil: there is none.
 	Usage *usage.Saved
 	// Hold tells activators how many GPUs an instance holds while it is awake; 0: it is gone. It must not block; nil: nobody is told.
 	Hold func(f api.FunctionName, id api.InstanceID, gpus float64)

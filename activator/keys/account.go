@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -58,26 +59,11 @@ func (a *Account) ID() string { return a.id }
 // Revoked returns a context that ends when the key is no longer declared.
 func (a *Account) Revoked() context.Context { return a.revoked }
 
-// Allows reports whether the account may use a model with these names.
-func (a *Account) Allows(names ...string) bool {
+// Rights returns what the account may use.
+func (a *Account) Rights() apikey.Rights {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.rights.Allows(names...)
-}
-
-// Unrestricted reports whether the account may use, and so see, all models.
-func (a *Account) Unrestricted() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.rights.Models) == 0
-}
-
-// Claim returns an error if a request of the account may not have a priority (higher goes first). tier is the service
-// tier that implied it, if any.
-func (a *Account) Claim(priority int, tier string) *api.Error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.rights.Claim(priority, tier)
+	return a.rights
 }
 
 func (a *Account) expired(now time.Time) bool {
@@ -103,23 +89,14 @@ type Charge struct {
 	account *Account
 	tokens  float64
 	settled bool
-	left    []headerField
-}
-
-// headerField is a field of an answer's header. The value must not be changed.
-type headerField struct {
-	name  string
-	value []string
+	left    http.Header
 }
 
 // Describe sets the headers with the rest of the limits, as in OpenAI's API: x-ratelimit-limit-requests and so on. A
 // nil charge, and one without limits, sets none.
 func (c *Charge) Describe(h http.Header) {
-	if c == nil {
-		return
-	}
-	for _, f := range c.left {
-		h[f.name] = f.value
+	if c != nil {
+		maps.Copy(h, c.left)
 	}
 }
 
@@ -164,10 +141,10 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if wait > 0 {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s a minute: try again in %s", a.Name, per, limit, wait.Round(time.Millisecond)).WithRetryAfter(wait)
 	}
-	if !a.rights.Budgeted() {
+	if !a.budgeted() {
 		return nil
 	}
-	return a.budget.short(a.Name, &a.rights, now)
+	return a.budget.short(a.Name, a.rights, now)
 }
 
 // sure reports whether a request can be admitted before the others know of it. Each activator may use its part of
@@ -195,7 +172,7 @@ func (a *Account) use(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
 	a.running += int(u.Running)
-	if a.rights.Budgeted() {
+	if a.budgeted() {
 		u.Spent = u.Tokens
 		a.budget.add(u.Spent, u.GPUSeconds)
 	}
@@ -206,18 +183,18 @@ func (a *Account) use(u control.Use) {
 
 // limited reports whether others have to know the account's use. The caller holds mu.
 func (a *Account) limited() bool {
-	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0 || a.rights.Budgeted()
+	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0 || a.budgeted()
 }
 
-// left returns header fields with the rest of the limits. The caller holds mu.
-func (a *Account) left(now time.Time) []headerField {
+// left returns a header with the rest of the limits. The caller holds mu.
+func (a *Account) left(now time.Time) http.Header {
 	if a.requests.limit == 0 && a.tokens.limit == 0 {
 		return nil
 	}
-	fields, values := make([]headerField, 0, 6), make([]string, 0, 6)
-	fields, values = a.requests.describe(fields, values, &headersRequests, now)
-	fields, _ = a.tokens.describe(fields, values, &headersTokens, now)
-	return fields
+	h := make(http.Header, 6)
+	a.requests.describe(h, "Requests", now)
+	a.tokens.describe(h, "Tokens", now)
+	return h
 }
 
 // Settle replaces the estimate of tokens with the actual use. Only the first call counts.
@@ -290,27 +267,13 @@ func (b *bucket) take(n float64) {
 	}
 }
 
-// limitHeaders are the names of OpenAI's headers for one limit.
-type limitHeaders struct{ limit, remaining, reset string }
-
-var (
-	headersRequests = limitHeaders{"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"}
-	headersTokens   = limitHeaders{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
-)
-
-// describe appends the limit, the rest, and the time until it is full again. values must have capacity for them.
-func (b *bucket) describe(fields []headerField, values []string, names *limitHeaders, now time.Time) ([]headerField, []string) {
+// describe sets OpenAI's headers for the limit of what: itself, the rest, and the time until it is full again.
+func (b *bucket) describe(h http.Header, what string, now time.Time) {
 	if b.limit == 0 {
-		return fields, values
+		return
 	}
 	b.fill(now)
-	add := func(name, value string) {
-		n := len(values)
-		values = append(values, value)
-		fields = append(fields, headerField{name, values[n : n+1 : n+1]})
-	}
-	add(names.limit, strconv.FormatInt(int64(b.limit), 10))
-	add(names.remaining, strconv.FormatInt(int64(max(0, b.level)), 10))
-	add(names.reset, b.until(b.limit).Round(time.Millisecond).String())
-	return fields, values
+	h["X-Ratelimit-Limit-"+what] = []string{strconv.FormatInt(int64(b.limit), 10)}
+	h["X-Ratelimit-Remaining-"+what] = []string{strconv.FormatInt(int64(max(0, b.level)), 10)}
+	h["X-Ratelimit-Reset-"+what] = []string{b.until(b.limit).Round(time.Millisecond).String()}
 }

@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
@@ -41,36 +40,29 @@ func (b *Budget) add(tokens, gpuSeconds float64) {
 }
 
 // short returns an error for the limit in r that is used up; nil: none is.
-func (b *Budget) short(name string, r *apikey.Rights, now time.Time) *api.Error {
+func (b *Budget) short(name string, r apikey.Rights, now time.Time) *api.Error {
 	b.begin(now)
 	year, month, day := now.UTC().Date()
-	for k, limit := range [...]struct {
-		tokens, gpuSeconds int64
-		next               time.Time
-		of                 string
-	}{
-		{r.TokensPerDay, r.GPUSecondsPerDay, time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC), "day"},
-		{r.TokensPerMonth, r.GPUSecondsPerMonth, time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC), "month"},
-	} {
-		var used string
-		switch {
-		case limit.tokens > 0 && b[k].Tokens >= float64(limit.tokens):
-			used = fmt.Sprint(limit.tokens, " tokens")
-		case limit.gpuSeconds > 0 && b[k].GPUSeconds >= float64(limit.gpuSeconds):
-			used = fmt.Sprint(limit.gpuSeconds, " GPU-seconds")
-		default:
-			continue
+	next := [...]time.Time{time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC), time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)}
+	for k, limits := range r.Budgets() {
+		for n, used := range [...]float64{b[k].Tokens, b[k].GPUSeconds} {
+			if limit := limits[n]; limit > 0 && used >= float64(limit) {
+				return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s of this %s: the next one begins at %s",
+					name, limit, [...]string{"tokens", "GPU-seconds"}[n], [...]string{"day", "month"}[k], next[k].Format(time.RFC3339)).WithRetryAfter(next[k].Sub(now))
+			}
 		}
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %s of this %s: the next one begins at %s", name, used, limit.of, limit.next.Format(time.RFC3339)).WithRetryAfter(limit.next.Sub(now))
 	}
 	return nil
 }
+
+// budgeted reports whether the account has a limit of a day or a month. The caller holds mu.
+func (a *Account) budgeted() bool { return a.rights.Budgets() != [2][2]int64{} }
 
 // Spend counts GPU-seconds that the account's requests have used.
 func (a *Account) Spend(gpuSeconds float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rights.Budgeted() {
+	if a.budgeted() {
 		a.use(control.Use{GPUSeconds: gpuSeconds})
 	}
 }

@@ -505,7 +505,7 @@ func TestIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Tenant != i.URL+"#acme" || a.Name != a.Tenant || !a.Allows("m") || a.Allows("n") {
+	if a.Tenant != i.URL+"#acme" || a.Name != a.Tenant || !a.Rights().Allows("m") || a.Rights().Allows("n") {
 		t.Errorf("got %+v", a)
 	}
 	if again, _ := try(i.token(t, false, map[string]any{"org": "acme", "sub": "bob"})); again != a {
@@ -526,7 +526,7 @@ func TestIssuer(t *testing.T) {
 	}
 	declared.Rights = apikey.Rights{Models: []string{"n"}}
 	s.Load(&apikey.File{Issuers: []apikey.Issuer{declared}})
-	if !a.Allows("n") || a.Revoked().Err() != nil {
+	if !a.Rights().Allows("n") || a.Revoked().Err() != nil {
 		t.Error("new rights of an issuer do not reach its tenants")
 	}
 	s.Load(&apikey.File{})

@@ -117,7 +117,7 @@ func (a *Account) learn(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
 	a.theirs = max(0, a.theirs+int(u.Running))
-	if a.rights.Budgeted() {
+	if a.budgeted() {
 		a.budget.add(u.Spent, u.GPUSeconds)
 	}
 }

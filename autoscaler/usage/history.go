@@ -163,7 +163,7 @@ func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Durat
 	return rows, since, until
 }
 
-// Saved is what a later meter goes on from: the usage so far, and when it was, in hours, the latest first.
+// Saved is the usage so far, for a later meter to go on from, and its hours, the latest first.
 type Saved struct {
 	All   admin.Usage
 	Hours []admin.Usage

@@ -201,7 +201,7 @@ func (i *Issuer) validate() error {
 		return fmt.Errorf("url: %w", bad)
 	case strings.ContainsAny(i.URL, "?#"):
 		return fmt.Errorf("url %q: want one without a query and a fragment", i.URL)
-	case err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())):
+	case err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, u.Hostname())):
 		return fmt.Errorf("url %q: want https://…, or http:// on this machine", i.URL)
 	case i.Audience == "":
 		return fmt.Errorf("%s: it has no audience: any token of that issuer would be accepted, whomever it is for", i.URL)
@@ -213,8 +213,6 @@ func (i *Issuer) validate() error {
 	}
 	return i.Rights.validate()
 }
-
-func loopback(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
 
 func (r *Rights) validate() error {
 	for _, p := range r.Models {
@@ -269,24 +267,19 @@ func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i
 // Owner returns the key's tenant.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
 
-// Budgeted reports whether there is a limit of a day or a month.
-func (r *Rights) Budgeted() bool {
-	return r.TokensPerDay|r.TokensPerMonth|r.GPUSecondsPerDay|r.GPUSecondsPerMonth != 0
+// Budgets returns the limits of tokens and GPU-seconds, of a day and of a month.
+func (r Rights) Budgets() [2][2]int64 {
+	return [2][2]int64{{r.TokensPerDay, r.GPUSecondsPerDay}, {r.TokensPerMonth, r.GPUSecondsPerMonth}}
 }
 
+// Unrestricted reports whether all models may be used.
+func (r Rights) Unrestricted() bool { return len(r.Models) == 0 }
+
 // Allows reports whether a model with these names may be used.
-func (r *Rights) Allows(names ...string) bool {
-	if len(r.Models) == 0 {
-		return true
-	}
-	for _, p := range r.Models {
-		for _, name := range names {
-			if matches(p, name) {
-				return true
-			}
-		}
-	}
-	return false
+func (r Rights) Allows(names ...string) bool {
+	return r.Unrestricted() || slices.ContainsFunc(r.Models, func(p string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return matches(p, name) })
+	})
 }
 
 // matches reports whether a name matches a pattern. A single * also matches slashes.
@@ -303,7 +296,7 @@ func matches(pattern, name string) bool {
 
 // Claim returns an error if a request may not have a priority; tier, if not empty, is the service tier that it comes
 // from.
-func (r *Rights) Claim(priority int, tier string) *api.Error {
+func (r Rights) Claim(priority int, tier string) *api.Error {
 	most := r.MaxPriority
 	switch {
 	case tier == "", tier == "auto", tier == "default", tier == "flex":

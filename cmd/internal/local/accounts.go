@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,8 +19,8 @@ const (
 	accountsEvery   = 2 * time.Second
 )
 
-// accounts is what was used, and of budgets, in a file that outlives the server. Each port has a file of its own, so a server that
-// listens on it goes on from there. Without a file, and with a damaged one, counting begins.
+// accounts are the usage and the keys' budgets, in a file that outlives the server. Each port has a file of its own, from which the
+// next server on that port goes on. If there is none, or it is damaged, counting begins again.
 type accounts struct {
 	path    string // empty: nothing is kept
 	Usage   *usage.Saved
@@ -38,22 +37,8 @@ func (s *server) readAccounts(port int) {
 		err = kept.Read(raw, accountsVersion, &s.accounts)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.cfg.Logger.Warn("what was used can't be read, and is counted anew", "file", s.accounts.path, "error", err)
+		s.cfg.Logger.Warn("what was used can't be read, and is counted from now on", "file", s.accounts.path, "error", err)
 		s.accounts.Usage, s.accounts.Budgets = nil, nil
-	}
-}
-
-// keepAccounts writes the accounts until ctx ends.
-func (s *server) keepAccounts(ctx context.Context) error {
-	tick := time.NewTicker(accountsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		s.writeAccounts()
 	}
 }
 

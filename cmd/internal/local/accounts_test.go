@@ -73,7 +73,7 @@ func TestAccountsOutliveKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		until("the server is there", func() bool {
-			c, err := net.Dial("tcp", listen)
+			c, err := net.Dial(s.info.Admin.Network()) // made after the front door
 			if err != nil {
 				return false
 			}
@@ -119,7 +119,7 @@ func TestAccountsOutliveKill(t *testing.T) {
 	}
 	kill()
 	file(filepath.Join("state", filepath.Base(path)), `{"version":1,"checksum":"0`, 0o600)
-	kill = serve() // it begins anew
+	kill = serve() // counting begins again
 	if status, body := ask("k-alice"); status != http.StatusOK {
 		t.Errorf("with a damaged file alice got %d: %s", status, body)
 	}

@@ -269,7 +269,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
 	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
-	run("accounts", s.keepAccounts)
+	run("accounts", func(ctx context.Context) error { return every(ctx, accountsEvery, s.writeAccounts) })
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}
