@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -76,15 +77,17 @@ func (c *call) logAccess() {
 		}
 		attrs = append(attrs, slog.Int64("output_tokens", int64(used.output)))
 	}
-	if n := c.sent.attempts; n > 1 {
-		attrs = append(attrs, slog.Int("attempts", n))
+	if s := c.want.GPUSeconds; s > 0 {
+		attrs = append(attrs, slog.Float64("gpu_seconds", math.Round(s*1e6)/1e6))
 	}
-	if n := c.sent.resumed; n > 0 {
-		attrs = append(attrs, slog.Int("resumed", n))
+	count := func(key string, n, least int) {
+		if n >= least {
+			attrs = append(attrs, slog.Int(key, n))
+		}
 	}
-	if n := c.sent.moved; n > 0 {
-		attrs = append(attrs, slog.Int("moved", n))
-	}
+	count("attempts", c.sent.attempts, 2)
+	count("resumed", c.sent.resumed, 1)
+	count("moved", c.sent.moved, 1)
 	c.writeAccess(log, ended, attrs)
 }
 

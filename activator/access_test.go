@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -110,6 +113,62 @@ func TestAccessLog(t *testing.T) {
 	}
 	if _, err := AccessLog("text", out); err == nil {
 		t.Error("another format was taken")
+	}
+}
+
+// TestCostOfRequests: a request's GPU time is the same in its line of the log, in its last pick, in the report to the autoscaler,
+// and in the trailer. Only a caller that may read the metrics gets the trailer.
+func TestCostOfRequests(t *testing.T) {
+	out := &logText{}
+	log, err := AccessLog("json", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := make(chan float64, 1) // the first one told
+	b := startBench(t, nil, func(d *Deps) {
+		d.Emitter = api.EmitterFunc(func(e api.Event) {
+			var u api.Usage
+			if e.Type == api.EventUsage && json.Unmarshal(e.Data, &u) == nil && len(u.Uses) == 1 {
+				select {
+				case sums <- u.Uses[0].GPUSeconds:
+				default:
+				}
+			}
+		})
+		d.Access, d.Lists = log, func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer admin" }
+	})
+	f := b.function("m", nil)
+	b.instance(f, "m-0001", api.Awake).chat = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "2")
+		_, _ = io.WriteString(w, "{}")
+	}
+	b.a.Hold(f, "m-0001", 2)
+	told := 0.0
+	for k, header := range [][]string{{"Te", "trailers", "Authorization", "Bearer admin"}, {"Te", "trailers"}, {"Authorization", "Bearer admin"}} {
+		resp, body := b.post(chatPath, `{"model":"m"}`, header...)
+		b.eventually("the line is there", func() bool { return strings.Count(out.String(), "\n") == k+1 })
+		var line struct {
+			GPUSeconds float64 `json:"gpu_seconds"`
+		}
+		if err := json.Unmarshal([]byte(strings.Split(out.String(), "\n")[k]), &line); err != nil || line.GPUSeconds <= 0 || body != "{}" {
+			t.Fatalf("%q, %v: %s", body, err, out.String())
+		}
+		picks := b.a.Picks(resp.Header.Get("X-Request-Id"))
+		if len(picks) != 1 || math.Abs(picks[0].GPUSeconds-line.GPUSeconds) > 1e-6 {
+			t.Errorf("the picks are %+v, and the line has %g", picks, line.GPUSeconds)
+		}
+		want := ""
+		if k == 0 {
+			want = strconv.FormatFloat(line.GPUSeconds, 'f', 6, 64)
+		}
+		if got := resp.Trailer.Get(headerGPUSeconds); got != want {
+			t.Errorf("request %d: the trailer is %q, want %q", k, got, want)
+		}
+		told += picks[0].GPUSeconds
+	}
+	b.a.tellUse(time.Now())
+	if sum := <-sums; math.Abs(sum-told) > 1e-9 {
+		t.Errorf("the autoscaler is told of %g GPU-seconds, want %g", sum, told)
 	}
 }
 

@@ -190,15 +190,21 @@ func (a *Activator) Run(ctx context.Context) error {
 		for ctx.Err() == nil {
 			select {
 			case now := <-tell.C:
-				a.spent.Tell(now)
+				a.tellUse(now)
 			case <-ctx.Done():
 			}
 		}
 	})
 	a.queues.Run(ctx)
 	told.Wait()
-	a.spent.Tell(time.Now())
+	a.tellUse(time.Now())
 	return nil
+}
+
+// tellUse reports what clients have used until now.
+func (a *Activator) tellUse(now time.Time) {
+	a.queues.Charge()
+	a.spent.Tell(now)
 }
 
 // Declared reports whether a function is declared.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
@@ -90,6 +91,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Fun
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
+	c.reply.costs = r.Header.Get("Te") == "trailers" && a.mayList(r)
 	identify(w, r, c.req.id)
 	return c
 }
@@ -108,6 +110,7 @@ func (c *call) release() {
 		c.req.body.Release()
 	}
 	c.settle()
+	c.a.picks.ended(c)
 	if c.cancel != nil {
 		c.cancel(nil)
 	}
@@ -192,7 +195,7 @@ func (c *call) describeWant() {
 	w.Bytes, w.Input, w.Tokens, w.Sequences = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens, r.Sequences
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End, w.EndUnread = c.cancel, c.endUnread
-	w.Pause = c.reply.pause
+	w.Pause, w.Pays = c.reply.pause, c.pay
 	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // the activator does not hear of a stream's wait
 	if c.group != nil {
 		w.Group = c.group.service
@@ -330,7 +333,8 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	}
 	used := c.reply.used(c.req.Input)
 	s.Done(queue.Used{Served: true, Input: used.input, Output: used.output, Prompt: api.Tokens(c.reply.usage.Prompt)})
-	c.spend(c.reply.instance, used)
+	c.spend(used)
+	c.tellCost()
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code
@@ -351,6 +355,14 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	return true
 }
 
+// tellCost adds the trailer with the cost of the request, if its client is told it.
+func (c *call) tellCost() {
+	if c.reply.costs {
+		_ = c.reply.Flush() // else a short answer goes out with its length, and without trailers
+		c.reply.w.Header().Set(http.TrailerPrefix+headerGPUSeconds, strconv.FormatFloat(c.want.GPUSeconds, 'f', 6, 64))
+	}
+}
+
 // refuse answers with one of Rouse's own errors.
 func (c *call) refuse(err error) {
 	e, m := api.AsError(err), c.a.unrouted
@@ -359,7 +371,7 @@ func (c *call) refuse(err error) {
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
-	c.spend(c.reply.instance, c.reply.used(c.req.Input)) // for a client that has left, or a stream that should have been resumed
+	c.spend(c.reply.used(c.req.Input)) // for a client that has left, or a stream that should have been resumed
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()

@@ -23,6 +23,7 @@ type delivery struct {
 	before      metrics.Timing // the timing when the answer that is being resumed was last cut
 	last        string         // the error code of the last failed attempt; empty: none
 	queued      atomic.Bool    // it waits for its turn at an instance
+	pick        int            // the place of its last pick in the ring
 	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 

@@ -86,8 +86,8 @@ func (c *call) allow(found *api.Error) *api.Error {
 		return found
 	}
 	switch { // a client that may not use a function learns nothing of it, not even what its runtime lacks
-	case c.f != nil && !account.Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
-		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Allows(c.req.Model):
+	case c.f != nil && !account.Rights().Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
+		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Rights().Allows(c.req.Model):
 		return notAllowed(account, c.req.Model)
 	case found != nil:
 		return found
@@ -98,7 +98,7 @@ func (c *call) allow(found *api.Error) *api.Error {
 		if err := c.objective(); err != nil {
 			return err
 		}
-		if err := account.Claim(c.req.Priority, c.req.Tier); err != nil {
+		if err := account.Rights().Claim(c.req.Priority, c.req.Tier); err != nil {
 			return err
 		}
 		c.req.peer.Trusted = true // with its priority
@@ -148,14 +148,14 @@ func (c *call) models() (list []string) {
 	switch {
 	case c.atOnce && account == nil: // the other front door says which
 		return c.req.in.Header[control.HeaderModels]
-	case account == nil, account.Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
+	case account == nil, account.Rights().Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
 		return nil
 	}
-	if names := namesFor(c.f, "", ""); account.Allows(names...) {
+	if names := namesFor(c.f, "", ""); account.Rights().Allows(names...) {
 		list = names
 	}
 	for of, own := range c.a.names.Load().adapters {
-		if own && of.f == c.f && account.Allows(namesFor(c.f, of.name, api.ModelName(of.name))...) {
+		if own && of.f == c.f && account.Rights().Allows(namesFor(c.f, of.name, api.ModelName(of.name))...) {
 			list = append(list, of.name)
 		}
 	}
@@ -187,11 +187,23 @@ func (h *holder) tenant() string {
 }
 
 // spend records what a request used of an instance.
-func (c *call) spend(id api.InstanceID, used tokens) {
+func (c *call) spend(used tokens) {
 	if used.input+used.output == 0 { // the instance refused it
 		return
 	}
-	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: control.Cost(used.input, used.output)}
+	c.count(api.Use{Requests: 1, Input: used.input, Cached: used.cached, Output: used.output})
+}
+
+// pay records what a request used of the GPU time that instances held. The function is locked.
+func (c *call) pay(gpuSeconds float64) {
+	c.count(api.Use{GPUSeconds: gpuSeconds})
+	if account := c.holder.account; account != nil {
+		account.Spend(gpuSeconds)
+	}
+}
+
+func (c *call) count(u api.Use) {
+	u.Tenant = c.holder.tenant()
 	if c.holder.account != nil {
 		u.Key = c.holder.account.Name
 	}
@@ -201,7 +213,7 @@ func (c *call) spend(id api.InstanceID, used tokens) {
 // mayList reports whether the client may see the names of all functions.
 func (c *call) mayList() bool {
 	if account := c.holder.account; account != nil {
-		return account.Unrestricted()
+		return account.Rights().Unrestricted()
 	}
 	return c.a.mayList(c.req.in)
 }
@@ -222,10 +234,10 @@ func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) 
 	switch {
 	case err != nil:
 		return nil, err
-	case account == nil || account.Unrestricted():
+	case account == nil || account.Rights().Unrestricted():
 		return nil, nil // nil is all
 	}
-	return account.Allows, nil
+	return account.Rights().Allows, nil
 }
 
 func unlisted(r *http.Request) *api.Error {

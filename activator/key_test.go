@@ -367,7 +367,7 @@ func BenchmarkKey(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		a, err := s.Authenticate(r)
-		if err != nil || !a.Allows("m") || a.Claim(0, "") != nil {
+		if err != nil || !a.Rights().Allows("m") || a.Rights().Claim(0, "") != nil {
 			b.Fatal(err)
 		}
 		c, bad := a.Admit(b.Context(), time.Now(), control.Use{Requests: 1, Running: 1, Tokens: 10})

@@ -143,14 +143,14 @@ func (a *Activator) Room(c Caller, model string) (Room, *api.Error) {
 		return Room{}, api.AsError(bad)
 	}
 	names := a.names.Load()
-	t, missing := names.find(model, account == nil || account.Unrestricted())
+	t, missing := names.find(model, account == nil || account.Rights().Unrestricted())
 	if missing != nil {
-		if account != nil && missing.Code == api.CodeModelNotFound && !account.Allows(model) {
+		if account != nil && missing.Code == api.CodeModelNotFound && !account.Rights().Allows(model) {
 			return Room{}, notAllowed(account, model)
 		}
 		return Room{}, missing
 	}
-	if account != nil && !account.Allows(namesFor(t.first(), model, names.adapter(model, t.first()))...) {
+	if account != nil && !account.Rights().Allows(namesFor(t.first(), model, names.adapter(model, t.first()))...) {
 		return Room{}, notAllowed(account, model)
 	}
 	var all Room

@@ -93,7 +93,7 @@ func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok b
 	switch {
 	case bad != nil:
 		a.unauthorized(w, r, api.AsError(bad))
-	case account != nil && !m.visible(account.Allows):
+	case account != nil && !m.visible(account.Rights().Allows):
 		a.refuse(w, r, notAllowed(account, name))
 	default:
 		return m, true

@@ -96,7 +96,7 @@ func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
 	err := json.NewDecoder(io.LimitReader(r.Body, 64<<10)).Decode(&asked)
 	name := cmp.Or(asked.Model, asked.Name)
 	t, unknown := a.names.Load().find(name, a.mayList(r))
-	if err != nil || unknown != nil || account != nil && !(listed{name: api.ModelName(name), t: t}).visible(account.Allows) {
+	if err != nil || unknown != nil || account != nil && !(listed{name: api.ModelName(name), t: t}).visible(account.Rights().Allows) {
 		a.refuseChange(w, r)
 		return
 	}

@@ -43,7 +43,7 @@ const maxPicks = 4096
 type picks struct {
 	mu   sync.Mutex // guards all below
 	ring []api.Pick
-	next int
+	all  int // the number of choices so far
 }
 
 // add records that c got s.
@@ -53,10 +53,19 @@ func (p *picks) add(c *call, s *queue.Slot) {
 	defer p.mu.Unlock()
 	if len(p.ring) < maxPicks {
 		p.ring = append(p.ring, one)
-		return
 	}
-	p.ring[p.next] = one
-	p.next = (p.next + 1) % maxPicks
+	c.sent.pick = p.all % maxPicks
+	p.ring[c.sent.pick] = one
+	p.all++
+}
+
+// ended records what c used of the GPU time that instances held.
+func (p *picks) ended(c *call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := c.sent.pick; n < len(p.ring) && p.ring[n].Request == c.req.id {
+		p.ring[n].GPUSeconds = c.want.GPUSeconds
+	}
 }
 
 // Picks returns the instances that were chosen for a request, in order, with reasons, as far as the last choices are
@@ -66,7 +75,7 @@ func (a *Activator) Picks(request string) []api.Pick {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for n := range p.ring {
-		if one := p.ring[(p.next+n)%len(p.ring)]; one.Request == request {
+		if one := p.ring[(p.all+n)%len(p.ring)]; one.Request == request {
 			found = append(found, one)
 		}
 	}

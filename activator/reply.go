@@ -19,6 +19,8 @@ const (
 	headerTiming = "Server-Timing"
 	// headerInstance names the instance that answers; in a cluster a pod, whose name begins with its revision's.
 	headerInstance = "X-Rouse-Instance"
+	// headerGPUSeconds is a trailer for callers that accept trailers and may read the metrics.
+	headerGPUSeconds = "X-Rouse-Gpu-Seconds"
 )
 
 // reply is the answer to one client: comments while its request waits, then the answer or an error. It belongs to the
@@ -31,6 +33,7 @@ type reply struct {
 	ollama  bool       // the client speaks Ollama's own API
 	timing  metrics.Timing
 	comment comments
+	costs   bool        // the client is told the cost of its request
 	ends    *queue.Wake // its request ends with the next write; nil: none
 
 	limits   *keys.Charge // of the client's key; nil: none
@@ -94,8 +97,8 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	}
 	h := r.w.Header()
 	answer.Header(h)
-	if answer.Events() {
-		h.Del("Content-Length") // an error event may have to follow
+	if answer.Events() || r.costs {
+		h.Del("Content-Length") // an error event may have to follow, or a trailer
 	}
 	r.limits.Describe(h) // overrides the instance's own
 	h[headerTiming] = []string{r.timing.String()}

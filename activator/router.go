@@ -116,7 +116,7 @@ func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string,
 	switch {
 	case bad != nil:
 		a.unauthorized(w, r, api.AsError(bad))
-	case account != nil && !account.Allows(name):
+	case account != nil && !account.Rights().Allows(name):
 		a.refuse(w, r, notAllowed(account, name))
 	default:
 		a.refuse(w, r, err)

@@ -39,5 +39,7 @@ type Pick struct {
 	// attempt.
 	After string    `json:"after,omitempty"`
 	At    time.Time `json:"at"`
+	// GPUSeconds is the whole request's share of the GPU time that instances held, in its last choice once it has ended.
+	GPUSeconds float64 `json:"gpuSeconds,omitempty"`
 	Choice
 }

@@ -19,27 +19,18 @@ const (
 type Requests map[string]int64
 
 // Plus returns the sum of r and s.
-func (r Requests) Plus(s Requests) Requests {
-	sum := maps.Clone(r)
-	if sum == nil {
-		sum = make(Requests, len(s))
-	}
-	for name, n := range s {
-		sum[name] += n
-	}
-	return sum
-}
+func (r Requests) Plus(s Requests) Requests { return r.plus(s, 1) }
 
 // Minus returns r less s; amounts may be negative.
-func (r Requests) Minus(s Requests) Requests {
-	rest := maps.Clone(r)
-	if rest == nil {
-		rest = make(Requests, len(s))
-	}
+func (r Requests) Minus(s Requests) Requests { return r.plus(s, -1) }
+
+func (r Requests) plus(s Requests, times int64) Requests {
+	sum := Requests{}
+	maps.Copy(sum, r)
 	for name, n := range s {
-		rest[name] -= n
+		sum[name] += n * times
 	}
-	return rest
+	return sum
 }
 
 // Lack returns how much of need is missing in r; nil: nothing. Amounts of 0 in need are ignored.

@@ -16,10 +16,9 @@ type Usage struct {
 	Uses      []Use        `json:"uses"`
 }
 
-// Use counts the requests with one key to one instance since Begun, when the activator started counting.
+// Use counts the requests with one key since Begun, when the activator started counting.
 type Use struct {
-	Instance InstanceID `json:"instance"`
-	Begun    time.Time  `json:"begun"`
+	Begun time.Time `json:"begun"`
 	// Tenant is the owner of the requests' key and Key its name; empty: no key.
 	Tenant   string `json:"tenant,omitempty"`
 	Key      string `json:"key,omitempty"`
@@ -28,8 +27,8 @@ type Use struct {
 	// Cached counts the tokens of Input that came from the instance's cache, if it reports them.
 	Cached Tokens `json:"cached,omitempty"`
 	Output Tokens `json:"output"`
-	// Cost is the weight by which an instance's time is divided among its users.
-	Cost float64 `json:"cost"`
+	// GPUSeconds is their share of the GPU time that instances held.
+	GPUSeconds float64 `json:"gpuSeconds"`
 }
 
 // MostUses bounds the uses of one event.
@@ -41,9 +40,9 @@ func (u Usage) Check() error {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
 	}
 	for _, s := range u.Uses {
-		if s.Instance == "" || s.Begun.IsZero() || len(s.Tenant) > 256 || len(s.Key) > 256 ||
-			s.Requests < 0 || s.Input < 0 || s.Cached < 0 || s.Output < 0 || s.Cost < 0 || math.IsInf(s.Cost, 0) || math.IsNaN(s.Cost) {
-			return BadRequest("data", "the use of %.100q by %.100q: want an instance, the time when counting began, a short tenant and key, and numbers of at least 0", s.Instance, s.Tenant)
+		if s.Begun.IsZero() || len(s.Tenant) > 256 || len(s.Key) > 256 ||
+			s.Requests < 0 || s.Input < 0 || s.Cached < 0 || s.Output < 0 || !(s.GPUSeconds >= 0 && s.GPUSeconds <= math.MaxFloat64) {
+			return BadRequest("data", "the use by %.100q: want the time when counting began, a short tenant and key, and numbers of at least 0", s.Tenant)
 		}
 	}
 	return nil

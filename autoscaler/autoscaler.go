@@ -52,7 +52,8 @@ type loop struct {
 	decide     planner                    // decide.Plan, except in tests
 	others     map[api.DeviceID]api.Bytes // memory of devices that other programs use, as measured
 	usage      *usage.Meter
-	again      bool // the last plan acted, so one more plan follows
+	shares     map[api.InstanceID]float64 // as last told to activators
+	again      bool                       // the last plan acted, so one more plan follows
 	clock      clock
 	now        time.Time        // the time of this round
 	rooms      []inventory.Room // rooms, unmanaged and elastic: as last set
@@ -79,9 +80,10 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		functions: make(map[api.FunctionName]*function),
 		instances: make(map[api.InstanceID]*instance),
 		clock:     newClock(),
+		shares:    make(map[api.InstanceID]float64),
 	}}
 	a.calls = &calls{loop: a.loop, fx: fx, epochs: grants.Epochs{Term: cfg.Term}, counter: make(map[string]int), under: make(map[uint64]*call)}
-	a.usage = usage.New(time.Now())
+	a.usage, a.cfg.Usage = usage.New(time.Now(), cfg.Usage), nil
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
 	a.history = history.New(time.Now())
 	a.history.SetDevices(time.Now(), a.cfg.Devices)

@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -41,6 +42,10 @@ type Config struct {
 	ProbeAfter time.Duration
 	// Memory returns what was learned earlier; nil: nothing was.
 	Memory Memory
+	// Usage was returned by [Autoscaler.SaveUsage] of an earlier process, and is counted further; nil: there is none.
+	Usage *usage.Saved
+	// Hold tells activators how many GPUs an instance holds while it is awake; 0: it is gone. It must not block; nil: nobody is told.
+	Hold func(f api.FunctionName, id api.InstanceID, gpus float64)
 	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
 	// Record configures the recording of all that decisions depend on; see [Replay]. Its zero value records nothing.

@@ -154,7 +154,7 @@ func gpuSeconds(t *testing.T, w *fleet, id api.InstanceID) {
 	if err := w.a.metrics.register(r); err != nil {
 		t.Fatal(err)
 	}
-	use := api.Use{Instance: id, Begun: time.Now(), Tenant: "acme", Requests: 1, Input: 10, Output: 5, Cost: 20}
+	use := api.Use{Begun: time.Now(), Tenant: "acme", Requests: 1, Input: 10, Output: 5, GPUSeconds: 20}
 	if err := w.a.Receive(api.NewEvent(api.EventUsage, "/activator/one", "default/m", api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{use}})); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func gpuSeconds(t *testing.T, w *fleet, id api.InstanceID) {
 	if got := gather(t, r)["rouse_autoscaler_tokens_total direction=output function=default/m tenant=acme"]; got != 5 {
 		t.Errorf("%g tokens of output, want 5", got)
 	}
-	if err := w.a.Receive(api.NewEvent(api.EventUsage, "/activator/one", "default/m", api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-0001", Begun: time.Now(), Requests: -1}}})); err == nil {
+	if err := w.a.Receive(api.NewEvent(api.EventUsage, "/activator/one", "default/m", api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Begun: time.Now(), Requests: -1}}})); err == nil {
 		t.Error("a negative number is taken")
 	}
 }

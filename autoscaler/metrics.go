@@ -54,7 +54,7 @@ func newMetrics(a *Autoscaler) *metrics {
 		came:      map[string]*came{},
 		replicas:  newReplicas(),
 		hot:       prometheus.NewDesc("rouse_autoscaler_hot_share", "Share of the instances that became awake by the wake of a sleeping runtime, 0 to 1, since this process began; absent while there was none.", []string{"placement"}, nil),
-		held:      prometheus.NewDesc("rouse_autoscaler_gpu_seconds_total", "Time of GPUs, by function, tenant and what it was: awake, asleep or, of no function, idle. Counted at the end of each minute; all series together are the time of all GPUs.", []string{"function", "tenant", "state"}, nil),
+		held:      prometheus.NewDesc("rouse_autoscaler_gpu_seconds_total", "Time of GPUs, by function, tenant and what it was: awake, asleep or, of no function, idle. Counted when the minute after has ended; all series together are the time of all GPUs.", []string{"function", "tenant", "state"}, nil),
 		cached:    prometheus.NewDesc("rouse_autoscaler_cached_tokens_total", "Those tokens of input that instances had in their caches, as far as they say, by function and tenant.", []string{"function", "tenant"}, nil),
 		tokens:    prometheus.NewDesc("rouse_autoscaler_tokens_total", "Tokens of answered requests, by function, tenant and direction (input, output), as activators report them.", []string{"function", "tenant", "direction"}, nil),
 		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),

@@ -147,7 +147,7 @@ func (r *redactor) input(in input) input {
 	case *used:
 		out := &used{Function: in.Function, Activator: in.Activator}
 		for _, u := range in.usage.Uses {
-			out.Uses = append(out.Uses, UsedBy{u.Instance, r.digest(u.Tenant + "\x00" + u.Key), u.Begun.Truncate(time.Microsecond), u.Requests, int64(u.Input), int64(u.Output)})
+			out.Uses = append(out.Uses, UsedBy{"", r.digest(u.Tenant + "\x00" + u.Key), u.Begun.Truncate(time.Microsecond), u.Requests, int64(u.Input), int64(u.Output)})
 		}
 		return out
 	case *returned:

@@ -49,9 +49,9 @@ type Used struct {
 	By        []UsedBy
 }
 
-// UsedBy is the usage of an instance by one client, known by a digest only, since Begun.
+// UsedBy is the usage by one client, known by a digest only, since Begun.
 type UsedBy struct {
-	Instance                api.InstanceID
+	Instance                api.InstanceID // in records of earlier versions only
 	Who                     string
 	Begun                   time.Time
 	Requests, Input, Output int64

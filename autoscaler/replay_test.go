@@ -98,7 +98,7 @@ func recorded(t *testing.T) (segments []*flight.Segment, data []byte) {
 		pass(time.Minute)
 		w.a.ObserveDemand(api.Demand{Function: "default/secret", Activator: "other", Tenants: map[string]int{secret: 1}, Trace: secret, At: time.Now()})
 		_ = w.a.Receive(api.NewEvent(api.EventUsage, "", "default/secret", api.Usage{Function: "default/secret", Activator: "door",
-			Uses: []api.Use{{Instance: "secret-0001", Begun: time.Now(), Tenant: secret, Key: secret, Requests: 3, Input: 50, Output: 20}}})) // it is fine
+			Uses: []api.Use{{Begun: time.Now(), Tenant: secret, Key: secret, Requests: 3, Input: 50, Output: 20}}})) // it is fine
 		pass(time.Minute)
 		if err := w.a.Scale(w.t.Context(), "default/secret", 1, time.Minute, "somebody"); err != nil {
 			t.Error(err)

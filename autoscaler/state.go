@@ -94,6 +94,7 @@ func (a *loop) dropInstance(i *instance, now time.Time) {
 	a.wakes.Gone(i.f.Spec.Name, id)
 	delete(a.instances, id)
 	a.usage.Drop(time.Now(), id)
+	a.tellShare(i.f.Spec.Name, id, 0)
 	a.history.Drop(time.Now(), id)
 	i.f.Drop(&i.Instance)
 	a.common(i.Status.Node, i.Status.Shared)

@@ -16,13 +16,29 @@ func (a *loop) holds(f *function) {
 	now := time.Now()
 	for _, i := range f.Instances {
 		s := &i.Status
-		h := usage.Holder{Instance: s.Instance, Function: f.Spec.Name, Asleep: s.State == api.Asleep && !i.BeingWoken(), Devices: s.Devices, Bytes: s.Memory.PerDevice}
-		if !h.Asleep {
-			h.Bytes = max(h.Bytes, f.Need.PerDevice)
+		h := usage.Holder{Instance: s.Instance, Function: f.Spec.Name, Devices: s.Devices, Bytes: f.Need.PerDevice}
+		asleep := s.State == api.Asleep && !i.BeingWoken()
+		if !asleep {
+			h.Bytes = max(h.Bytes, s.Memory.PerDevice)
+		}
+		a.tellShare(h.Function, h.Instance, a.usage.Share(h))
+		if h.Asleep = asleep; asleep {
+			h.Bytes = s.Memory.PerDevice
 		}
 		a.usage.Set(now, h)
 		a.history.Set(held(f, i, now))
 	}
+}
+
+// tellShare tells activators how many GPUs an instance holds awake, if that has changed.
+func (a *loop) tellShare(f api.FunctionName, id api.InstanceID, gpus float64) {
+	if a.cfg.Hold == nil || a.shares[id] == gpus {
+		return
+	}
+	if a.shares[id] = gpus; gpus == 0 {
+		delete(a.shares, id)
+	}
+	a.cfg.Hold(f, id, gpus)
 }
 
 // held returns what an instance holds, for the history. A starting one holds its need, if more than measured; an awake one holds
@@ -47,6 +63,17 @@ func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 
 // History returns what was held and decided in the last day. It does not wait for the loop.
 func (a *Autoscaler) History(after uint64) admin.History { return a.history.After(after) }
+
+// SaveUsage returns what [Config.Usage] of a later process begins with; nil: nothing has changed since the last call. It blocks like
+// [Autoscaler.Rhythms].
+func (a *Autoscaler) SaveUsage() *usage.Saved {
+	save := func() *usage.Saved { return a.usage.Save(time.Now()) }
+	s, err := ask(context.Background(), a, save)
+	if err != nil {
+		s = save() // safe: the loop has ended
+	}
+	return s
+}
 
 // Usage returns the usage by client, at the earliest since this process began to decide. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Usage(q admin.UsageQuery) admin.Usage {

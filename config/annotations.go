@@ -199,21 +199,18 @@ func size(field func(*api.Function) *api.Bytes) func(*api.Function, string) erro
 }
 
 func duration(field func(*api.Function) *time.Duration) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < 0 {
-			return fmt.Errorf("%q: want a duration such as 30s, 10m or 0", s)
-		}
-		*field(f) = d
-		return nil
-	}
+	return lasting(0, "a duration such as 30s, 10m or 0", field)
 }
 
 func positive(field func(*api.Function) *time.Duration) func(*api.Function, string) error {
+	return lasting(1, "a duration above zero, such as 30s or 10m", field)
+}
+
+func lasting(least time.Duration, want string, field func(*api.Function) *time.Duration) func(*api.Function, string) error {
 	return func(f *api.Function, s string) error {
 		d, err := time.ParseDuration(s)
-		if err != nil || d <= 0 {
-			return fmt.Errorf("%q: want a duration above zero, such as 30s or 10m", s)
+		if err != nil || d < least {
+			return fmt.Errorf("%q: want %s", s, want)
 		}
 		*field(f) = d
 		return nil

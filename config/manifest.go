@@ -366,11 +366,8 @@ func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	if f.Concurrency < 0 || min(f.RequestTimeout, f.FirstByteTimeout, f.IdleTimeout) < 0 {
 		return src.errorf(n, "the function %s: containerConcurrency, timeoutSeconds, responseStartTimeoutSeconds and idleTimeoutSeconds can't be negative", f.Name.Name())
 	}
-	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
-		return src.errorf(n, "the function %s: %s is %d and %s is %d: the first can't be larger", f.Name.Name(), api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale)
-	}
-	if f.MaxScale > 0 && f.ActivationScale > f.MaxScale {
-		return src.errorf(n, "the function %s: %s is %d and %s is %d: the first can't be larger", f.Name.Name(), api.AnnotationActivationScale, f.ActivationScale, api.AnnotationMaxScale, f.MaxScale)
+	for _, err := range boundScales(&f) {
+		return src.errorf(n, "the function %s: %v", f.Name.Name(), err)
 	}
 	return nil
 }

@@ -111,13 +111,8 @@ func Revision(r RevisionSource) (api.Function, error) {
 		f.Runtime.Adapters = *r.Adapters
 	}
 	wrong.add(checkTogether(&f))
-	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
-		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale))
-		f.MinScale = f.MaxScale
-	}
-	if f.MaxScale > 0 && f.ActivationScale > f.MaxScale {
-		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationActivationScale, f.ActivationScale, api.AnnotationMaxScale, f.MaxScale))
-		f.ActivationScale = f.MaxScale
+	for _, err := range boundScales(&f) {
+		wrong.add(err)
 	}
 	if f.Concurrency == 0 {
 		server := f.Runtime

@@ -128,3 +128,17 @@ func checkTogether(f *api.Function) error {
 	}
 	return wrong.join()
 }
+
+// boundScales lowers the scales of f that are above the largest, and returns an error for each.
+func boundScales(f *api.Function) (errs []error) {
+	for _, s := range []struct {
+		name string
+		n    *int
+	}{{api.AnnotationMinScale, &f.MinScale}, {api.AnnotationActivationScale, &f.ActivationScale}} {
+		if f.MaxScale > 0 && *s.n > f.MaxScale {
+			errs = append(errs, fmt.Errorf("%s is %d and %s is %d: the first can't be larger", s.name, *s.n, api.AnnotationMaxScale, f.MaxScale))
+			*s.n = f.MaxScale
+		}
+	}
+	return errs
+}

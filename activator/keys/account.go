@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -30,12 +31,13 @@ type Account struct {
 	expires  time.Time
 	requests allowance
 	tokens   allowance
+	budget   Budget
 	running  int // the number of requests that run here
 	theirs   int // the number that run at other activators
 }
 
-func newAccount(id, name, tenant string, others Others, r apikey.Rights, expires, now time.Time) *Account {
-	a := &Account{Name: name, Tenant: tenant, id: id, others: others}
+func newAccount(id, name, tenant string, s *Store, r apikey.Rights, expires, now time.Time) *Account {
+	a := &Account{Name: name, Tenant: tenant, id: id, others: s.others, budget: s.budgets[id]}
 	a.revoked, a.revoke = context.WithCancel(context.Background())
 	a.set(r, expires, now)
 	return a
@@ -57,26 +59,11 @@ func (a *Account) ID() string { return a.id }
 // Revoked returns a context that ends when the key is no longer declared.
 func (a *Account) Revoked() context.Context { return a.revoked }
 
-// Allows reports whether the account may use a model with these names.
-func (a *Account) Allows(names ...string) bool {
+// Rights returns what the account may use.
+func (a *Account) Rights() apikey.Rights {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.rights.Allows(names...)
-}
-
-// Unrestricted reports whether the account may use, and so see, all models.
-func (a *Account) Unrestricted() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.rights.Models) == 0
-}
-
-// Claim returns an error if a request of the account may not have a priority (higher goes first). tier is the service
-// tier that implied it, if any.
-func (a *Account) Claim(priority int, tier string) *api.Error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.rights.Claim(priority, tier)
+	return a.rights
 }
 
 func (a *Account) expired(now time.Time) bool {
@@ -93,7 +80,8 @@ func (a *Account) idle(now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now)
+	a.budget.begin(now)
+	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now) && a.budget[1].Tokens+a.budget[1].GPUSeconds == 0
 }
 
 // Charge is one request's charge to its account's limits.
@@ -101,23 +89,14 @@ type Charge struct {
 	account *Account
 	tokens  float64
 	settled bool
-	left    []headerField
-}
-
-// headerField is a field of an answer's header. The value must not be changed.
-type headerField struct {
-	name  string
-	value []string
+	left    http.Header
 }
 
 // Describe sets the headers with the rest of the limits, as in OpenAI's API: x-ratelimit-limit-requests and so on. A
 // nil charge, and one without limits, sets none.
 func (c *Charge) Describe(h http.Header) {
-	if c == nil {
-		return
-	}
-	for _, f := range c.left {
-		h[f.name] = f.value
+	if c != nil {
+		maps.Copy(h, c.left)
 	}
 }
 
@@ -141,6 +120,9 @@ func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Cha
 // charge charges a request that the limits allow as far as known here, or returns why it is not admitted. The caller
 // holds mu, which is unlocked while others are asked.
 func (a *Account) charge(ctx context.Context, u control.Use, now time.Time) *api.Error {
+	if a.budgeted() {
+		u.Spent = u.Tokens
+	}
 	back := control.Use{}.Minus(u)
 	sure, apart := a.sure(u, now)
 	if !sure && !apart { // the others learn of this use before they report theirs
@@ -180,7 +162,10 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if wait > 0 {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s a minute: try again in %s", a.Name, per, limit, wait.Round(time.Millisecond)).WithRetryAfter(wait)
 	}
-	return nil
+	if !a.budgeted() {
+		return nil
+	}
+	return a.budget.short(a.Name, a.rights, now)
 }
 
 // sure reports whether a request can be admitted before the others know of it. Each activator may use its part of
@@ -208,6 +193,9 @@ func partOf(left, unknown float64, n int) float64 {
 
 // use charges a request's use to the limits, or gives it back. The caller holds mu.
 func (a *Account) use(u control.Use) {
+	if a.budgeted() {
+		u.Spent = u.Tokens
+	}
 	a.take(u)
 	if a.limited() {
 		a.others.Used(a.id, u)
@@ -219,22 +207,23 @@ func (a *Account) take(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
 	a.running += int(u.Running)
+	a.budget.add(u.Spent, u.GPUSeconds)
 }
 
 // limited reports whether others have to know the account's use. The caller holds mu.
 func (a *Account) limited() bool {
-	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0
+	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0 || a.budgeted()
 }
 
-// left returns header fields with the rest of the limits. The caller holds mu.
-func (a *Account) left(now time.Time) []headerField {
+// left returns a header with the rest of the limits. The caller holds mu.
+func (a *Account) left(now time.Time) http.Header {
 	if a.requests.limit == 0 && a.tokens.limit == 0 {
 		return nil
 	}
-	fields, values := make([]headerField, 0, 6), make([]string, 0, 6)
-	fields, values = a.requests.describe(fields, values, &headersRequests, now)
-	fields, _ = a.tokens.describe(fields, values, &headersTokens, now)
-	return fields
+	h := make(http.Header, 6)
+	a.requests.describe(h, "Requests", now)
+	a.tokens.describe(h, "Tokens", now)
+	return h
 }
 
 // Settle replaces the estimate of tokens with the actual use. Only the first call counts.
@@ -370,27 +359,13 @@ func (b *bucket) take(n float64) {
 	}
 }
 
-// limitHeaders are the names of OpenAI's headers for one limit.
-type limitHeaders struct{ limit, remaining, reset string }
-
-var (
-	headersRequests = limitHeaders{"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"}
-	headersTokens   = limitHeaders{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
-)
-
-// describe appends the limit, the rest, and the time until it is full again. values must have capacity for them.
-func (b *bucket) describe(fields []headerField, values []string, names *limitHeaders, now time.Time) ([]headerField, []string) {
+// describe sets OpenAI's headers for the limit of what: itself, the rest, and the time until it is full again.
+func (b *bucket) describe(h http.Header, what string, now time.Time) {
 	if b.limit == 0 {
-		return fields, values
+		return
 	}
 	b.fill(now)
-	add := func(name, value string) {
-		n := len(values)
-		values = append(values, value)
-		fields = append(fields, headerField{name, values[n : n+1 : n+1]})
-	}
-	add(names.limit, strconv.FormatInt(int64(b.limit), 10))
-	add(names.remaining, strconv.FormatInt(int64(max(0, b.level)), 10))
-	add(names.reset, b.until(b.limit).Round(time.Millisecond).String())
-	return fields, values
+	h["X-Ratelimit-Limit-"+what] = []string{strconv.FormatInt(int64(b.limit), 10)}
+	h["X-Ratelimit-Remaining-"+what] = []string{strconv.FormatInt(int64(max(0, b.level)), 10)}
+	h["X-Ratelimit-Reset-"+what] = []string{b.until(b.limit).Round(time.Millisecond).String()}
 }

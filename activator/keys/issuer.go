@@ -30,7 +30,7 @@ const forget = time.Minute
 type issuer struct {
 	declared apikey.Issuer
 	client   *http.Client
-	others   Others
+	store    *Store
 
 	ctx    context.Context // for fetching the issuer's keys; ends with the issuer
 	revoke context.CancelFunc
@@ -44,10 +44,10 @@ type issuer struct {
 	accounts map[string]*Account // by claim
 }
 
-func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
-	own := *client
-	own.Transport = &answers{from: limithttp.Transport{From: client.Transport, Bytes: mostAnswer}, last: map[string]answer{}}
-	i := &issuer{declared: d, client: &own, others: others, accounts: map[string]*Account{}}
+func newIssuer(d apikey.Issuer, s *Store) *issuer {
+	own := *s.client
+	own.Transport = &answers{from: limithttp.Transport{From: s.client.Transport, Bytes: mostAnswer}, last: map[string]answer{}}
+	i := &issuer{declared: d, client: &own, store: s, accounts: map[string]*Account{}}
 	i.ctx, i.revoke = context.WithCancel(oidc.ClientContext(context.Background(), i.client))
 	context.AfterFunc(i.ctx, func() {
 		i.mu.Lock()
@@ -172,7 +172,7 @@ func (i *issuer) of(claim string, now time.Time) (*Account, error) {
 		if len(i.accounts) >= maxTenants {
 			return nil, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%d tenants of %s have used this server in the last minute: it can't keep account of more", maxTenants, i.declared.URL).WithRetryAfter(forget)
 		}
-		a = newAccount(ofIssuer+" "+i.declared.URL+" "+claim, i.declared.URL+"#"+claim, i.declared.Tenant(claim), i.others, i.declared.Rights, time.Time{}, now)
+		a = newAccount(ofIssuer+" "+i.declared.URL+" "+claim, i.declared.URL+"#"+claim, i.declared.Tenant(claim), i.store, i.declared.Rights, time.Time{}, now)
 		i.accounts[claim] = a
 	}
 	a.asked.Store(now.UnixNano())

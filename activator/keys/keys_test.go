@@ -35,9 +35,70 @@ func described(c *Charge) http.Header {
 	return h
 }
 
+// TestBudgets: what is used in a day and a month of UTC is limited, over a restart too, and with other activators.
+func TestBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 1, 31, 22, 0, 0, 0, time.UTC)))
+		file := &apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash("k-a"), Rights: apikey.Rights{TokensPerDay: 100, GPUSecondsPerMonth: 10}}, {Name: "b", Hash: apikey.Hash("k-b")}}}
+		id := ofKey + " " + apikey.Hash("k-a")
+		var s *Store
+		restart := func() {
+			saved := map[string]Budget{}
+			if s != nil {
+				raw, err := json.Marshal(s.Budgets())
+				if err != nil || json.Unmarshal(raw, &saved) != nil || len(saved) > 1 {
+					t.Fatalf("%s: %v", raw, err)
+				}
+			}
+			s = NewStore(nil)
+			s.Restore(saved)
+			s.Load(file)
+		}
+		use := func(want string, tokens api.Tokens, gpuSeconds float64) {
+			t.Helper()
+			a, err := s.Account(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, refused := a.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Tokens: 10, Running: 1})
+			switch {
+			case want == "" && refused != nil, want != "" && (refused == nil || !strings.Contains(refused.Message, want) || refused.Status != http.StatusTooManyRequests):
+				t.Fatalf("got %v, want %q", refused, want)
+			case refused != nil:
+				if at := time.Now().Add(refused.RetryAfter).UTC(); !strings.Contains(want, at.Format(time.RFC3339)) {
+					t.Errorf("it says to come back at %s, and that %s", at, want)
+				}
+				return
+			}
+			a.Spend(gpuSeconds)
+			c.Settle(tokens)
+			c.End()
+		}
+		restart()
+		use("", 60, 4)
+		restart()
+		use("", 30, 1)
+		use("", 20, 0) // the last one may exceed it
+		use("100 tokens of this day: the next one begins at 2000-02-01T00:00:00Z", 0, 0)
+		restart()
+		use("100 tokens of this day: the next one begins at 2000-02-01T00:00:00Z", 0, 0)
+		time.Sleep(3 * time.Hour)
+		use("", 60, 6)
+		s.Learn(id, control.Use{Requests: 1, Tokens: 40, Spent: 40}, false)
+		use("100 tokens of this day: the next one begins at 2000-02-02T00:00:00Z", 0, 0)
+		time.Sleep(24 * time.Hour)
+		s.Learn(id, control.Use{GPUSeconds: 5}, false)
+		use("10 GPU-seconds of this month: the next one begins at 2000-03-01T00:00:00Z", 0, 0)
+		restart()
+		use("10 GPU-seconds of this month: the next one begins at 2000-03-01T00:00:00Z", 0, 0)
+		time.Sleep(28 * 24 * time.Hour)
+		use("", 1, 1)
+	})
+}
+
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAccount("key a", "a", "a", nobody{}, apikey.Rights{RequestsPerMinute: 2, TokensPerMinute: 600, Concurrent: 2}, time.Time{}, time.Now())
+		a := newAccount("key a", "a", "a", NewStore(nil), apikey.Rights{RequestsPerMinute: 2, TokensPerMinute: 600, Concurrent: 2}, time.Time{}, time.Now())
 		admit := func(tokens api.Tokens) (*Charge, string) {
 			c, err := a.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Running: 1, Tokens: float64(tokens)})
 			if err == nil {
@@ -444,7 +505,7 @@ func TestIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Tenant != i.URL+"#acme" || a.Name != a.Tenant || !a.Allows("m") || a.Allows("n") {
+	if a.Tenant != i.URL+"#acme" || a.Name != a.Tenant || !a.Rights().Allows("m") || a.Rights().Allows("n") {
 		t.Errorf("got %+v", a)
 	}
 	if again, _ := try(i.token(t, false, map[string]any{"org": "acme", "sub": "bob"})); again != a {
@@ -465,7 +526,7 @@ func TestIssuer(t *testing.T) {
 	}
 	declared.Rights = apikey.Rights{Models: []string{"n"}}
 	s.Load(&apikey.File{Issuers: []apikey.Issuer{declared}})
-	if !a.Allows("n") || a.Revoked().Err() != nil {
+	if !a.Rights().Allows("n") || a.Revoked().Err() != nil {
 		t.Error("new rights of an issuer do not reach its tenants")
 	}
 	s.Load(&apikey.File{})

@@ -106,6 +106,9 @@ func (s *Store) Learn(account string, u control.Use, late bool) {
 	a.requests.learn(u.Requests, late, now)
 	a.tokens.learn(u.Tokens, late, now)
 	a.theirs = max(0, a.theirs+int(u.Running))
+	if a.budgeted() {
+		a.budget.add(u.Spent, u.GPUSeconds)
+	}
 }
 
 // All returns the present use of the accounts with limits, without the running requests; none for a nil Store.

@@ -22,10 +22,11 @@ import (
 
 // Store holds the declared accounts.
 type Store struct {
-	client *http.Client // for issuers
-	others Others
-	table  atomic.Pointer[table]
-	raw    atomic.Pointer[[]byte] // the last file applied; nil: none
+	client  *http.Client // for issuers
+	others  Others
+	table   atomic.Pointer[table]
+	raw     atomic.Pointer[[]byte] // the last file applied; nil: none
+	budgets map[string]Budget      // as a store that came before left them, by account; not changed
 
 	mu       sync.Mutex          // held while a file is applied; guards the fields below
 	accounts map[string]*Account // by hash
@@ -65,7 +66,7 @@ func (s *Store) Load(f *apikey.File) {
 		}
 		a := s.accounts[hash]
 		if a == nil || a.Name != k.Name || a.Tenant != tenant {
-			a = newAccount(ofKey+" "+hash, k.Name, tenant, s.others, k.Rights, k.Expires, now)
+			a = newAccount(ofKey+" "+hash, k.Name, tenant, s, k.Rights, k.Expires, now)
 		} else {
 			a.set(k.Rights, k.Expires, now)
 		}
@@ -83,7 +84,7 @@ func (s *Store) Load(f *apikey.File) {
 	for _, i := range f.Issuers {
 		known := s.issuers[i.URL]
 		if known == nil || !known.takes(i) {
-			known = newIssuer(i, s.client, s.others)
+			known = newIssuer(i, s)
 		}
 		t.issuers[i.URL] = known
 	}

@@ -36,20 +36,21 @@ type controls struct {
 
 func (c *controls) handler() http.Handler {
 	r := mux.NewRouter()
-	r.Path(control.PathGrants).Methods(http.MethodPost).HandlerFunc(c.grant)
-	r.Path(control.PathRevoke).Methods(http.MethodPost).HandlerFunc(c.revoke)
-	r.Path(control.PathFail).Methods(http.MethodPost).HandlerFunc(c.fail)
-	r.Path(control.PathInstances).Methods(http.MethodPost).HandlerFunc(c.report)
-	r.Path(control.PathStats).Methods(http.MethodGet).HandlerFunc(c.stats)
-	r.Path(control.PathStats).Methods(http.MethodPost).HandlerFunc(c.demand)
-	r.Path(control.PathUsage).Methods(http.MethodPost).HandlerFunc(c.usage)
-	r.Path(admin.PathClusters).Methods(http.MethodGet).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	add := func(method, path string, h http.HandlerFunc) { r.Path(path).Methods(method).HandlerFunc(h) }
+	add(http.MethodPost, control.PathGrants, c.grant)
+	add(http.MethodPost, control.PathRevoke, c.revoke)
+	add(http.MethodPost, control.PathFail, c.fail)
+	add(http.MethodPost, control.PathInstances, c.report)
+	add(http.MethodGet, control.PathStats, c.stats)
+	add(http.MethodPost, control.PathStats, c.demand)
+	add(http.MethodPost, control.PathUsage, c.usage)
+	add(http.MethodGet, admin.PathClusters, func(w http.ResponseWriter, _ *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, c.clusters()...))
 	})
-	r.Path(admin.PathPicks).Methods(http.MethodGet).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	add(http.MethodGet, admin.PathPicks, func(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, c.core.Picks(r.FormValue("request")))
 	})
-	r.Path(admin.PathFar).Methods(http.MethodGet).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	add(http.MethodGet, admin.PathFar, func(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]admin.Far{}, c.far(api.FunctionName(r.URL.Query().Get("function")))...))
 	})
 	r.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -156,6 +157,7 @@ func (c *controls) report(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		c.instances.learn(report)
+		c.core.Hold(st.Function, st.Instance, report.GPUs)
 		c.observe(st)
 		c.offers.touched(st.Function)
 	}

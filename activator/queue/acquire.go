@@ -11,7 +11,7 @@ import (
 )
 
 // Want is one request as the queue sees it. Its owner sets the exported fields before the first [Function.Acquire], and
-// uses the same Want for all attempts. The hooks are called without locks, except End.
+// uses the same Want for all attempts. The hooks are called without locks, except End and Pays.
 type Want struct {
 	route.Want
 	// Client is the client whose share the request uses. Source is a hash of the operator of the front door that it
@@ -49,6 +49,10 @@ type Want struct {
 	// Pause lets a stream that can continue later end with [Slot.Pause], and reports whether it does; nil: it can't. It
 	// must not block.
 	Pause func() bool
+	// Pays is called when the request has used more of the GPU time that instances hold, while the function is locked; nil: not called.
+	Pays func(gpuSeconds float64)
+	// GPUSeconds is all that it has used. It is set by the queue, and final when the request has no slot and does not wait.
+	GPUSeconds float64
 	// Waits is called each time before the request waits; nil: not called. since is when it first waited.
 	Waits func(f *Function, since time.Time)
 	// Ahead may send the request right behind the call that wakes an instance: it is the only one that waits. It must
@@ -69,6 +73,10 @@ type Want struct {
 	woke   time.Duration      // the part of held in which no instance was awake
 	wake   *Wake              // the trace that its answer ends; nil: none
 	woken  api.Trace          // the trace of the wake that it waited for; zero: none
+
+	// The function's mutex guards these.
+	queued bool    // it waits
+	paid   float64 // until this time of the clock of waiting requests
 }
 
 // Waited returns the total time in the queues, the part of it in which no instance was awake, and whether the request
@@ -235,6 +243,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 		displaced = out
 	}
 	w.entry, w.ctx, w.done = e, ctx, done
+	f.queueUp(w, 1, now)
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return displaced, nil
 }
@@ -277,6 +286,7 @@ func (f *Function) wait(w *Want, since time.Time, q *waitStart) (*Slot, error) {
 func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitStart) {
 	now := time.Now()
 	f.mu.Lock()
+	f.queueUp(w, -1, now)
 	left := f.queue.Leave(w.entry)
 	if f.queue.Len() == 0 {
 		f.trace.abandon()

@@ -52,6 +52,7 @@ type Function struct {
 	retry              *time.Timer          // dispatches again when an instance is avoided or a wake is paused
 	retryAt            time.Time            // zero: not armed
 	restrained         map[string]time.Time // until when clients leave a slot free
+	costs              costs
 }
 
 // clock adds up the time during which a condition held.
@@ -78,7 +79,7 @@ func (c *clock) at(now time.Time) time.Duration {
 }
 
 func newFunction(q *Queues, name api.FunctionName) *Function {
-	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), restrained: make(map[string]time.Time)}
+	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), restrained: make(map[string]time.Time), costs: costs{holders: make(map[api.InstanceID]*holder)}}
 	f.spec.Store(&api.Function{Name: name})
 	f.meter = newMeter(f.level, q.cfg.Emitter, "/activator/"+q.cfg.Name)
 	f.unavailable.set(true, f.Created)

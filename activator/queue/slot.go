@@ -30,6 +30,7 @@ type Slot struct {
 	terms    terms
 	taken    time.Time
 	asked    time.Time  // when its request was asked to give way; zero: never
+	paid     float64    // until this time of its clock
 	trace    *Wake      // the trace that the request ends; nil: none
 	want     *Want      // the request that has the slot; nil: not yet known
 	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
@@ -82,10 +83,12 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	f.queue.use(t.client, t.sequences)
 	f.tellOthers(t, t.cost)
 	f.queue.order.Charge(clientOf(t.source, t.client), t.priority, t.cost)
-	return &Slot{
+	s := &Slot{
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why, Waits: i.Status().Waits > 0,
 		f: f, instance: i, terms: t, taken: now,
 	}
+	f.occupy(s, 1, s.taken)
+	return s
 }
 
 // run records that w has s, and returns s. The caller holds mu.
@@ -104,6 +107,7 @@ func (f *Function) release(s *Slot, cost float64) {
 	f.queue.use(t.client, -t.sequences)
 	f.tellOthers(t, cost-t.cost)
 	f.slots--
+	f.occupy(s, -1, time.Now())
 	if w := s.want; w != nil {
 		w.slot = nil
 		if w.Background {
@@ -222,7 +226,9 @@ func (s *Slot) Move(host string) bool {
 	f.mu.Lock()
 	i := f.set.Move(s.instance, host, now, s.want.Want)
 	if i != nil {
+		f.occupy(s, -1, now)
 		s.instance, s.Instance, s.Base = i, i.ID, i.Base()
+		f.occupy(s, 1, now)
 		f.callAgain(f.set.NextTry(now), now)
 	}
 	f.mu.Unlock()

@@ -37,6 +37,7 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 		switch out {
 		case wakeBegun:
 			f.waking = underway{instance: id, began: now, takes: f.expectedWake(st)}
+			f.rises(id, true, now)
 			trace.begun()
 			return i
 		case wakeUnderWay:
@@ -104,6 +105,7 @@ func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	}
 	f.update(func(now time.Time) {
 		f.waking = underway{}
+		f.rises(id, false, now)
 		if err == nil {
 			trace.wokenBy(id)
 			f.learn(st, now)
@@ -145,6 +147,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 	if !f.set.Observe(st, now) {
 		return
 	}
+	f.rises(st.Instance, st.State == api.Starting, now)
 	if st.WakeTime > 0 {
 		f.wakeTime = st.WakeTime
 	}

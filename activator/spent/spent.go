@@ -1,13 +1,14 @@
-// Package spent counts clients' use of instances, and reports it to the autoscaler, which shares GPU time by it.
+// Package spent counts clients' use of functions, and reports it to the autoscaler.
 //
 // A report holds the total use since a time ([api.Usage]). Used functions are reported every [Every], and all
-// functions every [Again], so that a restarted autoscaler knows the base of the counts. The use of one instance by
-// one key is forgotten when it has not changed for [Unused].
+// functions every [Again], so that a restarted autoscaler knows the base of the counts. The use by one key
+// is forgotten when it has not changed for [Unused].
 //
 // A Counter is safe for concurrent use.
 package spent
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -23,12 +24,8 @@ const (
 	Unused = time.Hour
 )
 
-// Bounds of the state of one function.
-const (
-	mostTenants = 200
-	mostKeys    = 400
-	others      = "other"
-)
+// others are the tenant and the key of uses beyond [api.MostUses] of a function.
+const others = "other"
 
 // Counter counts clients' use. See [New].
 type Counter struct {
@@ -42,15 +39,10 @@ type Counter struct {
 
 type function struct {
 	uses    map[key]*use
-	tenants map[string]bool
-	keys    map[string]bool
 	changed bool
 }
 
-type key struct {
-	instance     api.InstanceID
-	tenant, name string
-}
+type key struct{ tenant, name string }
 
 type use struct {
 	api.Use
@@ -62,24 +54,22 @@ func New(activator string, e api.Emitter) *Counter {
 	return &Counter{activator: activator, emitter: e, functions: map[api.FunctionName]*function{}}
 }
 
-// Add counts requests that an instance has answered; u.Since is ignored.
+// Add counts what requests have used; u.Begun is ignored.
 func (c *Counter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.functions[name]
 	if f == nil {
-		f = &function{uses: map[key]*use{}, tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}}
+		f = &function{uses: map[key]*use{}}
 		c.functions[name] = f
 	}
-	bound(f.tenants, &u.Tenant, mostTenants)
-	bound(f.keys, &u.Key, mostKeys)
-	k := key{u.Instance, u.Tenant, u.Key}
+	k := key{u.Tenant, u.Key}
+	if f.uses[k] == nil && len(f.uses) >= api.MostUses-1 {
+		k = key{others, others}
+	}
 	all := f.uses[k]
 	if all == nil {
-		if len(f.uses) >= api.MostUses {
-			f.evict()
-		}
-		all = &use{Use: api.Use{Instance: u.Instance, Begun: now, Tenant: u.Tenant, Key: u.Key}}
+		all = &use{Use: api.Use{Begun: now, Tenant: k.tenant, Key: k.name}}
 		f.uses[k] = all
 	}
 	all.last = now
@@ -87,30 +77,8 @@ func (c *Counter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	all.Input += u.Input
 	all.Cached += u.Cached
 	all.Output += u.Output
-	all.Cost += u.Cost
+	all.GPUSeconds += u.GPUSeconds
 	f.changed = true
-}
-
-// bound replaces a new name if there are too many.
-func bound(known map[string]bool, name *string, most int) {
-	if !known[*name] {
-		if len(known) > most {
-			*name = others
-		}
-		known[*name] = true
-	}
-}
-
-// evict forgets the least recently used entry.
-func (f *function) evict() {
-	var oldest key
-	var at time.Time
-	for k, u := range f.uses {
-		if at.IsZero() || u.last.Before(at) {
-			oldest, at = k, u.last
-		}
-	}
-	delete(f.uses, oldest)
 }
 
 // Tell reports the changes, or all functions if that is due.
@@ -132,7 +100,7 @@ func (c *Counter) Tell(now time.Time) {
 			u.Uses = append(u.Uses, s.Use)
 		}
 		slices.SortFunc(u.Uses, func(a, b api.Use) int {
-			return slices.Compare([]string{string(a.Instance), a.Tenant, a.Key}, []string{string(b.Instance), b.Tenant, b.Key})
+			return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key))
 		})
 		c.emitter.Emit(api.NewEvent(api.EventUsage, "/activator/"+c.activator, name, u))
 		maps.DeleteFunc(f.uses, func(_ key, s *use) bool { return now.Sub(s.last) >= Unused })

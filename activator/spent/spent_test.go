@@ -30,12 +30,12 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func TestTells(t *testing.T) {
 	c, take := counter()
 	c.Tell(start)
-	c.Add(start, "default/m", api.Use{Instance: "m-1", Tenant: "a", Key: "k", Requests: 1, Input: 10, Cached: 8, Output: 5, Cost: 20})
-	c.Add(start, "default/m", api.Use{Instance: "m-1", Tenant: "a", Key: "k", Requests: 1, Input: 10, Cached: 8, Output: 5, Cost: 20})
-	c.Add(start, "default/m", api.Use{Instance: "m-1", Tenant: "b", Requests: 1, Input: 1, Output: 1, Cost: 3})
+	c.Add(start, "default/m", api.Use{Tenant: "a", Key: "k", Requests: 1, Input: 10, Cached: 8, Output: 5, GPUSeconds: 20})
+	c.Add(start, "default/m", api.Use{Tenant: "a", Key: "k", Requests: 1, Input: 10, Cached: 8, Output: 5, GPUSeconds: 20})
+	c.Add(start, "default/m", api.Use{Tenant: "b", Requests: 1, Input: 1, Output: 1, GPUSeconds: 3})
 	c.Tell(start.Add(Every))
 	want := []api.Usage{{Function: "default/m", Activator: "one", Uses: []api.Use{
-		{Instance: "m-1", Begun: start, Tenant: "a", Key: "k", Requests: 2, Input: 20, Cached: 16, Output: 10, Cost: 40}, {Instance: "m-1", Begun: start, Tenant: "b", Requests: 1, Input: 1, Output: 1, Cost: 3}}}}
+		{Begun: start, Tenant: "a", Key: "k", Requests: 2, Input: 20, Cached: 16, Output: 10, GPUSeconds: 40}, {Begun: start, Tenant: "b", Requests: 1, Input: 1, Output: 1, GPUSeconds: 3}}}}
 	if diff := cmp.Diff(want, take()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -59,7 +59,7 @@ func TestTells(t *testing.T) {
 func TestBounds(t *testing.T) {
 	c, take := counter()
 	for k := range 3000 {
-		c.Add(start.Add(time.Duration(k)), "default/m", api.Use{Instance: api.InstanceID(fmt.Sprint("m-", k%10)), Tenant: fmt.Sprint("tenant-", k), Key: fmt.Sprint("key-", k), Requests: 1, Input: 1, Output: 1, Cost: 1})
+		c.Add(start.Add(time.Duration(k)), "default/m", api.Use{Tenant: fmt.Sprint("tenant-", k), Key: fmt.Sprint("key-", k), Requests: 1, Input: 1, Output: 1, GPUSeconds: 1})
 	}
 	c.Tell(start.Add(Every))
 	got := take()

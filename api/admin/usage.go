@@ -21,11 +21,10 @@ type UsageQuery struct {
 // Values returns q as URL values.
 func (q UsageQuery) Values() url.Values {
 	v := url.Values{}
-	if !q.From.IsZero() {
-		v.Set("from", q.From.UTC().Format(time.RFC3339))
-	}
-	if !q.To.IsZero() {
-		v.Set("to", q.To.UTC().Format(time.RFC3339))
+	for name, t := range map[string]time.Time{"from": q.From, "to": q.To} {
+		if !t.IsZero() {
+			v.Set(name, t.UTC().Format(time.RFC3339))
+		}
 	}
 	if q.Keys {
 		v.Set("keys", "true")

@@ -39,6 +39,7 @@ const (
 	KeysSecretKey       = "keys.yaml"
 	LearnedConfigMap    = "rouse-learned" // ConfigMap with the times at which functions are usually wanted, as learned by leaders, in the key "rhythms.json"; it may be emptied
 	LearnedKey          = "rhythms.json"
+	UsageKey            = "usage.json"                                  // in the same ConfigMap, what was used until now
 	FrontDoorName       = "rouse"                                       // Service of the front door
 	LabelLeader         = "rouse.dev/leader"                            // "true" on the leading autoscaler's pod; its Service selects it
 	AutoscalerPort      = 8080                                          // events, joins and administration; Service port 80
@@ -111,4 +112,6 @@ type FailRequest struct {
 type InstanceReport struct {
 	Status api.InstanceStatus `json:"status"`
 	Token  string             `json:"token,omitempty"`
+	// GPUs is how many GPUs the instance holds while it is awake, in shares of their memory.
+	GPUs float64 `json:"gpus,omitempty"`
 }

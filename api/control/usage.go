@@ -41,21 +41,24 @@ type Use struct {
 	Requests float64 `json:"requests,omitempty"`
 	Tokens   float64 `json:"tokens,omitempty"`
 	Running  float64 `json:"running,omitempty"`
+	// Spent and GPUSeconds are the tokens and the GPU time that count in a day and a month; All has neither.
+	Spent      float64 `json:"spent,omitempty"`
+	GPUSeconds float64 `json:"gpuSeconds,omitempty"`
 }
 
 // Plus returns u + v.
 func (u Use) Plus(v Use) Use {
-	return Use{u.Requests + v.Requests, u.Tokens + v.Tokens, u.Running + v.Running}
+	return Use{u.Requests + v.Requests, u.Tokens + v.Tokens, u.Running + v.Running, u.Spent + v.Spent, u.GPUSeconds + v.GPUSeconds}
 }
 
 // Minus returns u - v.
 func (u Use) Minus(v Use) Use {
-	return Use{u.Requests - v.Requests, u.Tokens - v.Tokens, u.Running - v.Running}
+	return Use{u.Requests - v.Requests, u.Tokens - v.Tokens, u.Running - v.Running, u.Spent - v.Spent, u.GPUSeconds - v.GPUSeconds}
 }
 
 // Max returns the maximum of each field.
 func (u Use) Max(v Use) Use {
-	return Use{max(u.Requests, v.Requests), max(u.Tokens, v.Tokens), max(u.Running, v.Running)}
+	return Use{Requests: max(u.Requests, v.Requests), Tokens: max(u.Tokens, v.Tokens), Running: max(u.Running, v.Running)}
 }
 
 // ClientUse is the cost of a client's requests to a function, in input tokens. It may be negative. Source is a

@@ -18,23 +18,28 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/internal/kept"
 )
 
-// Bounds of the learned rhythms, and how often they are written. A ConfigMap holds a mebibyte.
+// Bounds of the learned rhythms, and how often they are written, and the usage if that has changed. A ConfigMap holds a mebibyte, and
+// the usage takes up to half of it.
 const (
 	learnedVersion = 2
-	mostLearned    = 800 << 10 // bytes
+	mostLearned    = 400 << 10 // bytes
 	learnedEvery   = 5 * time.Minute
+	usageVersion   = 1
+	keepEvery      = 10 * time.Second
 )
 
-// learned keeps the learned rhythms of functions in a ConfigMap, for the next leader. It is optional: read and write errors are logged, and the
+// learned keeps the learned rhythms of functions, and the usage so far, in a ConfigMap, for the next leader. It is optional: read and write errors are logged, and the
 // ConfigMap may be emptied at any time. It implements [autoscaler.Memory]; rhythms is read before the core exists, and does not change.
 type learned struct {
 	kube    kubernetes.Interface
 	log     *slog.Logger
 	rhythms map[api.FunctionName]string
-	written string
+	usage   *usage.Saved // by earlier leaders; nil: unknown
+	written map[string]string
 	failed  bool // the last write failed, so the next failure is not logged
 }
 
@@ -43,8 +48,8 @@ func readLearned(ctx context.Context, kube kubernetes.Interface, log *slog.Logge
 	l := &learned{kube: kube, log: log}
 	m, err := l.get(ctx)
 	if err == nil {
-		l.written = m.Data[control.LearnedKey]
-		l.rhythms, err = parseLearned(l.written)
+		l.written = m.Data
+		err = errors.Join(parseLearned(l.written[control.LearnedKey], learnedVersion, &l.rhythms), parseLearned(l.written[control.UsageKey], usageVersion, &l.usage))
 	}
 	if err != nil && ctx.Err() == nil {
 		log.Warn("what was learned of when functions are wanted can't be read, and is learned again", "error", err)
@@ -60,15 +65,16 @@ func (l *learned) get(ctx context.Context) (*corev1.ConfigMap, error) {
 	return m, err
 }
 
-func parseLearned(text string) (map[api.FunctionName]string, error) {
+func parseLearned[T any](text string, version int, to *T) error {
 	if text == "" {
-		return nil, nil
+		return nil
 	}
-	var rhythms map[api.FunctionName]string
-	if err := kept.Read([]byte(text), learnedVersion, &rhythms); err != nil {
-		return nil, fmt.Errorf("ConfigMap %s: %w", control.LearnedConfigMap, err)
+	var v T
+	if err := kept.Read([]byte(text), version, &v); err != nil {
+		return fmt.Errorf("ConfigMap %s: %w", control.LearnedConfigMap, err)
 	}
-	return rhythms, nil
+	*to = v
+	return nil
 }
 
 // Recall implements [autoscaler.Memory]. Instances themselves report how long starts and wakes take.
@@ -77,20 +83,25 @@ func (l *learned) Recall(f api.Function) autoscaler.Times {
 }
 
 // keep writes the rhythms regularly until ctx ends, and not after that: see [learned.leave]. It returns nil.
-func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]string) error {
-	tick := time.NewTicker(learnedEvery)
+func (l *learned) keep(ctx context.Context, core core) error {
+	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
+	var rhythms map[api.FunctionName]string
+	due := time.Now().Add(learnedEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		rhythms := known()
+		if now := time.Now(); !now.Before(due) {
+			rhythms, due = core.Rhythms(), now.Add(learnedEvery)
+		}
+		used := core.SaveUsage()
 		if ctx.Err() != nil { // then the rhythms may be empty
 			return nil
 		}
-		err := l.write(ctx, rhythms)
+		err := l.write(ctx, rhythms, used)
 		if err != nil && ctx.Err() == nil && !l.failed {
 			l.log.Warn("what was learned of when functions are wanted is not kept", "error", err)
 		}
@@ -98,24 +109,39 @@ func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]st
 	}
 }
 
-// leave writes the rhythms at the end of a term, while the lease is still held: the next leader begins with them. A leader that ended before it knew
+// core has what is kept; an [autoscaler.Autoscaler].
+type core interface {
+	Rhythms() map[api.FunctionName]string
+	SaveUsage() *usage.Saved
+}
+
+// leave writes all of it at the end of a term, while the lease is still held: the next leader begins with them. A leader that ended before it knew
 // any leaves the ConfigMap unchanged.
-func (l *learned) leave(ctx context.Context, rhythms map[api.FunctionName]string) {
-	if len(rhythms) == 0 {
-		return
-	}
+func (l *learned) leave(ctx context.Context, core core) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
-	if err := l.write(ctx, rhythms); err != nil && !l.failed {
+	if err := l.write(ctx, core.Rhythms(), core.SaveUsage()); err != nil && !l.failed {
 		l.log.Warn("what was learned of when functions are wanted since it was written last is lost", "error", err)
 	}
 }
 
-// write puts rhythms into the ConfigMap, if they differ.
-func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string) error {
+// write puts rhythms and the usage, if there is any, into the ConfigMap, if they differ.
+func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string, used *usage.Saved) error {
 	bound(rhythms)
 	raw, err := kept.Text(learnedVersion, rhythms)
-	if err != nil || string(raw) == l.written {
+	data := maps.Clone(l.written)
+	if data == nil {
+		data = map[string]string{}
+	}
+	if len(rhythms) > 0 {
+		data[control.LearnedKey] = string(raw)
+	}
+	if used != nil {
+		raw, usageErr := kept.Text(usageVersion, used)
+		err = errors.Join(err, usageErr)
+		data[control.UsageKey] = string(raw)
+	}
+	if err != nil || maps.Equal(data, l.written) {
 		return err
 	}
 	m, err := l.get(ctx)
@@ -123,14 +149,11 @@ func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string
 		return err
 	}
 	m = m.DeepCopy()
-	if m.Data == nil {
-		m.Data = map[string]string{}
-	}
-	m.Data[control.LearnedKey] = string(raw)
+	m.Data = data
 	if _, err := l.kube.CoreV1().ConfigMaps(control.SystemNamespace).Update(ctx, m, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update ConfigMap %s: %w", control.LearnedConfigMap, err)
 	}
-	l.written = string(raw)
+	l.written = data
 	return nil
 }
 

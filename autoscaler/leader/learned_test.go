@@ -15,7 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/usage"
 )
 
 // learnedMap is the ConfigMap as it is installed, or with what is in it.
@@ -25,6 +27,37 @@ func learnedMap(text string) *corev1.ConfigMap {
 		m.Data = map[string]string{control.LearnedKey: text}
 	}
 	return m
+}
+
+// knows is a core that has learned rhythms, and used nothing.
+type knows map[api.FunctionName]string
+
+func (k knows) Rhythms() map[api.FunctionName]string { return k }
+func (knows) SaveUsage() *usage.Saved                { return nil }
+
+// uses is a core that has used GPU time.
+type uses struct{ knows }
+
+func (uses) SaveUsage() *usage.Saved {
+	return &usage.Saved{All: admin.Usage{Rows: []admin.UsageRow{{Function: "default/a", Tenant: "t", State: admin.UsageAwake, GPUSeconds: 7}}}}
+}
+
+// TestUsageOutlivesLeaders: what was used under one leader, the next one goes on from, however the first one ended.
+func TestUsageOutlivesLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset(learnedMap(""))
+		l := readLearned(t.Context(), kube, quietLogger())
+		ctx, end := context.WithTimeout(t.Context(), keepEvery+time.Second)
+		defer end()
+		if err := l.keep(ctx, uses{}); err != nil || l.usage != nil {
+			t.Errorf("the first leader goes on from %+v: %v", l.usage, err)
+		}
+		readLearned(t.Context(), kube, quietLogger()).leave(t.Context(), knows{"default/a": "x"})
+		next := readLearned(t.Context(), kube, quietLogger())
+		if next.usage == nil || next.usage.All.Rows[0].GPUSeconds != 7 || next.rhythms["default/a"] != "x" {
+			t.Errorf("the next leader goes on from %+v and %v", next.usage, next.rhythms)
+		}
+	})
 }
 
 // TestLearnedOutlivesLeaders: what one leader has learned, the next one recalls.
@@ -37,7 +70,7 @@ func TestLearnedOutlivesLeaders(t *testing.T) {
 			l := readLearned(t.Context(), kube, logger)
 			ctx, end := context.WithTimeout(t.Context(), 12*time.Minute)
 			defer end()
-			if err := l.keep(ctx, func() map[api.FunctionName]string { return known }); err != nil {
+			if err := l.keep(ctx, knows(known)); err != nil {
 				t.Error(err)
 			}
 			return l.Recall(api.Function{Name: "default/a"}).Rhythm
@@ -70,7 +103,7 @@ func TestLearnedIsLeft(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, known := range []map[api.FunctionName]string{{"default/a": "late"}, {}, nil} {
-		readLearned(t.Context(), kube, quietLogger()).leave(ended, known)
+		readLearned(t.Context(), kube, quietLogger()).leave(ended, knows(known))
 		if got := readLearned(t.Context(), kube, quietLogger()).Recall(api.Function{Name: "default/a"}).Rhythm; got != "late" {
 			t.Errorf("after a term that knew %q the next leader recalls %q", known, got)
 		}
@@ -92,7 +125,7 @@ func TestLearnedThatIsNone(t *testing.T) {
 				t.Errorf("%s: it says %q and recalls %q", name, log.String(), l.rhythms)
 			}
 			ctx, end := context.WithTimeout(t.Context(), time.Hour)
-			if err := l.keep(ctx, func() map[api.FunctionName]string { return map[api.FunctionName]string{"default/a": "new"} }); err != nil {
+			if err := l.keep(ctx, knows{"default/a": "new"}); err != nil {
 				t.Error(err)
 			}
 			end()
@@ -114,7 +147,7 @@ func TestLearnedIsBounded(t *testing.T) {
 		rhythms[api.FunctionName(fmt.Sprintf("default/f%04d", k))] = strings.Repeat("x", 500)
 	}
 	kube := fake.NewClientset(learnedMap(""))
-	if err := readLearned(t.Context(), kube, quietLogger()).write(t.Context(), rhythms); err != nil {
+	if err := readLearned(t.Context(), kube, quietLogger()).write(t.Context(), rhythms, nil); err != nil {
 		t.Fatal(err)
 	}
 	m, err := kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(t.Context(), control.LearnedConfigMap, metav1.GetOptions{})

@@ -77,7 +77,7 @@ func (p *process) lead(ctx context.Context, term uint64) error {
 		<-running.Done()
 		parts.Wait()
 		if !errors.Is(context.Cause(running), errLost) { // else the next leader writes it
-			l.learned.leave(ctx, l.core.Rhythms())
+			l.learned.leave(ctx, l.core)
 		}
 	}
 	return ended(ctx, context.Cause(running))
@@ -105,7 +105,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	l.learned = readLearned(ctx, l.kube, l.log)
 	record := l.cfg.Record
 	record.Version = l.cfg.Version
-	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy, Memory: l.learned,
+	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy, Memory: l.learned, Usage: l.learned.usage, Hold: l.activators.Hold,
 		Traces: l.cfg.Traces, Record: record}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("fleet", l.fleet.Run)
 	run("activators", l.activators.Run)
 	run("usage", l.watchUsage)
-	run("learned", func(ctx context.Context) error { return l.learned.keep(ctx, l.core.Rhythms) })
+	run("learned", func(ctx context.Context) error { return l.learned.keep(ctx, l.core) })
 	run("token", l.token.keep)
 	run("internal TLS", l.peers.keep)
 	run("pods", l.pods.run)

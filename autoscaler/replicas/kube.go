@@ -53,25 +53,23 @@ type scaler struct {
 }
 
 func (c *Cluster) scaler(t Target) scaler {
-	options := metav1.PatchOptions{FieldManager: manager}
 	apps := c.Kube.AppsV1()
 	switch t.Kind {
 	case ReplicaSet:
 		client := apps.ReplicaSets(t.Namespace)
-		return scaler{client.GetScale, func(ctx context.Context, name string, patch []byte) error {
-			_, err := client.Patch(ctx, name, types.MergePatchType, patch, options, "scale")
-			return err
-		}}
+		return scalerOf(client.GetScale, client.Patch)
 	case StatefulSet:
 		client := apps.StatefulSets(t.Namespace)
-		return scaler{client.GetScale, func(ctx context.Context, name string, patch []byte) error {
-			_, err := client.Patch(ctx, name, types.MergePatchType, patch, options, "scale")
-			return err
-		}}
+		return scalerOf(client.GetScale, client.Patch)
 	}
 	client := apps.Deployments(t.Namespace)
-	return scaler{client.GetScale, func(ctx context.Context, name string, patch []byte) error {
-		_, err := client.Patch(ctx, name, types.MergePatchType, patch, options, "scale")
+	return scalerOf(client.GetScale, client.Patch)
+}
+
+func scalerOf[T any](get func(context.Context, string, metav1.GetOptions) (*autoscalingv1.Scale, error),
+	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)) scaler {
+	return scaler{get, func(ctx context.Context, name string, change []byte) error {
+		_, err := patch(ctx, name, types.MergePatchType, change, metav1.PatchOptions{FieldManager: manager}, "scale")
 		return err
 	}}
 }

@@ -57,6 +57,7 @@ type Activators struct {
 	peers   map[string]*peer // by key
 	reports map[api.InstanceID]control.InstanceReport
 	grants  map[api.InstanceID]api.Grant
+	gpus    map[api.InstanceID]float64
 }
 
 // NewTransport returns the transport of calls to activators, without TLS.
@@ -66,7 +67,7 @@ func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second)
 func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
 		client: control.New(transport, token), log: log, peers: map[string]*peer{},
-		reports: map[api.InstanceID]control.InstanceReport{}, grants: map[api.InstanceID]api.Grant{},
+		reports: map[api.InstanceID]control.InstanceReport{}, grants: map[api.InstanceID]api.Grant{}, gpus: map[api.InstanceID]float64{},
 	}
 }
 
@@ -155,13 +156,26 @@ func (a *Activators) Tell(r control.InstanceReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := r.Status.Instance
+	r.GPUs = a.gpus[id]
 	a.reports[id] = r
 	if r.Status.State == api.Gone {
 		delete(a.reports, id)
 		delete(a.grants, id)
+		delete(a.gpus, id)
 	}
 	for _, p := range a.peers {
 		p.queue(r, false)
+	}
+}
+
+// Hold adds to an instance's reports how many GPUs it holds while it is awake.
+func (a *Activators) Hold(_ api.FunctionName, id api.InstanceID, gpus float64) {
+	a.mu.Lock()
+	a.gpus[id] = gpus
+	r, known := a.reports[id]
+	a.mu.Unlock()
+	if known {
+		a.Tell(r)
 	}
 }
 
@@ -187,11 +201,16 @@ func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	a.grants[g.Instance] = g
 	a.mu.Unlock()
+	return a.post(ctx, control.PathGrants, g, "grant "+string(g.Instance))
+}
+
+// post sends a message to all activators. It fails if a living one may not have received it.
+func (a *Activators) post(ctx context.Context, path string, body any, what string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	return a.each(func(p *peer) error {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		if err := p.post(ctx, control.PathGrants, g); err != nil && p.alive() {
-			return fmt.Errorf("grant %s at %s: %w", g.Instance, p.Name, err)
+		if err := p.post(ctx, path, body); err != nil && p.alive() {
+			return fmt.Errorf("%s at %s: %w", what, p.Name, err)
 		}
 		return nil
 	})
@@ -220,14 +239,7 @@ func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Erro
 	if err != nil {
 		r.Status, r.Code, r.Message, r.RetryAfter = err.Status, err.Code, err.Message, err.RetryAfter
 	}
-	return a.each(func(p *peer) error {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		if err := p.post(ctx, control.PathFail, r); err != nil && p.alive() {
-			return fmt.Errorf("refuse what waits for %s at %s: %w", f, p.Name, err)
-		}
-		return nil
-	})
+	return a.post(ctx, control.PathFail, r, "refuse what waits for "+string(f))
 }
 
 // Report has all activators send their view of a function now, and returns when they have, or did not in time.
@@ -242,51 +254,24 @@ func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 	}) // never fails
 }
 
-// Stats adds up the activators' views of a function. Those that don't answer are left out.
-func (a *Activators) Stats(ctx context.Context, f api.FunctionName) api.Activity {
-	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-	defer cancel()
-	var mu sync.Mutex // guards sum
-	var sum api.Activity
-	_ = a.each(func(p *peer) error {
-		var one api.Activity
-		if err := p.get(ctx, statsPath(f), &one); err != nil {
-			a.log.Debug("an activator's view is missing", "activator", p.Name, "function", f, "error", err)
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
+// Stats adds up the activators' views of a function.
+func (a *Activators) Stats(ctx context.Context, f api.FunctionName) (sum api.Activity) {
+	for _, one := range gather[api.Activity](ctx, a, statsPath(f)) {
 		sum = add(sum, one)
-		return nil
-	}) // never fails
+	}
 	return sum
 }
 
-// Picks returns the instances that activators have chosen for a request, in the order of time. Activators that don't answer are
-// left out.
+// Picks returns the instances that activators have chosen for a request, in the order of time.
 func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
-	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-	defer cancel()
-	var mu sync.Mutex // guards all
-	var all []api.Pick
-	_ = a.each(func(p *peer) error {
-		var some []api.Pick
-		if err := p.get(ctx, admin.PicksPath(request), &some); err != nil {
-			a.log.Debug("an activator's choices are missing", "activator", p.Name, "error", err)
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, some...)
-		return nil
-	}) // never fails
+	all := slices.Concat(gather[[]api.Pick](ctx, a, admin.PicksPath(request))...)
 	slices.SortStableFunc(all, func(x, y api.Pick) int { return x.At.Compare(y.At) })
 	return all
 }
 
 // Clusters returns the clusters that activators declare as front doors. Those that don't answer are left out.
 func (a *Activators) Clusters(ctx context.Context) []admin.Cluster {
-	return admin.MergeClusters(gather[admin.Cluster](ctx, a, admin.PathClusters)...)
+	return admin.MergeClusters(gather[[]admin.Cluster](ctx, a, admin.PathClusters)...)
 }
 
 // Far returns the functions of other clusters that activators are front doors of: a summary of all, or details of the named one.
@@ -295,27 +280,26 @@ func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far
 	if name != "" {
 		path += "?function=" + url.QueryEscape(string(name))
 	}
-	return admin.MergeFar(gather[admin.Far](ctx, a, path)...)
+	return admin.MergeFar(gather[[]admin.Far](ctx, a, path)...)
 }
 
-// gather reads a list from each activator. Those that don't answer are left out.
-func gather[T any](ctx context.Context, a *Activators, path string) [][]T {
+// gather reads an answer from each activator. Those that don't answer are left out.
+func gather[T any](ctx context.Context, a *Activators, path string) (all []T) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
-	var mu sync.Mutex // guards lists
-	var lists [][]T
+	var mu sync.Mutex // guards all
 	_ = a.each(func(p *peer) error {
-		var one []T
+		var one T
 		if err := p.get(ctx, path, &one); err != nil {
-			a.log.Debug("an activator's list is missing", "activator", p.Name, "path", path, "error", err)
+			a.log.Debug("an activator's answer is missing", "activator", p.Name, "path", path, "error", err)
 			return nil
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		lists = append(lists, one)
+		all = append(all, one)
 		return nil
 	}) // never fails
-	return lists
+	return all
 }
 
 // add merges the views of two activators.

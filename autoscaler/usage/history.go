@@ -9,11 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB.
+// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB. Of what is saved, hours only,
+// and at most mostSaved rows, which take some 300 KiB.
 const (
-	fine     = 24 * time.Hour
-	coarse   = time.Hour
-	mostPast = 1 << 17
+	fine      = 24 * time.Hour
+	coarse    = time.Hour
+	mostPast  = 1 << 17
+	mostSaved = 2000
 )
 
 // rowKey identifies a row.
@@ -30,6 +32,10 @@ type table map[rowKey]*admin.UsageRow
 // add adds a row's numbers to the row with the same key.
 func (t table) add(r admin.UsageRow) {
 	k := keyOf(r)
+	if len(t) >= mostRows && t[k] == nil {
+		r.Function, r.Tenant, r.Key = Others, Others, Others
+		k = keyOf(r)
+	}
 	sum := t[k]
 	if sum == nil {
 		t[k] = &r
@@ -98,20 +104,21 @@ func (h *history) keep(p period) {
 	}
 }
 
-func (h *history) end() time.Duration { return h.periods[len(h.periods)-1].to }
+func (h *history) end() time.Duration { return h.last().to }
+
+// last returns the latest period; without any, an empty one.
+func (h *history) last() period {
+	if n := len(h.periods); n > 0 {
+		return h.periods[n-1]
+	}
+	return period{rows: table{}}
+}
 
 // fold merges old periods of the same hour.
 func (h *history) fold(old func(period) bool) {
-	n := 0 // finished periods
-	for k, p := range h.periods {
-		if !old(p) {
-			if n < k { // else nothing was folded
-				n += copy(h.periods[n:], h.periods[k:])
-				clear(h.periods[n:])
-				h.periods = h.periods[:n]
-			}
-			return
-		}
+	n, k := 0, 0 // n: finished periods
+	for ; k < len(h.periods) && old(h.periods[k]); k++ {
+		p := h.periods[k]
 		if n > 0 && h.periods[n-1].from/coarse == (p.to-1)/coarse {
 			into := &h.periods[n-1]
 			h.rows -= len(into.rows) + len(p.rows)
@@ -122,6 +129,9 @@ func (h *history) fold(old func(period) bool) {
 		}
 		h.periods[n] = p
 		n++
+	}
+	if n < k { // else nothing was folded
+		h.periods = slices.Delete(h.periods, n, k)
 	}
 }
 
@@ -143,7 +153,6 @@ func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Durat
 		}
 	}
 	if m.now > first && m.window < last {
-		rows.merge(m.last)
 		rows = m.open(rows)
 		since, until = min(since, m.window), m.now
 	}
@@ -152,4 +161,74 @@ func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Durat
 		until = since
 	}
 	return rows, since, until
+}
+
+// Saved is the usage so far, for a later meter to go on from, and its hours, the latest first.
+type Saved struct {
+	All   admin.Usage
+	Hours []admin.Usage
+}
+
+// Save returns what a later meter goes on from; nil: nothing was used or held since the last call. What runs is counted so far.
+func (m *Meter) Save(now time.Time) *Saved {
+	if m.advance(now); !m.news {
+		return nil
+	}
+	m.news = false
+	var hours []period
+	rows := 0
+	for _, p := range slices.Backward(append(slices.Clone(m.past.periods), period{m.window, m.now, m.open(table{})})) {
+		n := len(hours) - 1
+		if n < 0 || hours[n].from/coarse != p.from/coarse {
+			if rows > mostSaved {
+				break
+			}
+			n++
+			hours = append(hours, period{to: p.to, rows: table{}})
+		}
+		rows -= len(hours[n].rows)
+		hours[n].rows.merge(p.rows)
+		hours[n].from = p.from
+		rows += len(hours[n].rows)
+	}
+	s := &Saved{All: m.Report(now, admin.UsageQuery{Keys: true})}
+	s.All.Rows = within(s.All.Rows)
+	for _, p := range hours {
+		s.Hours = append(s.Hours, admin.Usage{Since: m.began.Add(p.from), Until: m.began.Add(p.to), Rows: within(p.rows.list())})
+	}
+	return s
+}
+
+// within returns at most mostSaved rows: the others are added up as [Others].
+func within(rows []admin.UsageRow) []admin.UsageRow {
+	if len(rows) <= mostSaved {
+		return rows
+	}
+	rest := table{}
+	for _, r := range rows[mostSaved:] {
+		r.Function, r.Tenant, r.Key = Others, Others, Others
+		rest.add(r)
+	}
+	return append(rows[:mostSaved], rest.list()...)
+}
+
+// restore begins with what an earlier meter saved. If the clock was set back since, all of it counts as so much earlier.
+func (m *Meter) restore(now time.Time, s *Saved) {
+	began := s.All.Since
+	m.began = began.Add(min(0, now.Sub(s.All.Until)))
+	m.now = now.Sub(m.began)
+	m.window, m.next = m.now, m.now.Truncate(Window)+Window
+	m.rows = tableOf(s.All.Rows)
+	for _, u := range slices.Backward(s.Hours) {
+		m.past.keep(period{u.Since.Sub(began), u.Until.Sub(began), tableOf(u.Rows)})
+	}
+	m.past.keep(period{s.All.Until.Sub(began), m.now, table{}}) // nothing was counted
+}
+
+func tableOf(rows []admin.UsageRow) table {
+	t := table{}
+	for _, r := range rows {
+		t.add(r)
+	}
+	return t
 }

@@ -2,13 +2,15 @@
 //
 //  1. An awake instance holds its share of a GPU's memory; all of it, if its memory is unknown. If all holders together exceed the whole,
 //     they are scaled down to it. A sleeper holds what it keeps.
-//  2. Time is cut into windows ([Window]). At the end of each, the time an instance held awake is divided among the tenants that used it
-//     in the window, by the cost that activators report. The unused rest is the function's own. So are requests without a key.
+//  2. Activators divide the time that a function's instances hold awake among its requests (package activator/queue), and report
+//     what each tenant's have used. The rest is the function's own, as are requests without a key.
 //  3. The rest is idle. Held, asleep and idle time add up to the GPU's time.
-//  4. Windows are kept: minutes for a day, then hours, up to a bound ([Meter.Report]). Nothing is written to disk.
+//  4. Time is cut into windows ([Window]). Reports come seconds late: what exceeds a window's held time belongs to the window before,
+//     whose rest it takes. So a window is final when the next one ends. Activators that share an instance each take it to be their own:
+//     what exceeds both windows is left out, and the reported shares are scaled down.
+//  5. Windows are kept: minutes for a day, then hours, up to a bound ([Meter.Report]). A later process goes on from [Meter.Save].
 //
-// A request counts when it has ended: windows in which only longer ones run are the function's own. The package decides nothing and has
-// no clock: its caller passes the time. A [Meter] is not safe for concurrent use.
+// The package decides nothing and has no clock: its caller passes the time. A [Meter] is not safe for concurrent use.
 package usage
 
 import (
@@ -20,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Window is how often held time is divided among tenants.
+// Window is the time that is counted together.
 const Window = time.Minute
 
 // Bounds of what is kept; the excess is counted as [Others].
@@ -45,6 +47,7 @@ type Holder struct {
 // Meter measures usage. The zero value is not usable: see [New].
 type Meter struct {
 	began   time.Time
+	started time.Time     // by this process
 	now     time.Duration // since began; it never goes back
 	window  time.Duration // the beginning of the window
 	next    time.Duration // its end
@@ -53,20 +56,18 @@ type Meter struct {
 	idle    float64 // of the window, in seconds
 	tenants map[string]bool
 	keys    map[string]bool
-	rows    table
-	last    table // of the window
+	costs   map[api.FunctionName]map[user]float64 // GPU-seconds in the window
+	rows    table                                 // of all final windows
+	last    table                                 // of the window
 	past    history
-	sources map[sourceKey]map[useKey]api.Use // activators' last reports
+	news    bool                           // there is something to save
+	sources map[sourceKey]map[user]api.Use // activators' last reports
 }
 
 type (
 	sourceKey struct {
 		activator string
 		function  api.FunctionName
-	}
-	useKey struct {
-		instance    api.InstanceID
-		tenant, key string
 	}
 	user struct{ tenant, key string }
 )
@@ -82,16 +83,19 @@ type device struct {
 type holder struct {
 	Holder
 	gone         bool
-	held, asleep float64          // of the window, in seconds
-	costs        map[user]float64 // of the window
+	held, asleep float64 // of the window, in seconds
 }
 
-// New returns a meter that counts from now on.
-func New(now time.Time) *Meter {
-	return &Meter{
-		began: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{},
-		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]map[useKey]api.Use{},
+// New returns a meter that counts from now on, after what an earlier one saved; nil: nothing.
+func New(now time.Time, saved *Saved) *Meter {
+	m := &Meter{
+		began: now, started: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{}, costs: map[api.FunctionName]map[user]float64{},
+		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]map[user]api.Use{},
 	}
+	if saved != nil {
+		m.restore(now, saved)
+	}
+	return m
 }
 
 // SetDevices replaces the GPUs.
@@ -115,6 +119,16 @@ func (m *Meter) SetDevices(now time.Time, devices []inventory.Device) {
 			}
 		}
 	}
+}
+
+// Share returns how many GPUs h holds, in shares of their memory.
+func (m *Meter) Share(h Holder) (gpus float64) {
+	for _, id := range h.Devices {
+		if d := m.devices[id]; d != nil && d.there {
+			gpus += (&holder{Holder: h}).on(d) / d.capacity
+		}
+	}
+	return gpus
 }
 
 // Set records what an instance holds from now on.
@@ -207,37 +221,31 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 	if !known && len(m.sources) >= mostSources {
 		return
 	}
-	told := make(map[useKey]api.Use, len(u.Uses))
+	told := make(map[user]api.Use, len(u.Uses))
 	for _, s := range u.Uses {
-		k := useKey{s.Instance, s.Tenant, s.Key}
+		k := user{s.Tenant, s.Key}
 		before, seen := last[k]
 		switch {
-		case seen && (s.Begun.Before(before.Begun) || s.Begun.Equal(before.Begun) && s.Requests <= before.Requests):
+		case seen && (s.Begun.Before(before.Begun) || s.Begun.Equal(before.Begun) && s.Requests <= before.Requests && s.GPUSeconds <= before.GPUSeconds):
 			told[k] = before // nothing new, or late
 			continue
 		case !s.Begun.Equal(before.Begun):
 			before = api.Use{}
 		}
 		told[k] = s
-		if !seen && s.Begun.Before(m.began) {
+		if !seen && s.Begun.Before(m.started) {
 			continue // some of it may have been reported to an earlier meter
 		}
 		by := user{label(m.tenants, s.Tenant, mostTenants), label(m.keys, s.Key, mostKeys)}
-		m.add(admin.UsageRow{
+		m.news = true
+		m.last.add(admin.UsageRow{
 			Function: u.Function, Tenant: by.tenant, Key: by.key, State: admin.UsageAwake, Requests: s.Requests - before.Requests,
 			Input: max(0, s.Input-before.Input), Cached: max(0, s.Cached-before.Cached), Output: max(0, s.Output-before.Output),
 		})
-		h := m.holders[s.Instance]
-		if h == nil { // what it holds may be reported later in the window
-			h = &holder{Holder: Holder{Instance: s.Instance, Function: u.Function}, gone: true}
-			m.holders[s.Instance] = h
+		if m.costs[u.Function] == nil {
+			m.costs[u.Function] = map[user]float64{}
 		}
-		if h.Function == u.Function {
-			if h.costs == nil {
-				h.costs = map[user]float64{}
-			}
-			h.costs[by] += max(0, s.Cost-before.Cost)
-		}
+		m.costs[u.Function][by] += max(0, s.GPUSeconds-before.GPUSeconds)
 	}
 	m.sources[source] = told
 }
@@ -251,15 +259,6 @@ func label(known map[string]bool, name string, most int) string {
 		known[name] = true
 	}
 	return name
-}
-
-// add counts usage in the window.
-func (m *Meter) add(r admin.UsageRow) {
-	if len(m.rows) >= mostRows && m.rows[keyOf(r)] == nil {
-		r.Function, r.Tenant, r.Key = Others, Others, Others
-	}
-	m.rows.add(r)
-	m.last.add(r)
 }
 
 // advance moves the meter to now, ending windows on the way.
@@ -279,44 +278,67 @@ func (m *Meter) settle() {
 	for _, d := range m.devices {
 		m.accrue(d)
 	}
-	m.divide(m.add)
+	before := m.past.last()
+	m.past.rows -= len(before.rows)
+	m.divide(m.last.add, before.rows)
+	m.past.rows += len(before.rows)
+	m.rows.merge(before.rows)
 	m.past.keep(period{from: m.window, to: m.next, rows: m.last})
+	m.news = m.news || len(m.last) > 0
 	m.last = table{}
 	m.idle = 0
+	clear(m.costs)
 	for id, h := range m.holders {
-		h.held, h.asleep, h.costs = 0, 0, nil
+		h.held, h.asleep = 0, 0
 		if h.gone {
 			delete(m.holders, id)
 		}
 	}
 }
 
-// divide divides what was held in the window among those that used it.
-func (m *Meter) divide(give func(admin.UsageRow)) {
+// divide divides what was held in the window among those that used it, and their excess from what nobody used of the window before.
+func (m *Meter) divide(give func(admin.UsageRow), before table) {
 	if m.idle > 0 {
 		give(admin.UsageRow{State: admin.UsageIdle, GPUSeconds: m.idle})
+	}
+	held := map[api.FunctionName]float64{}
+	for f := range m.costs {
+		held[f] = 0
 	}
 	for _, h := range m.holders {
 		if h.asleep > 0 {
 			give(admin.UsageRow{Function: h.Function, State: admin.UsageAsleep, GPUSeconds: h.asleep})
 		}
+		held[h.Function] += h.held
+	}
+	for f, h := range held {
+		own := admin.UsageRow{Function: f, State: admin.UsageAwake}
 		all := 0.0
-		for _, cost := range h.costs {
+		for _, cost := range m.costs[f] {
 			all += cost
 		}
-		switch {
-		case h.held == 0:
-		case all == 0:
-			give(admin.UsageRow{Function: h.Function, State: admin.UsageAwake, GPUSeconds: h.held})
-		default:
-			for by, cost := range h.costs {
-				give(admin.UsageRow{Function: h.Function, Tenant: by.tenant, Key: by.key, State: admin.UsageAwake, GPUSeconds: h.held * cost / all})
+		used, late := min(all, h), 0.0
+		if row := before[keyOf(own)]; row != nil {
+			late = min(all-used, row.GPUSeconds)
+			row.GPUSeconds -= late
+		}
+		for by, cost := range m.costs[f] {
+			if cost == 0 {
+				continue
 			}
+			row := admin.UsageRow{Function: f, Tenant: by.tenant, Key: by.key, State: admin.UsageAwake, GPUSeconds: used * cost / all}
+			give(row)
+			if row.GPUSeconds = late * cost / all; late > 0 {
+				before.add(row)
+			}
+		}
+		if own.GPUSeconds = h - used; own.GPUSeconds > 0 {
+			give(own)
 		}
 	}
 }
 
-// Settled returns the final usage, of windows that have ended, summed over API keys. Its numbers never decrease.
+// Settled returns the final usage, of all windows but the last two, summed over API keys. Its numbers never decrease.
 func (m *Meter) Settled(now time.Time) []admin.UsageRow {
 	m.advance(now)
 	return m.rows.keyless().list()
@@ -328,7 +350,10 @@ func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	m.advance(now)
 	rows, since, until := table(nil), time.Duration(0), m.now
 	if q.From.IsZero() && q.To.IsZero() {
-		rows = m.open(m.rows)
+		rows = table{}
+		rows.merge(m.rows)
+		rows.merge(m.past.last().rows)
+		rows = m.open(rows)
 	} else {
 		rows, since, until = m.between(q)
 	}
@@ -338,13 +363,12 @@ func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	return admin.Usage{Since: m.began.Add(since), Until: m.began.Add(until), Rows: rows.list()}
 }
 
-// open returns rows including the current window so far.
+// open adds the current window so far to rows, which it returns.
 func (m *Meter) open(rows table) table {
 	for _, d := range m.devices {
 		m.accrue(d)
 	}
-	all := make(table, len(rows))
-	all.merge(rows)
-	m.divide(all.add)
-	return all
+	rows.merge(m.last)
+	m.divide(rows.add, table{})
+	return rows
 }

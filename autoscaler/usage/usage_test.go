@@ -1,11 +1,15 @@
 package usage
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -26,7 +30,7 @@ func gpus(n int) (list []inventory.Device) {
 func TestSums(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m, now, want := New(start), start, 0.0
+		m, now, want := New(start, nil), start, 0.0
 		there := 0
 		used := map[string]api.Use{}
 		for range 400 {
@@ -51,9 +55,9 @@ func TestSums(t *testing.T) {
 				}
 				m.Set(now, h)
 			default:
-				u := api.Use{Instance: id, Begun: start, Tenant: fmt.Sprint("t", r.IntN(4))}
+				u := api.Use{Begun: start, Tenant: fmt.Sprint("t", r.IntN(4))}
 				key := string(id) + u.Tenant
-				u.Requests, u.Input, u.Cost = used[key].Requests+1, used[key].Input+5, used[key].Cost+r.Float64()
+				u.Requests, u.Input, u.GPUSeconds = used[key].Requests+1, used[key].Input+5, used[key].GPUSeconds+20*r.Float64()
 				used[key] = u
 				m.Used(now, api.Usage{Function: f, Activator: "a" + u.Tenant, Uses: []api.Use{u}})
 			}
@@ -69,7 +73,7 @@ func TestSums(t *testing.T) {
 func TestSumsBetween(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		m, now := New(start), start
+		m, now := New(start, nil), start
 		type change struct {
 			at time.Time
 			n  int
@@ -102,7 +106,7 @@ func TestSumsBetween(t *testing.T) {
 				m.Set(now, Holder{Instance: id, Function: "default/m", Asleep: r.IntN(2) == 0, Devices: []api.DeviceID{"GPU-0"}, Bytes: api.GiB})
 			default:
 				requests++
-				m.Used(now, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "i0", Begun: start, Tenant: "a", Key: "k", Requests: requests, Cost: float64(requests)}}})
+				m.Used(now, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Begun: start, Tenant: "a", Key: "k", Requests: requests, GPUSeconds: float64(requests)}}})
 			}
 			from := start.Add(time.Duration(r.Int64N(int64(now.Sub(start)) + 1)))
 			to := from.Add(time.Duration(1 + r.Int64N(int64(now.Sub(from))+1)))
@@ -131,9 +135,9 @@ func TestSumsBetween(t *testing.T) {
 
 // TestKeys: a query splits what a tenant used by its keys, or does not.
 func TestKeys(t *testing.T) {
-	m := New(start)
+	m := New(start, nil)
 	m.Used(start, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{
-		{Instance: "m-1", Begun: start, Tenant: "a", Key: "x", Requests: 1, Input: 10, Cached: 8}, {Instance: "m-1", Begun: start, Tenant: "a", Key: "y", Requests: 2, Input: 20}}})
+		{Begun: start, Tenant: "a", Key: "x", Requests: 1, Input: 10, Cached: 8}, {Begun: start, Tenant: "a", Key: "y", Requests: 2, Input: 20}}})
 	for _, keys := range []bool{false, true} {
 		got := ""
 		for _, r := range m.Report(start, admin.UsageQuery{Keys: keys}).Rows {
@@ -210,42 +214,141 @@ func found(t *testing.T, rows []admin.UsageRow, f api.FunctionName, tenant, stat
 	}
 }
 
-// TestShares checks that an instance's time is divided by the tenants' use in the window. Time without use is the
-// function's, a sleeper's time its own, and the rest is idle.
+// TestShares checks that tenants have what activators report, and that what no request used is the function's, a sleeper's
+// time its own, and the rest idle. What is reported late is taken from the window before.
 func TestShares(t *testing.T) {
-	m := New(start)
+	m := New(start, nil)
 	m.SetDevices(start, gpus(1))
 	awake := Holder{Instance: "m-1", Function: "default/m", Devices: []api.DeviceID{"GPU-0"}, Bytes: 5 * api.GiB}
+	if got := m.Share(awake); got != 0.5 {
+		t.Errorf("it holds %g GPUs, want a half", got)
+	}
 	m.Set(start, awake)
 	m.Set(start, Holder{Instance: "n-1", Function: "default/n", Asleep: true, Devices: []api.DeviceID{"GPU-0"}, Bytes: api.GiB})
-	use := func(tenant string, requests int64, cost float64) api.Use {
-		return api.Use{Instance: "m-1", Begun: start, Tenant: tenant, Requests: requests, Cost: cost}
+	use := func(tenant string, requests int64, gpuSeconds float64) api.Use {
+		return api.Use{Begun: start, Tenant: tenant, Requests: requests, GPUSeconds: gpuSeconds}
 	}
 	say := func(after time.Duration, activator string, uses ...api.Use) {
 		m.Used(start.Add(after), api.Usage{Function: "default/m", Activator: activator, Uses: uses})
 	}
-	say(10*time.Second, "one", use("a", 1, 100))
-	say(20*time.Second, "two", use("b", 1, 300))
-	say(21*time.Second, "two", use("b", 1, 300)) // again
-	rows := m.Settled(start.Add(time.Minute))
-	found(t, rows, "default/m", "a", "awake", 7.5)
-	found(t, rows, "default/m", "b", "awake", 22.5)
-	found(t, rows, "default/n", "", "asleep", 6)
-	found(t, rows, "", "", "idle", 24)
-	rows = m.Settled(start.Add(11 * time.Minute)) // nobody used it
-	found(t, rows, "default/m", "", "awake", 300)
-	found(t, rows, "default/m", "a", "awake", 7.5)
+	say(10*time.Second, "one", use("a", 1, 4))
+	say(20*time.Second, "two", use("b", 0, 6))
+	say(21*time.Second, "two", use("b", 0, 6)) // again
+	say(61*time.Second, "one", use("a", 2, 5))
+	rows := m.Report(start.Add(time.Minute+time.Second), admin.UsageQuery{}).Rows
+	found(t, rows, "default/m", "a", "awake", 4.5) // of the present window so far
+	found(t, rows, "default/m", "b", "awake", 6)
+	found(t, rows, "default/m", "", "awake", 20)
+	found(t, rows, "default/n", "", "asleep", 6.1)
+	found(t, rows, "", "", "idle", 24.4)
+	say(119*time.Second, "one", use("a", 3, 5+39)) // 40 s in a window in which 30 were held
+	say(119*time.Second, "two", use("b", 1, 6))
+	rows = m.Settled(start.Add(2 * time.Minute)) // the first window
+	found(t, rows, "default/m", "a", "awake", 14)
+	found(t, rows, "default/m", "b", "awake", 6)
+	found(t, rows, "default/m", "", "awake", 10)
+	m.Settled(start.Add(11 * time.Minute))
+	rows = m.Settled(start.Add(12 * time.Minute)) // then nobody used it
+	found(t, rows, "default/m", "a", "awake", 44)
+	found(t, rows, "default/m", "b", "awake", 6)
+	found(t, rows, "default/m", "", "awake", 10+9*30)
 	if got := seconds(rows); math.Abs(got-660) > 1e-6 {
 		t.Errorf("%g GPU-seconds in all, want 660", got)
+	}
+}
+
+// TestNotTwice checks that two activators that take an instance to be their own don't make more of it than it held.
+func TestNotTwice(t *testing.T) {
+	m := New(start, nil)
+	m.SetDevices(start, gpus(1))
+	m.Set(start, Holder{Instance: "m-1", Function: "default/m", Devices: []api.DeviceID{"GPU-0"}})
+	for _, tenant := range []string{"a", "b"} {
+		m.Used(start.Add(59*time.Second), api.Usage{Function: "default/m", Activator: tenant, Uses: []api.Use{{Begun: start, Tenant: tenant, Requests: 1, GPUSeconds: 59}}})
+	}
+	rows := m.Settled(start.Add(2 * time.Minute))
+	found(t, rows, "default/m", "a", "awake", 30)
+	found(t, rows, "default/m", "b", "awake", 30)
+	found(t, rows, "default/m", "", "awake", 0)
+}
+
+// TestSaved checks that a meter that goes on from what another saved, at any time, has all of its usage, and counts no
+// time in between.
+func TestSaved(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		m, now, want := New(start, nil), start, 0.0
+		requests, used := int64(0), 0.0
+		begun := start
+		hold := func() {
+			m.SetDevices(now, gpus(2))
+			m.Set(now, Holder{Instance: "i0", Function: "default/m", Devices: []api.DeviceID{"GPU-0"}, Bytes: 5 * api.GiB})
+		}
+		hold()
+		for range 60 {
+			took := time.Duration(r.Int64N(int64(20 * time.Minute)))
+			now, want = now.Add(took), want+2*took.Seconds()
+			used += took.Seconds() / 4
+			requests++
+			m.Used(now, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Begun: begun, Tenant: "a", Key: "k", Requests: requests, GPUSeconds: used}}})
+			if r.IntN(4) > 0 {
+				continue
+			}
+			saved := m.Save(now)
+			if saved == nil || m.Save(now) != nil {
+				t.Fatal("want something to save, once")
+			}
+			raw, err := json.Marshal(saved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := m.Report(now, admin.UsageQuery{Keys: true})
+			var back Saved
+			if err := json.Unmarshal(raw, &back); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Duration(r.Int64N(int64(time.Hour))) - 10*time.Minute) // the clock may be set back
+			m = New(now, &back)
+			after := m.Report(now, admin.UsageQuery{Keys: true})
+			if diff := cmp.Diff(before.Rows, after.Rows, cmpopts.EquateApprox(1e-9, 1e-6)); diff != "" {
+				t.Fatalf("seed %d (-before +after):\n%s", seed, diff)
+			}
+			past := m.Report(now, admin.UsageQuery{From: after.Since, To: now, Keys: true})
+			if diff := cmp.Diff(before.Rows, past.Rows, cmpopts.EquateApprox(1e-9, 1e-6)); diff != "" {
+				t.Fatalf("seed %d: by periods (-before +after):\n%s", seed, diff)
+			}
+			begun = now
+			requests, used = 0, 0
+			hold()
+		}
+		if got := seconds(m.Report(now, admin.UsageQuery{}).Rows); math.Abs(got-want) > want/1000 {
+			t.Errorf("seed %d: %g GPU-seconds, want %g", seed, got, want)
+		}
+	}
+}
+
+// TestSavedIsBounded checks that what many tenants and months leave fits into a ConfigMap.
+func TestSavedIsBounded(t *testing.T) {
+	m, now := New(start, nil), start
+	for k := range 500 {
+		now = now.Add(time.Hour)
+		var uses []api.Use
+		for n := range 300 {
+			uses = append(uses, api.Use{Begun: start, Tenant: fmt.Sprint("tenant-", n), Key: fmt.Sprint("key-", n), Requests: int64(k + 1), Input: 1000, GPUSeconds: float64(k)})
+		}
+		m.Used(now, api.Usage{Function: api.FunctionName(fmt.Sprint("default/f", k%20)), Activator: "one", Uses: uses})
+	}
+	raw, err := json.Marshal(m.Save(now))
+	if err != nil || len(raw) > 900<<10 {
+		t.Errorf("%d bytes, %v", len(raw), err)
 	}
 }
 
 // TestBeginsAnew checks that an activator that restarts counts from nothing, and that counts from before the meter
 // began are ignored.
 func TestBeginsAnew(t *testing.T) {
-	m := New(start)
+	m := New(start, nil)
 	say := func(begun time.Time, requests int64) int64 {
-		m.Used(start.Add(time.Hour), api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-1", Begun: begun, Tenant: "a", Requests: requests, Input: 10 * api.Tokens(requests)}}})
+		m.Used(start.Add(time.Hour), api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Begun: begun, Tenant: "a", Requests: requests, Input: 10 * api.Tokens(requests)}}})
 		all := int64(0)
 		for _, r := range m.Report(start.Add(time.Hour), admin.UsageQuery{}).Rows {
 			all += r.Requests
@@ -265,9 +368,9 @@ func TestBeginsAnew(t *testing.T) {
 
 // TestBounds: names that clients bring don't fill memory.
 func TestBounds(t *testing.T) {
-	m := New(start)
+	m := New(start, nil)
 	for k := range 1000 {
-		m.Used(start, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-1", Begun: start, Tenant: fmt.Sprint(k), Requests: 1}}})
+		m.Used(start, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Begun: start, Tenant: fmt.Sprint(k), Requests: 1}}})
 	}
 	if n := len(m.Report(start, admin.UsageQuery{}).Rows); n > mostTenants+3 {
 		t.Errorf("%d rows for 1000 tenants", n)

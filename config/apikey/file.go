@@ -61,6 +61,11 @@ type Rights struct {
 	// limit.
 	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty"`
 	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty"`
+	// These bound what is used in a day and a month, of UTC; 0: no limit.
+	TokensPerDay       int64 `json:"tokensPerDay,omitempty"`
+	TokensPerMonth     int64 `json:"tokensPerMonth,omitempty"`
+	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty"`
+	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty"`
 	// Concurrent bounds the requests that wait or run at once; 0: no limit.
 	Concurrent int `json:"concurrent,omitempty"`
 	// MaxPriority is the highest priority that a request may claim; it is the negative of the field "priority".
@@ -196,7 +201,7 @@ func (i *Issuer) validate() error {
 		return fmt.Errorf("url: %w", bad)
 	case strings.ContainsAny(i.URL, "?#"):
 		return fmt.Errorf("url %q: want one without a query and a fragment", i.URL)
-	case err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())):
+	case err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, u.Hostname())):
 		return fmt.Errorf("url %q: want https://…, or http:// on this machine", i.URL)
 	case i.Audience == "":
 		return fmt.Errorf("%s: it has no audience: any token of that issuer would be accepted, whomever it is for", i.URL)
@@ -209,8 +214,6 @@ func (i *Issuer) validate() error {
 	return i.Rights.validate()
 }
 
-func loopback(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
-
 func (r *Rights) validate() error {
 	for _, p := range r.Models {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -218,7 +221,7 @@ func (r *Rights) validate() error {
 		}
 	}
 	switch {
-	case r.RequestsPerMinute < 0 || r.TokensPerMinute < 0 || r.Concurrent < 0:
+	case min(r.RequestsPerMinute, r.TokensPerMinute, r.TokensPerDay, r.TokensPerMonth, r.GPUSecondsPerDay, r.GPUSecondsPerMonth, int64(r.Concurrent)) < 0:
 		return errors.New("a limit is negative: want 0 (no limit) or more")
 	case r.MaxPriority < 0 || r.MaxPriority > maxPriority:
 		return fmt.Errorf("maxPriority is %d: want 0 to %d", r.MaxPriority, maxPriority)
@@ -264,19 +267,19 @@ func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i
 // Owner returns the key's tenant.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
 
+// Budgets returns the limits of tokens and GPU-seconds, of a day and of a month.
+func (r Rights) Budgets() [2][2]int64 {
+	return [2][2]int64{{r.TokensPerDay, r.GPUSecondsPerDay}, {r.TokensPerMonth, r.GPUSecondsPerMonth}}
+}
+
+// Unrestricted reports whether all models may be used.
+func (r Rights) Unrestricted() bool { return len(r.Models) == 0 }
+
 // Allows reports whether a model with these names may be used.
-func (r *Rights) Allows(names ...string) bool {
-	if len(r.Models) == 0 {
-		return true
-	}
-	for _, p := range r.Models {
-		for _, name := range names {
-			if matches(p, name) {
-				return true
-			}
-		}
-	}
-	return false
+func (r Rights) Allows(names ...string) bool {
+	return r.Unrestricted() || slices.ContainsFunc(r.Models, func(p string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return matches(p, name) })
+	})
 }
 
 // matches reports whether a name matches a pattern. A single * also matches slashes.
@@ -293,7 +296,7 @@ func matches(pattern, name string) bool {
 
 // Claim returns an error if a request may not have a priority; tier, if not empty, is the service tier that it comes
 // from.
-func (r *Rights) Claim(priority int, tier string) *api.Error {
+func (r Rights) Claim(priority int, tier string) *api.Error {
 	most := r.MaxPriority
 	switch {
 	case tier == "", tier == "auto", tier == "default", tier == "flex":

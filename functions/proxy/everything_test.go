@@ -252,6 +252,8 @@ func (g waitingGate) EnterInTurn(ctx context.Context, _ control.Turn, beforeWait
 
 func (g waitingGate) LeaveTurn(control.Turn, float64) {}
 
+func (g waitingGate) GivesWay(control.Turn) bool { return false }
+
 // TestLeavesWhileALargeBodyWaits: a client that leaves while its request with a large body waits for its turn is noticed
 // at once, whatever fits into the bound of memory. A body that does not fit waits unread.
 func TestLeavesWhileALargeBodyWaits(t *testing.T) {

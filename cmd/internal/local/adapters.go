@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"reflect"
 	"slices"
@@ -108,10 +107,7 @@ func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 // addAdapter adds an adapter to a function's declaration, or changes its origin.
 func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
 	var a api.Adapter
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&a); err != nil {
-		api.WriteError(w, api.BadRequest("", `the body is no adapter, such as {"name":"sql","path":"hf://org/sql-lora"}: %v`, err))
+	if !decodeBody(w, r, &a, `adapter, such as {"name":"sql","path":"hf://org/sql-lora"}`) {
 		return
 	}
 	if other, taken := s.taken(s.named(r), a.Name); taken {

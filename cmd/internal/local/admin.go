@@ -135,10 +135,7 @@ func (s *server) lastError(r *http.Request, name api.FunctionName) string {
 
 func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	var f api.Function
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
-		api.WriteError(w, api.BadRequest("", "the body is no function: %v", err))
+	if !decodeBody(w, r, &f, "function") {
 		return
 	}
 	change, err := s.Declare(r.Context(), f)
@@ -152,6 +149,17 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		problem = s.startProblem(declared)
 	}
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Problem: problem})
+}
+
+// decodeBody decodes a request's body, and answers if it is not what it should be.
+func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) bool {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(to)
+	if err != nil {
+		api.WriteError(w, api.BadRequest("", "the body is no %s: %v", what, err))
+	}
+	return err == nil
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {

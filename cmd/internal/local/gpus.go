@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -16,16 +15,7 @@ func (s *server) watchGPUs(ctx context.Context) error {
 		return nil
 	}
 	w := gpuWatch{s: s, known: s.gpus, there: ids(s.gpus)}
-	tick := time.NewTicker(s.cfg.GPUInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			w.look(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return every(ctx, s.cfg.GPUInterval, func() { w.look(ctx) })
 }
 
 // gpuWatch is the result of the last poll.

@@ -137,7 +137,15 @@ func (l *learned) note(key string, t autoscaler.Times) {
 
 // run writes measurements until ctx ends. collect adds the present ones first.
 func (l *learned) run(ctx context.Context, collect func()) error {
-	tick := time.NewTicker(learnedEvery)
+	return every(ctx, learnedEvery, func() {
+		collect()
+		l.write()
+	})
+}
+
+// every calls do at intervals until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func()) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -145,8 +153,7 @@ func (l *learned) run(ctx context.Context, collect func()) error {
 			return nil
 		case <-tick.C:
 		}
-		collect()
-		l.write()
+		do()
 	}
 }
 

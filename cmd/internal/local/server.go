@@ -83,6 +83,7 @@ type server struct {
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
 	learned   *learned
+	accounts  accounts
 
 	far    *door.Front         // nil: it is no front door of clusters
 	others *share.Share        // of clients' use, with other front doors; nil: none
@@ -128,8 +129,10 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.end()
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
+	s.readAccounts(port)
 	if cfg.Keys != "" {
 		s.keys = keys.NewStore(nil)
+		s.keys.Restore(s.accounts.Budgets)
 	}
 	if !at.IP.IsLoopback() || s.keys != nil {
 		s.lists = s.mayList
@@ -214,7 +217,7 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.learned = newLearned(cfg.StateDir, cfg.Logger)
-	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned, Record: cfg.record(),
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned, Usage: s.accounts.Usage, Hold: s.activator.Hold, Record: cfg.record(),
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
 		return err
@@ -273,6 +276,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
 	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
+	run("accounts", func(ctx context.Context) error { return every(ctx, accountsEvery, s.writeAccounts) })
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}
@@ -308,6 +312,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	stop(errors.New("the server ends"))
 	running.Wait()
+	s.writeAccounts()
 	s.agent.killAll()
 	return err
 }

@@ -109,7 +109,7 @@ func hour(t *testing.T) (folder string) {
 				time.Sleep(time.Second)
 			}
 			m.a.ObserveDemand(api.Demand{Function: name, Activator: "door", LastRequest: came, At: time.Now()})
-			use := api.Use{Instance: "i", Begun: began, Tenant: "ann", Requests: requests[name], Input: api.Tokens(700 * requests[name]), Output: api.Tokens(50 * requests[name])}
+			use := api.Use{Begun: began, Tenant: "ann", Requests: requests[name], Input: api.Tokens(700 * requests[name]), Output: api.Tokens(50 * requests[name])}
 			if err := m.a.Receive(api.NewEvent(api.EventUsage, "door", name, api.Usage{Function: name, Activator: "door", Uses: []api.Use{use}})); err != nil {
 				t.Error(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
@@ -21,19 +22,20 @@ import (
 func (p Program) Usage() *cobra.Command {
 	var price float64
 	var q admin.UsageQuery
-	var since, from, to string
+	var since, from, to, request string
 	cmd := p.Command(&cobra.Command{
 		Use:   "usage",
 		Short: "Show tokens and GPU time by tenant and function",
-		Long: `Show tokens and GPU time by tenant and function, since the autoscaler began, or in
-a time that --since, or --from and --to name: minutes are kept for a day, then hours.
+		Long: `Show tokens and GPU time by tenant and function, since counting began, or in a
+time that --since, or --from and --to name: minutes are kept for a day, then hours.
 
-What an instance holds of a GPU's memory is shared, minute by minute, by what tenants
-used of it: input, and output twice. What no key used is in the row of the tenant "-".
+What an instance holds of a GPU's memory is divided, at each moment, among the requests
+that it runs, and while it starts or wakes among those that wait for it. What nobody used,
+or nobody with a key, is in the row of the tenant "-".
 The rows (asleep) are what sleepers keep, (idle) is what nobody held: all rows together
 are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 		Example: "  " + p.Name + " usage\n  " + p.Name + " usage --since 24h --gpu-price 2.50\n  " +
-			p.Name + " usage --from 2026-11-01 --to 2026-11-08 --keys\n  " + p.Name + " usage -o json",
+			p.Name + " usage --from 2026-11-01 --to 2026-11-08 --keys\n  " + p.Name + " usage --request req_NPLVLRCBFCTIPRZDWYMNPCWP7B\n  " + p.Name + " usage -o json",
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			if !(price >= 0 && price <= 1e9) {
@@ -42,6 +44,9 @@ are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 			return during(&q, since, from, to, time.Now())
 		},
 	}, "", func(cmd *cobra.Command, s *Server, _ []string) error {
+		if request != "" {
+			return printRequest(cmd, s, request, price)
+		}
 		var u admin.Usage
 		if err := s.Call(cmd.Context(), http.MethodGet, admin.PathUsage+"?"+q.Values().Encode(), nil, &u); err != nil {
 			return err
@@ -56,10 +61,26 @@ are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 	cmd.Flags().StringVar(&from, "from", "", "what was used from a `time` on, such as 2026-11-01 or 2026-11-01T15:04")
 	cmd.Flags().StringVar(&to, "to", "", "what was used up to a `time`")
 	cmd.Flags().BoolVar(&q.Keys, "keys", false, "a row for each key of a tenant")
-	cmd.MarkFlagsMutuallyExclusive("since", "from")
-	cmd.MarkFlagsMutuallyExclusive("since", "to")
+	cmd.Flags().StringVar(&request, "request", "", "what one of the last requests used, by its `id`, from the header X-Request-Id of its answer")
+	cmd.MarkFlagsMutuallyExclusive("since", "from", "request")
+	cmd.MarkFlagsMutuallyExclusive("since", "to", "request")
 	render.Flag(cmd)
 	return cmd
+}
+
+// printRequest prints what a request used.
+func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error {
+	picks, err := picksOf(cmd, s, id)
+	if err != nil {
+		return err
+	}
+	return render.Print(cmd, picks[len(picks)-1], func(w io.Writer, p api.Pick) error {
+		rows := [][]string{{"REQUEST", "FUNCTION", "INSTANCE", "GPU-S"}, {p.Request, p.Function.Short(), string(p.Instance), strconv.FormatFloat(p.GPUSeconds, 'f', 3, 64)}}
+		if price > 0 {
+			rows = [][]string{append(rows[0], "COST"), append(rows[1], strconv.FormatFloat(p.GPUSeconds/3600*price, 'f', 6, 64))}
+		}
+		return render.Table(w, rows)
+	})
 }
 
 // during sets a query's bounds from the flags.

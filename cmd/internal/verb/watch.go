@@ -52,15 +52,21 @@ func (p Program) why(request *string) func(*cobra.Command, *Server, []string) er
 		if *request == "" {
 			return decisions(cmd, s, names)
 		}
-		var picks []api.Pick
-		if err := s.Call(cmd.Context(), http.MethodGet, admin.PicksPath(*request), nil, &picks); err != nil {
+		picks, err := picksOf(cmd, s, *request)
+		if err != nil {
 			return err
-		}
-		if len(picks) == 0 {
-			return fmt.Errorf("no instance was chosen for a request %q, or it is too long ago: take the id from the header X-Request-Id of an answer", *request)
 		}
 		return render.Print(cmd, picks, render.Picks)
 	}
+}
+
+// picksOf returns the instances that were chosen for a request, at least one.
+func picksOf(cmd *cobra.Command, s *Server, request string) (picks []api.Pick, err error) {
+	err = s.Call(cmd.Context(), http.MethodGet, admin.PicksPath(request), nil, &picks)
+	if err == nil && len(picks) == 0 {
+		err = fmt.Errorf("no instance was chosen for a request %q, or it is too long ago: take the id from the header X-Request-Id of an answer", request)
+	}
+	return picks, err
 }
 
 // Trace is the command that shows where the time of a wake went.

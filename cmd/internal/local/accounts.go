@@ -1,0 +1,61 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/autoscaler/usage"
+	"github.com/rouse-dev/rouse/internal/disk"
+	"github.com/rouse-dev/rouse/internal/kept"
+)
+
+const (
+	accountsVersion = 1
+	accountsEvery   = 2 * time.Second
+)
+
+// accounts are the usage and the keys' budgets, in a file that outlives the server. Each port has a file of its own, from which the
+// next server on that port goes on. If there is none, or it is damaged, counting begins again.
+type accounts struct {
+	path    string // empty: nothing is kept
+	Usage   *usage.Saved
+	Budgets map[string]keys.Budget
+}
+
+func (s *server) readAccounts(port int) {
+	if s.cfg.StateDir == "" {
+		return
+	}
+	s.accounts.path = filepath.Join(s.cfg.StateDir, fmt.Sprintf("accounts-%d.json", port))
+	raw, err := os.ReadFile(s.accounts.path)
+	if err == nil {
+		err = kept.Read(raw, accountsVersion, &s.accounts)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.cfg.Logger.Warn("what was used can't be read, and is counted from now on", "file", s.accounts.path, "error", err)
+		s.accounts.Usage, s.accounts.Budgets = nil, nil
+	}
+}
+
+// writeAccounts writes the accounts if they have changed. It is not safe for concurrent use.
+func (s *server) writeAccounts() {
+	u := s.autoscaler.SaveUsage()
+	if u == nil || s.accounts.path == "" {
+		return
+	}
+	if s.accounts.Usage = u; s.keys != nil {
+		s.accounts.Budgets = s.keys.Budgets()
+	}
+	raw, err := kept.Text(accountsVersion, &s.accounts)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(s.cfg.StateDir, 0o700), disk.WriteFile(s.accounts.path, raw, 0o600))
+	}
+	if err != nil {
+		s.cfg.Logger.Error("what was used is not kept", "error", err)
+	}
+}
