@@ -1,10 +1,6 @@
 package replicas
 
-import (
-	"fmt"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // metrics are the relay's. The targets' labels are bounded by the sources' series.
 type metrics struct {
@@ -14,7 +10,10 @@ type metrics struct {
 }
 
 // DescribeMetrics registers a [Relay]'s metrics with r without values, to list them.
-func DescribeMetrics(r prometheus.Registerer) error { return newMetrics().register(r) }
+func DescribeMetrics(r prometheus.Registerer) error {
+	newMetrics().register(r)
+	return nil
+}
 
 func newMetrics() *metrics {
 	return &metrics{
@@ -33,11 +32,6 @@ func newMetrics() *metrics {
 	}
 }
 
-func (m *metrics) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.reads, m.sets, m.desired, m.stale} {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return nil
+func (m *metrics) register(r prometheus.Registerer) {
+	r.MustRegister(m.reads, m.sets, m.desired, m.stale)
 }

@@ -3,7 +3,6 @@ package replicas
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -101,18 +100,13 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	if deps.Client == nil || deps.Setter == nil || deps.Log == nil {
-		return nil, errors.New("relay: Deps needs Client, Setter and Log")
-	}
 	r := &Relay{
 		cfg: cfg, deps: deps, metrics: newMetrics(), limit: rate.NewLimiter(rate.Limit(cfg.Rate), max(1, int(cfg.Rate))),
 		readings: make(chan reading), set: make(chan done),
 		sources: make(map[string]*reading), targets: make(map[Target]*state), errs: make(map[string]bool),
 	}
 	if deps.Registry != nil {
-		if err := r.metrics.register(deps.Registry); err != nil {
-			return nil, fmt.Errorf("relay: %w", err)
-		}
+		r.metrics.register(deps.Registry)
 	}
 	return r, nil
 }
