@@ -232,7 +232,7 @@ func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err err
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	request := a.cfg.Request
-	proof, _ := os.ReadFile(a.cfg.ProofFile) // few pods lack one: those join once Kubernetes has published their address
+	proof, _ := os.ReadFile(a.cfg.ProofFile) // without one the pod joins once Kubernetes has published its address
 	request.Proof = string(proof)
 	raw, err := json.Marshal(request)
 	if err != nil {
