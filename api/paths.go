@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -109,15 +108,12 @@ var openPaths = []struct {
 	{"/v1/responses/", "/cancel", 1, ClientPath{Method: http.MethodPost, Pattern: "/v1/responses/…/cancel"}},
 }
 
-// ClientPaths returns all client paths, sorted by pattern and method.
+// ClientPaths returns all client paths, in no order.
 func ClientPaths() []ClientPath {
 	all := slices.Collect(maps.Values(clientPaths))
 	for _, o := range openPaths {
 		all = append(all, o.ClientPath)
 	}
-	slices.SortFunc(all, func(a, b ClientPath) int {
-		return cmp.Or(strings.Compare(a.Pattern, b.Pattern), strings.Compare(a.Method, b.Method))
-	})
 	return all
 }
 

@@ -91,17 +91,12 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	a.decide, a.cfg.Devices = decide.Plan, nil // topology has the devices from now on
 	a.metrics = newMetrics(a)
 	if registry != nil {
-		if err := a.metrics.register(registry); err != nil {
-			return nil, fmt.Errorf("autoscaler: %w", err)
-		}
+		a.metrics.register(registry)
 	}
 	if cfg.Record.Folder != "" {
 		a.round.rec, a.round.secret = flight.New(cfg.Record, log), newRedactor()
 	}
-	var err error
-	if a.wakes, err = wakes.New(cfg.Traces, registry); err != nil {
-		return nil, fmt.Errorf("autoscaler: %w", err)
-	}
+	a.wakes = wakes.New(cfg.Traces, registry)
 	return a, nil
 }
 

@@ -151,9 +151,7 @@ func TestGPUSeconds(t *testing.T) {
 
 func gpuSeconds(t *testing.T, w *fleet, id api.InstanceID) {
 	r := prometheus.NewRegistry()
-	if err := w.a.metrics.register(r); err != nil {
-		t.Fatal(err)
-	}
+	w.a.metrics.register(r)
 	use := api.Use{Begun: time.Now(), Tenant: "acme", Requests: 1, Input: 10, Output: 5, GPUSeconds: 20}
 	if err := w.a.Receive(api.NewEvent(api.EventUsage, "/activator/one", "default/m", api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{use}})); err != nil {
 		t.Fatal(err)

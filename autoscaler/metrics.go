@@ -2,7 +2,6 @@ package autoscaler
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,14 +62,9 @@ func newMetrics(a *Autoscaler) *metrics {
 	}
 }
 
-func (m *metrics) register(r prometheus.Registerer) error {
+func (m *metrics) register(r prometheus.Registerer) {
 	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning, so that the first one is an increase
-	for _, c := range []prometheus.Collector{m.decisions, m.plan, m.wake, m} {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return nil
+	r.MustRegister(m.decisions, m.plan, m.wake, m)
 }
 
 // woke counts an instance of f that became awake.

@@ -13,9 +13,7 @@ import (
 func TestMetrics(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		r := prometheus.NewRegistry()
-		if err := w.a.metrics.register(r); err != nil {
-			t.Fatal(err)
-		}
+		w.a.metrics.register(r)
 		f := w.add("a", api.GiB, nil)
 		for name := range gather(t, r) {
 			if strings.HasPrefix(name, "rouse_autoscaler_hot_share") {

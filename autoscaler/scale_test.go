@@ -95,9 +95,7 @@ func TestScaleRefuses(t *testing.T) {
 func TestReplicaSignal(t *testing.T) {
 	inWorld(t, 8*api.GiB, func(w *fleet) {
 		r := prometheus.NewRegistry()
-		if err := w.a.metrics.register(r); err != nil {
-			t.Fatal(err)
-		}
+		w.a.metrics.register(r)
 		f := w.add("a", api.GiB, func(f *fakeFunction) { f.spec.MaxScale = 4 })
 		const labels = " model=a namespace=default variant_name=a"
 		signal := func(desired, current float64) {

@@ -70,10 +70,7 @@ func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 }
 
 func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
-	namespace := cfg.Join.Namespace
-	if namespace == "" {
-		namespace = registration.Here().Namespace
-	}
+	namespace := cmp.Or(cfg.Join.Namespace, registration.Here().Namespace)
 	if namespace == "" {
 		return nil, errors.New("this pod does not know its namespace, which it needs to join Rouse's control plane: set ROUSE_NAMESPACE, or ROUSE_CONTROL=none to run without")
 	}
@@ -82,7 +79,7 @@ func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
 		port, _ = strconv.Atoi(u.Port())
 	}
 	return registration.New(registration.Config{
-		Control: cfg.Join.Control, Token: cfg.Token, Logger: cfg.Logger,
+		Control: cfg.Join.Control, Token: cfg.Token, ProofFile: control.ProofFile, Logger: cfg.Logger,
 		Request: control.RegisterRequest{
 			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Role: cfg.Join.Role, Devices: cfg.Devices, Version: cfg.Version,
 		},
@@ -124,7 +121,8 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	if e.agent.Answer().Role == control.RoleRequester {
 		return e.claim(ctx, cfg, door)
 	}
-	f, err := (*function)(nil), cfg.Validate()
+	var f *function
+	err = cfg.Validate()
 	if err == nil {
 		f, err = assemble(cfg, log, kept, e.agent)
 	}
@@ -178,11 +176,7 @@ func (c Config) learn(a control.RegisterAnswer) Config {
 func (e *entry) known(ctx context.Context) (bool, error) {
 	var enough <-chan time.Time
 	if rt := e.cfg.Function.Runtime; rt.Model != "" || len(rt.Command) > 0 || rt.Endpoint != "" {
-		wait := e.cfg.Join.Patience
-		if wait == 0 {
-			wait = patience
-		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(cmp.Or(e.cfg.Join.Patience, patience))
 		defer timer.Stop()
 		enough = timer.C
 	}

@@ -10,8 +10,8 @@ import (
 //
 // An instance owns the credential for its control paths: it makes a random token when it starts and sends it as a
 // bearer token with everything that it posts to the autoscaler ([PathRegister], [PathEvents]). The autoscaler takes
-// the instance's address from the connection and compares it with Kubernetes' address of the pod; so a token is only
-// ever tied to its own sender.
+// the instance's address from the connection and compares it with Kubernetes' address of the pod, or has Kubernetes
+// check a proof of the pod's identity. So a token is only ever tied to its own sender.
 //
 // Calls between autoscaler, activators and kn-rouse carry the cluster's token, from the Secret [ControlSecret] in the
 // system namespace.
@@ -66,7 +66,15 @@ type RegisterRequest struct {
 	Devices []api.DeviceID `json:"devices,omitempty"`
 	// Version is the version of the function's program.
 	Version string `json:"version,omitempty"`
+	// Proof is the content of [ProofFile]; empty: the pod has none. It is a secret, valid for [ProofAudience] only.
+	Proof string `json:"proof,omitempty"`
 }
+
+// The proof of a pod's identity: a token of its service account that the kubelet mounts and that is bound to the pod.
+const (
+	ProofAudience = "rouse-autoscaler"
+	ProofFile     = "/var/run/secrets/rouse.dev/proof"
+)
 
 // Role is a pod's role in holding a function's GPUs.
 type Role string

@@ -24,13 +24,13 @@ func (p *plan) claimless() {
 			continue
 		}
 		elsewhere := p.landed(v.Function)
-		late := v.Since.Add(p.Limits.LateClaim)
+		late := v.Since.Add(lateClaim)
 		reason := ""
 		switch {
 		case elsewhere:
 			reason = "its requester was given other devices"
 		case !p.Now.Before(late):
-			reason = fmt.Sprintf("no requester has claimed its devices for %s", p.Limits.LateClaim)
+			reason = fmt.Sprintf("no requester has claimed its devices for %s", lateClaim)
 		default:
 			p.at(late)
 			continue
@@ -78,7 +78,7 @@ func (p *plan) claims(open map[api.FunctionName]int) {
 		if max(have[f], p.Claims[f]) <= need[f] {
 			continue
 		}
-		idle := r.Since.Add(p.Limits.IdleClaim)
+		idle := r.Since.Add(idleClaim)
 		if !r.Spent && p.Now.Before(idle) {
 			p.at(idle)
 			continue

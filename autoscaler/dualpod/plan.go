@@ -28,7 +28,6 @@ type plan struct {
 //  4. Unneeded claims go; missing claims are made.
 func Plan(s State) ([]Action, time.Time) {
 	p := &plan{State: s}
-	p.Limits = s.Limits.withDefaults()
 	p.Claims = maps.Clone(s.Claims)
 	if p.Claims == nil {
 		p.Claims = map[api.FunctionName]int{}
@@ -256,8 +255,8 @@ func (p *plan) again(w Want, v *Provider) bool {
 			beside = append(beside, r)
 		}
 	}
-	end := w.Since.Add(p.Limits.Patience)
-	if len(beside) == 0 || len(beside) > p.Limits.Tries || !p.Now.Before(end) {
+	end := w.Since.Add(patience)
+	if len(beside) == 0 || len(beside) > tries || !p.Now.Before(end) {
 		return false
 	}
 	p.at(end)
@@ -376,9 +375,7 @@ func (p *plan) crowd(d api.DeviceID, node string, need api.Bytes) []api.Instance
 	var out []api.InstanceID
 	room := p.Nodes[node].Memory - need
 	for k := len(on) - 1; k >= 0; k-- {
-		tooMany := p.Limits.Sleepers > 0 && k+1 > p.Limits.Sleepers
-		tooLarge := room >= 0 && p.Nodes[node].Memory > 0 && held > room
-		if !tooMany && !tooLarge {
+		if room < 0 || p.Nodes[node].Memory <= 0 || held <= room {
 			break
 		}
 		held -= on[k].Residue

@@ -114,9 +114,6 @@ func TestPlan(t *testing.T) {
 		{"room is made by who was used longest ago", State{Wants: []Want{start}, Claims: claims(1), Nodes: two(1), Requesters: []Requester{here}, Providers: []Provider{
 			{ID: "x", Function: other, Node: "n", Devices: gpu(0), Asleep: true, Residue: 25, Used: now.Add(-time.Hour)},
 			{ID: "y", Function: other, Node: "n", Devices: gpu(0), Asleep: true, Residue: 25, Used: now}}}, "make r cold-freed [GPU-0] -x"},
-		{"sleepers are counted", State{Limits: Limits{Sleepers: 1}, Wants: []Want{start}, Claims: claims(1), Nodes: two(1), Requesters: []Requester{here}, Providers: []Provider{
-			{ID: "x", Function: other, Node: "n", Devices: gpu(0), Asleep: true, Used: now.Add(-time.Hour)},
-			{ID: "y", Function: other, Node: "n", Devices: gpu(0), Asleep: true, Used: now}}}, "make r cold-freed [GPU-0] -x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.s.Now = now

@@ -71,41 +71,20 @@ type Node struct {
 	Memory api.Bytes
 }
 
-// Limits bound what a plan allows.
-type Limits struct {
-	// Sleepers is how many may sleep on one device; 0: no limit.
-	Sleepers int
-	// IdleClaim is how long a requester may have no provider before it goes. Default 10 s.
-	IdleClaim time.Duration
-	// Tries is how many requesters may land away from a function's sleeper before a provider is created where one
-	// landed. They hold their GPUs meanwhile, so that the next lands elsewhere. Default 3; below 0: none.
-	Tries int
-	// Patience bounds how long that may take. Default 10 s.
-	Patience time.Duration
-	// LateClaim is how long a provider may be awake without a claim on a node that is not our own. Default 1 min.
-	LateClaim time.Duration
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.IdleClaim == 0 {
-		l.IdleClaim = 10 * time.Second
-	}
-	if l.Tries == 0 {
-		l.Tries = 3
-	}
-	if l.Patience == 0 {
-		l.Patience = 10 * time.Second
-	}
-	if l.LateClaim == 0 {
-		l.LateClaim = time.Minute
-	}
-	return l
-}
+const (
+	// idleClaim is how long a requester may have no provider before it goes.
+	idleClaim = 10 * time.Second
+	// tries is how many requesters may land away from a function's sleeper before a provider is created where one
+	// landed. They hold their GPUs meanwhile, so that the next lands elsewhere. patience bounds how long that may take.
+	tries    = 3
+	patience = 10 * time.Second
+	// lateClaim is how long a provider may be awake without a claim on a node that is not our own.
+	lateClaim = time.Minute
+)
 
 // State is the input of a plan. Plan does not change it.
 type State struct {
 	Now        time.Time
-	Limits     Limits
 	Requesters []Requester
 	Providers  []Provider
 	Wants      []Want

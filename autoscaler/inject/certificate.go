@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -167,10 +166,8 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 // rules select what the API server asks about; the webhook's own conditions select the pods.
 var rules = []admission.RuleWithOperations{{
 	Operations: []admission.OperationType{admission.Create},
-	Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: scope(admission.NamespacedScope)},
+	Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: new(admission.NamespacedScope)},
 }}
-
-func scope(s admission.ScopeType) *admission.ScopeType { return &s }
 
 // configure changes our webhooks, if needed. It fails if the configuration was removed.
 func (s *server) configure(ctx context.Context, change func(*admission.MutatingWebhook)) error {
@@ -214,10 +211,7 @@ func (s *server) announce(ctx context.Context) error {
 	if a.Annotations[annotationImage] == s.image.name {
 		return nil
 	}
-	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotationImage: s.image.name}}})
-	if err != nil {
-		return fmt.Errorf("write the image's name: %w", err)
-	}
+	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotationImage, s.image.name)
 	if _, err := accounts.Patch(ctx, injectorName, types.MergePatchType, change, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("write the ServiceAccount %s: %w", injectorName, err)
 	}

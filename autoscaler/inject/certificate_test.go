@@ -150,7 +150,7 @@ func TestReview(t *testing.T) {
 		allowed                bool
 	}{
 		{"chat-00001", "vllm/vllm-openai:v1", `"/spec/containers/0/command"`, true},
-		{"chat-00001", "dev.local/rouse-function:v1", "", true},
+		{"chat-00001", "dev.local/rouse-function:v1", `"/spec/containers/0/volumeMounts"`, true},
 		{"chat-00001", "dev.local/mine:v1", "not-injected", true},
 		{"stock-00001", "vllm/vllm-openai:v1", "", true},
 		{"default-00001", "vllm/vllm-openai:v1", `"/spec/containers/0/command"`, true},

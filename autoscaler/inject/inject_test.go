@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // podText is a pod as Knative makes it. %s is the serving container's image and what else it has.
@@ -259,6 +260,32 @@ func TestAgain(t *testing.T) {
 	}
 	if v, err := decide(t.Context(), &again, nil, reads(nil, errUnread)); err != nil || v.plan != nil || v.missing != "" {
 		t.Errorf("the second time: %+v, %v; want nothing", v, err)
+	}
+}
+
+// TestProof mounts the proof of the pod's identity in the serving container alone, and once.
+func TestProof(t *testing.T) {
+	pod, raw := parse(t, fmt.Sprintf(podText, "dev.local/rouse-function:v1", ""))
+	var once, twice patch
+	once.addProof(&pod)
+	twice.addProof(&pod)
+	if len(twice.all) > 0 {
+		t.Errorf("the second time: %+v; want nothing", twice.all)
+	}
+	after := apply(t, raw, once.all)
+	c, q := container(t, after, "user-container"), container(t, after, queueProxy)
+	m := c.VolumeMounts[len(c.VolumeMounts)-1]
+	if !m.ReadOnly || m.MountPath+"/proof" != control.ProofFile || len(q.VolumeMounts) > 0 {
+		t.Errorf("mounts %+v and %+v, want one for %s", c.VolumeMounts, q.VolumeMounts, control.ProofFile)
+	}
+	volumes := pod.Spec.Volumes
+	token := volumes[len(volumes)-1].Projected.Sources[0].ServiceAccountToken
+	if len(volumes) != 2 || volumes[1].Name != m.Name || token.Audience != control.ProofAudience || token.Path != "proof" {
+		t.Errorf("volumes %+v", volumes)
+	}
+	stock := corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "no function"}}}}
+	if twice.addProof(&stock); len(twice.all) > 0 {
+		t.Errorf("a pod that serves nothing: %+v", twice.all)
 	}
 }
 

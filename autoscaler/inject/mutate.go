@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // Where the function is in a pod.
@@ -44,6 +46,24 @@ func (p *patch) push(empty bool, value any, path string) {
 		return
 	}
 	p.set(value, path+"/-")
+}
+
+// proofVolume holds the token by which a pod's function proves to the autoscaler which pod it is.
+const proofVolume = "rouse-proof"
+
+// addProof mounts that token in the serving container. It changes the pod too, so that later changes find the lists.
+func (p *patch) addProof(pod *corev1.Pod) {
+	k := servingContainer(pod)
+	if k < 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == proofVolume }) {
+		return
+	}
+	c := &pod.Spec.Containers[k]
+	token := corev1.ServiceAccountTokenProjection{Audience: control.ProofAudience, ExpirationSeconds: new(int64(600)), Path: path.Base(control.ProofFile)}
+	v := corev1.Volume{Name: proofVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &token}}}}}
+	m := corev1.VolumeMount{Name: proofVolume, MountPath: path.Dir(control.ProofFile), ReadOnly: true}
+	p.push(len(pod.Spec.Volumes) == 0, v, "/spec/volumes")
+	p.push(len(c.VolumeMounts) == 0, m, fmt.Sprintf("/spec/containers/%d/volumeMounts", k))
+	pod.Spec.Volumes, c.VolumeMounts = append(pod.Spec.Volumes, v), append(c.VolumeMounts, m)
 }
 
 // image is the function's image.
@@ -125,26 +145,14 @@ func probeEvery(flags []string, seconds float64) []string {
 // labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we need only for this).
 const labelProvider = "rouse.dev/provider"
 
-// renewed returns the patch for a provider's pod that was made after a pod with an older image of ours, such as before
-// an upgrade. The provider gets the present image, the only one that it may have.
-func renewed(pod *corev1.Pod, from image) []operation {
-	var out patch
-	if pod.Labels[labelProvider] == "" {
-		return nil
-	}
+// renew changes a provider's pod that was made after a pod with an older image of ours, such as before an upgrade. The
+// provider gets the present image, the only one that it may have.
+func (p *patch) renew(pod *corev1.Pod, from image) {
 	for k, c := range pod.Spec.InitContainers {
-		if c.Name == volume && c.Image != from.name {
-			out.set(from.name, fmt.Sprintf("/spec/initContainers/%d/image", k))
+		if pod.Labels[labelProvider] != "" && c.Name == volume && c.Image != from.name {
+			p.set(from.name, fmt.Sprintf("/spec/initContainers/%d/image", k))
 		}
 	}
-	return out.all
-}
-
-// missing returns the patch that records why a pod is left unchanged.
-func missing(pod *corev1.Pod, why string) []operation {
-	var out patch
-	out.mark(pod, api.AnnotationNotInjected, why)
-	return out.all
 }
 
 func (p *patch) mark(pod *corev1.Pod, key, text string) {

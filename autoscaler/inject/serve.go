@@ -168,23 +168,25 @@ func (s *server) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (s *server) health(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }) // the prober may have left
+	mux.HandleFunc("GET /healthz", answerOK)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.Load() {
 			http.Error(w, "no certificate yet", http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write([]byte("ok\n"))
+		answerOK(w, nil)
 	})
 	return mux
 }
+
+func answerOK(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // the prober may have left
 
 // mostReview bounds the API server's request: a pod has at most 1.5 MiB.
 const mostReview = 4 << 20
 
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /healthz", answerOK)
 	mux.HandleFunc("POST /pods", func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostReview)).Decode(&review); err != nil || review.Request == nil {
@@ -230,23 +232,24 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 		return nil, "", fmt.Errorf("read the revision %s/%s: %w", namespace, revision, err)
 	}
 	ours, err := s.isFunction(ctx, r)
-	if err != nil {
-		return nil, "", err
-	}
-	if !ours {
-		return nil, "other", nil
+	if err != nil || !ours {
+		return nil, "other", err
 	}
 	v, err := decide(ctx, pod, r.Annotations, s.images.of(pod, namespace))
+	var out patch
+	out.addProof(pod)
 	switch {
 	case err != nil:
 		return nil, "", fmt.Errorf("the revision %s: %w", revision, err)
 	case v.missing != "":
-		return missing(pod, v.missing), "unknown", nil
+		out.mark(pod, api.AnnotationNotInjected, v.missing)
+		return out.all, "unknown", nil
 	case v.plan == nil:
-		return renewed(pod, s.image), "function", nil
+		out.renew(pod, s.image)
+		return out.all, "function", nil
 	}
 	change, err = mutate(pod, v.plan, s.image)
-	return change, "injected", err
+	return append(out.all, change...), "injected", err
 }
 
 // isFunction reports whether a revision is of our class. If it names no class, it waits for its PodAutoscaler, which Knative creates after the
@@ -277,8 +280,7 @@ func (s *server) allow(result string, change []operation) *admissionv1.Admission
 		if err != nil {
 			return s.deny(fmt.Errorf("write the patch: %w", err))
 		}
-		kind := admissionv1.PatchTypeJSONPatch
-		answer.Patch, answer.PatchType = raw, &kind
+		answer.Patch, answer.PatchType = raw, new(admissionv1.PatchTypeJSONPatch)
 	}
 	return answer
 }

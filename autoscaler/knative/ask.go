@@ -58,16 +58,17 @@ func (tr *tracker) askReport(ctx context.Context, e api.Endpoint) (int, error) {
 // askWhyNotJoined asks a running pod that does not join what it is. If its port does not answer yet it is asked again later.
 func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) {
 	status, err := tr.askReport(ctx, e)
+	runs := status == http.StatusAccepted || status == http.StatusTooManyRequests
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	switch {
 	case p.joined() || p.ended || ctx.Err() != nil:
 	case err != nil:
 		p.asked, p.running = false, time.Now()
-	case (status == http.StatusAccepted || status == http.StatusTooManyRequests) && p.refused != "":
+	case runs && p.refused != "":
 		tr.reportTrouble(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but may not join: %s. The autoscaler must see the pod's own address: take proxies and address translation out of the way between them, a service mesh's sidecar for instance",
 			p.id, p.refused)})
-	case status == http.StatusAccepted || status == http.StatusTooManyRequests:
+	case runs:
 		tr.reportTrouble(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
 			p.id, control.DefaultControlURL)})
 	default:

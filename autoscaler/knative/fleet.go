@@ -45,8 +45,6 @@ type Config struct {
 	NodesOnDemand bool
 	// KeepRequests keeps the CPU and memory requests of sleepers' pods, although Kubernetes could resize them in place.
 	KeepRequests bool
-	// CreateTimeout is how long a Deployment may take to create a pod. Default 20 s.
-	CreateTimeout time.Duration
 	// GPUResources are extended resources that are GPUs, in addition to those of [api.GPUMakers].
 	GPUResources []string
 	// DeviceMemory is the memory assumed for GPUs of nodes without a label for it. Default 80 GiB.
@@ -55,7 +53,6 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.ProvisionTimeout = cmp.Or(c.ProvisionTimeout, 15*time.Minute)
-	c.CreateTimeout = cmp.Or(c.CreateTimeout, 20*time.Second)
 	c.DeviceMemory = cmp.Or(c.DeviceMemory, 80*api.GiB)
 	return c
 }
@@ -70,11 +67,8 @@ func (c Config) firstEpoch() uint64 {
 // Validate reports what is wrong with c; nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
-	if c.ProvisionTimeout < 0 || c.CreateTimeout < 0 {
-		errs = append(errs, errors.New("the timeouts of provisioning and creating must be at least 0"))
-	}
-	if c.DeviceMemory < 0 {
-		errs = append(errs, errors.New("want a device memory of at least 0"))
+	if c.ProvisionTimeout < 0 || c.DeviceMemory < 0 {
+		errs = append(errs, errors.New("want timeouts and a device memory of at least 0"))
 	}
 	for _, r := range c.GPUResources {
 		if domain, name, found := strings.Cut(r, "/"); !found || domain == "" || name == "" {
@@ -177,9 +171,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	f.pairs = &pairs{f.state, f.nodes, f.scaler, f.tracker, f.orders, 0}
 	f.names = &modelNames{f.state, nil}
 	if deps.Registry != nil {
-		if err := f.metrics.register(deps.Registry); err != nil {
-			return nil, err
-		}
+		f.metrics.register(deps.Registry)
 	}
 	return f, nil
 }

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"net/netip"
@@ -9,7 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -52,6 +56,22 @@ func TestAPodWithoutAnAddressIsJoinedByNobody(t *testing.T) {
 	})
 }
 
+// TestAJoinWaitsForTheAddress answers a join when Kubernetes publishes the address, with no further try.
+func TestAJoinWaitsForTheAddress(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		began, joined := time.Now(), make(chan error, 1)
+		go func() {
+			_, err := c.join("pod-1", "10.0.0.1")
+			joined <- err
+		}()
+		time.Sleep(addressWait / 2)
+		c.runs("pod-1", "10.0.0.1")
+		if err := <-joined; err != nil || time.Since(began) != addressWait/2 {
+			t.Errorf("after %v: %v, want the answer at once", time.Since(began), err)
+		}
+	})
+}
+
 // TestAnAddressThatChanges checks a pod whose sandbox is made again and has another address. Requests from the old
 // address are refused.
 func TestAnAddressThatChanges(t *testing.T) {
@@ -90,4 +110,102 @@ func TestAPodWhoseAddressIsHidden(t *testing.T) {
 			t.Errorf("got %s: %q, want the address and what to do", s.State, s.Message)
 		}
 	})
+}
+
+const aProof = "header.claims.signature"
+
+// proves answers reviews of aProof as Kubernetes does for the proof of pod-1, with the changes, and counts them.
+func (c *cluster) proves(change func(*authenticationv1.TokenReviewStatus), err error) (asked *int) {
+	asked = new(int)
+	c.kube.PrependReactor("create", "tokenreviews", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		*asked++
+		review := action.(kubetesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		if review.Spec.Token != aProof {
+			c.t.Errorf("a review of %q", review.Spec.Token)
+		}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: review.Spec.Audiences, User: authenticationv1.UserInfo{
+			Username: "system:serviceaccount:default:default", Extra: map[string]authenticationv1.ExtraValue{
+				"authentication.kubernetes.io/pod-name": {"pod-1"}, "authentication.kubernetes.io/pod-uid": {"pod-1"}}}}
+		change(&review.Status)
+		return true, review, err
+	})
+	return asked
+}
+
+// joinProven lets pod-1's function join from an address with a proof.
+func (c *cluster) joinProven(ip string) error {
+	_, err := c.fleet.Join(c.t.Context(), control.RegisterRequest{Instance: "pod-1", Namespace: "default", Revision: tiny.Name(), Port: 8080, Proof: aProof},
+		netip.MustParseAddr(ip), ownTok)
+	return err
+}
+
+// TestAProofIsJoinedWithoutAnAddress joins before Kubernetes has published the pod's address. What it publishes later
+// counts more than the proof.
+func TestAProofIsJoinedWithoutAnAddress(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		asked := c.proves(func(*authenticationv1.TokenReviewStatus) {}, nil)
+		if err := c.joinProven("10.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.report("pod-1", "10.0.0.1", api.Awake, 1)
+		if s := c.last("pod-1"); s.State != api.Awake || s.Endpoint != "http://10.0.0.1:8080" {
+			t.Errorf("got %s at %s, want it awake at its address", s.State, s.Endpoint)
+		}
+		c.runs("pod-1", "10.0.0.1")
+		if s := c.last("pod-1"); s.State != api.Awake {
+			t.Errorf("got %s, want it still awake", s.State)
+		}
+		c.runs("pod-1", "10.0.0.2")
+		if s := c.last("pod-1"); s.State != api.Unhealthy {
+			t.Errorf("got %s with another address, want that the first is no longer believed", s.State)
+		}
+		if err := c.joinProven("10.0.0.1"); status(err) != http.StatusForbidden {
+			t.Errorf("a join with the proof from another address: got %v, want 403", err)
+		}
+		if *asked != 1 {
+			t.Errorf("Kubernetes has checked %d proofs, want only the one that was needed", *asked)
+		}
+	})
+}
+
+// TestProofsThatProveNothing are refused with the reason, and don't keep the pod out once it has an address.
+func TestProofsThatProveNothing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*authenticationv1.TokenReviewStatus)
+		err    error
+		status int
+		says   string
+	}{
+		"it is no token": {func(s *authenticationv1.TokenReviewStatus) {
+			*s = authenticationv1.TokenReviewStatus{Error: "the token has expired"}
+		}, nil, http.StatusForbidden, "the token has expired"},
+		"it is another pod's": {func(s *authenticationv1.TokenReviewStatus) {
+			s.User.Extra["authentication.kubernetes.io/pod-name"] = authenticationv1.ExtraValue{"pod-2"}
+		}, nil, http.StatusForbidden, "another pod's"},
+		"it is an earlier pod's": {func(s *authenticationv1.TokenReviewStatus) {
+			s.User.Extra["authentication.kubernetes.io/pod-uid"] = authenticationv1.ExtraValue{"before"}
+		}, nil, http.StatusForbidden, "another pod's"},
+		"it is bound to no pod": {func(s *authenticationv1.TokenReviewStatus) { s.User.Extra = nil }, nil, http.StatusForbidden, "another pod's"},
+		"it is of another namespace": {func(s *authenticationv1.TokenReviewStatus) {
+			s.User.Username = "system:serviceaccount:default-2:default"
+		}, nil, http.StatusForbidden, "default-2"},
+		"it is a user's": {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "jane" }, nil, http.StatusForbidden, "jane"},
+		"it is for the API server": {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = []string{"https://kubernetes.default.svc"} },
+			nil, http.StatusForbidden, "not for " + control.ProofAudience},
+		"Kubernetes does not check it": {func(*authenticationv1.TokenReviewStatus) {}, errors.New("tokenreviews is forbidden"), http.StatusNotFound, "tokenreviews is forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+				c.proves(tt.change, tt.err)
+				err := c.joinProven("10.0.0.1")
+				if status(err) != tt.status || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), aProof) {
+					t.Errorf("got %v, want %d with %q", err, tt.status, tt.says)
+				}
+				c.runs("pod-1", "10.0.0.1")
+				if err := c.joinProven("10.0.0.1"); err != nil {
+					t.Errorf("with the address: %v", err)
+				}
+			})
+		})
+	}
 }

@@ -8,41 +8,42 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// leastToken is the minimum length of an instance's token.
-const leastToken = 16
-
 // Join registers an instance. Its errors are *[api.Error]. The status is 404 for an unknown pod or revision (the sender
-// retries), with the code unsupported for a revision of another class. It is 403 for a wrong address, 422 for an
-// invalid declaration and 400 for an invalid request.
+// retries), with the code unsupported for a revision of another class. It is 403 for a wrong address or proof and 422
+// for an invalid declaration. The server has checked that the request is complete and the token long enough.
 //
 // It trusts that the sender has the connection's source address, and that a pod has the address that Kubernetes
-// publishes. Until Kubernetes has published one, no instance can join as the pod: its name is no secret.
+// publishes. Until Kubernetes has published one, only a proof of the pod's identity lets an instance join as the pod:
+// its name is no secret. Kubernetes checks the proof. Without one, Join waits for the address up to [addressWait].
 func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error) {
 	from = from.Unmap()
-	if r.Instance == "" || r.Revision == "" || r.Namespace == "" || r.Port < 1 || r.Port > 65535 || !from.IsValid() {
-		return control.RegisterAnswer{}, api.BadRequest("", "want an instance, its namespace, its revision and a port from 1 to 65535")
-	}
-	if len(token) < leastToken {
-		return control.RegisterAnswer{}, api.Errorf(http.StatusUnauthorized, "", "want a bearer token of at least %d characters, which the instance makes itself", leastToken)
-	}
 	name := api.NewFunctionName(r.Namespace, r.Revision)
 	fn, err := f.functions.registeredFunction(ctx, name)
 	if err != nil {
 		return control.RegisterAnswer{}, err
 	}
+	proven, err := f.checkProof(ctx, r)
+	if err != nil {
+		return control.RegisterAnswer{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := f.podOrLeaving(r.Instance)
+	p := f.awaitAddress(ctx, r.Instance, name, proven)
 	if p == nil || p.function != name {
 		return control.RegisterAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
-	if err := p.checkAddress(from); err != nil {
+	if err := p.checkAddress(from, proven); err != nil {
 		return control.RegisterAnswer{}, err
 	}
 	asleep := p.beginsAsleep()
@@ -61,16 +62,62 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 	p.recordTimes(p.object)
 	p.writing.ready = ""
 	f.tracker.planPairOf(p)
-	fn = fn.WithoutSecrets()
-	return control.RegisterAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
+	return control.RegisterAnswer{Function: fn.WithoutSecrets(), Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
-// checkAddress verifies an address against the pod's in Kubernetes.
-func (p *pod) checkAddress(from netip.Addr) error {
+// checkProof has Kubernetes check the proof of a pod whose address is not published, and returns the UID of the pod if
+// the proof is its own. The UID is empty without a proof and for a pod that needs none.
+func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid types.UID, err error) {
+	f.mu.Lock()
+	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && len(addresses(p.object)) == 0 {
+		uid = p.object.UID
+	}
+	f.mu.Unlock()
+	if uid == "" {
+		return "", nil
+	}
+	review, err := f.deps.Kube.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: r.Proof, Audiences: []string{control.ProofAudience}}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", api.Errorf(http.StatusNotFound, "", "Kubernetes has not published the address of the pod %s (yet), and its proof can't be checked: %v", r.Instance, err)
+	}
+	s := review.Status
+	claims := func(name, value string) bool {
+		return slices.Equal(s.User.Extra["authentication.kubernetes.io/"+name], []string{value})
+	}
+	switch {
+	case !s.Authenticated:
+		return "", api.Errorf(http.StatusForbidden, "", "Kubernetes rejects the proof of the pod %s: %s", r.Instance, s.Error)
+	case !slices.Contains(s.Audiences, control.ProofAudience) || !claims("pod-name", string(r.Instance)) || !claims("pod-uid", string(uid)) ||
+		!strings.HasPrefix(s.User.Username, "system:serviceaccount:"+r.Namespace+":"):
+		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is another pod's, or not for %s: it is of %s", r.Instance, control.ProofAudience, s.User.Username)
+	}
+	return uid, nil
+}
+
+// addressWait is less than the time that an instance gives one try to join.
+const addressWait = time.Second
+
+// awaitAddress returns an instance's pod, nil if there is none. It waits until Kubernetes has published the address of
+// a pod that has a node and is not proven. The caller holds the mutex, which is released while it waits.
+func (f *Fleet) awaitAddress(ctx context.Context, id api.InstanceID, name api.FunctionName, proven types.UID) *pod {
+	ctx, cancel := context.WithTimeout(ctx, addressWait)
+	defer cancel()
+	for {
+		p, r := f.podOrLeaving(id), f.revision(name)
+		if p == nil || r == nil || proven != "" || p.object.Spec.NodeName == "" || len(addresses(p.object)) > 0 || f.scaler.awaitAct(ctx, r) != nil {
+			return p
+		}
+	}
+}
+
+// checkAddress verifies an address against the pod's in Kubernetes. While it has none, proven has to be the pod's UID.
+func (p *pod) checkAddress(from netip.Addr, proven types.UID) error {
 	have := addresses(p.object)
 	switch {
 	case p.object.Spec.NodeName == "":
 		return api.Errorf(http.StatusNotFound, "", "the pod %s runs on no node yet", p.id)
+	case len(have) == 0 && proven != "" && proven == p.object.UID:
 	case len(have) == 0:
 		return api.Errorf(http.StatusNotFound, "", "Kubernetes has not published the address of the pod %s (yet)", p.id)
 	case !slices.Contains(have, from):

@@ -1,7 +1,10 @@
 package knative
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,19 +44,11 @@ func missingClass(annotations map[string]string) string {
 	if class == api.Class {
 		return ""
 	}
-	found := ""
-	for key := range annotations {
-		if strings.HasPrefix(key, "rouse.dev/") && (found == "" || key < found) {
-			found = key
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(key, "rouse.dev/") {
+			return fmt.Sprintf("the annotation %s does nothing here: Rouse serves revisions of the class %s, and this one has %s: set the annotation %s=%s",
+				key, api.Class, cmp.Or(class, "none"), api.AnnotationClass, api.Class)
 		}
 	}
-	if found == "" {
-		return ""
-	}
-	has := "none"
-	if class != "" {
-		has = class
-	}
-	return fmt.Sprintf("the annotation %s does nothing here: Rouse serves revisions of the class %s, and this one has %s: set the annotation %s=%s",
-		found, api.Class, has, api.AnnotationClass, api.Class)
+	return ""
 }

@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +15,10 @@ type dualMetrics struct {
 }
 
 // DescribeMetrics registers a [Fleet]'s metrics with r without values, to list them.
-func DescribeMetrics(r prometheus.Registerer) error { return newDualMetrics().register(r) }
+func DescribeMetrics(r prometheus.Registerer) error {
+	newDualMetrics().register(r)
+	return nil
+}
 
 func newDualMetrics() *dualMetrics {
 	m := &dualMetrics{
@@ -34,14 +36,7 @@ func newDualMetrics() *dualMetrics {
 	return m
 }
 
-func (m *dualMetrics) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.starts, m.took} {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return nil
-}
+func (m *dualMetrics) register(r prometheus.Registerer) { r.MustRegister(m.starts, m.took) }
 
 // up counts an instance that came up.
 func (m *dualMetrics) up(path api.Path, took time.Duration) {

@@ -101,7 +101,7 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	r.lowerFor(requester)
 	pr.scaler.updateCosts(r)
 	pr.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, pr.cfg.CreateTimeout, fmt.Errorf("it takes longer than %s", pr.cfg.CreateTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, createTimeout, fmt.Errorf("it takes longer than %s", createTimeout))
 	defer cancel()
 	// The pod is deleted here before the ReplicaSet does it: that deletion waits for the queue-proxy's half minute, and a second
 	// deletion would not shorten that.

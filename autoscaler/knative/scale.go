@@ -20,6 +20,9 @@ import (
 // manager is the fleet's name as a field manager.
 const manager = "rouse-autoscaler"
 
+// createTimeout is how long a Deployment may take to create a pod.
+const createTimeout = 20 * time.Second
+
 // scaler writes the scales of Deployments and the deletion costs of their pods, and waits until Kubernetes has acted on them.
 type scaler struct {
 	*state
@@ -27,14 +30,14 @@ type scaler struct {
 }
 
 // awaitScale waits until over reports that Kubernetes has acted on the last written scale. A scale that falls and rises again before
-// that deletes and creates nothing, and a caller that waits for either would wait in vain. It gives up after CreateTimeout. The caller
+// that deletes and creates nothing, and a caller that waits for either would wait in vain. It gives up after createTimeout. The caller
 // holds the mutex, which is released while it waits.
 func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool) error {
-	until, cancel := context.WithTimeout(ctx, sc.cfg.CreateTimeout)
+	until, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	for !over() {
 		if sc.awaitAct(until, r) != nil {
-			return context.Cause(ctx) // nil after CreateTimeout
+			return context.Cause(ctx) // nil after createTimeout
 		}
 	}
 	return nil
@@ -130,11 +133,11 @@ func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 }
 
 // awaitCreated waits until there reports that pods were created for the wanted scale. It fails if the Deployment reports that they are
-// refused, or after CreateTimeout. It locks.
+// refused, or after createTimeout. It locks.
 func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bool) error {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	refused, late := time.Now().Add(refusedAfter), time.Now().Add(sc.cfg.CreateTimeout)
+	refused, late := time.Now().Add(refusedAfter), time.Now().Add(createTimeout)
 	for !there() {
 		until, cancel := context.WithTimeout(ctx, min(refusedAfter, time.Until(late)))
 		_ = sc.awaitAct(until, r) // and look again now and then: no watch tells of a refusal
@@ -148,9 +151,9 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 			return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
 		case now.Before(late):
 		case why != "":
-			return fmt.Errorf("no pod was made within %s: %s", sc.cfg.CreateTimeout, why)
+			return fmt.Errorf("no pod was made within %s: %s", createTimeout, why)
 		default:
-			return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", sc.cfg.CreateTimeout)
+			return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", createTimeout)
 		}
 	}
 	return nil

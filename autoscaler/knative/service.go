@@ -43,42 +43,45 @@ func (r *reconciler) keepService(ctx context.Context, pa *autoscalingv1alpha1.Po
 		o.GetLabels()[labelManaged] = control.AutoscalerName
 	}
 
-	services := kube.Services(pa.Namespace)
-	switch have, err := w.kubeServices.Lister().Services(pa.Namespace).Get(service.Name); {
-	case apierrors.IsNotFound(err):
-		if _, err := services.Create(ctx, service, metav1.CreateOptions{FieldManager: manager}); err != nil {
-			return fmt.Errorf("make the Service %s/%s: %w", pa.Namespace, service.Name, err)
-		}
-	case err != nil:
-		return fmt.Errorf("read the Service %s/%s: %w", pa.Namespace, service.Name, err)
-	default:
-		want := have.DeepCopy()
-		want.Labels, want.OwnerReferences, want.Spec.Ports, want.Spec.Selector = service.Labels, service.OwnerReferences, service.Spec.Ports, nil
-		if !equality.Semantic.DeepEqual(want, have) {
-			if _, err := services.Update(ctx, want, metav1.UpdateOptions{FieldManager: manager}); err != nil {
-				return fmt.Errorf("change the Service %s/%s: %w", pa.Namespace, service.Name, err)
-			}
-		}
+	err = keepObject(ctx, w.kubeServices.Lister().Services(pa.Namespace), kube.Services(pa.Namespace), service, func(s *corev1.Service) {
+		s.Labels, s.OwnerReferences, s.Spec.Ports, s.Spec.Selector = service.Labels, service.OwnerReferences, service.Spec.Ports, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the Service %s/%s: %w", pa.Namespace, service.Name, err)
 	}
-	switch have, err := w.endpoints.Lister().Endpoints(pa.Namespace).Get(endpoints.Name); {
-	case apierrors.IsNotFound(err):
-		if _, err := kube.Endpoints(pa.Namespace).Create(ctx, endpoints, metav1.CreateOptions{FieldManager: manager}); err != nil {
-			return fmt.Errorf("make the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
-		}
-	case err != nil:
-		return fmt.Errorf("read the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
-	default:
-		want := have.DeepCopy()
-		want.Labels, want.OwnerReferences, want.Subsets = endpoints.Labels, endpoints.OwnerReferences, endpoints.Subsets
-		if !equality.Semantic.DeepEqual(want, have) {
-			if _, err := kube.Endpoints(pa.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: manager}); err != nil {
-				return fmt.Errorf("change the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
-			}
-		}
+	//nolint:staticcheck // Endpoints, which Knative's ingresses read
+	err = keepObject(ctx, w.endpoints.Lister().Endpoints(pa.Namespace), kube.Endpoints(pa.Namespace), endpoints, func(e *corev1.Endpoints) {
+		e.Labels, e.OwnerReferences, e.Subsets = endpoints.Labels, endpoints.OwnerReferences, endpoints.Subsets
+	})
+	if err != nil {
+		return fmt.Errorf("the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
 	}
 	pa.Status.ServiceName, pa.Status.MetricsServiceName = service.Name, ""
 	pa.Status.MarkSKSReady()
 	return nil
+}
+
+// keepObject creates made if the lister has no object of its name, and else applies set to the object that it has.
+func keepObject[T interface {
+	metav1.Object
+	DeepCopy() T
+}](ctx context.Context, listed interface{ Get(name string) (T, error) }, objects interface {
+	Create(context.Context, T, metav1.CreateOptions) (T, error)
+	Update(context.Context, T, metav1.UpdateOptions) (T, error)
+}, made T, set func(T)) error {
+	have, err := listed.Get(made.GetName())
+	if apierrors.IsNotFound(err) {
+		_, err = objects.Create(ctx, made, metav1.CreateOptions{FieldManager: manager})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	want := have.DeepCopy()
+	if set(want); !equality.Semantic.DeepEqual(want, have) {
+		_, err = objects.Update(ctx, want, metav1.UpdateOptions{FieldManager: manager})
+	}
+	return err
 }
 
 // adoptServerlessService takes over the Service and Endpoints that Knative derived from an earlier version's ServerlessService, and deletes that without

@@ -30,11 +30,10 @@ func (tr *tracker) examine(p *pod, now time.Time) {
 			return
 		}
 	}
-	if s != nil && s.State.Running != nil && p.running.IsZero() {
-		p.running = now
-	}
 	if s == nil || s.State.Running == nil {
 		p.running = time.Time{}
+	} else if p.running.IsZero() {
+		p.running = now
 	}
 	tr.updatePlacement(p, now)
 	for _, t := range []*trouble{diagnose(p.object), tr.stranded(p, now), tr.unplaced(p, now)} {

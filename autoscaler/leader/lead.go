@@ -196,13 +196,14 @@ func newLeading(leading *atomic.Bool) prometheus.Collector {
 func (p *process) health() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }) // the prober may have left
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // the prober may have left
+	mux.HandleFunc("GET /healthz", ok)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if !p.electing.Load() {
 			http.Error(w, "not yet standing for election", http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write([]byte("ok\n")) // the prober may have left
+		ok(w, r)
 	})
 	return mux
 }

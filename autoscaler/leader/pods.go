@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,15 +78,6 @@ func activator(p *corev1.Pod) (server.Activator, bool) {
 		Key:      string(p.UID) + "/" + strconv.Itoa(restarts),
 		Name:     p.Name,
 		Endpoint: api.Endpoint("http://" + net.JoinHostPort(p.Status.PodIP, strconv.Itoa(control.ActivatorPort))),
-		Ready:    podReady(p),
+		Ready:    slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }),
 	}, true
-}
-
-func podReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

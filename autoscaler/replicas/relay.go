@@ -3,7 +3,6 @@ package replicas
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -101,18 +100,13 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	if deps.Client == nil || deps.Setter == nil || deps.Log == nil {
-		return nil, errors.New("relay: Deps needs Client, Setter and Log")
-	}
 	r := &Relay{
 		cfg: cfg, deps: deps, staleTargets: newStaleGauge(), limit: rate.NewLimiter(rate.Limit(cfg.Rate), max(1, int(cfg.Rate))),
 		readings: make(chan reading), set: make(chan done),
 		sources: make(map[string]*reading), targets: make(map[Target]*state), errs: make(map[string]bool),
 	}
 	if deps.Registry != nil {
-		if err := deps.Registry.Register(r.staleTargets); err != nil {
-			return nil, fmt.Errorf("relay: %w", err)
-		}
+		deps.Registry.MustRegister(r.staleTargets)
 	}
 	return r, nil
 }

@@ -22,10 +22,11 @@ type Config struct {
 	AllowUntested bool
 	// Reached reports whether all functions' requests arrive without Knative's activator-service.
 	Reached func() bool
-	// Every is the interval between passes. Default 30 s.
-	Every time.Duration
-	Log   *slog.Logger
+	Log     *slog.Logger
 }
+
+// every is the interval between passes.
+const every = 30 * time.Second
 
 // Reconciler maintains Knative's settings: see the package comment.
 type Reconciler struct {
@@ -38,9 +39,6 @@ type Reconciler struct {
 
 // NewReconciler returns a reconciler and starts nothing.
 func NewReconciler(cfg Config) *Reconciler {
-	if cfg.Every == 0 {
-		cfg.Every = 30 * time.Second
-	}
 	return &Reconciler{cfg: cfg, taker: taker{cfg.Kube, control.SystemNamespace}}
 }
 
@@ -54,7 +52,7 @@ func (r *Reconciler) Problem() string {
 // Wait returns when the cluster has a Knative Serving that this program works with, or with ctx's cause when ctx ends. Meanwhile
 // it logs what is missing and emits an event, once each.
 func (r *Reconciler) Wait(ctx context.Context) error {
-	for pause := time.Second; ; pause = min(2*pause, r.cfg.Every) {
+	for pause := time.Second; ; pause = min(2*pause, every) {
 		version, remark, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested)
 		r.trouble(ctx, err)
 		if err == nil {
@@ -77,7 +75,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	for {
 		err := r.reconcile(ctx)
 		r.trouble(ctx, err)
-		pause := r.cfg.Every
+		pause := every
 		if err != nil {
 			pause = min(pause, 5*time.Second)
 		}

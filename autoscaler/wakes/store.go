@@ -16,7 +16,6 @@ package wakes
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -45,7 +44,7 @@ type Store struct {
 }
 
 // New returns a store whose spans are exported by e, unless it is nil. registry gets the metrics; it may be nil.
-func New(e *waketrace.Exporter, registry prometheus.Registerer) (*Store, error) {
+func New(e *waketrace.Exporter, registry prometheus.Registerer) *Store {
 	s := &Store{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -58,11 +57,9 @@ func New(e *waketrace.Exporter, registry prometheus.Registerer) (*Store, error) 
 		}, []string{"step", "path"}),
 	}
 	if registry != nil {
-		if err := errors.Join(registry.Register(s.took), registry.Register(s.step)); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
+		registry.MustRegister(s.took, s.step)
 	}
-	return s, nil
+	return s
 }
 
 // add adds a wake, and drops the oldest ones. The caller holds mu.

@@ -20,13 +20,7 @@ const (
 	tiny     = api.FunctionName("default/a")
 )
 
-func newStore(t *testing.T, e *waketrace.Exporter) *Store {
-	s, err := New(e, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
+func newStore(_ *testing.T, e *waketrace.Exporter) *Store { return New(e, nil) }
 
 // waits is the demand of one request that came a moment before now.
 func waits(now time.Time) api.Demand {

@@ -73,6 +73,7 @@ func TestAnyImage(t *testing.T) {
 	t.Run("a model server", aModelServersImage)
 	t.Run("any server", anyServersImage)
 	t.Run("two pods", twoPodsOfAnyImage)
+	t.Run("proof", proofOfAPod)
 	t.Run("without the injector", withoutTheInjector)
 }
 
@@ -120,6 +121,25 @@ func anyServersImage(t *testing.T) {
 	}
 	if out, err := f.c.Kubectl(t.Context(), "get", "pod", live[0].Metadata.Name, "-o", "jsonpath={.status.containerStatuses[*].restartCount}"); err != nil || strings.Trim(out, "0 ") != "" {
 		t.Errorf("containers were started anew (%v): %s; want that a probe passes while the server sleeps", err, out)
+	}
+}
+
+// proofOfAPod is mounted in the function's container only, also of an image that has the function, and the autoscaler may have it checked.
+func proofOfAPod(t *testing.T) {
+	f := create(t, "any-proof", functionImage, []string{"rouse.dev/model=pico"})
+	f.ask("proven")
+	live := f.pods()
+	if len(live) != 1 {
+		t.Fatalf("%d pods, want one", len(live))
+	}
+	out, err := f.c.Kubectl(t.Context(), "get", "pod", live[0].Metadata.Name,
+		"-o", `jsonpath={.spec.containers[?(@.name=="user-container")].volumeMounts[*].name} of {.spec.volumes[?(@.name=="rouse-proof")].projected.sources[*].serviceAccountToken.audience}; {.spec.containers[?(@.name=="queue-proxy")].volumeMounts[*].name}`)
+	if err != nil || strings.Count(out, "rouse-proof") != 1 || !strings.Contains(out, "rouse-proof of rouse-autoscaler;") {
+		t.Errorf("mounted is %q (%v), want the proof, and in the function's container alone", out, err)
+	}
+	const autoscaler = "system:serviceaccount:knative-serving:rouse-autoscaler"
+	if out, err := f.c.Kubectl(t.Context(), "auth", "can-i", "create", "tokenreviews.authentication.k8s.io", "--as", autoscaler); err != nil || !strings.Contains(out, "yes") {
+		t.Errorf("the autoscaler may have a proof checked: %q (%v), want yes", out, err)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
+// maxInputs bounds the strings of one call.
+const maxInputs = 1024
+
 // Config of a [Handler].
 type Config struct {
 	// Next serves the client paths. It is called in process, from goroutines of the
@@ -36,8 +39,6 @@ type Config struct {
 	// MaxAnswer bounds one answer of the runtime in an envelope, after it is unpacked; 0: 256 MiB. A longer one is a
 	// 502 in its envelope.
 	MaxAnswer api.Bytes
-	// MaxInputs bounds the strings of one call; 0: 1024.
-	MaxInputs int
 	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next
 	// bounds it. MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping
 	// model does not count: it passes in front of the function.
@@ -82,12 +83,11 @@ func (c *Config) setDefaults() error {
 	switch {
 	case c.Next == nil || c.Status == nil || c.Refusal == nil:
 		return errors.New("pyfunc: Config needs Next, Status and Refusal")
-	case c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
+	case c.MaxAnswer < 0 || c.Timeout < 0 || c.Parallel < 0:
 		return errors.New("pyfunc: a limit in Config is negative")
 	}
 	c.Version = cmp.Or(c.Version, "unknown")
 	c.MaxAnswer = cmp.Or(c.MaxAnswer, 256*api.MiB)
-	c.MaxInputs = cmp.Or(c.MaxInputs, 1024)
 	c.Parallel = cmp.Or(c.Parallel, 8)
 	if c.Door == nil {
 		c.Door = bodies.New(bodies.Config{})

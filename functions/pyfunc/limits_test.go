@@ -32,7 +32,7 @@ func TestBounds(t *testing.T) {
 			t.Error("a writer that goes on is not told to stop")
 		}
 	}, func(c *pyfunc.Config) {
-		c.Door, c.MaxAnswer, c.MaxInputs = bodies.New(bodies.Config{MaxBody: 1000}), 2000, 2
+		c.Door, c.MaxAnswer = bodies.New(bodies.Config{MaxBody: 1000}), 2000
 	})
 	for _, path := range []string{"/bomb", "/long"} {
 		p := predictions(t, post(t.Context(), h, call(get(path))))[0]
@@ -50,7 +50,8 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	}
-	if w := post(t.Context(), h, `{"inputs": ["HEALTH_CHECK","HEALTH_CHECK","HEALTH_CHECK"]}`); w.Code != 400 || !strings.Contains(w.Body.String(), "has 3 inputs and may have 2") {
+	many := newHandler(t, http.NotFound)
+	if w := post(t.Context(), many, `{"inputs": ["HEALTH_CHECK"`+strings.Repeat(`,"HEALTH_CHECK"`, 1024)+`]}`); w.Code != 400 || !strings.Contains(w.Body.String(), "has 1025 inputs and may have 1024") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

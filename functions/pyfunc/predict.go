@@ -49,8 +49,8 @@ func (h *Handler) tasks(q *query) ([]task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(inputs) > h.cfg.MaxInputs {
-		return nil, failure{Message: fmt.Sprintf("the call has %d inputs and may have %d: send them in several calls", len(inputs), h.cfg.MaxInputs)}
+	if len(inputs) > maxInputs {
+		return nil, failure{Message: fmt.Sprintf("the call has %d inputs and may have %d: send them in several calls", len(inputs), maxInputs)}
 	}
 	tasks := make([]task, len(inputs))
 	var health []byte

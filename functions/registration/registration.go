@@ -2,6 +2,7 @@ package registration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,6 +42,8 @@ type Config struct {
 	Request control.RegisterRequest
 	// Token is its credential; the agent sends it with every request.
 	Token string
+	// ProofFile holds the request's proof, which changes; it may be missing.
+	ProofFile string
 	// Base carries the requests; nil: [NewTransport] with the pod's own place.
 	Base http.RoundTripper
 	// Report makes the instance post its status. It must not block; it may be called before there is anything to report.
@@ -73,9 +77,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Request.Instance == "" || cfg.Request.Namespace == "" || cfg.Request.Revision == "" || cfg.Token == "" {
 		return nil, errors.New("join: name the instance, its namespace and its revision (K_REVISION), and give it a token")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	base := cfg.Base
 	if base == nil {
 		base = NewTransport(Here().Domain)
@@ -229,7 +231,10 @@ func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	raw, err := json.Marshal(a.cfg.Request)
+	request := a.cfg.Request
+	proof, _ := os.ReadFile(a.cfg.ProofFile) // without one the pod joins once Kubernetes has published its address
+	request.Proof = string(proof)
+	raw, err := json.Marshal(request)
 	if err != nil {
 		return answer, fmt.Errorf("join: %w", err)
 	}

@@ -2,10 +2,14 @@ package registration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -159,6 +163,34 @@ func TestARevisionOfAnotherClass(t *testing.T) {
 			t.Errorf("%d tries, %v", tries, m.Reason())
 		}
 	})
+}
+
+// TestProof reads the proof at each join: the kubelet renews it.
+func TestProof(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "proof")
+	var proofs []string
+	m := agent(t, carrier(func(r *http.Request) (int, string, error) {
+		var request control.RegisterRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			t.Error(err)
+		}
+		proofs = append(proofs, request.Proof)
+		return 200, "{}", nil
+	}), nil)
+	m.cfg.ProofFile = file
+	for _, proof := range []string{"", "first", "second"} {
+		if proof != "" {
+			if err := os.WriteFile(file, []byte(proof), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := m.try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"", "first", "second"}; !slices.Equal(proofs, want) {
+		t.Errorf("sent %q, want %q", proofs, want)
+	}
 }
 
 // Each obstacle is logged with advice.

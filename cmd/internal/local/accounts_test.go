@@ -73,7 +73,8 @@ func TestAccountsOutliveKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		until("the server is there", func() bool {
-			c, err := net.Dial(s.info.Admin.Network()) // made after the front door
+			network, address := s.info.Admin.Network()
+			c, err := net.Dial(network, address) // made after the front door
 			if err != nil {
 				return false
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -138,7 +139,10 @@ func pathsPage() (string, error) {
 		"## For clients: a model's\n\nWho may call them: everybody who reaches the front door, or with `--keys` the bearers of a key for that model. A request finds its function by the field `model`, or the part of a form; paths without it are a\n" +
 		"function's own host's (`NAME.NAMESPACE.DOMAIN`), where all paths but administrative ones are the function's. A runtime that has not got a path answers 404, and says what has its place.\n\n" +
 		"| | path | model named in | stream | runtimes that may have it |\n|---|---|---|---|---|\n")
-	for _, p := range api.ClientPaths() {
+	paths := slices.SortedFunc(slices.Values(api.ClientPaths()), func(a, b api.ClientPath) int {
+		return cmp.Or(strings.Compare(a.Pattern, b.Pattern), strings.Compare(a.Method, b.Method))
+	})
+	for _, p := range paths {
 		runtimes := "all"
 		if p.Runtimes != nil {
 			runtimes = strings.Join(p.Runtimes, ", ")

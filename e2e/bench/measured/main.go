@@ -31,6 +31,7 @@ var sections = []section{
 	{"hostile", "One machine under attack", ""},
 	{"gateway", "Keys, limits, order and the access log", ""},
 	{"cluster", "A cluster", "A real Kubernetes with Knative on one machine, beside functions of Knative's own class through the same ingress. The model is pico, a few MB."},
+	{"cluster-busy", "A cluster: two busy processors", "The same on a machine whose two processors other programs kept busy, with the component any-image. The cluster's processes and the client had a higher priority than the others."},
 	{"wake", "A cluster: wakes", "The simulated vLLM wakes in no time."},
 	{"turn", "A cluster: more functions than fit", ""},
 	{"door", "Joined clusters", "Two real servers on one machine share its processors with the client, the function and its model server."},

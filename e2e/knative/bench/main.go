@@ -5,6 +5,7 @@
 // It needs a cluster with Rouse and the tests' images in it, as the tests of e2e/knative leave it:
 //
 //	make cluster && go test -run TestLifeOfAFunction ./e2e/knative
+//	kubectl apply -k e2e/knative/bench/injector # the component any-image
 //	go run ./e2e/knative/bench -only 'warm|zero' -o docs/bench/cluster.json
 //	go run ./e2e/knative/bench -only 'wake|crowd' -o docs/bench/wake.json
 package main
@@ -160,21 +161,22 @@ func (b *bench) request(ctx context.Context, name string) (time.Duration, error)
 
 // warm measures functions that are awake: one request at a time, and 64.
 func (b *bench) warm(ctx context.Context) ([]report.Measurement, error) {
-	const serial, many = 300, 64
+	const serial = 300
 	var one, all [2][]float64
-	if err := b.answering(ctx, "bench-rouse-warm", "bench-stock-warm"); err != nil {
+	names := []string{"bench-rouse-warm", "bench-stock-warm"}
+	if err := b.answering(ctx, names...); err != nil {
 		return nil, err
 	}
 	for range b.rounds {
-		for side, name := range []string{"bench-rouse-warm", "bench-stock-warm"} {
+		for side, name := range names {
 			p50, err := b.serial(ctx, name, serial)
 			if err != nil {
 				return nil, err
 			}
 			one[side] = append(one[side], p50)
 		}
-		for side, name := range []string{"bench-rouse-warm", "bench-stock-warm"} {
-			rate, err := b.flood(ctx, name, many, 2*time.Second)
+		for side, name := range names {
+			rate, err := b.flood(ctx, name, 64, 2*time.Second)
 			if err != nil {
 				return nil, err
 			}
