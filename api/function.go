@@ -147,6 +147,9 @@ type Runtime struct {
 	MediaHosts []string `json:"mediaHosts,omitempty"`
 	// Sleeps means that a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise the process is stopped instead.
 	Sleeps bool `json:"sleeps,omitempty"`
+	// ReuseConnections says whether connections to the server are reused; nil: only if the server is known to support
+	// it, or has shown so.
+	ReuseConnections *bool `json:"reuseConnections,omitempty"`
 }
 
 // Behind parses the words after "--" on a function's command line, or the args of its container. For [RuntimeCommand]

@@ -23,6 +23,7 @@ const (
 	AnnotationPrewake      = "rouse.dev/prewake"
 	AnnotationRehearse     = "rouse.dev/rehearse"
 	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
+	AnnotationReuse        = "rouse.dev/reuse-connections"
 	AnnotationEndpoint     = "rouse.dev/runtime-endpoint"
 	AnnotationAdapters     = "rouse.dev/adapters"
 	AnnotationAdapterRoot  = "rouse.dev/adapter-root"
@@ -109,6 +110,7 @@ var Keys = []Key{
 	{AnnotationPrewake, "true", "whether it is woken or started before a request comes, where the times of its requests say when the next one will; `false`: only for requests that are there"},
 	{AnnotationRehearse, RehearseMeasured, "whether an instance is put to sleep for a moment, and woken, while nobody waits for it, so that its first sleep, which is slow for some model servers, falls on nobody: `measured` where it was measured to be slow, `always` where that is not known, too, `never`"},
 	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},
+	{AnnotationReuse, "true; a command's start finds out", "`true` lets a connection to the model server carry further requests, `false` gives each request its own. Without it a command reuses them once it has answered on a second connection while a first, used one was idle; every other runtime does"},
 	{AnnotationHoldCapacity, "1000", "requests that may wait for the function"},
 	{AnnotationHoldMemory, "256Mi", "memory that the bodies of waiting requests may take"},
 	{AnnotationHoldTimeout, "5m", "how long a request may wait"},

@@ -72,6 +72,7 @@ func TestScalingErrorsSayWhatToChange(t *testing.T) {
 		api.AnnotationVariantOf:     {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
 		api.AnnotationDualPods:      {"both": "true or false"},
 		api.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
+		api.AnnotationReuse:         {"maybe": "true or false"},
 		api.AnnotationCanaryTokens:  {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
 	} {
 		for value, want := range bad {

@@ -178,7 +178,7 @@ func (f *function) makeProxy() (err error) {
 		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Hold: f.adapters.Hold, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
-		MediaHosts: f.cfg.Function.Runtime.MediaHosts, Everything: f.plain(),
+		MediaHosts: f.cfg.Function.Runtime.MediaHosts, Everything: f.plain(), Single: f.cfg.Function.Runtime.ReuseConnections != nil && !*f.cfg.Function.Runtime.ReuseConnections,
 	}
 	f.tellStreams(&direct)
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
@@ -295,13 +295,17 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 // that long such a server answers nobody else.
 var trySecond = time.Second
 
-// reuseConnections keeps the connections to the runtime open for further requests if the server is known to support
-// it. A command is tried in the background. Until it answers, each request has its own connection, and if it never answers, that
+// reuseConnections keeps the connections to the runtime open for further requests if the manifest says so or the server is known to
+// support it. A command is tried in the background. Until it answers, each request has its own connection, and if it never answers, that
 // stays so.
 func (f *function) reuseConnections(e api.Endpoint) {
 	rt := f.cfg.Function.Runtime
 	switch {
 	case f.transport.Reuses(e):
+	case rt.ReuseConnections != nil:
+		if *rt.ReuseConnections {
+			f.transport.Reuse(e)
+		}
 	case f.runtime.Traits().Reuses:
 		f.transport.Reuse(e)
 	case rt.Kind == api.RuntimeCommand:

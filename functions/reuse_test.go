@@ -46,15 +46,21 @@ func TestConnectionsToTheRuntime(t *testing.T) {
 	limit := *functions.TrySecond
 	*functions.TrySecond = time.Minute // on a busy machine a server may look like one with a single thread
 	defer func() { *functions.TrySecond = limit }()
+	yes, no := true, false
 	for name, c := range map[string]struct {
-		kind string
+		kind   string
+		says   *bool
+		reused bool
 	}{
-		"a known server":  {api.RuntimeLlamaCpp},
-		"a command":       {api.RuntimeCommand},
-		"no model server": {api.RuntimeHTTP},
+		"a known server":       {api.RuntimeLlamaCpp, nil, true},
+		"the manifest says no": {api.RuntimeLlamaCpp, &no, false},
+		"a command":            {api.RuntimeCommand, nil, true},
+		"the manifest says so": {api.RuntimeCommand, &yes, true},
+		"no model server":      {api.RuntimeHTTP, nil, true},
+		"nor one connection":   {api.RuntimeHTTP, &no, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i, connections := serving(t, api.Runtime{Kind: c.kind}, func(l net.Listener) net.Listener { return l })
+			i, connections := serving(t, api.Runtime{Kind: c.kind, ReuseConnections: c.says}, func(l net.Listener) net.Listener { return l })
 			took := func() int64 {
 				before := connections.Load()
 				for range 10 {
@@ -63,10 +69,10 @@ func TestConnectionsToTheRuntime(t *testing.T) {
 				return connections.Load() - before
 			}
 			n := took()
-			for deadline := time.Now().Add(patience); n == 10 && time.Now().Before(deadline); n = took() { // a command is tried in the background
+			for deadline := time.Now().Add(patience); c.reused && n == 10 && time.Now().Before(deadline); n = took() { // a command is tried in the background
 			}
-			if n == 10 {
-				t.Error("10 requests took 10 connections")
+			if (n < 10) != c.reused {
+				t.Errorf("10 requests took %d connections; reused: want %t", n, c.reused)
 			}
 		})
 	}

@@ -30,11 +30,12 @@ const idle = 3 * time.Second
 // transports reach a runtime that is no model server, with the protocol of the client.
 type transports struct{ http1, http2 *http.Transport }
 
-func newTransports() *transports {
+func newTransports(single bool) *transports {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
 	http1, http2 := api.NewTransport(64), api.NewTransport(64)
 	http2.Protocols = &cleartext
+	http1.DisableKeepAlives = single
 	http1.IdleConnTimeout, http2.IdleConnTimeout = idle, idle
 	return &transports{http1, http2}
 }

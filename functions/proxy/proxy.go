@@ -99,6 +99,8 @@ type Config struct {
 	// Everything says that the runtime is no model server: clients may use all paths. Dialect, Adapter, Hold, Host and Prefixes are not
 	// used.
 	Everything bool
+	// Single says that each connection to such a runtime carries one request; else idle ones are reused, as in Knative's queue-proxy.
+	Single bool
 	// Door reads bodies; nil: a new one.
 	Door *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -155,7 +157,7 @@ func New(cfg Config) *Proxy {
 	p := &Proxy{cfg: cfg}
 	p.moves, _ = cfg.Gate.(Moves)
 	if cfg.Everything {
-		p.everything = newTransports()
+		p.everything = newTransports(cfg.Single)
 	}
 	return p
 }
