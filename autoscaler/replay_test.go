@@ -141,7 +141,7 @@ func TestNoSecrets(t *testing.T) {
 
 // TestHidden: a status is the same after it was recorded, with the fields that its JSON leaves out.
 func TestHidden(t *testing.T) {
-	s := api.InstanceStatus{Instance: "a", Candidates: []string{"node"}, Spare: api.Requests{"cpu": 1}, Shrunk: true, Taken: true, Way: time.Second, Cost: 2.5, Memory: api.Memory{Assumed: true}}
+	s := api.InstanceStatus{Instance: "a", Candidates: []string{"node"}, Spare: api.Requests{"cpu": 1}, Shrunk: true, Taken: true, Way: time.Second, Cost: 2.5, Waits: 3, Memory: api.Memory{Assumed: true}}
 	for k := range reflect.TypeOf(s).NumField() {
 		if f := reflect.TypeOf(s).Field(k); f.Tag.Get("json") == "-" && reflect.ValueOf(s).Field(k).IsZero() {
 			t.Errorf("%s is not in this test", f.Name)

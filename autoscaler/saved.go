@@ -83,21 +83,22 @@ type hidden struct {
 	Taken      bool          `json:",omitempty"`
 	Way        time.Duration `json:",omitempty"`
 	Cost       float64       `json:",omitempty"`
+	Waits      int           `json:",omitempty"`
 	Assumed    bool          `json:",omitempty"` // of its memory
 }
 
 // hiddenOf returns the hidden fields of s; nil: they are all zero.
 func hiddenOf(s api.InstanceStatus) *hidden {
-	if len(s.Candidates) == 0 && s.Spare == nil && !s.Shrunk && !s.Taken && s.Way == 0 && s.Cost == 0 && !s.Memory.Assumed {
+	if len(s.Candidates) == 0 && s.Spare == nil && !s.Shrunk && !s.Taken && s.Way == 0 && s.Cost == 0 && s.Waits == 0 && !s.Memory.Assumed {
 		return nil
 	}
-	return &hidden{s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost, s.Memory.Assumed}
+	return &hidden{s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost, s.Waits, s.Memory.Assumed}
 }
 
 // restore sets the hidden fields of s.
 func (h *hidden) restore(s *api.InstanceStatus) {
 	if h != nil {
-		s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost = h.Candidates, h.Spare, h.Shrunk, h.Taken, h.Way, h.Cost
+		s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost, s.Waits = h.Candidates, h.Spare, h.Shrunk, h.Taken, h.Way, h.Cost, h.Waits
 		s.Memory.Assumed = h.Assumed
 	}
 }
