@@ -58,7 +58,7 @@ func Config(env []string) (functions.Config, error) {
 	}
 	c := f.cfg
 	return functions.Config{
-		Drain: c.Drain, ProbeInterval: c.ProbeInterval, ProbeTimeout: c.ProbeTimeout, MaxBody: c.MaxBody,
+		Drain: c.Drain, StopGrace: c.StopGrace, ProbeInterval: c.ProbeInterval, ProbeTimeout: c.ProbeTimeout, MaxBody: c.MaxBody,
 		Models: c.Models, ModelsLimit: c.ModelsLimit, Share: c.Share, HubTokenFile: c.HubTokenFile,
 		Diagnostics: process.Variable(env, "ENABLE_DIAGNOSTICS") == "true", Env: env,
 	}, nil

@@ -52,6 +52,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringSliceVar(&f.devices, "devices", nil, "`ids` of the devices it was given, separated by commas (default in a cluster: $NVIDIA_VISIBLE_DEVICES)")
 	s.DurationVar(&f.function.StartTimeout, "start-timeout", 0, "bound of a start, to the first token (default 10m)")
 	s.DurationVar(&f.cfg.Drain, "drain", 0, "how long requests may go on after SIGTERM (default 30s, in a cluster 4m)")
+	s.DurationVar(&f.cfg.StopGrace, "stop-grace", 0, "time between SIGTERM and SIGKILL for the runtime (default 5s)")
 	s.DurationVar(&f.cfg.ProbeInterval, "probe-interval", 0, "time between health probes of an idle runtime; negative: none (default 30s)")
 	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
 	s.BoolVar(&f.cfg.OpenMetrics, "open-metrics", false, "let everybody read /metrics, not only the control plane")
