@@ -29,7 +29,7 @@ func TestMetricsReference(t *testing.T) {
 	if _, err := f.post(t.Context(), "/v1/completions", `{"model":"m","prompt":"echo hello","max_tokens":4}`); err != nil {
 		t.Fatal(err)
 	}
-	compareMetrics(t, "rouse function", f.fetch("/metrics"), 30, parts["An instance"])
+	compareMetrics(t, "rouse function", f.fetch("/metrics"), 20, parts["An instance"])
 
 	at := api.Endpoint("unix:" + filepath.Join(p.runtime, "e"))
 	engine := exec.CommandContext(t.Context(), filepath.Join(bin, "rouse"), "engine", "serve", "--model", "pico", "--listen", string(at))
@@ -53,7 +53,7 @@ func TestMetricsReference(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	compareMetrics(t, "rouse engine serve", fetchMetrics(t, client, at.URL("/metrics")), 35, parts["The engine"])
+	compareMetrics(t, "rouse engine serve", fetchMetrics(t, client, at.URL("/metrics")), 30, parts["The engine"])
 }
 
 // metricsReference has the types of the metrics in docs/metrics.md, by heading and name.
