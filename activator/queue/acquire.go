@@ -174,7 +174,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	}
 	// If not every request may use every slot, a free slot may be one that no waiting request can use.
 	sees := f.sees()
-	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
+	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
 			if why.Running >= why.Slots { // it may wait there
@@ -353,7 +353,7 @@ func (f *Function) next() (e *entry, s *Slot, ok bool) {
 // first returns the entry that gets the next slot, or a refusal. If not every instance may see every request, it is
 // the first entry that may use a free slot. The caller holds mu.
 func (f *Function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *entry {
-	all := sees == nil && f.queue.Picky() == 0
+	all := sees == nil && f.queue.picky == 0
 	return f.queue.firstShared(f.share(now), func(e *entry) bool {
 		return !f.leavesFree(e.Client, now) && (all || f.set.FreeFor(now, e.Want, of(sees, e.Client)) || f.strays(e.Want, now))
 	})
