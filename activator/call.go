@@ -265,6 +265,7 @@ func (c *call) failed(s *queue.Slot, err error) error {
 		return err
 	}
 	c.waitedThere(s, failed.Waited)
+	c.sent.queued.Store(false) // even if the instance could not say so
 	c.sent.last = failed.Code
 	if failed.Waited > 0 && failed.Code == api.CodeBusy {
 		s.GiveBack("")
