@@ -395,16 +395,15 @@ func (f *Function) offer(e *entry, s *Slot) {
 // instance may be in any state, by its last report: if it is about to sleep again, it waits for this request.
 func (f *Function) answered(e *entry, i *route.Instance) {
 	f.mu.Lock()
-	waits := f.queue.Leave(e)
-	var s *Slot
-	if waits { // otherwise it has a slot, or has left
-		f.set.Reserve(i, e.Want.Adapter)
-		f.set.Sent(i, e.Want, time.Now())
-		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
+	if !f.queue.Leave(e) { // it has a slot, or has left
+		f.mu.Unlock()
+		return
 	}
+	f.set.Reserve(i, e.Want.Adapter)
+	f.set.Sent(i, e.Want, time.Now())
+	s := f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
 	f.mu.Unlock()
-	if waits {
-		f.offer(e, s)
-		f.meter.changed()
-	}
+	f.offer(e, s)
+	f.dispatch() // if it has left
+	f.meter.changed()
 }
