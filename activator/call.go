@@ -255,16 +255,15 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 func (c *call) failed(s *queue.Slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
-		if c.sent.queued.Load() { // no runtime has seen the request
-			s.Done(queue.Used{})
-			return err
+		if !c.sent.queued.Load() { // otherwise this instance's runtime has not seen the request
+			c.abandon(s)
 		}
-		c.abandon(s)
 		used := c.reply.used(c.req.Input)
 		s.Done(queue.Used{Input: used.input, Output: used.output})
 		return err
 	}
 	c.waitedThere(s, failed.Waited)
+	c.sent.queued.Store(false) // even if the instance could not say so
 	c.sent.last = failed.Code
 	if failed.Waited > 0 && failed.Code == api.CodeBusy {
 		s.GiveBack("")

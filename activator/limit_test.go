@@ -156,3 +156,69 @@ func TestLimitsStandStillInTheQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitEndsWithItsInstance: a request whose instance was lost while it waited there is sent again, and no longer waits:
+// a client that leaves has used what was done for it since.
+func TestWaitEndsWithItsInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			if attempts++; attempts == 1 {
+				err := httptrace.ContextClientTrace(r.Context()).Got1xxResponse(http.StatusProcessing, textproto.MIMEHeader{control.HeaderQueue: {"0"}})
+				return nil, errors.Join(err, errors.New("connection reset"))
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		var charged uses
+		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport, Others: &charged})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m", Hold: api.Hold{Timeout: time.Minute, Capacity: 10, MaxBytes: api.MiB}})
+		a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		a.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"model":"m"}`)))
+		if attempts != 2 || charged.cost <= 0 {
+			t.Errorf("%d attempts, and %g charged", attempts, charged.cost)
+		}
+		cancel()
+		_ = a.Run(ctx)
+	})
+}
+
+// TestResumedStreamWaits: a client that leaves while its stream, which was cut, waits for a turn at the next instance has
+// used what it has got.
+func TestResumedStreamWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			if attempts++; attempts == 1 {
+				return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(sent(0, 2))), Request: r}, nil
+			}
+			if err := httptrace.ContextClientTrace(r.Context()).Got1xxResponse(http.StatusProcessing, textproto.MIMEHeader{control.HeaderQueue: {"0"}}); err != nil {
+				t.Error(err)
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		var charged uses
+		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport, Others: &charged})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m", Runtime: api.Runtime{Kind: api.RuntimeEngine}, Hold: api.Hold{Timeout: time.Minute, Capacity: 10, MaxBytes: api.MiB}})
+		a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		a.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"model":"m","stream":true}`)))
+		if attempts != 2 || charged.cost <= 0 {
+			t.Errorf("%d attempts, and %g charged", attempts, charged.cost)
+		}
+		cancel()
+		_ = a.Run(ctx)
+	})
+}

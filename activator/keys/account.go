@@ -89,6 +89,7 @@ type Charge struct {
 	account *Account
 	tokens  float64
 	settled bool
+	told    bool // the others know of it: the account had limits when it began
 	left    http.Header
 }
 
@@ -108,25 +109,25 @@ func (c *Charge) Describe(h http.Header) {
 func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Charge, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := &Charge{account: a, tokens: u.Tokens}
+	c := &Charge{account: a, tokens: u.Tokens, told: a.limited()}
 	err := a.short(u, now)
 	if err == nil {
-		err = a.charge(ctx, u, now)
+		err = a.charge(ctx, u, now, c.told)
 	}
 	c.left = a.left(now)
 	return c, err
 }
 
 // charge charges a request that the limits allow as far as known here, or returns why it is not admitted. The caller
-// holds mu, which is unlocked while others are asked.
-func (a *Account) charge(ctx context.Context, u control.Use, now time.Time) *api.Error {
+// holds mu, which is unlocked while others are asked. told: they learn of the use.
+func (a *Account) charge(ctx context.Context, u control.Use, now time.Time, told bool) *api.Error {
 	if a.budgeted() {
 		u.Spent = u.Tokens
 	}
 	back := control.Use{}.Minus(u)
 	sure, apart := a.sure(u, now)
 	if !sure && !apart { // the others learn of this use before they report theirs
-		a.use(u)
+		a.use(u, told)
 		a.mu.Unlock()
 		all := a.others.Ask(ctx)
 		a.mu.Lock()
@@ -145,7 +146,7 @@ func (a *Account) charge(ctx context.Context, u control.Use, now time.Time) *api
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used this front door's part of its limits, and another front door can't be asked for the rest", a.Name).
 			WithRetryAfter(max(time.Second, a.requests.part.until(u.Requests), a.tokens.part.until(u.Tokens)))
 	}
-	a.use(u)
+	a.use(u, told)
 	return nil
 }
 
@@ -191,13 +192,13 @@ func partOf(left, unknown float64, n int) float64 {
 	return (left+unknown)/float64(n) - unknown
 }
 
-// use charges a request's use to the limits, or gives it back. The caller holds mu.
-func (a *Account) use(u control.Use) {
+// use charges a request's use to the limits, or gives it back. told: the others learn of it. The caller holds mu.
+func (a *Account) use(u control.Use, told bool) {
 	if a.budgeted() {
 		u.Spent = u.Tokens
 	}
 	a.take(u)
-	if a.limited() {
+	if told {
 		a.others.Used(a.id, u)
 	}
 }
@@ -235,7 +236,7 @@ func (c *Charge) Settle(used api.Tokens) {
 		return
 	}
 	c.settled = true
-	a.use(control.Use{Tokens: float64(used) - c.tokens})
+	a.use(control.Use{Tokens: float64(used) - c.tokens}, c.told)
 }
 
 // End ends the request. A request that was not settled has used no tokens.
@@ -243,7 +244,7 @@ func (c *Charge) End() {
 	c.Settle(0)
 	c.account.mu.Lock()
 	defer c.account.mu.Unlock()
-	c.account.use(control.Use{Running: -1})
+	c.account.use(control.Use{Running: -1}, c.told)
 }
 
 // allowance is an account's rest of a limit.

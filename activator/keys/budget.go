@@ -63,7 +63,7 @@ func (a *Account) Spend(gpuSeconds float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.budgeted() {
-		a.use(control.Use{GPUSeconds: gpuSeconds})
+		a.use(control.Use{GPUSeconds: gpuSeconds}, true)
 	}
 }
 

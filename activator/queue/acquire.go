@@ -174,7 +174,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	}
 	// If not every request may use every slot, a free slot may be one that no waiting request can use.
 	sees := f.sees()
-	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
+	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
 			if why.Running >= why.Slots { // it may wait there
@@ -353,7 +353,7 @@ func (f *Function) next() (e *entry, s *Slot, ok bool) {
 // first returns the entry that gets the next slot, or a refusal. If not every instance may see every request, it is
 // the first entry that may use a free slot. The caller holds mu.
 func (f *Function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *entry {
-	all := sees == nil && f.queue.Picky() == 0
+	all := sees == nil && f.queue.picky == 0
 	return f.queue.firstShared(f.share(now), func(e *entry) bool {
 		return !f.leavesFree(e.Client, now) && (all || f.set.FreeFor(now, e.Want, of(sees, e.Client)) || f.strays(e.Want, now))
 	})
@@ -395,16 +395,15 @@ func (f *Function) offer(e *entry, s *Slot) {
 // instance may be in any state, by its last report: if it is about to sleep again, it waits for this request.
 func (f *Function) answered(e *entry, i *route.Instance) {
 	f.mu.Lock()
-	waits := f.queue.Leave(e)
-	var s *Slot
-	if waits { // otherwise it has a slot, or has left
-		f.set.Reserve(i, e.Want.Adapter)
-		f.set.Sent(i, e.Want, time.Now())
-		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
+	if !f.queue.Leave(e) { // it has a slot, or has left
+		f.mu.Unlock()
+		return
 	}
+	f.set.Reserve(i, e.Want.Adapter)
+	f.set.Sent(i, e.Want, time.Now())
+	s := f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
 	f.mu.Unlock()
-	if waits {
-		f.offer(e, s)
-		f.meter.changed()
-	}
+	f.offer(e, s)
+	f.dispatch() // if it has left
+	f.meter.changed()
 }

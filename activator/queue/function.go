@@ -197,10 +197,10 @@ func (f *Function) level() api.Demand {
 	now := time.Now()
 	d := api.Demand{
 		Function: f.Name, Activator: f.q.cfg.Name,
-		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
+		Waiting: f.queue.Len(), Shared: f.queue.shared, OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
 		Running: f.slots - f.background, Background: f.background, LastRequest: f.last, Waking: f.waking.instance, Prefers: f.preferred.instance, At: now,
 	}
-	if d.Waiting > 0 && f.queue.Picky() == d.Waiting {
+	if d.Waiting > 0 && f.queue.picky == d.Waiting {
 		want := f.queue.First().Want
 		if _, all := f.set.May(want); !all {
 			d.Bound, d.Prefers = true, ""

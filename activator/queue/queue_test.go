@@ -284,3 +284,33 @@ func TestTurnsAtTheInstance(t *testing.T) {
 
 // sharedEnds is when an instance no longer counts as shared.
 const sharedEnds = 3 * time.Second
+
+// TestAnsweredTooLate: the slot of an instance that answers a request whose client has just left goes to one that waits.
+func TestAnsweredTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 1, nil)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		e := &entry{Client: "a"}
+		e.Until(left)
+		f.mu.Lock()
+		_, _, _ = f.queue.Enter(e, time.Now(), 0)
+		i := f.set.All()[0]
+		f.mu.Unlock()
+		got := make(chan *Slot)
+		ctx, w := want(t, "b", 0)
+		go func() {
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- s
+		}()
+		synctest.Wait()
+		f.answered(e, i)
+		(<-got).Done(Used{})
+		if held, _, _ := w.Waited(); held != 0 {
+			t.Errorf("it waited for another %s", held)
+		}
+	})
+}

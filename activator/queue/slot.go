@@ -196,15 +196,15 @@ func (s *Slot) Turn() control.Turn {
 // fill the instance, others use it too.
 func (s *Slot) Waited(d time.Duration) {
 	w, now := s.want, time.Now()
-	w.held, w.there, s.taken = w.held+d, w.there+d, s.taken.Add(d)
+	w.held, w.there = w.held+d, w.there+d
 	if w.since.IsZero() {
 		w.since = now.Add(-d)
 	}
-	if s.Choice.Running >= s.Choice.Slots {
-		return
-	}
 	s.f.mu.Lock()
-	s.f.set.Shared(s.instance, now)
+	s.taken = s.taken.Add(d)
+	if s.Choice.Running < s.Choice.Slots {
+		s.f.set.Shared(s.instance, now)
+	}
 	s.f.mu.Unlock()
 	s.f.dispatch()
 }

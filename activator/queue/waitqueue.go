@@ -98,8 +98,8 @@ type waitQueue struct {
 	all    list.List // by ticket
 	bytes  api.Bytes
 	tokens api.Tokens
-	shared int
-	picky  int
+	shared int // entries that other functions may serve
+	picky  int // entries that may go to some instances only
 	pace   pace
 	// tickets is the last ticket drawn.
 	tickets uint64
@@ -341,12 +341,6 @@ func (q *waitQueue) Clients() map[string]int {
 
 // Bytes returns the memory of the entries' bodies.
 func (q *waitQueue) Bytes() api.Bytes { return q.bytes }
-
-// Shared returns the number of entries that other functions may serve.
-func (q *waitQueue) Shared() int { return q.shared }
-
-// Picky returns the number of entries that may go to some instances only.
-func (q *waitQueue) Picky() int { return q.picky }
 
 // Tokens returns the estimated size of the entries.
 func (q *waitQueue) Tokens() api.Tokens { return q.tokens }

@@ -273,14 +273,14 @@ func TestFirstShared(t *testing.T) {
 	}
 	picky := &entry{Client: "c", Want: route.Want{Only: func(string) bool { return true }}}
 	picky.Until(t.Context())
-	if _, why, ok := q.Enter(picky, epoch, 0); !ok || q.Picky() != 1 {
-		t.Fatal(why, q.Picky())
+	if _, why, ok := q.Enter(picky, epoch, 0); !ok || q.picky != 1 {
+		t.Fatal(why, q.picky)
 	}
 	if got := q.firstShared(0, func(e *entry) bool { return e.Want.Only != nil }); got != picky {
 		t.Errorf("of those that are picky: %+v, want the second of c", got)
 	}
-	if q.Leave(picky); q.Picky() != 0 {
-		t.Errorf("%d are picky, want none", q.Picky())
+	if q.Leave(picky); q.picky != 0 {
+		t.Errorf("%d are picky, want none", q.picky)
 	}
 	if got := q.Clients(); len(got) != 3 || got["b"] != 1 {
 		t.Errorf("%v, want one entry of each", got)

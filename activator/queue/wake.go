@@ -18,7 +18,7 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 		return nil
 	}
 	want := f.queue.First().Want
-	if f.queue.Picky() < f.queue.Len() { // wake any, for another waiting request
+	if f.queue.picky < f.queue.Len() { // wake any, for another waiting request
 		want.Only = nil
 	}
 	sleepers, kept := f.set.Asleep(now, want)

@@ -465,6 +465,50 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// TestLimitsChangeWhileRequestsRun: a request that began before its key got a limit, or ends after the limit is lifted, is
+// counted as often as it is taken back.
+func TestLimitsChangeWhileRequestsRun(t *testing.T) {
+	for name, limited := range map[string]bool{"lifted": true, "set": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				rights := map[bool]apikey.Rights{true: {Concurrent: 2}}
+				a, b := s.join("a", rights[limited]), s.join("b", rights[limited])
+				change := func(r apikey.Rights) {
+					for _, n := range []*node{a, b} {
+						n.store.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash(key), Rights: r}}})
+					}
+				}
+				time.Sleep(time.Second)
+				c := a.admit(1)
+				time.Sleep(time.Second)
+				change(rights[!limited])
+				c.End()
+				time.Sleep(time.Second)
+				change(rights[true])
+				c = a.admit(1)
+				time.Sleep(time.Second)
+				third := s.join("c", rights[true])
+				time.Sleep(time.Second)
+				for _, n := range []*node{b, third} {
+					if c := n.admit(1); c == nil {
+						t.Errorf("%s lets in none beside one that runs, of two", n.name)
+					} else if n.admit(1) != nil {
+						t.Errorf("%s lets in two beside one that runs, of two", n.name)
+					} else {
+						c.End()
+					}
+					time.Sleep(time.Second)
+				}
+				c.End()
+				s.leave(a)
+				s.leave(b)
+				s.leave(third)
+			})
+		})
+	}
+}
+
 // TestConcurrent: the limit of running requests holds across activators; the requests of one that is gone no longer
 // count.
 func TestConcurrent(t *testing.T) {
