@@ -33,6 +33,17 @@ var events = []struct {
 	{api.EventFunctionGone, "who removes it", "a function was removed", api.Function{}},
 }
 
+// TestUseThatCannotBe: sums of what is accepted do not overflow, and can be written as JSON.
+func TestUseThatCannotBe(t *testing.T) {
+	for _, u := range []api.Use{{}, {Requests: 1 << 62}, {Input: 1 << 62}, {Output: 1 << 62}, {GPUSeconds: 1e300}, {Input: -1}, {GPUSeconds: -1e-9}} {
+		bad := u != api.Use{}
+		u.Begun = time.Unix(1, 0)
+		if err := (api.Usage{Function: "default/m", Activator: "a", Uses: []api.Use{u}}).Check(); (err != nil) != bad {
+			t.Errorf("%+v: %v", u, err)
+		}
+	}
+}
+
 // TestEventsAreDocumented compares docs/events.md and the schemas of the event data with the types.
 func TestEventsAreDocumented(t *testing.T) {
 	const dir = "../docs/events"

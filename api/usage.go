@@ -1,9 +1,6 @@
 package api
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // EventUsage reports what clients have used of a function through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
@@ -40,9 +37,10 @@ func (u Usage) Check() error {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
 	}
 	for _, s := range u.Uses {
-		if s.Begun.IsZero() || len(s.Tenant) > 256 || len(s.Key) > 256 ||
-			s.Requests < 0 || s.Input < 0 || s.Cached < 0 || s.Output < 0 || !(s.GPUSeconds >= 0 && s.GPUSeconds <= math.MaxFloat64) {
-			return BadRequest("data", "the use by %.100q: want the time when counting began, a short tenant and key, and numbers of at least 0", s.Tenant)
+		if s.Begun.IsZero() || len(s.Tenant+s.Key) > 512 ||
+			s.Requests < 0 || s.Input < 0 || s.Cached < 0 || s.Output < 0 || s.GPUSeconds < 0 ||
+			max(float64(s.Requests), float64(s.Input), float64(s.Output), s.GPUSeconds) > 1e12 { // sums must not overflow
+			return BadRequest("data", "the use by %.100q: want the time when counting began, a short tenant and key, and numbers from 0 to 1e12", s.Tenant)
 		}
 	}
 	return nil

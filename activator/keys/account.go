@@ -32,12 +32,15 @@ type Account struct {
 	requests allowance
 	tokens   allowance
 	budget   Budget
-	running  int // the number of requests that run here
-	theirs   int // the number that run at other activators
+	pending  float64 // the estimates of charges that are not settled
+	running  int     // the number of requests that run here
+	theirs   int     // the number that run at other activators
 }
 
 func newAccount(id, name, tenant string, s *Store, r apikey.Rights, expires, now time.Time) *Account {
-	a := &Account{Name: name, Tenant: tenant, id: id, others: s.others, budget: s.budgets[id]}
+	a := &Account{Name: name, Tenant: tenant, id: id, others: s.others}
+	b, _ := s.budgets.Load(id)
+	a.budget, _ = b.(Budget)
 	a.revoked, a.revoke = context.WithCancel(context.Background())
 	a.set(r, expires, now)
 	return a
@@ -80,7 +83,7 @@ func (a *Account) idle(now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.budget.begin(now)
+	a.budget.begin(now, a.pending)
 	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now) && a.budget[1].Tokens+a.budget[1].GPUSeconds == 0
 }
 
@@ -109,21 +112,21 @@ func (c *Charge) Describe(h http.Header) {
 func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Charge, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	u.Spent = u.Tokens
 	c := &Charge{account: a, tokens: u.Tokens, told: a.limited()}
 	err := a.short(u, now)
 	if err == nil {
 		err = a.charge(ctx, u, now, c.told)
 	}
-	c.left = a.left(now)
+	if c.left = a.left(now); err == nil {
+		a.pending += u.Tokens
+	}
 	return c, err
 }
 
 // charge charges a request that the limits allow as far as known here, or returns why it is not admitted. The caller
 // holds mu, which is unlocked while others are asked. told: they learn of the use.
 func (a *Account) charge(ctx context.Context, u control.Use, now time.Time, told bool) *api.Error {
-	if a.budgeted() {
-		u.Spent = u.Tokens
-	}
 	back := control.Use{}.Minus(u)
 	sure, apart := a.sure(u, now)
 	if !sure && !apart { // the others learn of this use before they report theirs
@@ -166,6 +169,7 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if !a.budgeted() {
 		return nil
 	}
+	a.budget.begin(now, a.pending)
 	return a.budget.short(a.Name, a.rights, now)
 }
 
@@ -194,9 +198,6 @@ func partOf(left, unknown float64, n int) float64 {
 
 // use charges a request's use to the limits, or gives it back. told: the others learn of it. The caller holds mu.
 func (a *Account) use(u control.Use, told bool) {
-	if a.budgeted() {
-		u.Spent = u.Tokens
-	}
 	a.take(u)
 	if told {
 		a.others.Used(a.id, u)
@@ -208,7 +209,7 @@ func (a *Account) take(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
 	a.running += int(u.Running)
-	a.budget.add(u.Spent, u.GPUSeconds)
+	a.spend(u)
 }
 
 // limited reports whether others have to know the account's use. The caller holds mu.
@@ -236,7 +237,9 @@ func (c *Charge) Settle(used api.Tokens) {
 		return
 	}
 	c.settled = true
-	a.use(control.Use{Tokens: float64(used) - c.tokens}, c.told)
+	more := float64(used) - c.tokens
+	a.use(control.Use{Tokens: more, Spent: more}, c.told)
+	a.pending -= c.tokens
 }
 
 // End ends the request. A request that was not settled has used no tokens.

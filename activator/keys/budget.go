@@ -21,34 +21,40 @@ type Spent struct {
 
 var budgetNames = [...]string{time.DateOnly, "2006-01"}
 
-// begin begins a new day or month if there is one.
-func (b *Budget) begin(now time.Time) {
+// begin begins a new day or month if there is one, with pending: the estimated tokens of requests that run, which are corrected when
+// they end. What was used still counts if the clock was set back.
+func (b *Budget) begin(now time.Time, pending float64) {
 	for k, layout := range budgetNames {
-		if in := now.UTC().Format(layout); b[k].In != in {
-			b[k] = Spent{In: in}
+		switch in := now.UTC().Format(layout); {
+		case b[k].In < in:
+			b[k] = Spent{in, pending, 0}
+		case b[k].In > now.UTC().AddDate(0, 0, 1).Format(layout): // long ago
+			b[k].In = in
 		}
 	}
 }
 
-// add counts more use; a correction of an estimate may be negative.
-func (b *Budget) add(tokens, gpuSeconds float64) {
-	b.begin(time.Now())
-	for k := range b {
-		b[k].Tokens = max(0, b[k].Tokens+tokens)
-		b[k].GPUSeconds += gpuSeconds
+// spend counts more use; a correction of an estimate may be negative. The caller holds mu.
+func (a *Account) spend(u control.Use) {
+	if a.budgeted() {
+		a.budget.begin(time.Now(), a.pending)
+		for k := range a.budget {
+			b := &a.budget[k]
+			b.Tokens = max(0, b.Tokens+u.Spent)
+			b.GPUSeconds += u.GPUSeconds
+		}
 	}
 }
 
 // short returns an error for the limit in r that is used up; nil: none is.
 func (b *Budget) short(name string, r apikey.Rights, now time.Time) *api.Error {
-	b.begin(now)
-	year, month, day := now.UTC().Date()
-	next := [...]time.Time{time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC), time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)}
 	for k, limits := range r.Budgets() {
+		begun, _ := time.Parse(budgetNames[k], b[k].In)
+		next := begun.AddDate(0, k, 1-k)
 		for n, used := range [...]float64{b[k].Tokens, b[k].GPUSeconds} {
 			if limit := limits[n]; limit > 0 && used >= float64(limit) {
 				return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s of this %s: the next one begins at %s",
-					name, limit, [...]string{"tokens", "GPU-seconds"}[n], [...]string{"day", "month"}[k], next[k].Format(time.RFC3339)).WithRetryAfter(next[k].Sub(now))
+					name, limit, [...]string{"tokens", "GPU-seconds"}[n], [...]string{"day", "month"}[k], next.Format(time.RFC3339)).WithRetryAfter(next.Sub(now))
 			}
 		}
 	}
@@ -67,18 +73,29 @@ func (a *Account) Spend(gpuSeconds float64) {
 	}
 }
 
-// Budgets returns what accounts with limits of a day or a month have used, by [Account.ID].
+// Budgets returns what accounts have used, by [Account.ID], in a month that has not ended: those that are no longer declared, too.
 func (s *Store) Budgets() map[string]Budget {
-	all := map[string]Budget{}
 	s.each(func(a *Account) {
 		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.budget != (Budget{}) {
-			all[a.id] = a.budget
+		s.budgets.Store(a.id, a.budget)
+		a.mu.Unlock()
+	})
+	all := map[string]Budget{}
+	s.budgets.Range(func(id, of any) bool {
+		b := of.(Budget)
+		if b.begin(time.Now(), 0); b[1].Tokens+b[1].GPUSeconds == 0 {
+			s.budgets.Delete(id)
+		} else {
+			all[id.(string)] = b
 		}
+		return true
 	})
 	return all
 }
 
 // Restore sets what accounts have used. Call it before the first [Store.Load].
-func (s *Store) Restore(budgets map[string]Budget) { s.budgets = budgets }
+func (s *Store) Restore(budgets map[string]Budget) {
+	for id, b := range budgets {
+		s.budgets.Store(id, b)
+	}
+}

@@ -96,6 +96,77 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
+// budgeted returns a store with a key of 100 tokens a day and a month, and what admits requests of it. Call it in a bubble.
+func budgeted(t *testing.T) (s *Store, admit func() *Charge) {
+	s = NewStore(nil)
+	s.Load(withBudget)
+	return s, func() *Charge {
+		a, err := s.Account(ofKey + " " + apikey.Hash("k-a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, refused := a.Admit(t.Context(), time.Now(), control.Use{Requests: 1, Tokens: 90, Running: 1})
+		if refused != nil {
+			return nil
+		}
+		return c
+	}
+}
+
+var withBudget = &apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash("k-a"), Rights: apikey.Rights{TokensPerDay: 100}}}}
+
+// TestBudgetOfAKeyThatReturns: a key that is removed and added again, with another name too, has no new budget, in a later process either.
+func TestBudgetOfAKeyThatReturns(t *testing.T) {
+	s, admit := budgeted(t)
+	c := admit()
+	c.Settle(100)
+	c.End()
+	s.Load(&apikey.File{})
+	left := s.Budgets()
+	renamed := withBudget.Keys[0]
+	renamed.Name = "b"
+	s.Load(&apikey.File{Keys: []apikey.Key{renamed}})
+	if admit() != nil {
+		t.Error("it is admitted again")
+	}
+	later, admitLater := budgeted(t)
+	later.Load(&apikey.File{})
+	later.Restore(left)
+	later.Restore(later.Budgets()) // another process, in which it was not used
+	later.Load(withBudget)
+	if admitLater() != nil {
+		t.Error("a later process admits it")
+	}
+}
+
+// TestBudgetWithinADay: neither a clock that is set back nor an estimate of the day before makes a budget larger.
+func TestBudgetWithinADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, admit := budgeted(t)
+		early := admit()
+		time.Sleep(24 * time.Hour)
+		if admit().Settle(5); admit() == nil { // 90 + 5 + 90
+			t.Fatal("refused too early")
+		}
+		early.Settle(20) // 20 + 5 + 90
+		if admit() != nil {
+			t.Error("an estimate of the day before is given back")
+		}
+	})
+	var b Budget
+	day := time.Date(2000, 1, 31, 0, 0, 0, 0, time.UTC)
+	b.begin(day, 0)
+	b[0].Tokens = 7
+	for _, back := range []time.Duration{time.Second, 0, 50 * 24 * time.Hour} {
+		if b.begin(day.Add(-back), 0); b[0].Tokens != 7 {
+			t.Errorf("set back by %s: %v", back, b)
+		}
+	}
+	if b.begin(day, 0); b[0].Tokens != 0 {
+		t.Errorf("a new day: %v", b)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAccount("key a", "a", "a", NewStore(nil), apikey.Rights{RequestsPerMinute: 2, TokensPerMinute: 600, Concurrent: 2}, time.Time{}, time.Now())

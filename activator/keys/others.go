@@ -106,9 +106,7 @@ func (s *Store) Learn(account string, u control.Use, late bool) {
 	a.requests.learn(u.Requests, late, now)
 	a.tokens.learn(u.Tokens, late, now)
 	a.theirs = max(0, a.theirs+int(u.Running))
-	if a.budgeted() {
-		a.budget.add(u.Spent, u.GPUSeconds)
-	}
+	a.spend(u)
 }
 
 // All returns the present use of the accounts with limits, without the running requests; none for a nil Store.
@@ -118,21 +116,13 @@ func (s *Store) All() map[string]control.Use {
 		return all
 	}
 	s.each(func(a *Account) {
-		if u := a.used(now); u != (control.Use{}) {
+		a.mu.Lock()
+		a.requests.fill(now)
+		a.tokens.fill(now)
+		if u := (control.Use{Requests: a.requests.limit - a.requests.level, Tokens: a.tokens.limit - a.tokens.level}); u != (control.Use{}) {
 			all[a.id] = u
 		}
+		a.mu.Unlock()
 	})
 	return all
-}
-
-// used returns the present use of the limits.
-func (a *Account) used(now time.Time) (u control.Use) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.limited() {
-		return u
-	}
-	a.requests.fill(now)
-	a.tokens.fill(now)
-	return control.Use{Requests: a.requests.limit - a.requests.level, Tokens: a.tokens.limit - a.tokens.level}
 }

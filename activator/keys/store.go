@@ -26,7 +26,7 @@ type Store struct {
 	others  Others
 	table   atomic.Pointer[table]
 	raw     atomic.Pointer[[]byte] // the last file applied; nil: none
-	budgets map[string]Budget      // as a store that came before left them, by account; not changed
+	budgets sync.Map               // what accounts had used, a [Budget], by their ids, when that was last asked
 
 	mu       sync.Mutex          // held while a file is applied; guards the fields below
 	accounts map[string]*Account // by hash
@@ -54,6 +54,7 @@ func NewStore(client *http.Client) *Store {
 
 // Load applies a valid file. Requests of keys that it no longer declares end.
 func (s *Store) Load(f *apikey.File) {
+	s.Budgets() // accounts that begin go on from there
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

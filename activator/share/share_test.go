@@ -440,6 +440,32 @@ func TestAnswerOfAnother(t *testing.T) {
 	})
 }
 
+// TestBudgets: each activator knows what was used of a day and a month at another.
+func TestBudgets(t *testing.T) {
+	for name, use := range map[string]func(*node){
+		"tokens": func(n *node) {
+			c := n.admit(200)
+			c.Settle(100)
+			c.End()
+		},
+		"GPU time": func(n *node) { n.account().Spend(100) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t)
+			rights := apikey.Rights{TokensPerDay: 100, GPUSecondsPerMonth: 100}
+			a, b := s.join("a", rights), s.join("b", rights)
+			time.Sleep(time.Second)
+			use(a)
+			time.Sleep(time.Second)
+			if b.admit(1) != nil {
+				t.Errorf("%s: the limit that was used up at one is not known at the other", name)
+			}
+			s.leave(a)
+			s.leave(b)
+		})
+	}
+}
+
 // TestTokens: all activators learn of answers' tokens, when they have ended.
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,9 +8,7 @@
 package spent
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -89,8 +87,7 @@ func (c *Counter) Tell(now time.Time) {
 	if all {
 		c.told = now
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.functions)) {
-		f := c.functions[name]
+	for name, f := range c.functions {
 		if !all && !f.changed {
 			continue
 		}
@@ -99,9 +96,6 @@ func (c *Counter) Tell(now time.Time) {
 		for _, s := range f.uses {
 			u.Uses = append(u.Uses, s.Use)
 		}
-		slices.SortFunc(u.Uses, func(a, b api.Use) int {
-			return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key))
-		})
 		c.emitter.Emit(api.NewEvent(api.EventUsage, "/activator/"+c.activator, name, u))
 		maps.DeleteFunc(f.uses, func(_ key, s *use) bool { return now.Sub(s.last) >= Unused })
 		if len(f.uses) == 0 {

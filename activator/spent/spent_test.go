@@ -3,6 +3,8 @@ package spent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ func counter() (c *Counter, take func() []api.Usage) {
 		if err := json.Unmarshal(e.Data, &u); err != nil || e.Type != api.EventUsage || u.Check() != nil {
 			panic(fmt.Sprint(e.Type, err, u.Check()))
 		}
+		slices.SortFunc(u.Uses, func(a, b api.Use) int { return strings.Compare(a.Tenant, b.Tenant) })
 		list = append(list, u)
 	}))
 	return c, func() []api.Usage { l := list; list = nil; return l }

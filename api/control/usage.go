@@ -47,9 +47,7 @@ type Use struct {
 }
 
 // Plus returns u + v.
-func (u Use) Plus(v Use) Use {
-	return Use{u.Requests + v.Requests, u.Tokens + v.Tokens, u.Running + v.Running, u.Spent + v.Spent, u.GPUSeconds + v.GPUSeconds}
-}
+func (u Use) Plus(v Use) Use { return u.Minus(Use{}.Minus(v)) }
 
 // Minus returns u - v.
 func (u Use) Minus(v Use) Use {
@@ -58,7 +56,7 @@ func (u Use) Minus(v Use) Use {
 
 // Max returns the maximum of each field.
 func (u Use) Max(v Use) Use {
-	return Use{Requests: max(u.Requests, v.Requests), Tokens: max(u.Tokens, v.Tokens), Running: max(u.Running, v.Running)}
+	return Use{max(u.Requests, v.Requests), max(u.Tokens, v.Tokens), max(u.Running, v.Running), max(u.Spent, v.Spent), max(u.GPUSeconds, v.GPUSeconds)}
 }
 
 // ClientUse is the cost of a client's requests to a function, in input tokens. It may be negative. Source is a

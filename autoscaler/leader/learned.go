@@ -23,7 +23,7 @@ import (
 )
 
 // Bounds of the learned rhythms, and how often they are written, and the usage if that has changed. A ConfigMap holds a mebibyte, and
-// the usage takes up to half of it.
+// the usage takes some 600 KiB of it.
 const (
 	learnedVersion = 2
 	mostLearned    = 400 << 10 // bytes

@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB. Of what is saved, hours only,
-// and at most mostSaved rows, which take some 300 KiB.
+// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB. Of what is saved, hours only:
+// mostSaved rows of all hours together and twice as many by hours, some 600 KiB, unless names are long.
 const (
 	fine      = 24 * time.Hour
 	coarse    = time.Hour
 	mostPast  = 1 << 17
-	mostSaved = 2000
+	mostSaved = 1000
 )
 
 // rowKey identifies a row.

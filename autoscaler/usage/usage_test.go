@@ -343,6 +343,26 @@ func TestSavedIsBounded(t *testing.T) {
 	}
 }
 
+// TestSavedIsBoundedWithinHours: so it does if most of it is of two hours, and has long names.
+func TestSavedIsBoundedWithinHours(t *testing.T) {
+	m, now := New(start, nil), start
+	for k := range 3 {
+		now = now.Add(time.Hour)
+		for f := range 10 {
+			u := api.Usage{Function: api.FunctionName(fmt.Sprint("a-team/a-model-of-some-size-", f)), Activator: "one"}
+			for n := range 180 {
+				u.Uses = append(u.Uses, api.Use{Begun: start, Tenant: fmt.Sprint("tenant-number-", n), Key: fmt.Sprint("key-of-tenant-", n), Requests: int64(k + 1),
+					Input: api.Tokens(k * 1234567), Cached: 100, Output: api.Tokens(k * 12345), GPUSeconds: float64(k) * 1.2345678})
+			}
+			m.Used(now, u)
+		}
+	}
+	raw, err := json.Marshal(m.Save(now))
+	if err != nil || len(raw) > 620<<10 { // a mebibyte without the most that is learned
+		t.Errorf("%d bytes, %v", len(raw), err)
+	}
+}
+
 // TestBeginsAnew checks that an activator that restarts counts from nothing, and that counts from before the meter
 // began are ignored.
 func TestBeginsAnew(t *testing.T) {

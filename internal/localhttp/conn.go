@@ -59,9 +59,9 @@ const lastWord = time.Second
 func (c *conn) leave(r *http.Request) {
 	half, can := c.net.(interface {
 		CloseWrite() error
-		SetReadDeadline(t time.Time) error
+		SetDeadline(t time.Time) error
 	})
-	if r.Header[control.HeaderUsage] == nil || r.Header[control.HeaderWait] != nil || !can || errors.Join(half.CloseWrite(), half.SetReadDeadline(time.Now().Add(lastWord))) != nil {
+	if r.Header[control.HeaderUsage] == nil || r.Header[control.HeaderWait] != nil || !can || errors.Join(half.CloseWrite(), half.SetDeadline(time.Now().Add(lastWord))) != nil {
 		c.close()
 	}
 }

@@ -2,12 +2,15 @@ package localhttp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -70,4 +73,33 @@ func TestUsageOfARequestThatWasLeft(t *testing.T) {
 			}
 		})
 	}
+}
+
+// halfClosed is a connection whose write goes on after CloseWrite, like one to a Unix socket.
+type halfClosed struct{ net.Conn }
+
+func (halfClosed) CloseWrite() error { return nil }
+
+// TestLeavingAServerThatReadsNothing: a request that is still being written ends, too.
+func TestLeavingAServerThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		left := errors.New("the client left")
+		ctx, leave := context.WithCancelCause(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://a/", strings.NewReader("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(control.HeaderUsage, "true")
+		out, err := whole(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.release()
+		time.AfterFunc(time.Minute, func() { leave(left) })
+		if _, _, err = newConn(nil, "a", halfClosed{near}).exchange(r, out, nil); !errors.Is(err, left) {
+			t.Errorf("%v, want %v", err, left)
+		}
+	})
 }

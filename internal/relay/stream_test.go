@@ -334,3 +334,20 @@ func TestUsageOfCaches(t *testing.T) {
 		t.Errorf("a stream: %d of input, %d cached, %d of output", u.Prompt, u.Cached, u.Generated)
 	}
 }
+
+// TestUsageThatCannotBe: what an instance reports is not so large that sums of it overflow, nor negative.
+func TestUsageThatCannotBe(t *testing.T) {
+	for said, want := range map[string]string{
+		"3 2 5": "3 2 5",
+		"9223372036854775807 1 9223372036854775807": "0 0 0",
+		"3 2 -5":    "0 0 0",
+		"3 2 1e300": "0 0 0",
+		"3 2 NaN":   "0 0 0",
+		"3 2 5 7":   "0 0 0",
+	} {
+		var m relay.Usage
+		if m.Tell(said); m.Told() != want {
+			t.Errorf("%s: %s, want %s", said, m.Told(), want)
+		}
+	}
+}

@@ -98,11 +98,11 @@ func (m *Usage) Take(p []byte) []byte {
 func (m *Usage) Tell(said string) {
 	var n [3]int
 	for i, word := range strings.Fields(said) {
-		v, err := strconv.Atoi(word)
-		if err != nil || v < 0 || i == len(n) {
+		v, err := strconv.ParseUint(word, 10, 32)
+		if err != nil || i == len(n) {
 			return
 		}
-		n[i] = v
+		n[i] = int(v)
 	}
 	m.Reported = true
 	m.Prompt, m.Cached, m.Generated = n[0], min(n[1], n[0]), n[2]
@@ -113,10 +113,8 @@ func (m *Usage) Told() string { return fmt.Sprint(m.Prompt, m.Cached, m.Tokens()
 
 func (m *Usage) text(line []byte) bool {
 	switch m.Style {
-	case api.StreamCompletion:
-		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) })
-	case api.StreamAgent: // either API's events
-		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) }) || bytes.Contains(line, []byte(`.delta"`))
+	case api.StreamCompletion, api.StreamAgent: // an agent's are either API's events
+		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) }) || m.Style == api.StreamAgent && bytes.Contains(line, []byte(`.delta"`))
 	case api.StreamResponses:
 		return bytes.Contains(line, []byte(`.delta"`)) && bytes.HasSuffix(eventType(line), []byte(`.delta"`))
 	case api.StreamMessages:
