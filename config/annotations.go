@@ -1,11 +1,9 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/names"
 )
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -99,8 +96,12 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 	}
 	set, known := setters[name]
 	switch {
+	case !known && strings.HasPrefix(key, "rouse.dev/conversation-"):
+		return fmt.Errorf("the annotation %.100s is gone: give the engine the option --%.100s, among the container's args", key, key[len("rouse.dev/"):])
+	case key == "rouse.dev/target-kv-usage", key == "rouse.dev/target-queue":
+		return fmt.Errorf("the annotation %s is gone, and what it set is fixed now: leave it out", key)
 	case !known && strings.HasPrefix(key, "rouse.dev/"):
-		return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, nearest(key))
+		return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, nearestOf(key, setters))
 	case !known:
 		return checkScaling(key)
 	}
@@ -387,22 +388,4 @@ func setClass(_ *api.Function, s string) error {
 		return fmt.Errorf("%q: Rouse serves functions of the class %s", s, api.Class)
 	}
 	return nil
-}
-
-// nearest returns the known key most similar to key. It prefers keys that contain key's last part, then the smallest
-// edit distance.
-func nearest(key string) string {
-	known := make([]string, len(api.Keys))
-	for i, k := range api.Keys {
-		known[i] = k.Name
-	}
-	_, last, _ := strings.Cut(key, "/")
-	distance := func(name string) int {
-		d := names.Distance(key, name, len(key)+len(name))
-		if last != "" && strings.Contains(name, last) {
-			d -= len(name)
-		}
-		return d
-	}
-	return slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }

@@ -79,15 +79,21 @@ func checkFields(n *yaml.Node, known fields, path string, src source) error {
 	return nil
 }
 
-// nearestOf returns the known name most similar to name.
+// nearestOf returns the known name most similar to name. It prefers names that contain what follows a slash in name,
+// then the smallest edit distance.
 func nearestOf[V any](name string, known map[string]V) string {
 	all := make([]string, 0, len(known))
 	for n := range known {
 		all = append(all, n)
 	}
 	slices.Sort(all)
+	_, last, _ := strings.Cut(name, "/")
 	distance := func(n string) int {
-		return names.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n))
+		d := names.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n))
+		if last != "" && strings.Contains(n, last) {
+			d -= len(n)
+		}
+		return d
 	}
 	return slices.MinFunc(all, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }

@@ -45,6 +45,8 @@ func TestMisspeltFields(t *testing.T) {
 		{"dev/target", "dev/minscale", "did you mean autoscaling.knative.dev/minScale?"},
 		{"rouse.dev/model: pico", "rouse.dev/model: 'qwen:1b'\n        rouse.dev/runtime: ollama\n        rouse.dev/adapters: a=b", "annotation rouse.dev/adapters: ollama has no adapters at run time: set the path of a Modelfile"},
 		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/adapters: a=b, rouse.dev/x: c}}", "unknown annotation rouse.dev/x"},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/conversation-memory: 1Gi}}", "is gone: give the engine the option --conversation-memory, "},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/target-queue: '5'}}", "rouse.dev/target-queue is gone"},
 		{"memory: 1Gi", "memry: 1Gi", "unknown resource memry: did you mean memory?"},
 		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/modelx: pico}}", "m.yaml:3: unknown annotation rouse.dev/modelx: did you mean rouse.dev/model?"},
 		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/sleep-after: 5s}}", "m.yaml:3: the annotation rouse.dev/sleep-after stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations"},

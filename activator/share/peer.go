@@ -55,7 +55,7 @@ func (p *peer) forget() {
 func (p *peer) message() control.UsageMessage {
 	if len(p.accounts)+len(p.clients) > 0 && len(p.sent) < mostParts {
 		p.number++
-		part := control.UsagePart{Number: p.number, Late: p.late, Accounts: p.accounts, Clients: make([]control.ClientUse, 0, len(p.clients))}
+		part := control.UsagePart{Number: p.number, Late: p.late, Accounts: p.accounts}
 		for c, cost := range p.clients {
 			c.Cost = cost
 			part.Clients = append(part.Clients, c)

@@ -345,6 +345,7 @@ func (s *Share) receive(m control.UsageMessage) {
 	if p.meets && m.All != nil {
 		p.meets, p.taken = false, m.Before
 		for account, u := range m.All {
+			u = u.Max(control.Use{})
 			p.reported[account] = u
 			known := s.before[account]
 			s.before[account] = known.Max(u)

@@ -421,6 +421,67 @@ func TestDoorThatLies(t *testing.T) {
 	})
 }
 
+// TestBudgets: all activators learn of the tokens and GPU-seconds that count in a day and a month.
+func TestBudgets(t *testing.T) {
+	for _, doors := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t)
+			s.doors = doors
+			r := apikey.Rights{TokensPerDay: 1000, GPUSecondsPerMonth: 100}
+			a, b := s.join("a", r), s.join("b", r)
+			time.Sleep(time.Second)
+			c := a.admit(100)
+			c.Settle(900)
+			c.End()
+			a.account().Spend(7)
+			time.Sleep(2 * Every)
+			got := b.store.Budgets()[b.account().ID()]
+			for _, used := range got {
+				if used.Tokens != 900 || used.GPUSeconds != 7 {
+					t.Errorf("doors: %v: b knows of %v tokens and %v GPU-seconds, want 900 and 7", doors, used.Tokens, used.GPUSeconds)
+				}
+			}
+			s.leave(a)
+			s.leave(b)
+		})
+	}
+}
+
+// TestDoorWithImpossibleNumbers: no number that a front door reports makes room for requests.
+func TestDoorWithImpossibleNumbers(t *testing.T) {
+	for name, m := range map[string]func(account string) control.UsageMessage{
+		"less than nothing at the beginning": func(id string) control.UsageMessage {
+			return control.UsageMessage{All: map[string]control.Use{id: {Running: -3}}}
+		},
+		"more than an int holds": func(id string) control.UsageMessage {
+			return control.UsageMessage{All: map[string]control.Use{}, Parts: []control.UsagePart{{Number: 1, Accounts: map[string]control.Use{id: {Running: 1e19}}}}}
+		},
+		"more than a float holds": func(id string) control.UsageMessage {
+			most := map[string]control.Use{id: {Requests: 1e308, Running: 1e308}}
+			return control.UsageMessage{All: map[string]control.Use{}, Parts: []control.UsagePart{{Number: 1, Accounts: most}, {Number: 2, Accounts: most}, {Number: 3, Accounts: most}}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.doors = true
+				a := s.join("a", apikey.Rights{Concurrent: 5})
+				a.Set([]Activator{{Name: "honest"}, {Name: "liar"}})
+				id := a.account().ID()
+				a.Take(control.UsageMessage{From: "honest", Run: "1", All: map[string]control.Use{id: {Running: 5}}})
+				lie := m(id)
+				lie.From, lie.Run = "liar", "1"
+				a.Take(lie)
+				if a.admit(0) != nil {
+					t.Error("one is let in beside the five that run")
+				}
+				a.Set(nil)
+				s.leave(a)
+			})
+		})
+	}
+}
+
 // TestAnswerOfAnother: an answer in another's name counts as none.
 func TestAnswerOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -438,32 +499,6 @@ func TestAnswerOfAnother(t *testing.T) {
 		s.leave(a)
 		b.end()
 	})
-}
-
-// TestBudgets: each activator knows what was used of a day and a month at another.
-func TestBudgets(t *testing.T) {
-	for name, use := range map[string]func(*node){
-		"tokens": func(n *node) {
-			c := n.admit(200)
-			c.Settle(100)
-			c.End()
-		},
-		"GPU time": func(n *node) { n.account().Spend(100) },
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t)
-			rights := apikey.Rights{TokensPerDay: 100, GPUSecondsPerMonth: 100}
-			a, b := s.join("a", rights), s.join("b", rights)
-			time.Sleep(time.Second)
-			use(a)
-			time.Sleep(time.Second)
-			if b.admit(1) != nil {
-				t.Errorf("%s: the limit that was used up at one is not known at the other", name)
-			}
-			s.leave(a)
-			s.leave(b)
-		})
-	}
 }
 
 // TestTokens: all activators learn of answers' tokens, when they have ended.

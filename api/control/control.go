@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,8 +102,7 @@ func New(transport http.RoundTripper, token func() string) *Client {
 // NewFor is [New] with a separate token for each instance. An empty token is not sent.
 func NewFor(transport http.RoundTripper, token func(api.Endpoint) string) *Client {
 	// An instance must not redirect its caller elsewhere.
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}, token: token}
+	return &Client{&http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, token}
 }
 
 // State returns an instance's status.
@@ -178,16 +178,12 @@ func (c *Client) Call(ctx context.Context, method string, e api.Endpoint, path s
 const maxStatus = 1 << 20
 
 func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {
-	var body io.Reader = http.NoBody
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		body = bytes.NewReader(raw)
+	raw, bad := json.Marshal(in)
+	if in == nil {
+		raw = nil
 	}
-	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), body)
-	if err != nil {
+	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), bytes.NewReader(raw))
+	if err = errors.Join(bad, err); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	if in != nil {

@@ -47,16 +47,18 @@ type Use struct {
 }
 
 // Plus returns u + v.
-func (u Use) Plus(v Use) Use { return u.Minus(Use{}.Minus(v)) }
+func (u Use) Plus(v Use) Use { return u.with(v, func(a, b float64) float64 { return a + b }) }
 
 // Minus returns u - v.
-func (u Use) Minus(v Use) Use {
-	return Use{u.Requests - v.Requests, u.Tokens - v.Tokens, u.Running - v.Running, u.Spent - v.Spent, u.GPUSeconds - v.GPUSeconds}
+func (u Use) Minus(v Use) Use { return u.with(v, func(a, b float64) float64 { return a - b }) }
+
+// Max returns the maximum of each field, and no more than 2⁵⁰: sums of such uses are numbers, and fit in an int.
+func (u Use) Max(v Use) Use {
+	return u.with(v, func(a, b float64) float64 { return min(max(a, b), 1<<50) })
 }
 
-// Max returns the maximum of each field.
-func (u Use) Max(v Use) Use {
-	return Use{max(u.Requests, v.Requests), max(u.Tokens, v.Tokens), max(u.Running, v.Running), max(u.Spent, v.Spent), max(u.GPUSeconds, v.GPUSeconds)}
+func (u Use) with(v Use, do func(a, b float64) float64) Use {
+	return Use{do(u.Requests, v.Requests), do(u.Tokens, v.Tokens), do(u.Running, v.Running), do(u.Spent, v.Spent), do(u.GPUSeconds, v.GPUSeconds)}
 }
 
 // ClientUse is the cost of a client's requests to a function, in input tokens. It may be negative. Source is a

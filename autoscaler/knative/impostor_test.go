@@ -209,3 +209,30 @@ func TestProofsThatProveNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestManyProofs: joins in a pod's name make Kubernetes check one proof a second at most, and none before the pod has
+// a node.
+func TestManyProofs(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		asked := c.proves(func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = false }, nil)
+		c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = "" })
+		synctest.Wait()
+		if err := c.joinProven("10.0.0.1"); status(err) != http.StatusNotFound || *asked != 0 {
+			t.Errorf("without a node: got %v, and %d checks", err, *asked)
+		}
+		c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = "node1" })
+		synctest.Wait()
+		for range 100 {
+			go func() { _ = c.joinProven("10.0.0.1") }()
+		}
+		time.Sleep(addressWait)
+		synctest.Wait()
+		if *asked != 1 {
+			t.Errorf("Kubernetes has checked %d proofs at once", *asked)
+		}
+		time.Sleep(time.Second)
+		if err := c.joinProven("10.0.0.1"); status(err) != http.StatusForbidden || *asked != 2 {
+			t.Errorf("after a second: got %v, and %d checks", err, *asked)
+		}
+	})
+}

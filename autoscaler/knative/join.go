@@ -26,25 +26,24 @@ import (
 // It trusts that the sender has the connection's source address, and that a pod has the address that Kubernetes
 // publishes. Until Kubernetes has published one, only a proof of the pod's identity lets an instance join as the pod:
 // its name is no secret. Kubernetes checks the proof. Without one, Join waits for the address up to [addressWait].
-func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error) {
-	from = from.Unmap()
+func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (answer control.RegisterAnswer, err error) {
 	name := api.NewFunctionName(r.Namespace, r.Revision)
 	fn, err := f.functions.registeredFunction(ctx, name)
 	if err != nil {
-		return control.RegisterAnswer{}, err
+		return answer, err
 	}
 	proven, err := f.checkProof(ctx, r)
 	if err != nil {
-		return control.RegisterAnswer{}, err
+		return answer, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.awaitAddress(ctx, r.Instance, name, proven)
 	if p == nil || p.function != name {
-		return control.RegisterAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
+		return answer, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
 	if err := p.checkAddress(from, proven); err != nil {
-		return control.RegisterAnswer{}, err
+		return answer, err
 	}
 	asleep := p.beginsAsleep()
 	p.again = true
@@ -66,11 +65,12 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 }
 
 // checkProof has Kubernetes check the proof of a pod whose address is not published, and returns the UID of the pod if
-// the proof is its own. The UID is empty without a proof and for a pod that needs none.
+// the proof is its own. The UID is empty without a proof, and for a pod that needs none. Anyone can send a join in a
+// pod's name, so proofs for a pod are checked once a second at most; others count as none.
 func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid types.UID, err error) {
 	f.mu.Lock()
-	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && len(addresses(p.object)) == 0 {
-		uid = p.object.UID
+	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && p.object.Spec.NodeName != "" && len(addresses(p.object)) == 0 && time.Since(p.reviewed) >= time.Second {
+		uid, p.reviewed = p.object.UID, time.Now()
 	}
 	f.mu.Unlock()
 	if uid == "" {
@@ -85,12 +85,9 @@ func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid 
 	claims := func(name, value string) bool {
 		return slices.Equal(s.User.Extra["authentication.kubernetes.io/"+name], []string{value})
 	}
-	switch {
-	case !s.Authenticated:
-		return "", api.Errorf(http.StatusForbidden, "", "Kubernetes rejects the proof of the pod %s: %s", r.Instance, s.Error)
-	case !slices.Contains(s.Audiences, control.ProofAudience) || !claims("pod-name", string(r.Instance)) || !claims("pod-uid", string(uid)) ||
-		!strings.HasPrefix(s.User.Username, "system:serviceaccount:"+r.Namespace+":"):
-		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is another pod's, or not for %s: it is of %s", r.Instance, control.ProofAudience, s.User.Username)
+	if !s.Authenticated || !slices.Contains(s.Audiences, control.ProofAudience) || !claims("pod-name", string(r.Instance)) || !claims("pod-uid", string(uid)) ||
+		!strings.HasPrefix(s.User.Username, "system:serviceaccount:"+r.Namespace+":") {
+		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is not valid, another pod's, or not for %s: it is of %q: %s", r.Instance, control.ProofAudience, s.User.Username, s.Error)
 	}
 	return uid, nil
 }

@@ -44,6 +44,8 @@ type pod struct {
 	// again says that a process of it has joined; before, that the pod already ran when it was first seen. In either
 	// case its next process begins asleep.
 	again, before bool
+	// reviewed is when a proof was last checked for it.
+	reviewed time.Time
 	// refused is why the last join in its name was refused, empty if none was since it joined.
 	refused string
 	// trouble is the last reported trouble, empty if none. running is since when its container runs; asked says that it

@@ -80,7 +80,8 @@ func NewListener(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 }
 
 // Bound returns a [Listener] with the default limits for s: a connection waits while none of its requests is served.
-// In HTTP/2 it ends if its address cancels too many requests. The ReadHeaderTimeout and IdleTimeout of s bound the wait. s must have its handler, and no ConnContext of its own.
+// In HTTP/2 it ends if its address cancels too many requests. The ReadHeaderTimeout and IdleTimeout of s bound the wait.
+// s must have its handler, and no ConnContext of its own.
 func Bound(s *http.Server, l net.Listener, log *slog.Logger) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
@@ -230,12 +231,9 @@ func (l *Listener) evict(least time.Duration, why string, about ...any) {
 	l.complain(why, about...)
 }
 
-// errCrowd is the error of reads on a connection that was closed to make room.
-var errCrowd = errors.New("closed: too many connections that ask nothing")
-
 func (l *Listener) endOldest(from netip.Prefix, why string, about ...any) {
 	l.complain(why, append([]any{"from", from}, about...)...)
-	l.end(l.by[from].Front().Value.(*Conn), errCrowd)
+	l.end(l.by[from].Front().Value.(*Conn), errors.New("closed: too many connections that ask nothing"))
 }
 
 // end closes a connection if it waits. The caller holds mu.

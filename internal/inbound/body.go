@@ -2,7 +2,6 @@ package inbound
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math/bits"
 	"net/http"
@@ -54,23 +53,19 @@ func grab(size int64) *[]byte {
 		}
 	}
 	b := make([]byte, size)
-	if size >= largeBuffer {
-		if uncollected.Add(size) >= mostUncollected {
-			collectBuffers()
-		} else if collecting.CompareAndSwap(false, true) {
-			time.AfterFunc(collectAfter, collectBuffers)
-		}
+	if size >= largeBuffer && uncollected.Add(size) >= 256<<20 {
+		uncollected.Store(0)
+		go debug.FreeOSMemory() // ends by itself
 	}
 	return &b
 }
 
 // Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated. So large
-// buffers would take more than the limit of bodies, for minutes. After every 256 MiB of them, and a while after the
-// first, a collection is started.
+// buffers would take more than the limit of bodies, for minutes. After every 256 MiB of them, and a while after one has
+// been given back, a collection is started.
 const (
-	largeBuffer     = 1 << 20
-	mostUncollected = 256 << 20
-	collectAfter    = 10 * time.Second
+	largeBuffer  = 1 << 20
+	collectAfter = 10 * time.Second
 )
 
 var (
@@ -78,16 +73,16 @@ var (
 	collecting  atomic.Bool  // one is due
 )
 
-// collectBuffers returns the memory of unused buffers to the system, without waiting for it.
-func collectBuffers() {
-	uncollected.Store(0)
-	collecting.Store(false)
-	go debug.FreeOSMemory() // ends by itself
-}
-
 func giveBack(b *[]byte) {
 	if n := poolOf(int64(len(*b))); n <= largest && len(*b) == 1<<n {
 		pools[n-smallest].Put(b)
+	}
+	if len(*b) >= largeBuffer && collecting.CompareAndSwap(false, true) {
+		time.AfterFunc(collectAfter, func() {
+			collecting.Store(false)
+			debug.FreeOSMemory()
+			debug.FreeOSMemory() // a buffer leaves its pool at the second collection
+		})
 	}
 }
 
@@ -167,7 +162,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.body == nil {
-		return 0, errors.New("read of a closed body")
+		return 0, http.ErrBodyReadAfterClose
 	}
 	if r.at == len(r.body.data) {
 		return 0, io.EOF

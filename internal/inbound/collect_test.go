@@ -6,35 +6,55 @@ import (
 	"time"
 )
 
-// TestLargeBuffersAreCollected: a collection starts after every 256 MiB of large buffers, and a while after the first.
+// TestLargeBuffersAreCollected: a collection starts after every 256 MiB of large buffers.
 func TestLargeBuffersAreCollected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		uncollected.Store(0)
-		collecting.Store(false)
-		for range 256 {
-			grab(largeBuffer - 1)
-		}
-		if uncollected.Load() != 0 || collecting.Load() {
-			t.Errorf("small buffers count as %d bytes", uncollected.Load())
-		}
-		for range 3 {
-			grab(64<<20 + 1)
-		}
-		if n := uncollected.Load(); n != 3*(64<<20+1) || !collecting.Load() {
-			t.Errorf("%d bytes are counted, a collection is due: %v", n, collecting.Load())
-		}
+	uncollected.Store(0)
+	for range 256 {
+		grab(largeBuffer - 1)
+	}
+	if n := uncollected.Load(); n != 0 {
+		t.Errorf("small buffers count as %d bytes", n)
+	}
+	for range 3 {
 		grab(64<<20 + 1)
-		if n := uncollected.Load(); n != 0 {
-			t.Errorf("%d bytes are counted: want none after a collection", n)
+	}
+	if n := uncollected.Load(); n != 3*(64<<20+1) {
+		t.Errorf("%d bytes are counted", n)
+	}
+	grab(64<<20 + 1)
+	if n := uncollected.Load(); n != 0 {
+		t.Errorf("%d bytes are counted: want none after a collection", n)
+	}
+}
+
+// TestBuffersLeaveTheirPools: a large buffer is in no pool any more a while after it was given back, however long it
+// was in use.
+func TestBuffersLeaveTheirPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		collecting.Store(false)
+		const size = 64 << 20
+		b := grab(size)
+		time.Sleep(2 * collectAfter)
+		giveBack(b)
+		giveBack(grab(largeBuffer - 1))
+		time.Sleep(collectAfter)
+		synctest.Wait()
+		if pools[poolOf(size)-smallest].Get() != nil {
+			t.Error("it is still in its pool")
 		}
-		grab(largeBuffer)
+		if collecting.Load() {
+			t.Error("another collection is due")
+		}
+		b = grab(size + 1)
+		time.Sleep(2 * collectAfter)
+		if collecting.Load() {
+			t.Error("a collection is due for what is in use")
+		}
+		giveBack(b)
 		if !collecting.Load() {
-			t.Error("no collection is due")
+			t.Error("no collection is due for a buffer of no pool")
 		}
 		time.Sleep(collectAfter)
 		synctest.Wait()
-		if uncollected.Load() != 0 || collecting.Load() {
-			t.Errorf("%d bytes are counted after a while", uncollected.Load())
-		}
 	})
 }

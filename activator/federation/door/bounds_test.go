@@ -123,6 +123,44 @@ func TestTextsAreGivenBack(t *testing.T) {
 	})
 }
 
+// TestManySessions: an agent that comes again and again, and never has reported all, leaves no more behind than one session
+// may report. One that does report all counts with that alone.
+func TestManySessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := boundedFront(t)
+		aliases := many(strings.Repeat("x", 240), 64)
+		offers := func(round, n int) (list []protocol.Function) {
+			for k := range n {
+				list = append(list, protocol.Function{Name: api.FunctionName(fmt.Sprintf("east/f%d-%d", round, k)), Model: "m", Aliases: aliases})
+			}
+			return list
+		}
+		over := ""
+		for round := 0; round < 6 && over == ""; round++ {
+			s, left := joined(t, f, "a"), 0
+			s.offer(t, f, offers(round, 100)...)
+			for _, fn := range f.functions {
+				for _, o := range fn.offers {
+					left += o.state.Size()
+				}
+			}
+			if over = s.isOver(); left == 0 || left > protocol.MaxReported {
+				t.Fatalf("after %d sessions there are %d bytes", round+1, left)
+			}
+		}
+		if !strings.Contains(over, "bytes") {
+			t.Errorf("it is shut out: %q", over)
+		}
+		for round := range 6 {
+			s := joined(t, f, "b")
+			s.offer(t, f, offers(round, 200)...)
+			if err := f.applyUpdate(s, &protocol.Up{Complete: true}); err != nil || s.isOver() != "" {
+				t.Fatalf("round %d: %v, %s", round, err, s.isOver())
+			}
+		}
+	})
+}
+
 // TestVacantFunctions: an agent that offers other functions all the time leaves a bounded number behind, for a while.
 func TestVacantFunctions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

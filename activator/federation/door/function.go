@@ -140,6 +140,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 			s.complete = time.Now()
 			for _, fn := range f.functions {
 				if o := fn.offers[s.agent()]; o != nil && o.session != s {
+					s.reported -= o.size()
 					f.withdraw(fn, s.agent(), "") // an earlier session had it
 				}
 				f.markStale(fn) // it may have waited for this
@@ -170,14 +171,14 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	}
 	if state.Model == "" {
 		if fn := f.functions[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
-			s.reported -= fn.offers[s.agent()].sizeOf(s)
+			s.reported -= fn.offers[s.agent()].size()
 			f.withdraw(fn, s.agent(), "")
 		}
 		return
 	}
 	fn := f.function(state.Name)
 	o := fn.offers[s.agent()]
-	if s.reported += state.Size() - o.sizeOf(s); s.reported > protocol.MaxReported {
+	if s.reported += state.Size() - o.size(); s.reported > protocol.MaxReported {
 		f.shutOut(s, fmt.Sprintf("its functions, with their names and errors, have more than %d bytes", protocol.MaxReported))
 		return
 	}
@@ -201,9 +202,9 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	fn.placed.came(s, state)
 }
 
-// sizeOf returns the size of an offer; 0: it is not the session's.
-func (o *offer) sizeOf(s *session) int {
-	if o == nil || o.session != s {
+// size returns the size of an offer, which may be nil.
+func (o *offer) size() int {
+	if o == nil {
 		return 0
 	}
 	return o.state.Size()

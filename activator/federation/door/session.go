@@ -62,7 +62,7 @@ type session struct {
 	wayTold  time.Duration // as told to the activator
 	doubles  uint64
 	accepts  protocol.Accepts
-	reported int                       // the size of its functions, in bytes
+	reported int                       // the size of its agent's functions, in bytes
 	denied   map[api.FunctionName]bool // its functions that it may not serve
 	links    int                       // connections
 	// givenBack counts the requests that it gave back in a row, since when.
@@ -182,6 +182,7 @@ func (f *Front) addSession(s *session) error {
 			return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
 		}
 		old.end("another session of this agent has come")
+		s.reported = old.reported // its offers stay until this one has reported all of its own
 	} else if n := len(f.sessionsOf(s.hello.Cluster)); n >= maxAgents {
 		return status.Errorf(codes.ResourceExhausted, "%d agents of the cluster %s are here, as many as may be: end one of them, or declare another cluster for it", n, s.hello.Cluster)
 	}
