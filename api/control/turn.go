@@ -45,8 +45,7 @@ type Turn struct {
 
 // String returns the value of [HeaderQueue].
 func (t Turn) String() string {
-	b := make([]byte, 0, 80)
-	b = strconv.AppendUint(b, t.Source, 16)
+	b := strconv.AppendUint(make([]byte, 0, 80), t.Source, 16)
 	b = strconv.AppendUint(append(b, ' '), t.Client, 16)
 	for _, n := range []int64{int64(t.Priority) + anyPriority, t.Waited.Milliseconds(), max(t.Most.Milliseconds(), 0), int64(t.Cost), int64(t.Sequences)} {
 		b = strconv.AppendInt(append(b, ' '), n, 10)

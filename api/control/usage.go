@@ -47,7 +47,7 @@ type Use struct {
 }
 
 // Plus returns u + v.
-func (u Use) Plus(v Use) Use { return u.with(v, func(a, b float64) float64 { return a + b }) }
+func (u Use) Plus(v Use) Use { return u.Minus(Use{}.Minus(v)) }
 
 // Minus returns u - v.
 func (u Use) Minus(v Use) Use { return u.with(v, func(a, b float64) float64 { return a - b }) }

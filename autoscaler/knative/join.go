@@ -27,6 +27,7 @@ import (
 // publishes. Until Kubernetes has published one, only a proof of the pod's identity lets an instance join as the pod:
 // its name is no secret. Kubernetes checks the proof. Without one, Join waits for the address up to [addressWait].
 func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (answer control.RegisterAnswer, err error) {
+	from = from.Unmap()
 	name := api.NewFunctionName(r.Namespace, r.Revision)
 	fn, err := f.functions.registeredFunction(ctx, name)
 	if err != nil {
@@ -87,7 +88,7 @@ func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid 
 	}
 	if !s.Authenticated || !slices.Contains(s.Audiences, control.ProofAudience) || !claims("pod-name", string(r.Instance)) || !claims("pod-uid", string(uid)) ||
 		!strings.HasPrefix(s.User.Username, "system:serviceaccount:"+r.Namespace+":") {
-		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is not valid, another pod's, or not for %s: it is of %q: %s", r.Instance, control.ProofAudience, s.User.Username, s.Error)
+		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is not valid, another pod's, or not for %s: %s", r.Instance, control.ProofAudience, s.Error)
 	}
 	return uid, nil
 }
