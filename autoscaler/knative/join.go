@@ -88,7 +88,7 @@ func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid 
 	}
 	if !s.Authenticated || !slices.Contains(s.Audiences, control.ProofAudience) || !claims("pod-name", string(r.Instance)) || !claims("pod-uid", string(uid)) ||
 		!strings.HasPrefix(s.User.Username, "system:serviceaccount:"+r.Namespace+":") {
-		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is not valid, another pod's, or not for %s: %s", r.Instance, control.ProofAudience, s.Error)
+		return "", api.Errorf(http.StatusForbidden, "", "the proof of the pod %s is not valid, another pod's, or not for rouse-autoscaler: it is of %q: %s", r.Instance, s.User.Username, s.Error)
 	}
 	return uid, nil
 }
