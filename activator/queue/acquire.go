@@ -180,7 +180,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, terms{w.Adapter, w.Source, w.Client, w.Priority, w.Sequences, f.cost(w), w.AtOnce})), q, nil
+			return f.run(w, f.take(i, why, f.termsOf(w))), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -225,7 +225,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	}
 	e := w.entry
 	if e == nil {
-		e = &entry{Priority: w.Priority, Client: w.Client, Source: w.Source, Waited: w.Before, Bytes: w.Bytes, Tokens: w.Tokens, Cost: f.cost(w), Sequences: w.Sequences, Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want}
+		e = &entry{Priority: w.Priority, Client: w.Client, Source: w.Source, Waited: w.Before, Bytes: w.Bytes, Tokens: w.Tokens, Due: due, Deadline: limit, Ticket: w.ticket, Group: w.Group, Want: w.Want, terms: f.termsOf(w)}
 		if !w.Deadline.IsZero() && w.Deadline.Before(limit) {
 			e.Deadline = w.Deadline
 		}
@@ -371,7 +371,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 
 // hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
-	s := f.take(i, why, terms{e.Want.Adapter, e.Source, e.Client, e.Priority, e.Sequences, e.Cost, false})
+	s := f.take(i, why, e.terms)
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())

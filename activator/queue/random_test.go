@@ -123,7 +123,7 @@ func nothingIsLeft(t *testing.T, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := &f.queue
-	if f.slots+f.background+len(f.wants)+q.Len()+int(q.bytes)+int(q.tokens)+q.shared+q.picky+q.all.Len()+len(q.clients)+f.costs.queue.n != 0 {
+	if f.slots+f.background+len(f.wants)+q.Len()+int(q.bytes)+int(q.tokens)+q.shared+q.picky+q.all.Len()+len(q.clients)+q.shares.Clients()+f.costs.queue.n != 0 {
 		t.Errorf("left are %d slots, %d of the background, %d requests, a queue of %d with %d B, %d tokens, %d shared, %d picky, the clients %v, %d payers",
 			f.slots, f.background, len(f.wants), q.Len(), q.bytes, q.tokens, q.shared, q.picky, q.clients, f.costs.queue.n)
 	}

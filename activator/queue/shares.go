@@ -14,13 +14,12 @@ import (
 //
 //  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
 //  2. While requests wait, one whose client leaves written data unread for unreadFor ends.
-//  3. Once a request has waited for aboveFor whose client is below its share, a client above its share pauses a stream:
+//  3. Once a request has waited for [fair.GivesWayAfter] whose client is below its share, a client above its share pauses a stream:
 //     it waits for its turn, and continues where it was.
 //  4. For restrains after 2 or 3, a client leaves one slot free: the next request of another has not to wait.
 const (
 	shareEvery = 250 * time.Millisecond
 	unreadFor  = 5 * time.Second
-	aboveFor   = 10 * time.Second
 	restrains  = time.Minute
 	// mostRestrained bounds the clients that are remembered.
 	mostRestrained = 1024
@@ -28,14 +27,7 @@ const (
 
 // share returns the number of slots in a share. The caller holds mu.
 func (f *Function) share(now time.Time) int {
-	clients := max(len(f.queue.clients), 1)
-	return (max(f.set.Capacity(now), f.slots) + clients - 1) / clients
-}
-
-// below reports whether a client has less than a share.
-func (q *waitQueue) below(name string, share int) bool {
-	c := q.clients[name]
-	return c == nil || c.running < share
+	return f.queue.shares.Share(max(f.set.Capacity(now), f.slots))
 }
 
 // firstShared is [waitQueue.First] among the entries for which may returns true, where in each priority those of clients
@@ -43,7 +35,7 @@ func (q *waitQueue) below(name string, share int) bool {
 func (q *waitQueue) firstShared(share int, may func(*entry) bool) *entry {
 	return entryOf(q.order.FirstOf(
 		func(i *fair.Item) bool { return may(entryOf(i)) },
-		func(i *fair.Item) bool { return q.below(entryOf(i).Client, share) }, q.picky > 0))
+		func(i *fair.Item) bool { return q.shares.Slots(entryOf(i).Client) < share }, q.picky > 0))
 }
 
 // leavesFree reports whether a free slot is to stay free for others than a client. The caller holds mu.
@@ -83,15 +75,15 @@ func (f *Function) checkShares(now time.Time) {
 // below its client's share and has no worse priority. The caller holds mu.
 func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	share := f.share(now)
-	wanted := func(w *Want) (n int) { // how many requests wait that w may give way for
-		for at := f.queue.all.Front(); at != nil; at = at.Next() {
+	wanted := func(w *Want, than int) bool { // more requests wait that w may give way for
+		for at := f.queue.all.Front(); at != nil && than >= 0; at = at.Next() {
 			e := entryAt(at)
-			waited := now.Sub(e.arrived) >= aboveFor || !f.restrained[w.Client].IsZero()
-			if waited && e.Priority >= w.Priority && f.queue.below(e.Client, share) {
-				n++
+			waited := now.Sub(e.arrived) >= fair.GivesWayAfter || !f.restrained[w.Client].IsZero()
+			if waited && e.Priority >= w.Priority && f.queue.shares.Slots(e.Client) < share {
+				than--
 			}
 		}
-		return n
+		return than < 0
 	}
 	asked, paused := 0, map[string]int{} // the latter in slots
 	slices.SortFunc(running, func(a, b *Want) int {
@@ -99,8 +91,8 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	})
 	for _, w := range running {
 		s := w.slot
-		if now.Sub(s.asked) >= aboveFor { // otherwise it comes to its next event soon
-			if f.queue.clients[w.Client].running-paused[w.Client] <= share || asked >= wanted(w) || !w.Pause() {
+		if now.Sub(s.asked) >= fair.GivesWayAfter { // otherwise it comes to its next event soon
+			if f.queue.shares.Slots(w.Client)-paused[w.Client] <= share || !wanted(w, asked) || !w.Pause() {
 				continue
 			}
 			s.asked = now
@@ -120,30 +112,3 @@ func (s *Slot) Pause() {
 
 // mostPaused is how long a paused stream may wait.
 const mostPaused = time.Hour
-
-// use counts a client's running requests.
-func (q *waitQueue) use(name string, n int) {
-	c := q.of(name)
-	c.running += n
-	q.forget(name, c)
-}
-
-// of returns the state of a client.
-func (q *waitQueue) of(name string) *client {
-	c := q.clients[name]
-	if c == nil {
-		if q.clients == nil {
-			q.clients = make(map[string]*client)
-		}
-		c = &client{}
-		q.clients[name] = c
-	}
-	return c
-}
-
-// forget removes a client without requests.
-func (q *waitQueue) forget(name string, c *client) {
-	if c.count == 0 && c.running == 0 {
-		delete(q.clients, name)
-	}
-}

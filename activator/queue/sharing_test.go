@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 // crowd are requests of one function in virtual time.
@@ -166,11 +168,11 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 		time.Sleep(time.Minute / 2)
 		c.want()
 		low := c.ask("c-0", func(w *Want) { w.Priority = -1 }) // nothing gives way for a worse priority
-		time.Sleep(aboveFor + time.Second)
+		time.Sleep(fair.GivesWayAfter + time.Second)
 		c.want()
 		low.End(context.Canceled)
 		c.ask("b-0", nil)
-		time.Sleep(aboveFor - time.Second)
+		time.Sleep(fair.GivesWayAfter - time.Second)
 		c.want()
 		time.Sleep(2 * time.Second)
 		c.want("b-0")
@@ -245,7 +247,7 @@ func TestSequencesCount(t *testing.T) {
 		c.done("b-1")
 		c.want("b-3")
 		c.end()
-		if n := len(c.f.queue.clients); n != 0 {
+		if n := len(c.f.queue.clients) + c.f.queue.shares.Clients(); n != 0 {
 			t.Errorf("%d clients are left", n)
 		}
 	})

@@ -39,7 +39,7 @@ type Slot struct {
 // terms describe the request that a slot is reserved for, and the cost charged so far.
 type terms struct {
 	adapter  api.ModelName
-	source   uint64
+	who      fair.Client // in the order of all activators
 	client   string
 	priority int
 	// sequences is how many slots it counts as in its client's share.
@@ -74,15 +74,20 @@ func (w *Want) atMost(output api.Tokens) api.Tokens {
 	return output
 }
 
+// termsOf returns the terms of w's slot. The caller holds mu.
+func (f *Function) termsOf(w *Want) terms {
+	return terms{w.Adapter, clientOf(w.Source, w.Client), w.Client, w.Priority, w.Sequences, f.cost(w), w.AtOnce}
+}
+
 // take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
 func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	now := time.Now()
 	f.slots++
 	t.sequences = min(max(t.sequences, 1), max(f.set.Capacity(now), 1))
 	f.Metrics.Running(1)
-	f.queue.use(t.client, t.sequences)
+	f.queue.shares.Add(t.client, 0, t.sequences)
 	f.tellOthers(t, t.cost)
-	f.queue.order.Charge(clientOf(t.source, t.client), t.priority, t.cost)
+	f.queue.order.Charge(t.who, t.priority, t.cost)
 	s := &Slot{
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why, Waits: i.Status().Waits > 0,
 		f: f, instance: i, terms: t, taken: now,
@@ -103,8 +108,8 @@ func (f *Function) run(w *Want, s *Slot) *Slot {
 // release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
 func (f *Function) release(s *Slot, cost float64) {
 	t := s.terms
-	f.queue.order.Settle(clientOf(t.source, t.client), t.priority, cost-t.cost)
-	f.queue.use(t.client, -t.sequences)
+	f.queue.order.Settle(t.who, t.priority, cost-t.cost)
+	f.queue.shares.Add(t.client, 0, -t.sequences)
 	f.tellOthers(t, cost-t.cost)
 	f.slots--
 	f.occupy(s, -1, time.Now())
@@ -129,7 +134,7 @@ func (f *Function) chargeWake(w *Want, took time.Duration) {
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
 	if others := f.q.cfg.Others; others != nil && !t.told {
-		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Source: t.source, Client: t.client, Cost: cost})
+		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Source: t.who.Source, Client: t.client, Cost: cost})
 	}
 }
 
@@ -188,8 +193,7 @@ func (s *Slot) Generated() api.Tokens {
 // Turn returns the request's place in the order of the instance's slots, among those of all activators.
 func (s *Slot) Turn() control.Turn {
 	w, t := s.want, s.terms
-	c := clientOf(t.source, t.client)
-	return control.Turn{Source: c.Source, Client: c.Name, Priority: fair.Clamp(t.priority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: t.cost, Sequences: w.Sequences}
+	return control.Turn{Source: t.who.Source, Client: t.who.Name, Priority: fair.Clamp(t.priority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: t.cost, Sequences: w.Sequences}
 }
 
 // Waited records how long the request waited for its turn at the instance. If this activator's own requests did not

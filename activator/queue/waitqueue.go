@@ -30,9 +30,6 @@ type entry struct {
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
-	// Cost is the request's expected cost, and Sequences how many it has; the queue ignores them.
-	Cost      float64
-	Sequences int
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
 	// Waited is how long the request has waited elsewhere before.
@@ -46,6 +43,7 @@ type entry struct {
 	// Want selects the instances that the request may go to; the queue only checks whether it excludes any.
 	Want route.Want
 
+	terms   terms // of its slot; the queue ignores them
 	arrived time.Time
 	item    fair.Item
 	byAge   *list.Element // its element of the queue's all
@@ -103,14 +101,14 @@ type waitQueue struct {
 	pace   pace
 	// tickets is the last ticket drawn.
 	tickets uint64
-	clients map[string]*client // clients with entries, or with running requests
+	clients map[string]*client // clients with entries
+	shares  fair.Shares[string]
 }
 
-// client counts one client's entries, and its running requests.
+// client counts one client's entries.
 type client struct {
-	count   int
-	bytes   api.Bytes
-	running int
+	count int
+	bytes api.Bytes
 }
 
 // Limit sets the limits. Present entries stay.
@@ -171,13 +169,10 @@ func (q *waitQueue) full(e *entry) fullReason {
 // withinShare reports whether e's client would, with e, have at most an equal share. If so and the queue is too full
 // for e, some other client has more than its share.
 func (q *waitQueue) withinShare(e *entry) bool {
-	c, clients := client{}, 1
-	for name, other := range q.clients {
-		if name == e.Client {
-			c = *other
-		} else if other.count > 0 {
-			clients++
-		}
+	c, clients := q.clients[e.Client], len(q.clients)
+	if c == nil {
+		c = &client{}
+		clients++
 	}
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
 }
@@ -265,7 +260,15 @@ func (q *waitQueue) insert(e *entry) {
 	if e.Want.Only != nil {
 		q.picky++
 	}
-	c := q.of(e.Client)
+	q.shares.Add(e.Client, 1, 0)
+	if q.clients == nil {
+		q.clients = make(map[string]*client)
+	}
+	c := q.clients[e.Client]
+	if c == nil {
+		c = &client{}
+		q.clients[e.Client] = c
+	}
 	c.count++
 	c.bytes += e.Bytes
 }
@@ -310,10 +313,12 @@ func (q *waitQueue) Leave(e *entry) bool {
 	if e.Want.Only != nil {
 		q.picky--
 	}
+	q.shares.Add(e.Client, -1, 0)
 	c := q.clients[e.Client]
 	c.bytes -= e.Bytes
-	c.count--
-	q.forget(e.Client, c)
+	if c.count--; c.count == 0 {
+		delete(q.clients, e.Client)
+	}
 	return true
 }
 
@@ -332,9 +337,7 @@ func (q *waitQueue) Len() int { return q.order.Len() }
 func (q *waitQueue) Clients() map[string]int {
 	all := make(map[string]int, len(q.clients))
 	for name, c := range q.clients {
-		if c.count > 0 {
-			all[name] = c.count
-		}
+		all[name] = c.count
 	}
 	return all
 }

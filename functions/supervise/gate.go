@@ -23,14 +23,14 @@ type Gate struct {
 	// busy is signalled when a request enters an empty runtime. It has room for one: the reader looks at the present state.
 	busy chan struct{}
 
-	mu         sync.Mutex  // guards the fields below
-	base       string      // URL of the runtime; empty while closed
-	last       string      // URL of the runtime that the requests are in
-	refusal    *api.Error  // why it is closed
-	back       reopening   // when it is expected to be open again
-	validation *validation // admits requests that came with a wake; nil: none
-	turns      fair.Queue  // requests that wait for a slot
-	shares     shares      // of the clients that run or wait
+	mu         sync.Mutex               // guards the fields below
+	base       string                   // URL of the runtime; empty while closed
+	last       string                   // URL of the runtime that the requests are in
+	refusal    *api.Error               // why it is closed
+	back       reopening                // when it is expected to be open again
+	validation *validation              // admits requests that came with a wake; nil: none
+	turns      fair.Queue               // requests that wait for a slot
+	shares     fair.Shares[fair.Client] // of those that wait or run
 	running    int
 	movables   int  // how many of these can move to another instance
 	moving     bool // they are being ended for that
@@ -64,7 +64,7 @@ func (r reopening) fromNow() time.Duration {
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
-		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait}, shares: shares{limit: limit},
+		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait},
 	}
 	close(g.idle)
 	return g
@@ -101,7 +101,7 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	}
 	w.item = fair.Item{Client: client(t), Priority: t.Priority, Arrived: arrived, Ticket: uint64(arrived.UnixNano()), Of: w}
 	g.turns.Put(&w.item)
-	g.shares.come(t, 1)
+	g.shares.Add(w.item.Client, 1, 0)
 	g.admit()
 	g.mu.Unlock()
 	select {
@@ -110,9 +110,7 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
-	if waits = g.turns.Remove(&w.item); waits {
-		g.shares.come(t, -1)
-	}
+	waits = g.removeTurn(w)
 	g.mu.Unlock()
 	switch late := context.Cause(ctx) == error(refused); {
 	case late && waits:
@@ -146,9 +144,7 @@ func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bo
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if base, refused = g.enter(g.base); refused == nil {
-		g.turns.Charge(client(t), t.Priority, t.Cost)
-		g.shares.come(t, 1)
-		g.shares.use(t, 1)
+		g.chargeTurn(t)
 		return base, nil, false
 	}
 	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || g.turns.Len() > 0)
@@ -158,10 +154,24 @@ func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bo
 func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.mu.Lock()
 	g.turns.Settle(client(t), t.Priority, cost-t.Cost)
-	g.shares.use(t, -1)
-	g.shares.come(t, -1)
+	g.shares.Add(client(t), 0, -g.slots(t))
 	g.mu.Unlock()
 	g.Leave()
+}
+
+// chargeTurn charges the client of a request that gets a slot. g.mu is held.
+func (g *Gate) chargeTurn(t control.Turn) {
+	g.turns.Charge(client(t), t.Priority, t.Cost)
+	g.shares.Add(client(t), 0, g.slots(t))
+}
+
+// removeTurn removes a request that waits; false: it does not. g.mu is held.
+func (g *Gate) removeTurn(w *turn) bool {
+	waits := g.turns.Remove(&w.item)
+	if waits {
+		g.shares.Add(w.item.Client, -1, 0)
+	}
+	return waits
 }
 
 // admit gives free slots to the requests that wait, in turn. A gate that is not open refuses them all. g.mu is held.
@@ -173,12 +183,9 @@ func (g *Gate) admit() {
 		}
 		w := g.first()
 		if w.base, w.refused = base, refused; refused == nil {
-			g.turns.Charge(client(w.Turn), w.Priority, w.Cost)
-			g.shares.use(w.Turn, 1)
-		} else {
-			g.shares.come(w.Turn, -1)
+			g.chargeTurn(w.Turn)
 		}
-		g.turns.Remove(&w.item)
+		g.removeTurn(w)
 		close(w.admitted)
 	}
 }

@@ -66,8 +66,8 @@ func nothingIsLeft(t *testing.T, seed uint64) {
 	world.Wait()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.running != 0 || g.turns.Len() != 0 || len(g.shares.clients) != 0 || g.movables != 0 {
-		t.Errorf("%d run, %d wait, %d can move, and the clients are %v", g.running, g.turns.Len(), g.movables, g.shares.clients)
+	if g.running != 0 || g.turns.Len() != 0 || g.shares.Clients() != 0 || g.movables != 0 {
+		t.Errorf("%d run, %d wait, %d can move, and the clients are %v", g.running, g.turns.Len(), g.movables, g.shares)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 func noWait() error { return nil }
@@ -248,8 +249,8 @@ func TestSlotsAreShared(t *testing.T) {
 			leave(many)
 			leave(b)
 		}
-		if len(g.shares.clients) != 0 || g.running != 0 {
-			t.Errorf("left are %d clients and %d requests", len(g.shares.clients), g.running)
+		if g.shares.Clients() != 0 || g.running != 0 {
+			t.Errorf("left are %d clients and %d requests", g.shares.Clients(), g.running)
 		}
 	})
 }
@@ -277,7 +278,7 @@ func TestGivesWay(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(aboveFor - time.Second)
+		time.Sleep(fair.GivesWayAfter - time.Second)
 		if g.GivesWay(a) {
 			t.Error("one gives way at once")
 		}
