@@ -100,7 +100,6 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Fun
 // on the stack while the request waits, and the stack is most of a held request's memory.
 func (c *call) release() {
 	c.reply.comment.stop()
-	c.reply.reader.leave()
 	c.reply.unread.Clear(c.reply.out)
 	c.sent.cutOff()
 	if c.f != nil { // the last variant

@@ -53,7 +53,6 @@ type reply struct {
 	next    int  // the number of the next event, in a resumed stream
 
 	unread relay.WriteDeadline
-	reader reader
 
 	pausable, pauses atomic.Bool // the stream may be paused, and is to be
 }
@@ -212,9 +211,8 @@ func withID(e *api.Error, id string) *api.Error {
 // Write writes to the client. A client that does not read for too long counts as gone.
 func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
-	r.reader.writes()
 	n, err := r.w.Write(p)
-	r.reader.written()
+	r.unread.Done()
 	if r.ends != nil { // what follows is not part of the wake
 		r.ends.FirstByte()
 		r.ends = nil
@@ -230,8 +228,16 @@ func (r *reply) Flush() error {
 	return errPaused
 }
 
-func (r *reply) flush() error {
-	r.reader.writes()
-	defer r.reader.written()
-	return r.out.Flush()
+func (r *reply) flush() error { return r.unread.Flush(r.out) }
+
+// endUnread ends the request, and its client's connection or stream, if a write is stuck, and reports whether it does. Any
+// goroutine may call it, and it does not block.
+func (c *call) endUnread() bool {
+	stuck := c.reply.unread.Stuck()
+	if stuck {
+		go c.reply.unread.Cut(c.reply.out, func() {
+			c.cancel(api.Errorf(api.StatusClientClosed, api.CodeEvicted, "the client left its answer unread for %s while other requests waited", relay.CutAfter))
+		})
+	}
+	return stuck
 }

@@ -43,9 +43,9 @@ type Want struct {
 
 	// End ends the request, waiting or running; it must not block.
 	End func(error)
-	// EndUnread ends the request if its client has left written data unread for limit, and reports whether it does; nil:
-	// unknown. It must not block.
-	EndUnread func(limit time.Duration) bool
+	// EndUnread ends the request if its client has left written data unread for too long, and reports whether it does;
+	// nil: unknown. It must not block.
+	EndUnread func() bool
 	// Pause lets a stream that can continue later end with [Slot.Pause], and reports whether it does; nil: it can't. It
 	// must not block.
 	Pause func() bool

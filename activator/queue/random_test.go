@@ -63,7 +63,7 @@ func nothingIsLeft(t *testing.T, seed uint64) {
 				if n%2 == 0 {
 					w.Pause = func() bool { return !pause.Swap(true) }
 				}
-				w.EndUnread = func(time.Duration) bool {
+				w.EndUnread = func() bool {
 					if unread.Load() {
 						w.End(context.DeadlineExceeded)
 					}

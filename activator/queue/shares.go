@@ -13,13 +13,12 @@ import (
 // rounded up. A request of several sequences counts as so many slots, and as no more than there are.
 //
 //  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
-//  2. While requests wait, one whose client leaves written data unread for unreadFor ends.
+//  2. While requests wait, one whose client leaves written data unread ends ([Want.EndUnread]).
 //  3. Once a request has waited for [fair.GivesWayAfter] whose client is below its share, a client above its share pauses a stream:
 //     it waits for its turn, and continues where it was.
 //  4. For restrains after 2 or 3, a client leaves one slot free: the next request of another has not to wait.
 const (
 	shareEvery = 250 * time.Millisecond
-	unreadFor  = 5 * time.Second
 	restrains  = time.Minute
 	// mostRestrained bounds the clients that are remembered.
 	mostRestrained = 1024
@@ -62,7 +61,7 @@ func (f *Function) checkShares(now time.Time) {
 	for w := range f.wants {
 		switch {
 		case w.slot == nil:
-		case w.EndUnread != nil && w.EndUnread(unreadFor):
+		case w.EndUnread != nil && w.EndUnread():
 			f.restrain(w.Client, now)
 		case w.Pause != nil:
 			running = append(running, w)

@@ -201,7 +201,7 @@ func TestUnreadRequestsEnd(t *testing.T) {
 		c := newCrowd(t, 1)
 		asked := 0
 		c.ask("a-0", func(w *Want) {
-			w.EndUnread = func(time.Duration) bool {
+			w.EndUnread = func() bool {
 				if asked++; asked == 2 {
 					go c.done("a-0")
 				}

@@ -169,8 +169,7 @@ const unread = time.Minute
 // write writes p and reports whether the client is still there.
 func (x *exchange) write(p []byte) bool {
 	x.unread.Move(http.NewResponseController(x.w), len(p))
-	x.writing.Store(time.Now().UnixNano())
-	defer x.writing.Store(0)
+	defer x.unread.Done()
 	if _, err := x.w.Write(p); err != nil {
 		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
 		return false
@@ -179,7 +178,5 @@ func (x *exchange) write(p []byte) bool {
 }
 
 func (x *exchange) flush() {
-	x.writing.Store(time.Now().UnixNano())
-	defer x.writing.Store(0)
-	_ = http.NewResponseController(x.w).Flush() // a client that left is found at the next write
+	_ = x.unread.Flush(http.NewResponseController(x.w)) // a client that left is found at the next write
 }

@@ -168,7 +168,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.serveEverything(w, r)
 		return
 	}
-	x := exchange{proxy: p, w: w, r: r, began: time.Now(), unread: relay.WriteDeadline{Timeout: unread}}
+	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
+	x.unread.Timeout = unread
 	found := false
 	if x.path, found = api.FindPath(r.Method, r.URL.Path); !found {
 		api.WriteErrorTo(x.w, x.r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
@@ -206,8 +207,7 @@ type exchange struct {
 	beside  bool // other requests were in the runtime when this one was sent
 	unread  relay.WriteDeadline
 	turn    control.Turn
-	turns   Turns        // that it has entered in; nil: it may not give way
-	writing atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: none is
+	turns   Turns // that it has entered in; nil: it may not give way
 }
 
 func (x *exchange) serve() {

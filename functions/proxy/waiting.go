@@ -7,14 +7,11 @@ import (
 	"time"
 )
 
-// unreadFor is how long a client may read nothing of a stream while another request waits for a slot.
-const unreadFor = 5 * time.Second
-
 // waiting counts the requests that wait for a slot. While there are some, it ends streams that nobody reads.
 type waiting struct {
 	count atomic.Int64
 
-	mu      sync.Mutex // guards the fields below, and the deadlines of streams that are ended
+	mu      sync.Mutex // guards the fields below
 	streams map[*exchange]struct{}
 	timer   *time.Timer // nil: it does not run
 }
@@ -55,9 +52,8 @@ func (w *waiting) check() {
 	}
 	w.timer.Reset(time.Second)
 	for x := range w.streams {
-		if since := x.writing.Load(); since != 0 && time.Since(time.Unix(0, since)) >= unreadFor {
-			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Unix(1, 0)) // ends the write, and the stream with it
-			x.log("stream ended: nobody reads it, and another request waits", nil)
+		if x.unread.Stuck() {
+			x.unread.Cut(http.NewResponseController(x.w), func() { x.log("stream ended: nobody reads it, and another request waits", nil) })
 			delete(w.streams, x)
 		}
 	}

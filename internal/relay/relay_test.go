@@ -154,3 +154,35 @@ func TestWriteDeadline(t *testing.T) {
 		})
 	}
 }
+
+// TestCut checks that only a write that takes long is stuck, that a cut ends it, and that none is left for the next request of
+// the connection.
+func TestCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &deadlines{t0: time.Now()}
+		out := http.NewResponseController(client)
+		d := relay.WriteDeadline{Timeout: time.Minute, Buffered: 100}
+		if d.Stuck() {
+			t.Error("it is stuck before the first write")
+		}
+		d.Move(out, 10)
+		time.Sleep(relay.CutAfter - time.Second)
+		if d.Stuck() {
+			t.Error("a write is stuck at once")
+		}
+		time.Sleep(time.Second)
+		if !d.Stuck() {
+			t.Error("a write that takes long is not stuck")
+		}
+		cuts := 0
+		d.Cut(out, func() { cuts++ })
+		if d.Done(); d.Stuck() {
+			t.Error("it is stuck after the write")
+		}
+		d.Clear(out)
+		d.Cut(out, func() { cuts++ })
+		if cuts != 1 || len(client.set) != 2 || client.set[0] >= 0 || client.set[1] != -1 {
+			t.Errorf("%d cuts, deadlines at %v; want one that has passed and is cleared", cuts, client.set)
+		}
+	})
+}

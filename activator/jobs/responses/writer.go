@@ -144,7 +144,8 @@ func (w *writer) sendAnswer() {
 			part := body[:min(len(body), 32<<10)]
 			body = body[len(part):]
 			unread.Move(out, len(part))
-			if _, err := w.w.Write(part); err != nil {
+			_, err := w.w.Write(part)
+			if unread.Done(); err != nil {
 				return // the client has left
 			}
 		}
