@@ -230,8 +230,11 @@ func (a *Agent) share(f *front, name api.FunctionName, free int) int {
 			break
 		}
 	}
+	if len(who) == 0 {
+		return 0
+	}
 	parts := map[*front]int{}
-	for range min(free, free*len(who)) {
+	for range free {
 		parts[slices.MinFunc(who, func(x, y *front) int {
 			return cmp.Or(x.served[name]+parts[x]-y.served[name]-parts[y], cmp.Compare(x.last[name], y.last[name]), cmp.Compare(x.at, y.at))
 		})]++

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/peer"
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -74,7 +73,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // client returns the client of a request, as named by the front door.
 func (s *session) client(r *http.Request) peer.Peer {
 	p := peer.Peer{Trusted: r.Header.Get(control.HeaderTrusted) != "", Turn: control.TakeTurn(r.Header)}
-	p.Turn.Source = prefix.Hash(s.identity)
+	p.Turn.Source = s.source
 	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
 		p.Client = peer.Passed(tenant)
 	} else { // a client on the front door's own machine

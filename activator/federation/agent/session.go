@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -43,17 +44,17 @@ type front struct {
 
 // session is one control stream, with the connections for its requests.
 type session struct {
-	f        *front
-	stream   protocol.ClientStream
-	welcome  protocol.Welcome
-	identity string // of the front door, proved by its certificate
-	server   *protocol.LinkServer
-	end      context.CancelFunc // ends the control stream and its connection
-	wake     chan struct{}      // signals that there is something to send; one place
-	done     chan struct{}      // closed when the control stream has ended
-	silent   chan struct{}      // closed after a second of silence
-	mute     sync.Once
-	orders   chan protocol.Manifest // from readMessages to executeOrders; with room for the allowed number of orders
+	f       *front
+	stream  protocol.ClientStream
+	welcome protocol.Welcome
+	source  uint64 // a hash of the front door's operator, proved by its certificate
+	server  *protocol.LinkServer
+	end     context.CancelFunc // ends the control stream and its connection
+	wake    chan struct{}      // signals that there is something to send; one place
+	done    chan struct{}      // closed when the control stream has ended
+	silent  chan struct{}      // closed after a second of silence
+	mute    sync.Once
+	orders  chan protocol.Manifest // from readMessages to executeOrders; with room for the allowed number of orders
 
 	dirty map[api.FunctionName]bool // functions to be reported; guarded by marking
 
@@ -173,7 +174,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		return nil, err
 	}
 	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
-	s := &session{f: f, stream: stream, welcome: *welcome, identity: *proved.Load(), wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
+	s := &session{f: f, stream: stream, welcome: *welcome, source: prefix.Hash(*proved.Load()), wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, reported: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, traces: map[api.FunctionName]string{}, heard: time.Now(),
 		orders: make(chan protocol.Manifest, maxOrders), end: cancel}
 	s.server = protocol.NewLinkServer(protocol.LinkHello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
