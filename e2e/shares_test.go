@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,28 +161,7 @@ func TestStreamsAboveTheirShareArePaused(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	t.Parallel()
-	dir := t.TempDir()
-	path, repository := filepath.Join(dir, "functions.yaml"), filepath.Join(dir, "models--sim--llama-8b")
-	const commit = "0123456789abcdef0123456789abcdef01234567"
-	for name, text := range map[string]string{
-		path: fmt.Sprintf(`apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: chat}
-spec:
-  template:
-    metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
-    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=50ms --load-time=0}, {name: HF_HUB_CACHE, value: %q}]}]}
-`, dir),
-		filepath.Join(repository, "refs/main"):                        commit,
-		filepath.Join(repository, "snapshots", commit, "config.json"): "{}",
-	} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	path := simulatedChat(t, "50ms")
 	p, err := newPlace()
 	if err != nil {
 		t.Fatal(err)

@@ -86,29 +86,7 @@ func TestVLLMStreamsOutliveTheirInstance(t *testing.T) {
 		t.Skip("takes some seconds")
 	}
 	t.Parallel()
-	dir := t.TempDir()
-	path, repository := filepath.Join(dir, "functions.yaml"), filepath.Join(dir, "models--sim--llama-8b") // as vLLM has it when it has fetched it
-	const commit = "0123456789abcdef0123456789abcdef01234567"
-	for name, text := range map[string]string{
-		path: fmt.Sprintf(`apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: chat}
-spec:
-  template:
-    metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
-    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=25ms --load-time=0}, {name: HF_HUB_CACHE, value: %q}]}]}
-`, dir),
-		filepath.Join(repository, "refs/main"):                        commit,
-		filepath.Join(repository, "snapshots", commit, "config.json"): "{}",
-	} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p := newStrange(t, "-f", path)
+	p := newStrange(t, "-f", simulatedChat(t, "25ms"))
 	const chat, text = "/v1/chat/completions", "/v1/completions"
 	for _, test := range []struct {
 		path, more string
@@ -155,4 +133,33 @@ spec:
 	if n := strings.Count(p.server.output(), `"answer cut, and goes on elsewhere"`); n != 5 {
 		t.Errorf("%d of 5 streams went on elsewhere: the others had been generated before the kills", n)
 	}
+}
+
+// simulatedChat writes the manifest of a function with the simulated vLLM, and the model as vLLM has it when it has fetched
+// it. A token takes step. It returns the manifest's path.
+func simulatedChat(t *testing.T, step string) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, repository := filepath.Join(dir, "functions.yaml"), filepath.Join(dir, "models--sim--llama-8b")
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	for name, text := range map[string]string{
+		path: fmt.Sprintf(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat}
+spec:
+  template:
+    metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
+    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=%s --load-time=0}, {name: HF_HUB_CACHE, value: %q}]}]}
+`, step, dir),
+		filepath.Join(repository, "refs/main"):                        commit,
+		filepath.Join(repository, "snapshots", commit, "config.json"): "{}",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
 }

@@ -49,6 +49,20 @@ func want(t *testing.T, client string, priority int) (context.Context, *Want) {
 	return ctx, &Want{Client: client, Priority: priority, Begun: time.Now(), End: cancel}
 }
 
+// acquireLater acquires a slot for a request that has to wait, and returns where the slot is sent.
+func acquireLater(t *testing.T, ctx context.Context, f *Function, w *Want) <-chan *Slot {
+	got := make(chan *Slot)
+	go func() {
+		s, err := f.Acquire(ctx, w)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- s
+	}()
+	synctest.Wait()
+	return got
+}
+
 // TestGivenBackKeepsItsPlace: a request whose instance gave it back goes before the ones that wait.
 func TestGivenBackKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -243,16 +257,8 @@ func TestTurnsAtTheInstance(t *testing.T) {
 		if _, second := want(t, "b", 0); turn.Client == 0 || turn.Client == clientOf(0, second.Client).Name {
 			t.Errorf("the client is %x", turn.Client)
 		}
-		got := make(chan *Slot)
 		ctx2, second := want(t, "b", 0)
-		go func() {
-			s, err := f.Acquire(ctx2, second)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- s
-		}()
-		synctest.Wait()
+		got := acquireLater(t, ctx2, f, second)
 		s.Waited(50 * time.Second)
 		other := <-got // beside the first
 		s.Waited(20 * time.Second)
@@ -297,16 +303,8 @@ func TestAnsweredTooLate(t *testing.T) {
 		_, _, _ = f.queue.Enter(e, time.Now(), 0)
 		i := f.set.All()[0]
 		f.mu.Unlock()
-		got := make(chan *Slot)
 		ctx, w := want(t, "b", 0)
-		go func() {
-			s, err := f.Acquire(ctx, w)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- s
-		}()
-		synctest.Wait()
+		got := acquireLater(t, ctx, f, w)
 		f.answered(e, i)
 		(<-got).Done(Used{})
 		if held, _, _ := w.Waited(); held != 0 {

@@ -19,7 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// serveKept serves until it is killed, on an address, with its files in a folder: a GPU that is none, keys, and the state.
+// serveKept serves pico on listen until it is killed. The folder dir has its keys and its state. Pico declares a GPU, which is
+// simulated.
 func serveKept(listen, dir string) error {
 	pico, err := config.ForModel("pico", "test")
 	if err != nil {
