@@ -50,6 +50,8 @@ type Function struct {
 	// Rehearse says when an instance is put to sleep once for a moment while nobody waits for it: one of the Rehearse
 	// constants; empty: [RehearseMeasured].
 	Rehearse string `json:"rehearse,omitempty"`
+	// Suspend says whether an instance may be [Suspended]: one of the Suspend constants; empty: [SuspendAuto].
+	Suspend string `json:"suspend,omitempty"`
 	// Hold bounds the queue of held requests.
 	Hold Hold `json:"hold"`
 	// StartTimeout bounds a start, from the process to the first generated token.
@@ -98,6 +100,13 @@ type Function struct {
 	// Origin is where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }
+
+// Values of [Function.Suspend].
+const (
+	SuspendAuto = "auto" // where it was tried and works, if its device memory is needed
+	SuspendOn   = "on"   // also for each sleep
+	SuspendOff  = "off"
+)
 
 // Values of [Function.Rehearse].
 const (

@@ -18,6 +18,7 @@ const (
 	AnnotationMemory       = "rouse.dev/memory"
 	AnnotationDeviceMemory = "rouse.dev/device-memory"
 	AnnotationSleepAfter   = "rouse.dev/sleep-after"
+	AnnotationSuspend      = "rouse.dev/suspend"
 	AnnotationSleepLevel   = "rouse.dev/sleep-level"
 	AnnotationUnloadAfter  = "rouse.dev/unload-after"
 	AnnotationPrewake      = "rouse.dev/prewake"
@@ -106,6 +107,7 @@ var Keys = []Key{
 	{AnnotationDeviceMemory, "what the runtime's options say (vLLM: 0.9 of it), else what was measured, at first the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915` or `gpu.intel.com/xe`)"},
 	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
 	{AnnotationSleepLevel, "1, or 2 where a sleep and the wake after it were measured to take a fifth less there", "how deep: `1` keeps the weights in host memory, `2` drops them"},
+	{AnnotationSuspend, SuspendAuto, "whether the driver takes the whole process off its GPU, so that a sleeper keeps nothing there: `auto` where a first try has shown that it works and others need the memory, `on` at each sleep, `off`"},
 	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped, or later where it is usually wanted at that hour; `0` keeps it asleep"},
 	{AnnotationPrewake, "true", "whether it is woken or started before a request comes, where the times of its requests say when the next one will; `false`: only for requests that are there"},
 	{AnnotationRehearse, RehearseMeasured, "whether an instance is put to sleep for a moment, and woken, while nobody waits for it, so that its first sleep, which is slow for some model servers, falls on nobody: `measured` where it was measured to be slow, `always` where that is not known, too, `never`"},

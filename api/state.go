@@ -25,6 +25,9 @@ const (
 	LevelAwake Level = 0
 	Level1     Level = 1 // weights stay in host memory
 	Level2     Level = 2 // weights are dropped, the process lives
+	// Suspended is a sleep as declared, after which the driver has taken the whole process off its devices: nothing
+	// stays there, and its device memory is in host memory.
+	Suspended Level = 3
 )
 
 // StageWaking is the stage of an instance that wakes from a sleep.
@@ -81,6 +84,10 @@ type InstanceStatus struct {
 	// DeviceUse is the memory in use on its fullest GPU, by all processes, when the instance had fallen asleep, as
 	// reported by its runtime; 0: not reported.
 	DeviceUse Bytes `json:"deviceUse,omitempty"`
+	// Suspends means that a suspension and the restore after it have worked here. NoSuspend is why they can't; both
+	// are empty before the first try.
+	Suspends  bool   `json:"suspends,omitempty"`
+	NoSuspend string `json:"noSuspend,omitempty"`
 	// NoRoom means that the runtime of an unhealthy instance found too little free GPU memory.
 	NoRoom bool `json:"noRoom,omitempty"`
 	// Devices are the devices held by the instance.

@@ -20,7 +20,7 @@ type Memory interface {
 // Times are measured durations, 0 if not measured, and the rhythm of a function's requests.
 type Times struct {
 	Load  time.Duration                 `json:"load,omitempty"`
-	Wake  [api.Level2 + 1]time.Duration `json:"wake"`
+	Wake  [api.Suspended + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                 `json:"sleep,omitempty"`
 	// FirstSleep is the first sleep of a process, if a later one was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
@@ -44,7 +44,7 @@ func (t Times) experience() (e inventory.Experience) {
 	if e.FirstSleep = believed(t.FirstSleep); e.FirstSleep > 0 && e.Sleep > 0 {
 		e.Again = 1
 	}
-	for level := api.Level1; level <= api.Level2; level++ {
+	for level := api.Level1; level <= api.Suspended; level++ {
 		e.Wake[level] = believed(t.Wake[level])
 	}
 	return e

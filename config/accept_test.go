@@ -112,7 +112,7 @@ func TestEveryAnnotationIsJudged(t *testing.T) {
 	values := map[string]string{
 		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", api.AnnotationAdapterRoot: "/x",
 		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", api.AnnotationHoldMemory: "1Gi",
-		api.AnnotationRehearse: "never", api.AnnotationEvict: "true", api.AnnotationPrewake: "true", api.AnnotationRuntimeSleep: "true", api.AnnotationReuse: "true", api.AnnotationDualPods: "true",
+		api.AnnotationRehearse: "never", api.AnnotationSuspend: "off", api.AnnotationEvict: "true", api.AnnotationPrewake: "true", api.AnnotationRuntimeSleep: "true", api.AnnotationReuse: "true", api.AnnotationDualPods: "true",
 		api.AnnotationInject: "true", api.AnnotationCredentials: "drop", api.AnnotationPrefixCache: "client", api.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
 		api.AnnotationMediaHosts: "a.example", api.AnnotationClusters: "a", api.AnnotationRegions: "a", api.AnnotationHandler: "sh", api.AnnotationVariantOf: "m",
 	}

@@ -27,7 +27,8 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationSleepLevel:    setSleepLevel,
 	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
 	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
-	api.AnnotationRehearse:      setRehearse,
+	api.AnnotationRehearse:      choice(func(f *api.Function) *string { return &f.Rehearse }, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever),
+	api.AnnotationSuspend:       choice(func(f *api.Function) *string { return &f.Suspend }, api.SuspendAuto, api.SuspendOn, api.SuspendOff),
 	api.AnnotationRuntimeSleep:  truth(func(f *api.Function, v bool) { f.Runtime.Sleeps = v }),
 	api.AnnotationReuse:         truth(func(f *api.Function, v bool) { f.Runtime.ReuseConnections = &v }),
 	api.AnnotationEndpoint:      setEndpoint,
@@ -330,13 +331,15 @@ func setHandler(f *api.Function, s string) error {
 	return nil
 }
 
-func setRehearse(f *api.Function, s string) error {
-	switch s {
-	case api.RehearseMeasured, api.RehearseAlways, api.RehearseNever:
-		f.Rehearse = s
+// choice sets a field to one of three values.
+func choice(field func(*api.Function) *string, a, b, c string) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		if s != a && s != b && s != c {
+			return fmt.Errorf("%.100q: want %s, %s or %s", s, a, b, c)
+		}
+		*field(f) = s
 		return nil
 	}
-	return fmt.Errorf("%.100q: want %s, %s or %s", s, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
 }
 
 func setSleepLevel(f *api.Function, s string) error {

@@ -113,7 +113,7 @@ type Learned struct {
 	// Load is the time from the start of a process to awake.
 	Load time.Duration `json:"load"`
 	// Wake is the time from asleep to awake by level. Index 0 is unused.
-	Wake [api.Level2 + 1]time.Duration `json:"wake"`
+	Wake [api.Suspended + 1]time.Duration `json:"wake"`
 	// Sleep is the time from awake to asleep, without draining.
 	Sleep time.Duration `json:"sleep"`
 	// FirstSleep is the duration of a process's first sleep. Again counts later sleeps; while it is 0, Sleep equals
@@ -122,7 +122,7 @@ type Learned struct {
 	Again      int           `json:"again,omitempty"`
 	Awake      api.Memory    `json:"awake"`
 	// Asleep is the memory still used asleep, by level. Index 0 is unused.
-	Asleep [api.Level2 + 1]api.Memory `json:"asleep"`
+	Asleep [api.Suspended + 1]api.Memory `json:"asleep"`
 	// PromptRate and TokenRate are the tokens that one busy instance reads and generates per second.
 	PromptRate float64 `json:"promptRate,omitempty"`
 	TokenRate  float64 `json:"tokenRate,omitempty"`

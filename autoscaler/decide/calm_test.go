@@ -83,7 +83,7 @@ func TestRevokedAndGivenBack(t *testing.T) {
 			f := job(name, 0)
 			f.Need = api.Memory{Host: api.GiB/2 + amount(8).Host}
 			f.Spec.Memory, f.Spec.MaxScale, f.Spec.Priority = f.Need, 1, r.IntN(2)
-			f.Past.Asleep = [3]api.Memory{{}, amount(5), amount(3)}
+			f.Past.Asleep = [4]api.Memory{{}, amount(5), amount(3)}
 			f.LastRequest = s.now.Add(time.Duration(k-60) * time.Second)
 			s.Functions = append(s.Functions, f)
 			if name == "gains" {

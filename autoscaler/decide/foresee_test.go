@@ -15,8 +15,8 @@ var dawn = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 func job(name string, visits int) Function {
 	f := Function{Need: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 60 * api.GiB}, Certain: true}
 	f.Spec = api.Function{Name: api.NewFunctionName("", name), SleepAfter: time.Minute, UnloadAfter: 15 * time.Minute, Memory: f.Need}.WithDefaults()
-	f.Past = inventory.Experience{Load: 40 * time.Second, Wake: [3]time.Duration{0, 2 * time.Second, 4 * time.Second}, Sleep: time.Second, Starts: 1,
-		Asleep: [3]api.Memory{{}, {Host: api.GiB}, {Host: api.GiB}}}
+	f.Past = inventory.Experience{Load: 40 * time.Second, Wake: [4]time.Duration{0, 2 * time.Second, 4 * time.Second}, Sleep: time.Second, Starts: 1,
+		Asleep: [4]api.Memory{{}, {Host: api.GiB}, {Host: api.GiB}}}
 	for k := range visits {
 		f.Arrived(dawn.Add(time.Duration(k) * 10 * time.Minute))
 		f.LastRequest = dawn.Add(time.Duration(k)*10*time.Minute + time.Second)

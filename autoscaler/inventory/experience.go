@@ -8,9 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Stopped is the level below every sleep: there is no process. It is used with [api.Level1] and [api.Level2] wherever returns are
+// Stopped is the level below every sleep: there is no process. It is used with the sleep levels wherever returns are
 // measured.
-const Stopped api.Level = 3
+const Stopped api.Level = 4
 
 // gain is the weight of a new measurement in an exponential average.
 const gain = 0.3

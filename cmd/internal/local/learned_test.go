@@ -21,7 +21,7 @@ func TestLearned(t *testing.T) {
 	code := api.Function{Name: "default/code", Runtime: api.Runtime{Kind: api.RuntimeEngine, Model: "pico"}}
 	other := chat
 	other.Runtime.Model = "another"
-	times := autoscaler.Times{Load: time.Second, Wake: [3]time.Duration{0, time.Millisecond}, Sleep: 2 * time.Millisecond}
+	times := autoscaler.Times{Load: time.Second, Wake: [4]time.Duration{0, time.Millisecond}, Sleep: 2 * time.Millisecond}
 	var log bytes.Buffer
 	open := func() *learned { return newLearned(dir, slog.New(slog.NewTextHandler(&log, nil))) }
 
