@@ -12,6 +12,7 @@ import (
 	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/api"
@@ -95,6 +96,12 @@ var errLeft = errors.New("the gateway ended the stream")
 
 // Process implements envoy.service.ext_proc.v3.ExternalProcessor.
 func (s *Server) Process(stream extproc.ExternalProcessor_ProcessServer) error {
+	if from, ok := peer.FromContext(stream.Context()); ok {
+		if c, ok := from.AuthInfo.(connection); ok {
+			c.Begin()
+			defer c.End()
+		}
+	}
 	x := &exchange{s: s, stream: stream,
 		begun: make(chan *extproc.ProcessingRequest, 1), answer: make(chan *http.Response, 1),
 		ended: make(chan struct{}), over: make(chan struct{})}
