@@ -60,19 +60,20 @@ type Want struct {
 	// still waits. Nil: the request is not sent before it has a slot.
 	Ahead func(to Target, answered func())
 
-	ticket uint64             // its place in the queue; 0: none yet
-	entry  *entry             // nil: it has not waited for this function
-	slot   *Slot              // nil: it has none
-	since  time.Time          // when it first waited, for any function; zero: never
-	pauses bool               // it was paused, and waits for its turn
-	paused time.Duration      // how long its limit stood still during the wait
-	ctx    context.Context    // ends the wait
-	done   context.CancelFunc // releases ctx; called at the end of the wait
-	held   time.Duration      // the total time in the queue, and for turns at instances
-	there  time.Duration      // the part of held at instances, since the last Renew
-	woke   time.Duration      // the part of held in which no instance was awake
-	wake   *Wake              // the trace that its answer ends; nil: none
-	woken  api.Trace          // the trace of the wake that it waited for; zero: none
+	ticket  uint64             // its place in the queue; 0: none yet
+	entry   *entry             // nil: it has not waited for this function
+	slot    *Slot              // nil: it has none
+	since   time.Time          // when it first waited, for any function; zero: never
+	pauses  bool               // it was paused, and waits for its turn
+	charged float64            // the cost of what it did before it yielded a slot
+	paused  time.Duration      // how long its limit stood still during the wait
+	ctx     context.Context    // ends the wait
+	done    context.CancelFunc // releases ctx; called at the end of the wait
+	held    time.Duration      // the total time in the queue, and for turns at instances
+	there   time.Duration      // the part of held at instances, since the last Renew
+	woke    time.Duration      // the part of held in which no instance was awake
+	wake    *Wake              // the trace that its answer ends; nil: none
+	woken   api.Trace          // the trace of the wake that it waited for; zero: none
 
 	// The function's mutex guards these.
 	queued bool    // it waits
@@ -174,7 +175,9 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	}
 	// If not every request may use every slot, a free slot may be one that no waiting request can use.
 	sees := f.sees()
-	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
+	// So may one be that a client leaves free; whoever waits without doing so comes first.
+	mayTake := again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0 && f.first(nil, now) == nil
+	if mayTake && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
 			if why.Running >= why.Slots { // it may wait there

@@ -102,11 +102,11 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	}
 }
 
-// Pause gives back the slot of a stream that continues in its turn. It may wait for longer than a new request.
-func (s *Slot) Pause() {
+// Pause is [Slot.Yield] of a stream that continues in its turn. It may wait for longer than a new request.
+func (s *Slot) Pause(u Used) {
 	s.want.Renew()
 	s.want.pauses = true
-	s.GiveBack("")
+	s.Yield("", u)
 }
 
 // mostPaused is how long a paused stream may wait.
