@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
@@ -66,6 +67,7 @@ type Want struct {
 	since   time.Time          // when it first waited, for any function; zero: never
 	pauses  bool               // it was paused, and waits for its turn
 	charged float64            // the cost of what it did before it yielded a slot
+	begins  atomic.Int64       // how long its last attempt took to begin its answer, in nanoseconds
 	paused  time.Duration      // how long its limit stood still during the wait
 	ctx     context.Context    // ends the wait
 	done    context.CancelFunc // releases ctx; called at the end of the wait
@@ -91,6 +93,7 @@ func (w *Want) Woken() api.Trace { return w.woken }
 
 // Sent records when the request was sent to an instance and when the first byte of the answer was there.
 func (w *Want) Sent(sent, answered time.Time) {
+	w.begins.Store(int64(answered.Sub(sent)))
 	if w.wake != nil {
 		w.wake.sent, w.wake.answered = sent, answered
 	}

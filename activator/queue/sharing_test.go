@@ -154,6 +154,7 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 		for n := range 5 {
 			name := fmt.Sprint("a-", n)
 			c.ask(name, func(w *Want) {
+				w.begins.Store(int64(time.Second / 2))
 				w.Pause = func() bool {
 					paused = append(paused, name)
 					go func() {
@@ -169,13 +170,13 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 		time.Sleep(time.Minute / 2)
 		c.want()
 		low := c.ask("c-0", func(w *Want) { w.Priority = -1 }) // nothing gives way for a worse priority
-		time.Sleep(fair.GivesWayAfter + time.Second)
+		time.Sleep(fair.MostGivesWay + time.Second)
 		c.want()
 		low.End(context.Canceled)
 		c.ask("b-0", nil)
-		time.Sleep(fair.GivesWayAfter - time.Second)
+		time.Sleep(2*time.Second - 1)
 		c.want()
-		time.Sleep(2 * time.Second)
+		time.Sleep(shareEvery)
 		c.want("b-0")
 		if !slices.Equal(paused, []string{"a-0"}) {
 			t.Errorf("paused were %v", paused)

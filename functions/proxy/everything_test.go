@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -252,7 +253,7 @@ func (g waitingGate) EnterInTurn(ctx context.Context, _ control.Turn, beforeWait
 
 func (g waitingGate) LeaveTurn(control.Turn, float64) {}
 
-func (g waitingGate) GivesWay(control.Turn) bool { return false }
+func (g waitingGate) GivesWay(control.Turn, time.Duration) bool { return false }
 
 // TestLeavesWhileALargeBodyWaits: a client that leaves while its request with a large body waits for its turn is noticed
 // at once, whatever fits into the bound of memory. A body that does not fit waits unread.

@@ -48,7 +48,8 @@ type Turns interface {
 	// EnterInTurn is Enter for a request that may wait for a slot. beforeWait is called before it waits, and its error ends that.
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
 	// GivesWay reports whether a request that has entered in turn, and can move, is to move so that another gets its slot.
-	GivesWay(t control.Turn) bool
+	// begins is how long it took to begin its answer.
+	GivesWay(t control.Turn, begins time.Duration) bool
 	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
 	LeaveTurn(t control.Turn, cost float64)
 }

@@ -268,7 +268,8 @@ func TestGivesWay(t *testing.T) {
 				t.Fatal(refused, err)
 			}
 		}
-		if g.GivesWay(a) {
+		const begins = 500 * time.Millisecond
+		if g.GivesWay(a, begins) {
 			t.Error("one gives way although none waits")
 		}
 		for range 3 {
@@ -278,19 +279,19 @@ func TestGivesWay(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(fair.GivesWayAfter - time.Second)
-		if g.GivesWay(a) {
-			t.Error("one gives way at once")
-		}
-		time.Sleep(2 * time.Second)
-		for n := range 2 {
-			if g.GivesWay(b) || !g.GivesWay(a) {
+		for n, after := range []time.Duration{4 * begins, fair.MostGivesWay - 4*begins} { // b has no slot, and then one
+			time.Sleep(after - time.Millisecond)
+			if g.GivesWay(a, begins) {
+				t.Errorf("of a, %d give way too soon", n+1)
+			}
+			time.Sleep(time.Millisecond)
+			if g.GivesWay(b, begins) || !g.GivesWay(a, begins) {
 				t.Errorf("of a, %d give way; or one of b does", n)
 			}
 			g.LeaveTurn(a, 1)
 			synctest.Wait()
 		}
-		if g.GivesWay(a) {
+		if g.GivesWay(a, begins) {
 			t.Error("one gives way of a client that has its share")
 		}
 		for range 2 {
