@@ -55,7 +55,7 @@ type Turns interface {
 }
 
 // withoutTurn is the turn of requests that bring none, as those of activators of versions before do.
-var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1}
+var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1, Quiet: true}
 
 // Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
 type Dialect interface {
@@ -277,11 +277,11 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	return p, refused, err
 }
 
-// enterInTurn waits for a slot. The activator is told when the wait begins and ends, if it named the turn.
+// enterInTurn waits for a slot. The activator is told when the wait begins and ends, unless the turn is quiet.
 func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
 	var waits time.Time
 	tell := func(ms int64) {
-		if turn != withoutTurn {
+		if !turn.Quiet {
 			x.w.Header()[control.HeaderQueue] = []string{strconv.FormatInt(ms, 10)}
 			x.w.WriteHeader(http.StatusProcessing)
 		}
