@@ -77,7 +77,7 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	wanted := func(w *Want, than int) bool { // more requests wait that w may give way for
 		for at := f.queue.all.Front(); at != nil && than >= 0; at = at.Next() {
 			e := entryAt(at)
-			waited := now.Sub(e.arrived) >= fair.GivesWayAfter(f.queue.shares.Slots(e.Client), time.Duration(w.begins.Load())) || !f.restrained[w.Client].IsZero()
+			waited := now.Sub(e.arrived) >= fair.GivesWayAfter(time.Duration(w.begins.Load())) || !f.restrained[w.Client].IsZero()
 			if waited && e.Priority >= w.Priority && f.queue.shares.Slots(e.Client) < share {
 				than--
 			}

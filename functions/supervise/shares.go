@@ -33,7 +33,7 @@ func (g *Gate) GivesWay(t control.Turn, begins time.Duration) bool {
 	below := g.below()
 	i := g.turns.FirstOf(func(i *fair.Item) bool {
 		w := i.Of.(*turn)
-		return !w.given && w.Priority >= t.Priority && below(i) && time.Since(w.entered) >= fair.GivesWayAfter(g.shares.Slots(i.Client), begins)
+		return !w.given && w.Priority >= t.Priority && below(i) && time.Since(w.entered) >= fair.GivesWayAfter(begins)
 	}, nil, true)
 	if i != nil {
 		i.Of.(*turn).given = true

@@ -2,15 +2,12 @@ package fair
 
 import "time"
 
-// MostGivesWay is how long a request of a client below its share waits at most before another client gives a slot up.
+// MostGivesWay is the most that [GivesWayAfter] returns.
 const MostGivesWay = 10 * time.Second
 
-// GivesWayAfter is how long one waits whose client has so many slots. With none, four times what it costs the stream that
-// gives way to begin again, at least a second: so giving way costs a fifth of the time.
-func GivesWayAfter(slots int, begins time.Duration) time.Duration {
-	if slots > 0 {
-		return MostGivesWay
-	}
+// GivesWayAfter is how long a request of a client below its share waits before a stream of another client gives its slot up:
+// four times what the stream took to begin, at least a second. So beginning again costs a fifth of the time.
+func GivesWayAfter(begins time.Duration) time.Duration {
 	return min(max(4*begins, time.Second), MostGivesWay)
 }
 
