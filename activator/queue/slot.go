@@ -174,7 +174,7 @@ func (s *Slot) Yield(code string, u Used) { s.giveBack(code, s.want.charge(u)) }
 
 // charge returns what a request with the use u has cost that was not charged yet.
 func (w *Want) charge(u Used) float64 {
-	more := control.Cost(u.Input, u.Output) - w.charged
+	more := max(control.Cost(u.Input, u.Output)-w.charged, 0)
 	w.charged += more
 	return more
 }

@@ -42,7 +42,7 @@ type flow struct {
 	live       int   // sequences, running or waiting
 	seats      int   // running sequences
 	step       uint64
-	got        int // tokens of prompts in that step
+	got        int // tokens for prompts in that step
 	head, tail *sequence
 }
 
