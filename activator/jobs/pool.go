@@ -153,9 +153,6 @@ func (s *Server) handleNews(n store.News) {
 	s.signalWork()
 }
 
-// strangersShare divides what all clients without a key may have: one address has so much of it.
-const strangersShare = 8
-
 // createJob stores a caller's job and schedules it, unless the caller has too many. tooMany is the error then, with their
 // number.
 func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
@@ -174,7 +171,7 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 				its++
 			}
 		}
-		if its >= max(most/strangersShare, 1) {
+		if its >= max(most/8, 1) { // of what all clients without a key may have
 			n, most = its, its
 		}
 	}
