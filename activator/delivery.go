@@ -56,7 +56,20 @@ func (c *call) sendInTurn(s *queue.Slot, limits ...timeout) (*forward.Answer, er
 		attempt.Turn = s.Turn()
 		ctx = c.whileQueued(limits...)
 	}
+	if c.req.via != nil {
+		attempt.Turn = c.quietTurn(s)
+	}
 	return c.a.client.Send(ctx, *attempt)
+}
+
+// quietTurn is the place of a request at the instance of s, if a gateway or a client that may not understand interim
+// answers would get them. Without others, nothing is to be put in order; and one that must be served at once has none.
+func (c *call) quietTurn(s *queue.Slot) (t control.Turn) {
+	if c.a.deps.Others != nil && !s.Waits && !c.atOnce {
+		t = s.Turn()
+		t.Quiet = true
+	}
+	return t
 }
 
 // waitedThere counts the time in which the request waited for its turn at the instance as time in the queue.

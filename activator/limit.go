@@ -40,13 +40,6 @@ func (t timeout) stop() {
 	}
 }
 
-// restart lets the time begin now.
-func (t timeout) restart() {
-	if t.timer != nil {
-		t.timer.Reset(t.limit)
-	}
-}
-
 // whileQueued returns a context for an attempt whose request may wait for its turn at the instance. Until that the
 // limits stand still and the client reads comments, since the request is with no runtime yet.
 func (c *call) whileQueued(limits ...timeout) context.Context {
@@ -66,7 +59,9 @@ func (c *call) whileQueued(limits ...timeout) context.Context {
 		case c.sent.queued.CompareAndSwap(true, false):
 			c.reply.comment.dispatched()
 			for _, t := range limits {
-				t.restart()
+				if t.timer != nil {
+					t.timer.Reset(t.limit)
+				}
 			}
 		}
 		return nil

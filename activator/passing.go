@@ -59,6 +59,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	first := c.limit(s.Spec.FirstByteTimeout, beganTooLate)
 	defer first.stop()
 	attempt := c.attempt(s.Target)
+	attempt.Turn = c.quietTurn(s)
 	through := httputil.ReverseProxy{FlushInterval: -1, Transport: c.a.streams.http1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = s.Base.Scheme, s.Base.Host

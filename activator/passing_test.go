@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -65,5 +66,22 @@ func TestUpgradesOfModelServersAreRefused(t *testing.T) {
 	r.Header.Set("Upgrade", "websocket")
 	if b.a.ServeFunction(w, r, name); w.Code != http.StatusNotImplemented {
 		t.Errorf("got %d %s, want 501", w.Code, w.Body)
+	}
+}
+
+// TestStreamsBringTheirPlace: beside other activators a WebSocket brings its client's place, and asks for no interim answers.
+func TestStreamsBringTheirPlace(t *testing.T) {
+	b := startBench(t, nil, func(d *Deps) { d.Others = silentOthers{} })
+	name := b.function("any", func(f *api.Function) { f.Runtime.Kind = api.RuntimeHTTP })
+	turns := make(chan control.Turn, 1)
+	b.instance(name, "any-0001", api.Awake).chat = func(w http.ResponseWriter, r *http.Request) {
+		turns <- control.TakeTurn(r.Header)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/ws", nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "websocket")
+	b.a.ServeFunction(httptest.NewRecorder(), r, name)
+	if turn := <-turns; turn.Client <= control.NoClient || !turn.Quiet || turn.Most <= 0 {
+		t.Errorf("the place is %+v", turn)
 	}
 }

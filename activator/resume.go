@@ -63,20 +63,22 @@ func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.reply.comment.again()
 	c.reply.pausable.Store(false)
 	c.reply.pauses.Store(false)
+	used := c.reply.used(c.req.Input)
+	u := queue.Used{Input: used.input, Output: used.output}
 	if errors.Is(err, errPaused) {
-		s.Pause()
+		s.Pause(u)
 		c.f.Metrics.Retried(api.CodeEvicted)
 		c.a.log.Info("stream paused for other clients", "request", c.req.id, "function", c.f.Name, "instance", s.Instance)
 		return
 	}
 	if errors.Is(err, errMoved) {
-		s.GiveBack(api.CodeMoved)
+		s.Yield(api.CodeMoved, u)
 		c.gaveWay(s)
 		return
 	}
 	c.sent.resumed++
 	c.sent.last = api.CodeStreamCut
-	s.GiveBack(api.CodeStreamCut)
+	s.Yield(api.CodeStreamCut, u)
 	c.f.Metrics.Retried(api.CodeStreamCut)
 	c.a.log.Warn("answer cut, and goes on elsewhere", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "times", c.sent.resumed, "error", err)
 }

@@ -91,10 +91,7 @@ func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
 	return p.Model != api.ModelNowhere
 }
 
-func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
-	_, own := a.names.Load().ownHost(r.Host)
-	return own
-}
+func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool { return a.OwnHost(r.Host) }
 
 // serveModel serves a request at the front door whose body names the model.
 func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil, false) }

@@ -58,6 +58,30 @@ func TestUploadPlaces(t *testing.T) {
 	})
 }
 
+// TestAddressWithoutKey: of what all clients without a key may leave, an address has a part. What has ended does not count.
+func TestAddressWithoutKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{MaxLater: 16})
+		b.front.answer = echo(time.Minute)
+		ask := func(client string, want int) {
+			t.Helper()
+			if w := b.later(client, `{"model":"m"}`); w.Code != want {
+				t.Errorf("%s: %d %s, want %d", client, w.Code, w.Body, want)
+			}
+		}
+		ask("10.0.0.1", http.StatusAccepted)
+		ask("10.0.0.1", http.StatusAccepted)
+		ask("10.0.0.1", http.StatusTooManyRequests)
+		ask("10.0.0.2", http.StatusAccepted)
+		for range 13 {
+			ask("", http.StatusAccepted) // of this machine
+		}
+		ask("10.0.0.2", http.StatusTooManyRequests) // all together have as many as may be
+		time.Sleep(time.Hour)
+		ask("10.0.0.1", http.StatusAccepted)
+	})
+}
+
 // TestCharged: uploads, batches and requests that are answered later count against the limits of their key, and are not
 // counted again when they are served.
 func TestCharged(t *testing.T) {

@@ -53,6 +53,8 @@ func (f *fakeFront) Caller(r *http.Request) (activator.Caller, error) {
 	switch tenant := r.Header.Get("X-Tenant"); tenant {
 	case "":
 		return activator.Caller{Client: "127.0.0.1", Local: true}, nil
+	case "10.0.0.1", "10.0.0.2":
+		return activator.Caller{Client: tenant}, nil
 	case "nobody":
 		return activator.Caller{}, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "who are you?")
 	default:
@@ -185,7 +187,7 @@ func (b *bench) start(cfg Config) {
 	b.stop = func() {
 		cancel()
 		run.Wait()
-		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.batches.running) != 0 || len(s.requests.running) != 0 || len(s.requests.awaited) != 0 {
+		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.batches.running) != 0 || len(s.requests.running) != 0 || len(s.requests.awaited) != 0 || len(s.requests.strangers) > len(s.requests.waiting.of[activator.Anonymous]) {
 			b.t.Errorf("left are %d bytes of memory, the models %v in the gate, %d lines, %d batches and %d requests", s.memory.used, s.gate.models, len(s.lines), len(s.batches.running), len(s.requests.running))
 		}
 	}

@@ -27,6 +27,8 @@ type pool struct {
 	gauge prometheus.Gauge // the running jobs
 	// awaited are the jobs that a client waits for. Their channels are closed once they are no longer known.
 	awaited map[string]chan struct{}
+	// strangers are the addresses that left the jobs here that have not stopped, without a key.
+	strangers map[string]string
 }
 
 // running is a job in progress.
@@ -76,6 +78,7 @@ func (p *pool) nextJob() (owner, id string, ok bool) {
 
 // stopped tells the client that waits for a job.
 func (p *pool) stopped(id string) {
+	delete(p.strangers, id)
 	if c := p.awaited[id]; c != nil {
 		close(c)
 		delete(p.awaited, id)
@@ -159,7 +162,19 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 	if j.Input != "" {
 		p = &s.batches
 	}
-	n := p.unfinished(j.Owner)
+	n, stranger := p.unfinished(j.Owner), ""
+	if j.Owner == activator.Anonymous && !c.Local {
+		stranger = c.Client
+		its := 0
+		for _, address := range p.strangers {
+			if address == stranger {
+				its++
+			}
+		}
+		if its >= max(most/8, 1) { // of what all clients without a key may have
+			n, most = its, its
+		}
+	}
 	s.mu.Unlock()
 	if n >= most {
 		return j, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, tooMany, n).WithRetryAfter(time.Minute)
@@ -173,6 +188,9 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 	}
 	s.mu.Lock()
 	p.addWaiting(store.Ref{Owner: j.Owner, ID: j.ID})
+	if stranger != "" {
+		p.strangers[j.ID] = stranger
+	}
 	s.mu.Unlock()
 	s.signalWork()
 	return j, nil

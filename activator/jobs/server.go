@@ -128,8 +128,8 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
-	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
-	b.requests = pool{most: requestsAbreast, each: requestsAbreast, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}}
+	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
+	b.requests = pool{most: requestsAbreast, each: requestsAbreast, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
 	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }

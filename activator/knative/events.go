@@ -29,7 +29,7 @@ type events struct {
 }
 
 func newEvents(cfg Config, autoscaler http.RoundTripper, log *slog.Logger) (*events, error) {
-	e := &events{scaled: newScaled(autoscaler)}
+	e := &events{scaled: &scaled{next: autoscaler, by: map[api.FunctionName]scaling{}}}
 	for i := range e.lanes {
 		s, err := cloudevent.NewSender(cloudevent.SenderConfig{
 			URL: strings.TrimSuffix(cfg.Autoscaler, "/") + control.PathEvents, Transport: e.scaled, Logger: log,

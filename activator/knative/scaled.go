@@ -28,10 +28,6 @@ type scaling struct {
 // scaledFor is how long an answer counts: while requests wait there is one a second.
 const scaledFor = 5 * time.Second
 
-func newScaled(next http.RoundTripper) *scaled {
-	return &scaled{next: next, by: make(map[api.FunctionName]scaling)}
-}
-
 // RoundTrip implements [http.RoundTripper].
 func (s *scaled) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.next.RoundTrip(r)

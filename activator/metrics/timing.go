@@ -18,7 +18,7 @@ func (t Timing) Since(before Timing) Timing {
 	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
 }
 
-// String formats t as a Server-Timing header (W3C), in milliseconds.
+// String formats t as a Server-Timing header (W3C), in milliseconds with at most three decimals.
 func (t Timing) String() string {
 	b := make([]byte, 0, 80)
 	for _, m := range []struct {
@@ -28,14 +28,8 @@ func (t Timing) String() string {
 		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(b, m.name...)
-		b = append(b, ";dur="...)
-		b = appendMillis(b, m.d)
+		b = append(append(b, m.name...), ";dur="...)
+		b = strconv.AppendFloat(b, float64(m.d.Microseconds())/1000, 'f', -1, 64)
 	}
 	return string(b)
-}
-
-// appendMillis appends d in milliseconds with at most three decimals.
-func appendMillis(b []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(b, float64(d.Microseconds())/1000, 'f', -1, 64)
 }

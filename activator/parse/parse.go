@@ -284,7 +284,9 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 		if part.FormName() != "model" && part.FormName() != "stream" {
 			continue
 		}
-		if isFile(part) {
+		// A runtime treats a part with a filename, even an empty one, as a file.
+		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		if _, file := params["filename"]; file {
 			return Request{}, api.BadRequest(part.FormName(), "the form has a file as its field %s: send a text", part.FormName())
 		}
 		value := make([]byte, maxPart)
@@ -300,11 +302,4 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 		}
 	}
 	return r, nil
-}
-
-// isFile reports whether a runtime treats a part as a file: it has a filename, even an empty one.
-func isFile(part *multipart.Part) bool {
-	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
-	_, named := params["filename"]
-	return named
 }

@@ -2,15 +2,21 @@ package picker_test
 
 import (
 	"crypto/tls"
+	"errors"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/rouse-dev/rouse/activator/picker"
@@ -83,6 +89,53 @@ func TestLarge(t *testing.T) {
 		t.Errorf("1 TiB: got %+v", r)
 	}
 	b.eventually("no slot is taken", b.idle)
+}
+
+// TestSilentConnections: of connections without a stream one address has a bounded number, and the oldest are closed. One
+// with a stream stays.
+func TestSilentConnections(t *testing.T) {
+	for _, plain := range []bool{true, false} {
+		address := free(t)
+		b := start(t, func(c *picker.Config) { c.Plain, c.Address = plain, address })
+		creds := insecure.NewCredentials()
+		if !plain {
+			creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as gateways do
+		}
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		b.gw = extproc.NewExternalProcessorClient(conn)
+		s := b.open(duplex)
+		s.header(false, nil)
+		s.body(chat, true)
+		b.eventually("a request waits", func() bool { st, _ := b.a.Stats(b.name); return st.Waiting == 1 })
+		var oldest net.Conn
+		for n := range 1024 + 1 { // a quarter of the most
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if !plain {
+				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // as gateways do
+			}
+			if n == 0 {
+				oldest = c
+			}
+			if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil && c != oldest {
+				break // there are fewer files, and it is closed
+			}
+		}
+		_ = oldest.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, oldest); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("without TLS %v: the oldest of too many silent connections stays", plain)
+		}
+		b.instance("one", api.Awake)
+		s.serve()
+		b.eventually("no slot is taken", b.idle)
+	}
 }
 
 // TestTLS speaks TLS with a self-signed certificate.

@@ -12,6 +12,7 @@ import (
 	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/api"
@@ -95,12 +96,17 @@ var errLeft = errors.New("the gateway ended the stream")
 
 // Process implements envoy.service.ext_proc.v3.ExternalProcessor.
 func (s *Server) Process(stream extproc.ExternalProcessor_ProcessServer) error {
+	from, _ := peer.FromContext(stream.Context())
+	c := from.AuthInfo.(connection) // see counted
+	c.Begin()
+	defer c.End()
 	x := &exchange{s: s, stream: stream,
 		begun: make(chan *extproc.ProcessingRequest, 1), answer: make(chan *http.Response, 1),
 		ended: make(chan struct{}), over: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancelCause(stream.Context())
 	defer x.cancel(nil)
-	x.body = newUpload()
+	x.body = &upload{}
+	x.body.PipeReader, x.body.to = io.Pipe()
 	x.load, x.loads = io.Pipe()
 	s.streams.Go(x.receive)
 	timer := time.AfterFunc(firstWithin, func() {

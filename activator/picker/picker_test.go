@@ -95,6 +95,23 @@ func TestTold(t *testing.T) {
 	}
 }
 
+type noOthers struct{}
+
+func (noOthers) Served(control.ClientUse) {}
+
+// TestPlace: beside other activators a request brings its client's place to the instance, and asks for no interim answers,
+// which would go to the gateway.
+func TestPlace(t *testing.T) {
+	b := start(t, nil, func(d *activator.Deps) { d.Others = noOthers{} })
+	f := b.instance("one", api.Awake)
+	if r := b.ask(chat); r.status != http.StatusOK {
+		t.Fatalf("got %+v", r)
+	}
+	if turn := control.TakeTurn(f.seen[0].Header); turn.Client <= control.NoClient || !turn.Quiet {
+		t.Errorf("the place is %+v", turn)
+	}
+}
+
 // TestRewrite sends a request to the model in a header, and tells the instance.
 func TestRewrite(t *testing.T) {
 	for _, name := range []string{"x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"} {

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"net/http"
@@ -34,13 +35,6 @@ const (
 // mostNamed is how many endpoints are named for a request: the chosen one, and others for retries.
 const mostNamed = 3
 
-// headersRewrite override the model in a request's body; headersModel name the model of a request whose body the
-// gateway does not send.
-var (
-	headersRewrite = []string{"X-Llm-D-Model-Name-Rewrite", "X-Gateway-Model-Name-Rewrite"}
-	headersModel   = []string{"X-Llm-D-Model-Name", "X-Gateway-Model-Name"}
-)
-
 // request returns the HTTP request for a header. It is not nil even with an error.
 func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Error) {
 	h := m.GetRequestHeaders()
@@ -58,7 +52,7 @@ func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Er
 	if h.GetEndOfStream() {
 		r.Body, r.ContentLength = http.NoBody, 0
 	}
-	via := &forward.Via{Transport: x, Model: first(header, headersRewrite)}
+	via := &forward.Via{Transport: x, Model: cmp.Or(header.Get("X-Llm-D-Model-Name-Rewrite"), header.Get("X-Gateway-Model-Name-Rewrite"))}
 	if list, limited := subset(m); limited {
 		if len(list) == 0 || x.s.cfg.Front != "" {
 			return r, errNone
@@ -74,11 +68,12 @@ func (x *exchange) bodyless(r *http.Request, ended bool) *api.Error {
 	if ended {
 		return nil
 	}
+	model := cmp.Or(r.Header.Get("X-Llm-D-Model-Name"), r.Header.Get("X-Gateway-Model-Name")) // of a request whose body does not come
 	switch mode := x.mode.request; {
 	case x.mode.duplexIn(), mode == filter.ProcessingMode_BUFFERED, mode == filter.ProcessingMode_STREAMED && x.mode.eager:
 		return nil
-	case mode == filter.ProcessingMode_NONE && first(r.Header, headersModel) != "":
-		body := `{"model":` + strconv.Quote(first(r.Header, headersModel)) + `}`
+	case mode == filter.ProcessingMode_NONE && model != "":
+		body := `{"model":` + strconv.Quote(model) + `}`
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 		return nil
 	default:
@@ -114,15 +109,6 @@ func length(h http.Header) int64 {
 		return n
 	}
 	return -1
-}
-
-func first(h http.Header, names []string) string {
-	for _, name := range names {
-		if v := h.Get(name); v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // endpoints are addresses: ip:port, or an ip for all of its ports.
@@ -209,12 +195,6 @@ type upload struct {
 
 	to    *io.PipeWriter
 	alarm alarm
-}
-
-func newUpload() *upload {
-	u := &upload{}
-	u.PipeReader, u.to = io.Pipe()
-	return u
 }
 
 // write blocks until the bytes are read, or the reader has ended.

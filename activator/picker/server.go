@@ -7,11 +7,9 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,9 +21,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Config is a picker's configuration.
@@ -120,15 +121,16 @@ func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 2 * time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
+	creds := insecure.NewCredentials()
 	if !s.cfg.Plain {
 		cfg, err := s.tls()
 		if err != nil {
 			_ = l.Close()
 			return err
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(cfg)))
+		creds = credentials.NewTLS(cfg)
 	}
-	server := grpc.NewServer(options...)
+	server := grpc.NewServer(append(options, grpc.Creds(counted{creds}))...)
 	extproc.RegisterExternalProcessorServer(server, s)
 	grpc_health_v1.RegisterHealthServer(server, &health{ready: s.deps.Ready})
 	var ending sync.WaitGroup
@@ -142,7 +144,7 @@ func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 		case <-over:
 		}
 	})
-	err := server.Serve(l)
+	err := server.Serve(inbound.NewListener(l, inbound.Limits{}, s.deps.Logger))
 	close(over)
 	ending.Wait()
 	server.Stop()
@@ -151,6 +153,23 @@ func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 		return fmt.Errorf("serve gateways: %w", err)
 	}
 	return nil
+}
+
+// counted lets each stream find its connection, which waits while it has none, as [inbound.Limits] bound it. A stream
+// that is cancelled is not counted: gateways end streams so.
+type counted struct {
+	credentials.TransportCredentials
+}
+
+type connection struct {
+	credentials.AuthInfo
+	*inbound.Conn
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	return conn, connection{info, raw.(*inbound.Conn)}, err
 }
 
 func (s *Server) tls() (*tls.Config, error) {
@@ -181,15 +200,7 @@ func selfSigned() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make the picker's key: %w", err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make the picker's certificate: %w", err)
-	}
-	c := x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "rouse endpoint picker"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-	}
+	c := x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, &c, &c, &key.PublicKey, key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make the picker's certificate: %w", err)

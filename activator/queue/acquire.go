@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
@@ -60,19 +61,21 @@ type Want struct {
 	// still waits. Nil: the request is not sent before it has a slot.
 	Ahead func(to Target, answered func())
 
-	ticket uint64             // its place in the queue; 0: none yet
-	entry  *entry             // nil: it has not waited for this function
-	slot   *Slot              // nil: it has none
-	since  time.Time          // when it first waited, for any function; zero: never
-	pauses bool               // it was paused, and waits for its turn
-	paused time.Duration      // how long its limit stood still during the wait
-	ctx    context.Context    // ends the wait
-	done   context.CancelFunc // releases ctx; called at the end of the wait
-	held   time.Duration      // the total time in the queue, and for turns at instances
-	there  time.Duration      // the part of held at instances, since the last Renew
-	woke   time.Duration      // the part of held in which no instance was awake
-	wake   *Wake              // the trace that its answer ends; nil: none
-	woken  api.Trace          // the trace of the wake that it waited for; zero: none
+	ticket  uint64             // its place in the queue; 0: none yet
+	entry   *entry             // nil: it has not waited for this function
+	slot    *Slot              // nil: it has none
+	since   time.Time          // when it first waited, for any function; zero: never
+	pauses  bool               // it was paused, and waits for its turn
+	charged float64            // the cost of what it did before it yielded a slot
+	begins  atomic.Int64       // how long its last attempt took to begin its answer, in nanoseconds
+	paused  time.Duration      // how long its limit stood still during the wait
+	ctx     context.Context    // ends the wait
+	done    context.CancelFunc // releases ctx; called at the end of the wait
+	held    time.Duration      // the total time in the queue, and for turns at instances
+	there   time.Duration      // the part of held at instances, since the last Renew
+	woke    time.Duration      // the part of held in which no instance was awake
+	wake    *Wake              // the trace that its answer ends; nil: none
+	woken   api.Trace          // the trace of the wake that it waited for; zero: none
 
 	// The function's mutex guards these.
 	queued bool    // it waits
@@ -90,6 +93,7 @@ func (w *Want) Woken() api.Trace { return w.woken }
 
 // Sent records when the request was sent to an instance and when the first byte of the answer was there.
 func (w *Want) Sent(sent, answered time.Time) {
+	w.begins.Store(int64(answered.Sub(sent)))
 	if w.wake != nil {
 		w.wake.sent, w.wake.answered = sent, answered
 	}
@@ -174,7 +178,9 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	}
 	// If not every request may use every slot, a free slot may be one that no waiting request can use.
 	sees := f.sees()
-	if (again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0) && !f.leavesFree(w.Client, now) {
+	// It may also be one that all clients that wait leave free for others.
+	mayTake := again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0 && f.first(nil, now) == nil
+	if mayTake && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
 			if why.Running >= why.Slots { // it may wait there

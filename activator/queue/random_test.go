@@ -152,6 +152,12 @@ func nothingIsLeft(t *testing.T, seed uint64) {
 
 // act is one request's life.
 func act(ctx context.Context, f *Function, w *Want, r *rand.Rand, pause, unread *atomic.Bool, paid *tally, pauses *atomic.Int64) {
+	var used Used
+	defer func() { // also of one that leaves while it waits
+		if !w.AtOnce { // the front door tells others
+			paid.Served(control.ClientUse{Client: w.Client, Cost: control.Cost(used.Input, used.Output)})
+		}
+	}()
 	for {
 		s, err := f.Acquire(ctx, w)
 		if err != nil {
@@ -176,13 +182,14 @@ func act(ctx context.Context, f *Function, w *Want, r *rand.Rand, pause, unread 
 		}
 		switch {
 		case ctx.Err() != nil && r.IntN(2) == 0:
-			s.Done(Used{})
+			s.Done(used)
 			return
 		case pause.Load():
 			pauses.Add(1)
 			w.Renew()
 			pause.Store(false)
-			s.Pause()
+			used = Used{Input: 7, Output: used.Output + api.Tokens(r.IntN(100))}
+			s.Pause(used)
 			continue
 		}
 		switch r.IntN(8) {
@@ -194,11 +201,8 @@ func act(ctx context.Context, f *Function, w *Want, r *rand.Rand, pause, unread 
 				w.Renew()
 			}
 		default:
-			u := Used{Served: r.IntN(4) > 0, Input: api.Tokens(r.IntN(50)), Output: api.Tokens(r.IntN(900))}
-			if !w.AtOnce { // the front door tells others
-				paid.Served(control.ClientUse{Client: w.Client, Cost: control.Cost(u.Input, u.Output)})
-			}
-			s.Done(u)
+			used = Used{Served: r.IntN(4) > 0, Input: api.Tokens(r.IntN(50)), Output: used.Output + api.Tokens(r.IntN(900))}
+			s.Done(used)
 			return
 		}
 	}

@@ -14,8 +14,8 @@ import (
 //
 //  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
 //  2. While requests wait, one whose client leaves written data unread ends ([Want.EndUnread]).
-//  3. Once a request has waited for [fair.GivesWayAfter] whose client is below its share, a client above its share pauses a stream:
-//     it waits for its turn, and continues where it was.
+//  3. Once a request has waited for [fair.GivesWayAfter] whose client is below its share, a client above its share pauses
+//     a stream: it waits for its turn, and continues where it was.
 //  4. For restrains after 2 or 3, a client leaves one slot free: the next request of another has not to wait.
 const (
 	shareEvery = 250 * time.Millisecond
@@ -77,7 +77,7 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	wanted := func(w *Want, than int) bool { // more requests wait that w may give way for
 		for at := f.queue.all.Front(); at != nil && than >= 0; at = at.Next() {
 			e := entryAt(at)
-			waited := now.Sub(e.arrived) >= fair.GivesWayAfter || !f.restrained[w.Client].IsZero()
+			waited := now.Sub(e.arrived) >= fair.GivesWayAfter(time.Duration(w.begins.Load())) || !f.restrained[w.Client].IsZero()
 			if waited && e.Priority >= w.Priority && f.queue.shares.Slots(e.Client) < share {
 				than--
 			}
@@ -90,7 +90,7 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	})
 	for _, w := range running {
 		s := w.slot
-		if now.Sub(s.asked) >= fair.GivesWayAfter { // otherwise it comes to its next event soon
+		if now.Sub(s.asked) >= fair.MostGivesWay { // otherwise it comes to its next event soon
 			if f.queue.shares.Slots(w.Client)-paused[w.Client] <= share || !wanted(w, asked) || !w.Pause() {
 				continue
 			}
@@ -102,11 +102,11 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	}
 }
 
-// Pause gives back the slot of a stream that continues in its turn. It may wait for longer than a new request.
-func (s *Slot) Pause() {
+// Pause is [Slot.Yield] of a stream that continues in its turn. It may wait for longer than a new request.
+func (s *Slot) Pause(u Used) {
 	s.want.Renew()
 	s.want.pauses = true
-	s.GiveBack("")
+	s.Yield("", u)
 }
 
 // mostPaused is how long a paused stream may wait.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
@@ -153,10 +154,11 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 		for n := range 5 {
 			name := fmt.Sprint("a-", n)
 			c.ask(name, func(w *Want) {
+				w.begins.Store(int64(time.Second / 2))
 				w.Pause = func() bool {
 					paused = append(paused, name)
 					go func() {
-						c.take(name).Pause()
+						c.take(name).Pause(Used{})
 						c.acquire(t.Context(), name, w)
 					}()
 					return true
@@ -168,13 +170,13 @@ func TestWhatIsAboveItsShareIsPaused(t *testing.T) {
 		time.Sleep(time.Minute / 2)
 		c.want()
 		low := c.ask("c-0", func(w *Want) { w.Priority = -1 }) // nothing gives way for a worse priority
-		time.Sleep(fair.GivesWayAfter + time.Second)
+		time.Sleep(fair.MostGivesWay + time.Second)
 		c.want()
 		low.End(context.Canceled)
 		c.ask("b-0", nil)
-		time.Sleep(fair.GivesWayAfter - time.Second)
+		time.Sleep(2*time.Second - 1)
 		c.want()
-		time.Sleep(2 * time.Second)
+		time.Sleep(shareEvery)
 		c.want("b-0")
 		if !slices.Equal(paused, []string{"a-0"}) {
 			t.Errorf("paused were %v", paused)
@@ -249,6 +251,62 @@ func TestSequencesCount(t *testing.T) {
 		c.end()
 		if n := len(c.f.queue.clients) + c.f.queue.shares.Clients(); n != 0 {
 			t.Errorf("%d clients are left", n)
+		}
+	})
+}
+
+// TestNobodyPassesOneThatWaits: while a client leaves a slot free, a request that has just come does not get one for which
+// another's waits.
+func TestNobodyPassesOneThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 1)
+		c.ask("a-0", nil)
+		c.ask("b-0", nil)
+		c.f.mu.Lock()
+		c.f.restrain("a", time.Now())
+		c.f.release(c.slots["a-0"], 0) // and nobody has handed it on yet
+		c.f.mu.Unlock()
+		c.ask("c-0", nil)
+		c.want("a-0")
+		c.f.dispatch()
+		c.want("b-0")
+		c.take("a-0")
+		c.done("b-0")
+		c.want("c-0")
+		c.end()
+	})
+}
+
+// TestLeavesWhilePaused: a client that leaves while its stream is paused has been charged for it, and one that stays is
+// charged once.
+func TestLeavesWhilePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		paid := &tally{sum: map[string]float64{}}
+		f := startFunction(t, 1, nil)
+		f.q.cfg.Others = paid
+		for _, stays := range []bool{false, true} {
+			clear(paid.sum)
+			ctx, w := want(t, "a", 0)
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := Used{Served: true, Input: 10, Output: 20}
+			s.Pause(u)
+			if got := paid.sum["a"]; got != control.Cost(10, 20) {
+				t.Errorf("stays %v: %g are charged for the part, want %g", stays, got, control.Cost(10, 20))
+			}
+			if stays {
+				if s, err = f.Acquire(ctx, w); err != nil {
+					t.Fatal(err)
+				}
+				u.Output = 50
+				s.Done(u)
+			}
+			f.Leave(w)
+			if got, want := paid.sum["a"], control.Cost(u.Input, u.Output); got != want {
+				t.Errorf("stays %v: %g are charged, want %g", stays, got, want)
+			}
 		}
 	})
 }

@@ -105,7 +105,7 @@ func (f *Function) run(w *Want, s *Slot) *Slot {
 	return s
 }
 
-// release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
+// release gives a slot back and corrects its charge to the actual cost of what was done there. The caller holds mu.
 func (f *Function) release(s *Slot, cost float64) {
 	t := s.terms
 	f.queue.order.Settle(t.who, t.priority, cost-t.cost)
@@ -138,11 +138,11 @@ func (f *Function) tellOthers(t terms, cost float64) {
 	}
 }
 
-// Done gives the slot back after the last byte, or after the client left.
+// Done gives the slot back after the last byte, or after the client left. u includes what [Slot.Yield] was told.
 func (s *Slot) Done(u Used) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
-	f.release(s, control.Cost(u.Input, u.Output))
+	f.release(s, s.want.charge(u))
 	if u.Served && u.Output > 0 {
 		pace := now.Sub(s.taken) / time.Duration(u.Output)
 		f.pace += (pace - cmp.Or(f.pace, pace)) / 8
@@ -166,10 +166,23 @@ func (s *Slot) Done(u Used) {
 
 // GiveBack gives back the slot of an instance that refused the request or failed, which is avoided for a while. code is
 // the reason; empty: the request has waited there, its turn did not come, and the instance is not avoided.
-func (s *Slot) GiveBack(code string) {
+func (s *Slot) GiveBack(code string) { s.giveBack(code, 0) }
+
+// Yield is [Slot.GiveBack] of a stream that continues elsewhere or later. Its client is charged what it has used so far,
+// u, and the rest at its end.
+func (s *Slot) Yield(code string, u Used) { s.giveBack(code, s.want.charge(u)) }
+
+// charge returns what a request with the use u has cost that was not charged yet.
+func (w *Want) charge(u Used) float64 {
+	more := max(control.Cost(u.Input, u.Output)-w.charged, 0)
+	w.charged += more
+	return more
+}
+
+func (s *Slot) giveBack(code string, cost float64) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
-	f.release(s, 0)
+	f.release(s, cost)
 	if code != "" {
 		f.callAgain(f.set.Avoid(s.instance, code, now), now)
 	}

@@ -219,7 +219,9 @@ func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	if now.Before(i.avoid) { // requests that were sent at the same time come back too
 		return i.avoid
 	}
-	i.backoff = min(max(2*i.backoff, avoidFirst), avoidMost)
+	if i.backoff = min(max(2*i.backoff, avoidFirst), avoidMost); code == api.CodeMoved {
+		i.backoff = avoidFirst
+	}
 	i.avoid = now.Add(i.backoff)
 	return i.avoid
 }
@@ -239,13 +241,13 @@ func (s *Set) NextTry(now time.Time) time.Time {
 func (s *Set) Served(i *Instance) { i.backoff, i.avoid = 0, time.Time{} }
 
 // Awake reports whether any instance is awake, with or without a free slot. An avoided one counts only if it was
-// busy.
+// busy, or a request gave way to others there.
 func (s *Set) Awake(now time.Time) bool { return s.AwakeFor(now, Want{}) }
 
 // AwakeFor is [Set.Awake] among the instances that w allows.
 func (s *Set) AwakeFor(now time.Time, w Want) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool {
-		return i.takes() && w.allows(i) && (!i.avoided(now) || i.refusal == api.CodeBusy)
+		return i.takes() && w.allows(i) && (!i.avoided(now) || i.refusal == api.CodeBusy || i.refusal == api.CodeMoved)
 	})
 }
 

@@ -161,3 +161,15 @@ func BenchmarkPick(b *testing.B) {
 		s.Release(s.Pick(epoch, ""), "")
 	}
 }
+
+// TestInstanceWithAFullShare: an instance at which a stream gave way is awake, and is tried again soon each time.
+func TestInstanceWithAFullShare(t *testing.T) {
+	s := fleet(1, 1)
+	for n, now := 0, epoch; n < 5; n++ {
+		again := s.Avoid(s.All()[0], api.CodeMoved, now)
+		if !s.Awake(now) || again.Sub(now) != avoidFirst {
+			t.Errorf("time %d: awake %v, tried again after %s; want an awake one, and %s", n, s.Awake(now), again.Sub(now), avoidFirst)
+		}
+		now = again
+	}
+}

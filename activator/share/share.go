@@ -279,14 +279,19 @@ func (s *Share) Ask(ctx context.Context) bool {
 	return true
 }
 
-// Serve serves [control.PathUsage]. knows reports whether the request is from the activator of that name.
-func (s *Share) Serve(w http.ResponseWriter, r *http.Request, knows func(from string) bool) {
+// Serve serves [control.PathUsage] for an activator that has proved to be one of those named; nil: to be any.
+func (s *Share) Serve(w http.ResponseWriter, r *http.Request, proven map[string]bool) {
 	var m control.UsageMessage
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxMessage)).Decode(&m)
+	var err error
+	known := proven == nil
+	if known || len(proven) > 0 { // others' bodies are not read
+		err = json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxMessage)).Decode(&m)
+		known = known || proven[m.From]
+	}
 	switch {
-	case err != nil || m.From == "" || m.Run == "":
+	case err != nil || known && (m.From == "" || m.Run == ""):
 		api.WriteError(w, api.BadRequest("", "the body is no report of use, with its sender and its process: %v", err))
-	case !knows(m.From):
+	case !known:
 		api.WriteError(w, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the activator %q is not known here by this token", m.From))
 	default:
 		api.WriteJSON(w, http.StatusOK, s.Take(m))

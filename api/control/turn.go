@@ -41,6 +41,8 @@ type Turn struct {
 	Cost float64
 	// Sequences is how many sequences the model computes for the request, if it is more than one.
 	Sequences int
+	// Quiet asks for no interim answers: who sends the request would not understand them.
+	Quiet bool
 }
 
 // String returns the value of [HeaderQueue].
@@ -49,6 +51,9 @@ func (t Turn) String() string {
 	b = strconv.AppendUint(append(b, ' '), t.Client, 16)
 	for _, n := range []int64{int64(t.Priority) + anyPriority, t.Waited.Milliseconds(), max(t.Most.Milliseconds(), 0), int64(t.Cost), int64(t.Sequences)} {
 		b = strconv.AppendInt(append(b, ' '), n, 10)
+	}
+	if t.Quiet {
+		b = append(b, " quiet"...)
 	}
 	return string(b)
 }
@@ -61,7 +66,8 @@ const anyPriority = 100
 func TakeTurn(h http.Header) Turn {
 	v := h[HeaderQueue]
 	delete(h, HeaderQueue)
-	f := strings.Split(strings.Join(v, " "), " ")
+	list, quiet := strings.CutSuffix(strings.Join(v, " "), " quiet")
+	f := strings.Split(list, " ")
 	var n [7]uint64
 	if len(f) != len(n) {
 		return Turn{}
@@ -79,5 +85,5 @@ func TakeTurn(h http.Header) Turn {
 	if n[1] <= NoClient || n[2] > 2*anyPriority {
 		return Turn{}
 	}
-	return Turn{Source: n[0], Client: n[1], Priority: int(n[2]) - anyPriority, Waited: time.Duration(n[3]) * time.Millisecond, Most: time.Duration(n[4]) * time.Millisecond, Cost: float64(n[5]), Sequences: int(n[6])}
+	return Turn{Source: n[0], Client: n[1], Priority: int(n[2]) - anyPriority, Waited: time.Duration(n[3]) * time.Millisecond, Most: time.Duration(n[4]) * time.Millisecond, Cost: float64(n[5]), Sequences: int(n[6]), Quiet: quiet}
 }

@@ -8,7 +8,7 @@ import (
 
 func TestTurn(t *testing.T) {
 	t.Parallel()
-	for _, turn := range []Turn{{Client: 2}, {Client: 2, Sequences: 2048}, {Source: 7, Client: 1<<64 - 1, Priority: -8, Waited: 1500 * time.Millisecond, Most: time.Second, Cost: 1234}} {
+	for _, turn := range []Turn{{Client: 2, Quiet: true}, {Client: 2, Sequences: 2048}, {Source: 7, Client: 1<<64 - 1, Priority: -8, Waited: 1500 * time.Millisecond, Most: time.Second, Cost: 1234}} {
 		h := http.Header{HeaderQueue: {turn.String()}}
 		if got := TakeTurn(h); got != turn || len(h) != 0 {
 			t.Errorf("%s is read as %+v and %v is left", turn, got, h)

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -138,4 +139,85 @@ func TestSeatsAreShared(t *testing.T) {
 		t.Errorf("%d sequences were preempted, want at most one for each", n)
 	}
 	m.drain()
+}
+
+// besideLong sends 20 prompts of 60 tokens, with answers of 16, beside those of 4,096 of another tenant, of which 8 are
+// always there: one after another, or at once. It returns how many tokens the engine computed before the first token of each, and for each further one, in the
+// mean. That is how long they took, if a step takes as long as its tokens.
+func besideLong(t testing.TB, long int, atOnce bool) (first, further float64) {
+	s := sched.New(sched.Config{Budget: 512, Seats: 32}, block.New(8*4200/16+200, 16))
+	next := sched.ID(1000)
+	add := func() {
+		next++
+		if err := s.Add(sched.Request{ID: next, Prompt: ones(4096), Max: 4097, Tenant: "long"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range long {
+		add()
+	}
+	began, had, done, at := map[sched.ID]int{}, map[sched.ID]int{}, 0, 0
+	step := func() {
+		b := s.Schedule()
+		at += b.Tokens
+		var results []sched.Result
+		for _, i := range b.Items {
+			if !i.Sample {
+				continue
+			}
+			results = append(results, sched.Result{ID: i.ID, Tokens: []int32{1}})
+			if i.ID > 1000 {
+				add()
+				continue
+			}
+			if had[i.ID]++; had[i.ID] == 1 {
+				first += float64(at-began[i.ID]) / 20
+				began[i.ID] = at
+			}
+			if had[i.ID] == 16 {
+				further += float64(at-began[i.ID]) / 20 / 15
+				done++
+			}
+		}
+		s.Update(b.Step, results)
+	}
+	if long > 0 {
+		step()
+	}
+	for id := range sched.ID(20) {
+		began[id] = at
+		if err := s.Add(sched.Request{ID: id, Prompt: ones(60), Max: 76, Tenant: "short"}); err != nil {
+			t.Fatal(err)
+		}
+		for !atOnce && had[id] < 16 {
+			step()
+		}
+	}
+	for done < 20 {
+		step()
+	}
+	return first, further
+}
+
+// TestLongPromptsLeaveHalf: beside the long prompts of another tenant, short ones and their answers wait for at most half a
+// step more than without them.
+func TestLongPromptsLeaveHalf(t *testing.T) {
+	if first, further := besideLong(t, 8, false); first > 60+256.5 || further > 1+256.5 {
+		t.Errorf("%.0f tokens are computed before a first token, and %.0f for each further one; want 316 and 257", first, further)
+	}
+}
+
+func BenchmarkBesideLongPrompts(b *testing.B) {
+	for _, atOnce := range []bool{false, true} {
+		b.Run(fmt.Sprintf("atOnce=%v", atOnce), func(b *testing.B) {
+			for b.Loop() {
+				first, further := besideLong(b, 8, atOnce)
+				alone, each := besideLong(b, 0, atOnce)
+				b.ReportMetric(first/alone, "first/alone")
+				b.ReportMetric(further/each, "further/alone")
+				b.ReportMetric(first, "tokens/first")
+				b.ReportMetric(further, "tokens/further")
+			}
+		})
+	}
 }

@@ -31,6 +31,7 @@ type class struct {
 	clock   int64   // the virtual time of the flow that was served last
 	waiting []*flow // flows with waiting sequences
 	flows   int     // all flows
+	live    int     // flows with sequences, running or waiting
 }
 
 // flow is one tenant's sequences of one priority.
@@ -40,6 +41,8 @@ type flow struct {
 	time       int64 // virtual: tokens computed
 	live       int   // sequences, running or waiting
 	seats      int   // running sequences
+	step       uint64
+	got        int // tokens for prompts in that step
 	head, tail *sequence
 }
 
@@ -68,6 +71,7 @@ func (u *queue) flow(priority int, tenant string) *flow {
 	}
 	if f.live == 0 {
 		u.live++
+		f.class.live++
 	}
 	return f
 }
@@ -89,6 +93,7 @@ func (u *queue) part(q *sequence) {
 		return
 	}
 	u.live--
+	f.class.live--
 	if f.time <= f.class.clock {
 		u.forget(f)
 	}
@@ -171,15 +176,15 @@ func (u *queue) remove(q *sequence) {
 	}
 }
 
-// peek returns the waiting sequence whose turn it is, or nil if none waits.
-func (u *queue) peek() *sequence {
+// peek returns the waiting sequence whose turn it is among those with room, or nil if there is none.
+func (u *queue) peek(room func(*sequence) int) *sequence {
 	if u.len == 0 {
 		return nil
 	}
 	for _, c := range u.classes {
 		var best *sequence
 		for _, f := range c.waiting {
-			if best == nil || sooner(f.head, best) {
+			if (best == nil || sooner(f.head, best)) && room(f.head) > 0 {
 				best = f.head
 			}
 		}

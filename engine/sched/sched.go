@@ -21,7 +21,8 @@
 //     recompute). "Last" is by priority, then by arrival.
 //  3. The rest of the budget goes to prompts, of running and waiting sequences, in the order below. A waiting
 //     sequence needs a seat, and blocks for all its tokens; those in the prefix cache or computed by a sibling are
-//     not computed again. If the next sequence does not fit, no other overtakes it. A step that preempted in 2 admits
+//     not computed again. While another tenant of its priority has sequences, a
+//     tenant's prompts that do not end in the step get half of it at most. If the next sequence does not fit, no other overtakes it. A step that preempted in 2 admits
 //     none.
 //  4. The worker computes the [Batch], in the order of the calls of Schedule, and samples tokens; the caller passes
 //     them to Update.

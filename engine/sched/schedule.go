@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"sort"
 
@@ -62,7 +63,7 @@ func (s *Scheduler) age() {
 		return
 	}
 	s.waited = 0
-	if q := s.queue.oldest(); q.rank != promoted && q != s.queue.peek() {
+	if q := s.queue.oldest(); q.rank != promoted && q != s.queue.peek(s.room) {
 		s.counts.Promoted++
 		s.queue.remove(q)
 		q.rank = promoted
@@ -74,7 +75,7 @@ func (s *Scheduler) age() {
 // preemption makes enough.
 func (s *Scheduler) makeRoom() {
 	for len(s.running) > 0 {
-		q := s.queue.peek()
+		q := s.queue.peek(s.room)
 		last := s.running[len(s.running)-1]
 		if q == nil || q.flying > 0 || q.rank == promoted || last.rank <= q.rank {
 			return
@@ -138,30 +139,36 @@ func (s *Scheduler) grow(q *sequence, n int) (ok bool) {
 	return ok
 }
 
-// fill gives the rest of the budget to prompts, one after the other.
+// fill gives the rest of the budget to prompts, one after the other. Once a tenant has its part of it, no sequence of a
+// worse priority gets any.
 func (s *Scheduler) fill(f *flight, admit bool) {
+	worst := math.MaxInt
 	for s.batch.Tokens < s.cfg.Budget {
 		chunk := -1
 		for i, q := range s.chunks {
-			if chunk < 0 || sooner(q, s.chunks[chunk]) {
+			if (chunk < 0 || sooner(q, s.chunks[chunk])) && s.room(q) > 0 {
 				chunk = i
 			}
 		}
 		var q *sequence
 		if admit && len(s.running) < s.cfg.Seats {
-			q = s.queue.peek()
+			q = s.queue.peek(s.room)
 		}
-		if q == nil && chunk < 0 {
+		next := q
+		if chunk >= 0 && (q == nil || sooner(s.chunks[chunk], q)) {
+			next = s.chunks[chunk]
+		}
+		if next == nil || next.rank > worst {
 			return
 		}
 		if s.turns >= s.cfg.Patience && (q != nil || s.queue.len == 0) {
 			s.turns = 0
-			if s.promote(q, chunk) {
+			if s.promote(q, next) {
 				continue
 			}
 		}
-		if chunk >= 0 && (q == nil || sooner(s.chunks[chunk], q)) {
-			q = s.chunks[chunk]
+		if next != q {
+			q = next
 			s.chunks = slices.Delete(s.chunks, chunk, chunk+1)
 		} else if !s.admit(q) {
 			admit = q.state == parked // then it is the next one's turn
@@ -171,19 +178,24 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 		if q.rank != promoted {
 			q.flow.class.clock = max(q.flow.class.clock, q.flow.time)
 		}
-		s.put(f, q, min(q.left(), s.cfg.Budget-s.batch.Tokens), 0)
+		room, n := s.room(q), min(q.left(), s.cfg.Budget-s.batch.Tokens)
+		if n >= room {
+			worst = q.req.Priority
+			if n < q.left() {
+				n = room
+			}
+		}
+		q.flow.got += n
+		s.put(f, q, n, 0)
 	}
 }
 
-// promote promotes the sequence that has waited longest. It reports false if that one was next anyway: q, the next
-// waiting one, or the chunk.
-func (s *Scheduler) promote(q *sequence, chunk int) bool {
-	next, oldest := q, q
+// promote promotes the sequence that has waited longest. It reports false if that one is next anyway. q is the waiting one
+// whose turn is next; nil: none may be admitted.
+func (s *Scheduler) promote(q, next *sequence) bool {
+	oldest := q
 	if q != nil {
 		oldest = s.queue.oldest()
-	}
-	if chunk >= 0 && (q == nil || sooner(s.chunks[chunk], q)) {
-		next = s.chunks[chunk]
 	}
 	for _, o := range s.chunks {
 		if oldest == nil || o.order < oldest.order {

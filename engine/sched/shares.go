@@ -8,7 +8,7 @@ const shareAfter = 16
 // the last one of a tenant with more than its share of the seats, for one of a tenant with less. A share is the seats divided by the tenants that have
 // sequences, rounded up. Priorities come first: a sequence is never preempted for one of a worse priority.
 func (s *Scheduler) shareSeats() {
-	q, live := s.queue.peek(), s.queue.live
+	q, live := s.queue.peek(s.room), s.queue.live
 	if q == nil || q.flying > 0 || q.rank == promoted || s.step-q.since < shareAfter || len(s.running) < s.cfg.Seats {
 		return
 	}
@@ -19,4 +19,18 @@ func (s *Scheduler) shareSeats() {
 			return
 		}
 	}
+}
+
+// room returns how many tokens q may have of this step's budget for prompts: all, or what its tenant has left of a half
+// while another tenant of its priority has sequences. So no tenant's long prompts fill the step in which another gets a
+// token, and two tenants make progress in each. A prompt that ends in the step may have more.
+func (s *Scheduler) room(q *sequence) int {
+	f := q.flow
+	if f.class.live < 2 {
+		return s.cfg.Budget
+	}
+	if f.step != s.step {
+		f.step, f.got = s.step, 0
+	}
+	return (s.cfg.Budget+1)/2 - f.got
 }

@@ -258,21 +258,30 @@ func (w *twin) decode() (preempted bool) {
 }
 
 func (w *twin) fill(admit bool) (done []*twinSeq) {
-	patience := cmp.Or(w.cfg.Patience, 64)
+	patience, worst, got := cmp.Or(w.cfg.Patience, 64), math.MaxInt, map[string]int{}
 	for w.tokens < w.cfg.Budget {
 		open := admit && len(w.seats()) < w.cfg.Seats
 		wants := func(q *twinSeq) bool {
 			return q.running && q.step != w.step && q.left() > 1 || open && waits(q)
 		}
-		line := w.line(wants)
-		if len(line) == 0 {
+		all := w.line(wants)
+		blocked := false // of promoted sequences that wait only the first is looked at
+		line := slices.DeleteFunc(slices.Clone(all), func(q *twinSeq) bool {
+			full := w.room(q, got) <= 0
+			if q.rank == first && waits(q) {
+				full = full || blocked
+				blocked = full
+			}
+			return full
+		})
+		if len(line) == 0 || line[0].rank > worst {
 			return done
 		}
 		q := line[0]
 		someone := len(w.line(waits)) > 0
-		if w.turns >= patience && (open && someone || !someone) {
+		if w.turns >= patience && (slices.ContainsFunc(line, waits) || !someone) {
 			w.turns = 0
-			old := slices.MinFunc(line, func(a, b *twinSeq) int { return cmp.Compare(a.order, b.order) })
+			old := slices.MinFunc(all, func(a, b *twinSeq) int { return cmp.Compare(a.order, b.order) })
 			if old != q && old.rank != first {
 				old.rank = first
 				w.stats.Promoted++
@@ -284,15 +293,33 @@ func (w *twin) fill(admit bool) (done []*twinSeq) {
 			continue
 		}
 		w.turns++
+		n := min(q.left(), w.cfg.Budget-w.tokens)
+		if n < q.left() {
+			n = min(n, w.room(q, got))
+		}
 		if q.rank != first {
 			w.clocks[q.req.Priority] = max(w.clocks[q.req.Priority], w.flows[flowOf(q)])
 		}
-		w.put(q, min(q.left(), w.cfg.Budget-w.tokens))
+		if n >= w.room(q, got) {
+			worst = q.req.Priority
+		}
+		got[flowOf(q)] += n
+		w.put(q, n)
 		if q.group != nil && q.group.leader == q && q.computed >= len(q.req.Prompt)-1 {
 			done = append(done, q)
 		}
 	}
 	return done
+}
+
+// room returns how many tokens a sequence may have for its prompt, when tenants have got so many in this step.
+func (w *twin) room(q *twinSeq, got map[string]int) int {
+	for _, o := range w.all {
+		if o.req.Priority == q.req.Priority && o.req.Tenant != q.req.Tenant {
+			return (w.cfg.Budget+1)/2 - got[flowOf(q)]
+		}
+	}
+	return w.cfg.Budget
 }
 
 func (w *twin) donor(q *twinSeq) *twinSeq {

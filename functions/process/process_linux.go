@@ -21,13 +21,6 @@ var thread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// onThread runs f on the permanent thread and returns its error.
-func onThread(f func() error) error {
-	done := make(chan error, 1)
-	thread() <- func() { done <- f() }
-	return <-done
-}
-
 // attributes put a child in its own session, and so in its own group: none of its descendants can enter our group.
 func attributes(outlives bool) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
@@ -39,7 +32,8 @@ func attributes(outlives bool) *syscall.SysProcAttr {
 
 // spawn starts cmd on the permanent thread and adds it to the known children.
 func spawn(cmd *exec.Cmd) error {
-	return onThread(func() error {
+	done := make(chan error, 1)
+	start := func() error {
 		children.mu.Lock() // across the fork: a sweep must not find a child that is not known yet
 		defer children.mu.Unlock()
 		if err := cmd.Start(); err != nil {
@@ -47,7 +41,9 @@ func spawn(cmd *exec.Cmd) error {
 		}
 		children.known[cmd.Process.Pid] = true
 		return nil
-	})
+	}
+	thread() <- func() { done <- start() }
+	return <-done
 }
 
 // reap waits for the child's end and kills its group while the zombie still holds the ID, so that no other group can have it.

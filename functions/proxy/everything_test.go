@@ -8,9 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -252,7 +255,7 @@ func (g waitingGate) EnterInTurn(ctx context.Context, _ control.Turn, beforeWait
 
 func (g waitingGate) LeaveTurn(control.Turn, float64) {}
 
-func (g waitingGate) GivesWay(control.Turn) bool { return false }
+func (g waitingGate) GivesWay(control.Turn, time.Duration) bool { return false }
 
 // TestLeavesWhileALargeBodyWaits: a client that leaves while its request with a large body waits for its turn is noticed
 // at once, whatever fits into the bound of memory. A body that does not fit waits unread.
@@ -288,5 +291,35 @@ func TestLeavesWhileALargeBodyWaits(t *testing.T) {
 	}
 	if door.Fits(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20+1)))) {
 		t.Error("a body beyond the limit fits")
+	}
+}
+
+// fullGate has no slot: a request waits a moment, and is refused.
+type fullGate struct{ waitingGate }
+
+func (fullGate) EnterInTurn(_ context.Context, _ control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
+	return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "it is full"), beforeWait()
+}
+
+// TestQuietTurn: a request that asks for it waits for its turn without interim answers.
+func TestQuietTurn(t *testing.T) {
+	server := httptest.NewServer(proxy.New(proxy.Config{Gate: fullGate{}, Everything: true, Door: inbound.New(inbound.Config{})}))
+	defer server.Close()
+	for _, quiet := range []bool{true, false} {
+		interim := 0
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { interim++; return nil }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(control.HeaderQueue, control.Turn{Client: 2, Quiet: quiet}.String())
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if quiet != (interim == 0) {
+			t.Errorf("quiet %v: %d interim answers", quiet, interim)
+		}
 	}
 }

@@ -48,13 +48,14 @@ type Turns interface {
 	// EnterInTurn is Enter for a request that may wait for a slot. beforeWait is called before it waits, and its error ends that.
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
 	// GivesWay reports whether a request that has entered in turn, and can move, is to move so that another gets its slot.
-	GivesWay(t control.Turn) bool
+	// begins is how long it took to begin its answer.
+	GivesWay(t control.Turn, begins time.Duration) bool
 	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
 	LeaveTurn(t control.Turn, cost float64)
 }
 
 // withoutTurn is the turn of requests that bring none, as those of activators of versions before do.
-var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1}
+var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1, Quiet: true}
 
 // Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
 type Dialect interface {
@@ -276,11 +277,11 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	return p, refused, err
 }
 
-// enterInTurn waits for a slot. The activator is told when the wait begins and ends, if it named the turn.
+// enterInTurn waits for a slot. The activator is told when the wait begins and ends, unless the turn is quiet.
 func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
 	var waits time.Time
 	tell := func(ms int64) {
-		if turn != withoutTurn {
+		if !turn.Quiet {
 			x.w.Header()[control.HeaderQueue] = []string{strconv.FormatInt(ms, 10)}
 			x.w.WriteHeader(http.StatusProcessing)
 		}

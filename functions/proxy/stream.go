@@ -77,7 +77,7 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	if !e.send(p) {
 		return false
 	}
-	if e.movable && e.turns != nil && e.proxy.waiting.count.Load() > 0 && e.turns.GivesWay(e.turn) {
+	if e.movable && e.turns != nil && e.proxy.waiting.count.Load() > 0 && e.turns.GivesWay(e.turn, e.outcome.FirstByte) {
 		e.moved()
 		return false
 	}

@@ -37,7 +37,7 @@ func (g *shared) EnterInTurn(ctx context.Context, _ control.Turn, beforeWait fun
 
 func (g *shared) LeaveTurn(control.Turn, float64) { g.Leave(); <-g.slots }
 
-func (g *shared) GivesWay(control.Turn) bool { return g.gives.Load() }
+func (g *shared) GivesWay(control.Turn, time.Duration) bool { return g.gives.Load() }
 
 // paced is a runtime whose streams have an event each second, with its state.
 type paced struct{}

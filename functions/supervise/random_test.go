@@ -107,7 +107,7 @@ func pass(ctx context.Context, t *testing.T, g *Gate, r *rand.Rand, n int) {
 	}
 	for range r.IntN(200) {
 		time.Sleep(100 * time.Millisecond)
-		if movable && (g.GivesWay(turn) || g.Moving()) || ctx.Err() != nil {
+		if movable && (g.GivesWay(turn, 0) || g.Moving()) || ctx.Err() != nil {
 			break
 		}
 	}

@@ -22,8 +22,9 @@ func (g *Gate) first() *turn {
 }
 
 // GivesWay reports whether a request that runs is to give its slot to one that waits: its client has more than its share,
-// and one of a client below its share has waited for [fair.GivesWayAfter]. Each that waits is given one slot.
-func (g *Gate) GivesWay(t control.Turn) bool {
+// and one of a client below its share has waited for [fair.GivesWayAfter]. begins is how long the one that runs took to begin
+// its answer. Each that waits is given one slot.
+func (g *Gate) GivesWay(t control.Turn, begins time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.shares.Slots(client(t)) <= g.shares.Share(g.limit) {
@@ -32,7 +33,7 @@ func (g *Gate) GivesWay(t control.Turn) bool {
 	below := g.below()
 	i := g.turns.FirstOf(func(i *fair.Item) bool {
 		w := i.Of.(*turn)
-		return !w.given && w.Priority >= t.Priority && below(i) && time.Since(w.entered) >= fair.GivesWayAfter
+		return !w.given && w.Priority >= t.Priority && below(i) && time.Since(w.entered) >= fair.GivesWayAfter(begins)
 	}, nil, true)
 	if i != nil {
 		i.Of.(*turn).given = true

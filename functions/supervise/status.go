@@ -69,12 +69,6 @@ func (r *Reports) send(status api.InstanceStatus) {
 	r.out(status)
 }
 
-// sendOnly reports, in place of a delayed report.
-func (r *Reports) sendOnly(status api.InstanceStatus) {
-	r.owed = nil
-	r.out(status)
-}
-
 // pay sends the delayed report.
 func (r *Reports) pay() {
 	if owed := r.owed; owed != nil {

@@ -197,7 +197,8 @@ func (s *Supervisor) becomeAwake() {
 	s.answerCallers()   // before the report: requests wait for it
 	goruntime.Gosched() // also before the work that the report causes
 	s.saveNote()
-	s.reports.sendOnly(report)
+	s.reports.owed = nil // this replaces a delayed report
+	s.reports.out(report)
 }
 
 func (s *Supervisor) reopenGate() {

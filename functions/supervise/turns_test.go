@@ -11,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/fair"
 )
 
 func noWait() error { return nil }
@@ -268,7 +267,8 @@ func TestGivesWay(t *testing.T) {
 				t.Fatal(refused, err)
 			}
 		}
-		if g.GivesWay(a) {
+		const begins = 500 * time.Millisecond
+		if g.GivesWay(a, begins) {
 			t.Error("one gives way although none waits")
 		}
 		for range 3 {
@@ -278,19 +278,19 @@ func TestGivesWay(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(fair.GivesWayAfter - time.Second)
-		if g.GivesWay(a) {
+		time.Sleep(4*begins - time.Millisecond)
+		if g.GivesWay(a, begins) {
 			t.Error("one gives way at once")
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Millisecond)
 		for n := range 2 {
-			if g.GivesWay(b) || !g.GivesWay(a) {
+			if g.GivesWay(b, begins) || !g.GivesWay(a, begins) {
 				t.Errorf("of a, %d give way; or one of b does", n)
 			}
 			g.LeaveTurn(a, 1)
 			synctest.Wait()
 		}
-		if g.GivesWay(a) {
+		if g.GivesWay(a, begins) {
 			t.Error("one gives way of a client that has its share")
 		}
 		for range 2 {

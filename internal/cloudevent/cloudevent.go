@@ -53,7 +53,9 @@ func Decode(raw []byte) (api.Event, error) {
 // NewRequest returns a POST of e to url in the binary content mode, with the extensions of o.
 func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*http.Request, error) {
 	sdk := toSDK(e)
-	o.apply(&sdk)
+	for name, value := range o.Extensions {
+		sdk.SetExtension(name, value)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("send event to %s: %w", url, err)

@@ -8,8 +8,6 @@ import (
 	"io"
 	"strings"
 	"unicode"
-
-	"github.com/cloudevents/sdk-go/v2/event"
 )
 
 // Overrides modify events on their way to a sink, as Knative's SinkBinding asks for in K_CE_OVERRIDES.
@@ -54,10 +52,4 @@ func extensionName(name string) error {
 		return fmt.Errorf("K_CE_OVERRIDES: %q can't be the name of an extension: want lower-case letters and digits, and none of the attributes of every event", name)
 	}
 	return nil
-}
-
-func (o Overrides) apply(e *event.Event) {
-	for name, value := range o.Extensions {
-		e.SetExtension(name, value)
-	}
 }

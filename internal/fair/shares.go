@@ -2,8 +2,14 @@ package fair
 
 import "time"
 
-// GivesWayAfter is how long a request of a client below its share waits before another client gives one of its slots up.
-const GivesWayAfter = 10 * time.Second
+// MostGivesWay is the most that [GivesWayAfter] returns.
+const MostGivesWay = 10 * time.Second
+
+// GivesWayAfter is how long a request of a client below its share waits before a stream of another client gives its slot up:
+// four times what the stream took to begin, at least a second. So beginning again costs a fifth of the time.
+func GivesWayAfter(begins time.Duration) time.Duration {
+	return min(max(4*begins, time.Second), MostGivesWay)
+}
 
 // Shares divides slots equally between the clients C that have requests, waiting or running. A client that has its share
 // gets no further slot while one below its share waits. A mutex of its owner guards it. The zero value has no clients.

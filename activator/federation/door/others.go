@@ -40,13 +40,17 @@ func (f *Front) meetOthers() {
 	f.share.Set(others)
 }
 
-// ServeUsage serves [control.PathUsage] for the other front doors, after [Front.Share].
+// ServeUsage serves [control.PathUsage] for the other front doors, after [Front.Share]. It reads no body before the token
+// has proved one of them.
 func (f *Front) ServeUsage(w http.ResponseWriter, r *http.Request) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	f.share.Serve(w, r, func(from string) bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		c := f.clusters[from]
-		return c != nil && c.Front && c.proves(token, nil)
-	})
+	proven := map[string]bool{}
+	f.mu.Lock()
+	for name, c := range f.clusters {
+		if c.Front && c.proves(token, nil) {
+			proven[name] = true
+		}
+	}
+	f.mu.Unlock()
+	f.share.Serve(w, r, proven)
 }

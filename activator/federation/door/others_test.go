@@ -1,6 +1,7 @@
 package door_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -38,12 +39,16 @@ func TestUsageOfStrangers(t *testing.T) {
 		{"token-y", `{"from":`, 400},
 		{"token-y", `{"from":"y","run":"1","parts":[{"number":1,"accounts":{"k":{"requests":1e999}}}]}`, 400},
 	} {
-		r := httptest.NewRequest(http.MethodPost, control.PathUsage, strings.NewReader(c.body))
+		sent := strings.NewReader(c.body)
+		r := httptest.NewRequest(http.MethodPost, control.PathUsage, sent)
 		r.Header.Set("Authorization", "Bearer "+c.token)
 		w := httptest.NewRecorder()
 		f.ServeUsage(w, r)
 		if w.Code != c.want {
 			t.Errorf("%s with %q: %d %s, want %d", c.body, c.token, w.Code, w.Body, c.want)
+		}
+		if at, err := sent.Seek(0, io.SeekCurrent); c.token != "token-y" && (at != 0 || err != nil) {
+			t.Errorf("%d bytes of a stranger's body were read, %v", at, err)
 		}
 	}
 }

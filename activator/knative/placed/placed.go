@@ -2,8 +2,6 @@ package placed
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -242,9 +240,4 @@ func Keep(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 func mark(s *v1.Service, owners []string) {
 	text, _ := json.Marshal(owners) // strings always marshal
 	s.Annotations[AnnotationFronts] = string(text)
-}
-
-func hashed(manifest string) string {
-	sum := sha256.Sum256([]byte(manifest))
-	return hex.EncodeToString(sum[:])
 }

@@ -1,6 +1,7 @@
 package placed
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,7 +48,7 @@ func (a *Applier) service(m protocol.Manifest, front string) (*v1.Service, error
 	}
 	annotations[api.AnnotationClass], annotations["autoscaling.knative.dev/initial-scale"] = api.Class, "0"
 	annotations[api.AnnotationRuntime], annotations[api.AnnotationModel] = kind, f.Runtime.Model
-	own := map[string]string{AnnotationManifest: hashed(m.YAML)}
+	own := map[string]string{AnnotationManifest: fmt.Sprintf("%x", sha256.Sum256([]byte(m.YAML)))}
 	if len(f.Runtime.Adapters) > 0 {
 		own[api.AnnotationAdapters] = config.AdapterList(f.Runtime.Adapters)
 	}
