@@ -166,7 +166,7 @@ func (f *function) suspender() (supervise.Suspender, error) {
 	case err != nil:
 		return nil, err
 	}
-	program := cmp.Or(f.cfg.Suspend, filepath.Join(filepath.Dir(self), "rouse-suspend"))
+	program := filepath.Join(filepath.Dir(self), "rouse-suspend")
 	if _, err = os.Stat(program); err != nil {
 		return nil, fmt.Errorf("it needs the program rouse-suspend beside this one: %w", err)
 	}

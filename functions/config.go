@@ -33,8 +33,6 @@ type Config struct {
 	Dir string
 	// Engine is the program with the subcommand "engine serve", for the runtime kind engine.
 	Engine string
-	// Suspend is the program rouse-suspend; empty: the one beside this program.
-	Suspend string
 	// Env is the environment that the runtime inherits.
 	Env []string
 	// RuntimePort is the port of runtimes of the kinds command and http that cannot be told one; 0: the runtime gets a port.

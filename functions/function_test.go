@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 		if len(os.Args) > 1 && os.Args[1] == shim.Args()[0] {
 			os.Exit(command(os.Args[1:]))
 		}
+		if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "-pages") {
+			os.Exit(cudaServer(os.Args[1:]))
+		}
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	_ = os.Setenv("FUNCTION_TEST", "runtime")
@@ -142,7 +145,7 @@ func TestWithin(t *testing.T) {
 }
 
 // overConnections are tests of listeners.
-var overConnections = []string{"TestWithin", "TestToken", "TestWithoutATokenTheControlPathsAreClosed", "TestHTTP2", "TestOpenMetrics"}
+var overConnections = []string{"TestWithin", "TestToken", "TestWithoutATokenTheControlPathsAreClosed", "TestHTTP2", "TestOpenMetrics", "TestSuspend.*"}
 
 // config runs the fake as a command.
 func (i *instance) config(args ...string) functions.Config {

@@ -96,9 +96,10 @@ func (s Suspender) Suspend(ctx context.Context, pid int) (moves bool, err error)
 func (d *driver) suspend(ctx context.Context, pid int) error {
 	suspended := 0
 	for { // again, for those that have begun to use CUDA meanwhile
-		locked, err := d.each(ctx, pid, cudaRunning, "Lock", lockTime)
-		if err == nil {
-			_, err = d.each(ctx, pid, cudaLocked, "Checkpoint")
+		pids := descent(pid)
+		locked, err := d.each(ctx, pids, cudaRunning, "Lock", lockTime)
+		if err == nil && locked > 0 {
+			_, err = d.each(ctx, pids, cudaLocked, "Checkpoint")
 		}
 		if suspended += locked; err == nil && suspended == 0 {
 			err = fmt.Errorf("%w: none of its processes uses CUDA", ErrNever)
@@ -121,8 +122,9 @@ func (s Suspender) Restore(ctx context.Context, pid int, onto map[api.DeviceID]a
 	for old, now := range onto {
 		pairs = append(pairs, string(old+"="+now))
 	}
-	if _, err = d.each(ctx, pid, cudaCheckpointed, "Restore", pairs...); err == nil {
-		_, err = d.each(ctx, pid, cudaLocked, "Unlock")
+	pids := descent(pid)
+	if _, err = d.each(ctx, pids, cudaCheckpointed, "Restore", pairs...); err == nil {
+		_, err = d.each(ctx, pids, cudaLocked, "Unlock")
 	}
 	return err
 }
@@ -203,9 +205,9 @@ func (d *driver) ask(ctx context.Context, call string, pid int, words ...string)
 	return d.answer(ctx, call)
 }
 
-// each makes a call for each process of the tree that is in a state, parents first, and returns their number.
-func (d *driver) each(ctx context.Context, pid, state int, call string, words ...string) (n int, err error) {
-	for _, p := range descent(pid) {
+// each makes a call for each of the processes that is in a state, and returns their number.
+func (d *driver) each(ctx context.Context, pids []int, state int, call string, words ...string) (n int, err error) {
+	for _, p := range pids {
 		now, err := d.ask(ctx, "GetState", p)
 		var refused *refusal
 		switch {

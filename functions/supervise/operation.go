@@ -269,7 +269,11 @@ func (s *Supervisor) finishOperation(r result) {
 // runtime is awake.
 func (s *Supervisor) finishStart(op *operation, r result) {
 	if op.kind == opWake && op.from == api.Suspended && !op.stopped {
-		s.suspension.tried(r.err, true)
+		if r.err != nil && op.moves != nil {
+			s.suspension.pinned = true
+		} else {
+			s.suspension.tried(r.err, true)
+		}
 	}
 	switch {
 	case s.want.state == api.Gone: // 1.
@@ -322,7 +326,7 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.want = goal{state: api.Awake}
 		s.wakeUnsure(op.own, op.own)
 	default:
-		s.took.sleep, s.suspension.movable = r.took, op.movable
+		s.took.sleep, s.suspension.movable = r.took, op.movable && !s.suspension.pinned
 		s.fallAsleep(op.level, op.own)
 	}
 }

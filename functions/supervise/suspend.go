@@ -32,6 +32,7 @@ type suspension struct {
 	never    string // why it can't be suspended; empty: it may
 	failures int
 	movable  bool           // the last one can be restored onto other GPUs
+	pinned   bool           // a restore onto others has failed
 	onto     []api.DeviceID // the GPUs of the last grant
 	devices  []api.DeviceID // those of the runtime
 	moved    bool           // devices are not those that it was started with
