@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 		if len(os.Args) > 1 && os.Args[1] == shim.Args()[0] {
 			os.Exit(command(os.Args[1:]))
 		}
-		if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "-pages") {
+		if slices.ContainsFunc(os.Args, func(s string) bool { return strings.HasPrefix(s, "-pages") }) {
 			os.Exit(cudaServer(os.Args[1:]))
 		}
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))

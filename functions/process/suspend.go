@@ -52,6 +52,7 @@ type refusal struct {
 }
 
 const (
+	cudaInvalid     = 1 // the process has ended meanwhile
 	cudaOutOfMemory = 2
 	cudaNotReady    = 600
 )
@@ -66,7 +67,7 @@ func (r *refusal) Error() string {
 }
 
 func (r *refusal) Is(err error) bool {
-	return err == ErrNever && r.code != cudaOutOfMemory && r.code != cudaNotReady
+	return err == ErrNever && r.code != cudaInvalid && r.code != cudaOutOfMemory && r.code != cudaNotReady
 }
 
 // Suspend takes all or none: after an error they are as before, or [ErrLost]. moves reports whether the driver can restore them onto

@@ -1,7 +1,7 @@
 // A libcuda for tests: it keeps the books of devices that do not exist, in the file "books" beside it, and refuses what
 // NVIDIA's refuses (CUDA driver API, "CUDA Checkpointing"). The functions test_… are the test's own.
 //
-// Build: cc -shared -fPIC -o libcuda.so.1 libcuda.c; with -DOLD it is one of driver 550.
+// Build: cc -shared -fPIC -DVERSION=13000 -o libcuda.so.1 libcuda.c; 12080 is driver 570, and 12040 is 550.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -108,15 +108,7 @@ int cuInit(unsigned flags) {
 }
 
 int cuDriverGetVersion(int *version) {
-#ifdef OLD
-	*version = 12040;
-#else
-	const char *v = 0;
-	Dl_info here;
-	dladdr((void *)lock, &here);
-	v = strstr(here.dli_fname, "570") ? "12080" : "13000";
-	*version = atoi(v);
-#endif
+	*version = VERSION;
 	return OK;
 }
 
@@ -215,7 +207,7 @@ void test_busy(int pid, int busy) {
 	unlock();
 }
 
-#ifndef OLD
+#if VERSION >= 12080
 static void hang(int at) {
 	for (int first = 1; books->hang[at]; first = 0) {
 		if (first) books->hang[at] = 2;
@@ -313,6 +305,7 @@ int cuCheckpointProcessRestore(int pid, uint64_t *args) {
 		if (books->used[onto[d]] + x->on[d] > books->total[onto[d]]) return end(RESTORE, NO_MEMORY);
 		next[onto[d]] = x->on[d];
 	}
+	if (VERSION < 13000 && count) return end(RESTORE, NOT_SUPPORTED);
 	int slot = x - books->all;
 	uint32_t saved[DEVICES][CELLS];
 	memcpy(saved, x->saved, sizeof saved);
