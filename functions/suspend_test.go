@@ -335,7 +335,7 @@ func TestSuspendedAndMoved(t *testing.T) {
 		t.Error("two GPUs became one")
 	}
 	st := i.wake(gpu1, gpu2)
-	if !slices.Equal(st.Devices, []api.DeviceID{gpu2, gpu1}) || st.PID != first.PID {
+	if !slices.Equal(st.Devices, []api.DeviceID{gpu1, gpu2}) || st.PID != first.PID {
 		t.Errorf("it is on %v with process %d", st.Devices, st.PID)
 	}
 	c.wantUsed(t, 0, 60, 60)
@@ -343,7 +343,7 @@ func TestSuspendedAndMoved(t *testing.T) {
 		t.Errorf("answer %q, %v; want %q", got, err, want)
 	}
 	i.suspend()
-	if st = i.wake(gpu1, gpuOther); st.PID == first.PID || !slices.Equal(st.Devices, []api.DeviceID{gpuOther, gpu1}) || st.NoSuspend != "" {
+	if st = i.wake(gpu1, gpuOther); st.PID == first.PID || !slices.Equal(st.Devices, []api.DeviceID{gpu1, gpuOther}) || st.NoSuspend != "" {
 		t.Errorf("the driver refused to restore it onto a GPU of another kind: it is process %d on %v, %q", st.PID, st.Devices, st.NoSuspend)
 	}
 	c.wantUsed(t, 0, 60, 0, 60)

@@ -15,6 +15,7 @@ package main
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,13 +41,13 @@ func run(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("NVIDIA's driver is not here: %w", err)
 	}
 	var getVersion func(*int32) int32
+	var initialize func(uint32) int32
 	var version int32
 	purego.RegisterLibFunc(&getVersion, lib, "cuDriverGetVersion")
-	if code := getVersion(&version); code != 0 {
-		return fmt.Errorf("cuDriverGetVersion: CUDA error %d", code)
-	}
-	if code, err := call(lib, "cuInit", 0, nil); err != nil || code != 0 { // a restore needs it
-		return fmt.Errorf("cuInit: CUDA error %d (%w)", code, err)
+	purego.RegisterLibFunc(&initialize, lib, "cuInit")
+	getVersion(&version)
+	if code := initialize(0); code != 0 { // a restore needs it
+		return fmt.Errorf("cuInit: CUDA error %d", code)
 	}
 	fmt.Fprintln(out, "=", version)
 	lines := bufio.NewScanner(in)
@@ -76,13 +77,13 @@ func call(lib uintptr, name string, pid int, args *arguments) (code int32, err e
 
 const uuid = `GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
 
-var line = regexp.MustCompile(`^(?:(GetState|Checkpoint|Unlock|Restore)|Lock) ([1-9]\d{0,8})(?: (\d{1,8}))?((?: ` + uuid + `=` + uuid + `)*)$`)
+var line = regexp.MustCompile(`^(GetState|Lock|Checkpoint|Restore|Unlock) ([1-9]\d{0,8})(?: (\d{1,8}))?((?: ` + uuid + `=` + uuid + `)*)$`)
 
 // obey does what a line says.
 func obey(lib uintptr, text string) (answer string, err error) {
 	m := line.FindStringSubmatch(text)
-	if m == nil || (m[1] == "") != (m[3] != "") || m[4] != "" && m[1] != "Restore" {
-		return "", fmt.Errorf("no such call")
+	if m == nil || (m[1] == "Lock") != (m[3] != "") {
+		return "", errors.New("no such call")
 	}
 	pid, _ := strconv.Atoi(m[2])
 	timeout, _ := strconv.Atoi(m[3])
@@ -94,7 +95,7 @@ func obey(lib uintptr, text string) (answer string, err error) {
 	if len(pairs) > 0 {
 		args = arguments{uint64(uintptr(unsafe.Pointer(&pairs[0]))), uint64(len(pairs) / 32)}
 	}
-	code, err := call(lib, "cuCheckpointProcess"+strings.Fields(text)[0], pid, &args)
+	code, err := call(lib, "cuCheckpointProcess"+m[1], pid, &args)
 	runtime.KeepAlive(pairs)
 	switch {
 	case err != nil:

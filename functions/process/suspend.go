@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,24 +52,14 @@ type refusal struct {
 	code int
 }
 
-const (
-	cudaInvalid     = 1 // the process has ended meanwhile
-	cudaOutOfMemory = 2
-	cudaNotReady    = 600
-)
-
-var refusals = map[int]string{
-	cudaOutOfMemory: "out of memory", cudaNotReady: "it still computes", 401: "it is in another state", 304: "a call of the system failed, as for managed memory",
-	801: "not supported, such as managed memory, or memory that processes share",
-}
+// passing are the errors that may be gone at the next try.
+var passing = map[int]string{1: "the process has ended", 2: "out of memory", 600: "it still computes"}
 
 func (r *refusal) Error() string {
-	return strings.TrimSpace(fmt.Sprintf("CUDA error %d in %s %s", r.code, r.call, refusals[r.code]))
+	return fmt.Sprintf("CUDA error %d in %s: %s", r.code, r.call, cmp.Or(passing[r.code], "the driver can't do this"))
 }
 
-func (r *refusal) Is(err error) bool {
-	return err == ErrNever && r.code != cudaInvalid && r.code != cudaOutOfMemory && r.code != cudaNotReady
-}
+func (r *refusal) Is(err error) bool { return err == ErrNever && passing[r.code] == "" }
 
 // Suspend takes all or none: after an error they are as before, or [ErrLost]. moves reports whether the driver can restore them onto
 // other GPUs.
@@ -77,18 +68,14 @@ func (s Suspender) Suspend(ctx context.Context, pid int) (moves bool, err error)
 	if err != nil {
 		return false, err
 	}
-	if d.version < firstSuspending {
-		err = fmt.Errorf("%w: the driver is too old, want version 570 or newer", ErrNever)
-	} else {
-		err = d.suspend(ctx, pid)
-	}
+	err = d.suspend(ctx, pid)
 	d.close(ctx)
-	if err == nil || d.version < firstSuspending {
-		return d.version >= firstMoving, err
+	if err == nil {
+		return d.version >= firstMoving, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	if undo := s.Restore(ctx, pid, nil); undo != nil {
+	if undo := s.Restore(ctx, pid, nil, nil); undo != nil {
 		err = fmt.Errorf("%w, and then %w: %w", err, ErrLost, undo)
 	}
 	return false, err
@@ -111,17 +98,17 @@ func (d *driver) suspend(ctx context.Context, pid int) error {
 	}
 }
 
-// Restore brings back those that are suspended, or are left in a suspension that failed, onto the GPUs that onto names for each that
-// they had; nil: the same. A failure may leave some suspended.
-func (s Suspender) Restore(ctx context.Context, pid int, onto map[api.DeviceID]api.DeviceID) error {
+// Restore brings back those that are suspended, or are left in a suspension that failed, from each GPU of old onto that of now; nil: onto
+// the same. A failure may leave some suspended.
+func (s Suspender) Restore(ctx context.Context, pid int, old, now []api.DeviceID) error {
 	d, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.close(ctx)
 	var pairs []string
-	for old, now := range onto {
-		pairs = append(pairs, string(old+"="+now))
+	for k := range now {
+		pairs = append(pairs, string(old[k]+"="+now[k]))
 	}
 	pids := descent(pid)
 	if _, err = d.each(ctx, pids, cudaCheckpointed, "Restore", pairs...); err == nil {
@@ -159,11 +146,13 @@ func (s Suspender) open(ctx context.Context) (*driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNever, errors.Join(err, ours.Close()))
 	}
-	if d.version, err = d.answer(ctx, "Get the version"); err != nil {
-		d.close(ctx)
-		return nil, err
+	if d.version, err = d.answer(ctx, "Get the version"); err == nil && d.version < firstSuspending {
+		err = fmt.Errorf("%w: the driver is too old, want version 570 or newer", ErrNever)
 	}
-	return d, nil
+	if err != nil {
+		d.close(ctx)
+	}
+	return d, err
 }
 
 // close ends it. One that hangs in the driver, where nothing can end it, is not awaited for long.

@@ -149,7 +149,7 @@ func stale(format string, args ...any) *api.Error {
 }
 
 func (s *Supervisor) takeWake(c *call) {
-	s.want, s.moves, s.suspension.onto = goal{state: api.Awake}, false, devicesOf(c.grant)
+	s.want, s.moves, s.suspension.onto = goal{state: api.Awake}, false, s.target(c.grant)
 	s.coming.causedBy(c.trace)
 	if s.phase == awake || s.phase == draining {
 		s.callers.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))

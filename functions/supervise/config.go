@@ -25,7 +25,7 @@ type Child interface {
 // Suspender suspends a process with its descendants; [process.Suspender] is one.
 type Suspender interface {
 	Suspend(ctx context.Context, pid int) (moves bool, err error)
-	Restore(ctx context.Context, pid int, onto map[api.DeviceID]api.DeviceID) error
+	Restore(ctx context.Context, pid int, old, now []api.DeviceID) error
 }
 
 // Config configures a [Supervisor].

@@ -44,19 +44,19 @@ type operation struct {
 	notes     chan<- func(*Supervisor)
 	child     Child
 	launch    runtime.Launch
-	from      api.Level                     // the level at its beginning
-	level     api.Level                     // of a sleep
-	own       api.Level                     // of the runtime's own sleep at that level, or below a suspension; 0: none
-	moves     map[api.DeviceID]api.DeviceID // of a wake from a suspension; nil: the runtime's GPUs stay
-	startup   *runtime.Startup              // of a start or wake
-	announced <-chan struct{}               // of a start
-	grace     time.Duration                 // of an end
-	busy      bool                          // of a probe: requests run
-	run       func()                        // starts the goroutine; begin calls it if nothing is left to be set
-	drained   bool                          // an end of a runtime that was awake and has no requests
-	mover     runtime.Mover                 // of a sleep or an end: it ends requests, which continue elsewhere; nil: none are ended
-	stopped   bool                          // cancelled by the owner
-	suspect   bool                          // of a start: the canary decides
+	from      api.Level        // the level at its beginning
+	level     api.Level        // of a sleep
+	own       api.Level        // of the runtime's own sleep at that level, or below a suspension; 0: none
+	old, onto []api.DeviceID   // of a wake from a suspension that moves the runtime: its GPUs; nil: they stay
+	startup   *runtime.Startup // of a start or wake
+	announced <-chan struct{}  // of a start
+	grace     time.Duration    // of an end
+	busy      bool             // of a probe: requests run
+	run       func()           // starts the goroutine; begin calls it if nothing is left to be set
+	drained   bool             // an end of a runtime that was awake and has no requests
+	mover     runtime.Mover    // of a sleep or an end: it ends requests, which continue elsewhere; nil: none are ended
+	stopped   bool             // cancelled by the owner
+	suspect   bool             // of a start: the canary decides
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
@@ -89,7 +89,10 @@ func (s *Supervisor) beginOperation(k kind) {
 	s.op = op
 	if k == opWake { // a start reports its stages; probes before it can answer mean nothing
 		ctx = op.startup.With(ctx)
-		op.moves = s.suspension.move()
+		if u := &s.suspension; u.onto != nil {
+			op.old, op.onto = u.devices, u.onto
+			u.devices, u.onto, u.moved = u.onto, nil, true
+		}
 	}
 	op.run = func() {
 		go func() {
@@ -269,7 +272,7 @@ func (s *Supervisor) finishOperation(r result) {
 // runtime is awake.
 func (s *Supervisor) finishStart(op *operation, r result) {
 	if op.kind == opWake && op.from == api.Suspended && !op.stopped {
-		if r.err != nil && op.moves != nil {
+		if r.err != nil && op.onto != nil {
 			s.suspension.pinned = true
 		} else {
 			s.suspension.tried(r.err, true)
@@ -326,7 +329,7 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.want = goal{state: api.Awake}
 		s.wakeUnsure(op.own, op.own)
 	default:
-		s.took.sleep, s.suspension.movable = r.took, op.movable && !s.suspension.pinned
+		s.took.sleep, s.suspension.movable = r.took, op.movable && s.cfg.Moves && !s.suspension.pinned
 		s.fallAsleep(op.level, op.own)
 	}
 }

@@ -167,7 +167,11 @@ func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus 
 			st.Load = s.keptLoad(state)
 		}
 		s.meter.unmeasured(st, state, level, &s.proc)
-		if st.Devices = s.suspension.devices; level == api.Suspended && s.cfg.Moves && s.suspension.movable {
+		st.Devices = s.cfg.Status.Devices
+		if s.suspension.moved {
+			st.Devices = s.suspension.devices
+		}
+		if level == api.Suspended && s.suspension.movable {
 			st.Devices = nil // bound to none
 		}
 		st.Suspends, st.NoSuspend = s.suspension.works, s.suspension.never

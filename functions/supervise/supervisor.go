@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -80,7 +81,7 @@ func New(cfg Config) (*Supervisor, error) {
 	mover, _ := cfg.Runtime.(runtime.Mover)
 	s := &Supervisor{
 		machine: machine{cfg: cfg, want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace}, restarts: restarts{log: cfg.Log},
-			suspension: suspension{never: st.NoSuspend, devices: st.Devices}},
+			suspension: suspension{never: st.NoSuspend, devices: slices.Sorted(slices.Values(st.Devices))}},
 		gate: gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports), mover: mover,
 		results: make(chan result), notes: make(chan func(*Supervisor)), done: make(chan struct{}),
 	}

@@ -33,9 +33,9 @@ type suspension struct {
 	failures int
 	movable  bool           // the last one can be restored onto other GPUs
 	pinned   bool           // a restore onto others has failed
-	onto     []api.DeviceID // the GPUs of the last grant
-	devices  []api.DeviceID // those of the runtime
-	moved    bool           // devices are not those that it was started with
+	devices  []api.DeviceID // the runtime's GPUs, sorted
+	onto     []api.DeviceID // those that the next wake moves it to; nil: the same
+	moved    bool           // devices are not those of Config.Status
 }
 
 // tried records the outcome of a suspension, or of the wake after one.
@@ -58,61 +58,30 @@ func (m *machine) checkSuspend() error {
 	return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime can't be suspended: %s", cmp.Or(m.suspension.never, "it has no GPUs"))
 }
 
-// checkMove refuses a grant of other GPUs than those that a suspended runtime can be restored onto.
+// target returns the GPUs that a grant moves a suspended runtime to; nil: it stays.
+func (m *machine) target(g api.Grant) []api.DeviceID {
+	onto := slices.DeleteFunc(slices.Sorted(slices.Values(g.Devices)), func(d api.DeviceID) bool { return d == api.HostMemory })
+	if m.proc.level != api.Suspended || !m.cfg.Moves || len(onto) == 0 || slices.Equal(onto, m.suspension.devices) {
+		return nil
+	}
+	return onto
+}
+
+// checkMove refuses a grant of GPUs that the runtime can't be restored onto.
 func (m *machine) checkMove(g api.Grant) error {
-	if now := devicesOf(g); m.proc.level == api.Suspended && m.cfg.Moves && len(now) > 0 {
-		moves := movesBetween(m.suspension.devices, now)
-		if len(now) != len(m.suspension.devices) || len(moves) > 0 && !m.suspension.movable {
-			return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime was suspended on %v and can't be restored onto %v: the driver (580 or newer) moves it, onto as many GPUs",
-				m.suspension.devices, now)
-		}
+	u := &m.suspension
+	if onto := m.target(g); onto != nil && (!u.movable || len(onto) != len(u.devices)) {
+		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime was suspended on %v and can't be restored onto %v: the driver (580 or newer) moves it, onto as many GPUs", u.devices, onto)
 	}
 	return nil
 }
 
-// devicesOf returns the GPUs of a grant.
-func devicesOf(g api.Grant) []api.DeviceID {
-	return slices.DeleteFunc(slices.Clone(g.Devices), func(d api.DeviceID) bool { return d == api.HostMemory })
-}
-
-// movesBetween maps each GPU to the one that takes its place, which is itself if it stays; nil: all stay.
-func movesBetween(old, now []api.DeviceID) map[api.DeviceID]api.DeviceID {
-	free := slices.DeleteFunc(slices.Clone(now), func(d api.DeviceID) bool { return slices.Contains(old, d) })
-	if len(free) == 0 || len(now) != len(old) {
-		return nil
-	}
-	moves := map[api.DeviceID]api.DeviceID{}
-	for _, d := range old {
-		if moves[d] = d; !slices.Contains(now, d) {
-			moves[d], free = free[0], free[1:]
-		}
-	}
-	return moves
-}
-
-// move takes the GPUs of the last grant, and returns how the runtime gets there.
-func (u *suspension) move() map[api.DeviceID]api.DeviceID {
-	moves := movesBetween(u.devices, u.onto)
-	u.onto = nil
-	if moves != nil {
-		u.devices, u.moved = slices.Clone(u.devices), true
-		for k, d := range u.devices {
-			u.devices[k] = moves[d]
-		}
-	}
-	return moves
-}
-
 // env returns the environment of a runtime that is started.
 func (u *suspension) env(env []string) []string {
-	if !u.moved {
-		return env
+	if u.moved {
+		env = append(slices.Clip(env), "CUDA_VISIBLE_DEVICES="+strings.Trim(strings.ReplaceAll(fmt.Sprint(u.devices), " ", ","), "[]"))
 	}
-	words := make([]string, len(u.devices))
-	for k, d := range u.devices {
-		words[k] = string(d)
-	}
-	return append(slices.Clip(env), "CUDA_VISIBLE_DEVICES="+strings.Join(words, ","))
+	return env
 }
 
 // sleepLevel returns the level at which the runtime is to sleep, and that of its own sleep; 0: it has none.
@@ -151,7 +120,7 @@ func (o *operation) sleep(ctx context.Context) (err error) {
 // restore is the beginning of a wake.
 func (o *operation) restore(ctx context.Context, serves func()) (runtime.Answer, error) {
 	if o.from == api.Suspended {
-		if err := o.cfg.Suspender.Restore(ctx, o.child.PID(), o.moves); err != nil {
+		if err := o.cfg.Suspender.Restore(ctx, o.child.PID(), o.old, o.onto); err != nil {
 			return runtime.Answer{}, fmt.Errorf("restore it onto its GPUs: %w", err)
 		}
 	}

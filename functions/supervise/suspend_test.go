@@ -31,10 +31,10 @@ func (d *driver) Suspend(ctx context.Context, pid int) (bool, error) {
 	return d.moves, d.suspendErr
 }
 
-func (d *driver) Restore(ctx context.Context, pid int, onto map[api.DeviceID]api.DeviceID) error {
+func (d *driver) Restore(ctx context.Context, pid int, old, now []api.DeviceID) error {
 	call := fmt.Sprint("restore ", pid)
-	if len(onto) > 0 {
-		call += fmt.Sprint(" onto ", onto)
+	if len(now) > 0 {
+		call += fmt.Sprint(" from ", old, " onto ", now)
 	}
 	d.w.call(call)
 	if err := nap(ctx, d.restoring); err != nil {
@@ -176,7 +176,7 @@ func TestRestoredElsewhere(t *testing.T) {
 		if err != nil || len(st.Devices) != 1 || st.Devices[0] != "GPU-b" {
 			t.Errorf("awake on %v, %v", st.Devices, err)
 		}
-		wantCalls(t, d.w, "restore 100 onto map[GPU-a:GPU-b]", "wake from 1")
+		wantCalls(t, d.w, "restore 100 from [GPU-a] onto [GPU-b]", "wake from 1")
 	}, func(c *supervise.Config) { c.Moves = true })
 }
 
