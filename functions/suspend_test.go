@@ -70,7 +70,7 @@ func openCUDA(path string) (*cuda, error) {
 	return c, nil
 }
 
-// cudaServer is a model server that knows nothing of sleep and computes with CUDA: its answer is what it has on its devices.
+// cudaServer is a model server that knows nothing of sleep and computes with CUDA: it answers with the contents of its devices.
 func cudaServer(args []string) int {
 	flags := flag.NewFlagSet("server", flag.ContinueOnError)
 	pages, managed, port := flags.Int("pages", 0, ""), flags.Int("managed", 0, ""), flags.Int("port", 0, "")
@@ -165,7 +165,7 @@ func newCUDA(t *testing.T, flag string) *cuda {
 	return c
 }
 
-// config is that of an instance of the server on some GPUs.
+// config configures an instance of the server on some GPUs.
 func (c *cuda) config(i *instance, gpus []string, args ...string) functions.Config {
 	cfg := i.config()
 	cfg.Function.Runtime.Command = append([]string{os.Args[0]}, append(args, "-port=$(PORT)")...)
@@ -363,7 +363,7 @@ func TestSuspendedAndNotMoved(t *testing.T) {
 	_, err := i.wakeOn(gpu1)
 	wantCode(t, "a wake on another GPU", err, api.CodeUnsupported)
 	if st := i.wake(gpu0, api.HostMemory); st.PID != pid {
-		t.Errorf("it was started anew")
+		t.Errorf("it was started again")
 	}
 	c.wantUsed(t, 60, 0)
 }
@@ -456,7 +456,7 @@ func TestSuspendTriedAgain(t *testing.T) {
 
 const maxTries = 3
 
-// Others have taken the memory: the runtime is not restored, and starts anew when there is room.
+// Others have taken the memory: the runtime is not restored, and starts again when there is room.
 func TestSuspendedWithoutRoom(t *testing.T) {
 	c, i := newCUDA(t, cuda13), newInstance(t)
 	i.run(c.config(i, []string{gpu0}, "-pages=60"))

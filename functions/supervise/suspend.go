@@ -26,7 +26,7 @@ import (
 // maxTries is how often in a row a suspension and its wake may fail.
 const maxTries = 3
 
-// suspension is what is known of suspensions of the runtime.
+// suspension holds the outcomes of earlier suspensions, and the GPUs of the runtime.
 type suspension struct {
 	works    bool
 	never    string // why it can't be suspended; empty: it may
@@ -84,7 +84,7 @@ func (u *suspension) env(env []string) []string {
 	return env
 }
 
-// sleepLevel returns the level at which the runtime is to sleep, and that of its own sleep; 0: it has none.
+// sleepLevel returns the level at which the runtime is to sleep, and the level of its own sleep below; 0: it has none.
 func (m *machine) sleepLevel() (level, own api.Level) {
 	level, sleeps := m.want.level, m.cfg.Runtime.Traits().Sleeps
 	if level == api.Level1 && !sleeps && m.suspension.works {

@@ -81,7 +81,7 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// The declared level is that of the runtime's own sleep. A suspended runtime gets no time to end, as it would not hear of it.
+// The runtime's own sleep has the declared level. A suspended runtime gets no time to end, as it would not hear of it.
 func TestSuspendedAtItsDeclaredLevel(t *testing.T) {
 	d := &driver{}
 	withDriver(t, d, inPlace, func(t *testing.T, s *supervise.Supervisor) {
@@ -130,7 +130,7 @@ func TestSuspensionFails(t *testing.T) {
 	}
 }
 
-// A restore that takes longer than a wake may is given up: the runtime is ended and started anew.
+// A restore that takes longer than a wake may is given up: the runtime is ended and started again.
 func TestRestoreHangs(t *testing.T) {
 	d := &driver{restoring: time.Hour}
 	withDriver(t, d, inPlace, func(t *testing.T, s *supervise.Supervisor) {
@@ -148,7 +148,7 @@ func TestRestoreHangs(t *testing.T) {
 	})
 }
 
-// A restored runtime that answers otherwise than before is started anew.
+// A restored runtime that answers otherwise than before is started again.
 func TestRestoredWithOtherAnswers(t *testing.T) {
 	d := &driver{}
 	withDriver(t, d, runtime.Traits{}, func(t *testing.T, s *supervise.Supervisor) {
