@@ -67,6 +67,9 @@ func (s *Supervisor) adoptRuntime() {
 	if !found {
 		return
 	}
+	if n.Level < api.Suspended {
+		n.Own = n.Level
+	}
 	s.took, s.restarts.count = took{n.LoadTime, n.WakeTime, n.SleepTime}, n.Restarts
 	s.canary = canary{answer: n.Canary, mismatches: n.CanaryMismatches}
 	s.reports.change(func(st *api.InstanceStatus) { setAdapters(st, n.Adapters, n.Standby) })

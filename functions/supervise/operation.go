@@ -273,7 +273,7 @@ func (s *Supervisor) finishOperation(r result) {
 func (s *Supervisor) finishStart(op *operation, r result) {
 	if op.kind == opWake && op.from == api.Suspended && !op.stopped {
 		if r.err != nil && op.onto != nil {
-			s.suspension.pinned = true
+			s.cfg.Moves = false // the driver can't
 		} else {
 			s.suspension.tried(r.err, true)
 		}
@@ -308,6 +308,9 @@ func (s *Supervisor) wakeUnsure(level, own api.Level) {
 // finishSleep stops a runtime that turns out not to sleep. After another failure of its own sleep its state is unknown, so it is woken
 // again, which proves that it generates or ends in a restart.
 func (s *Supervisor) finishSleep(op *operation, r result) {
+	if op.suspends && !op.stopped {
+		s.suspension.tried(r.err, false)
+	}
 	switch {
 	case s.want.state == api.Gone:
 		if op.suspends {
@@ -315,9 +318,6 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		}
 		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended:
-		if op.suspends {
-			s.suspension.tried(errExited, false)
-		}
 	case r.err != nil && op.suspends:
 		s.suspendFailed(op, r)
 	case errors.Is(r.err, errors.ErrUnsupported) && !s.proc.attached:
@@ -329,7 +329,7 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.want = goal{state: api.Awake}
 		s.wakeUnsure(op.own, op.own)
 	default:
-		s.took.sleep, s.suspension.movable = r.took, op.movable && s.cfg.Moves && !s.suspension.pinned
+		s.took.sleep, s.suspension.movable = r.took, op.movable && s.cfg.Moves
 		s.fallAsleep(op.level, op.own)
 	}
 }

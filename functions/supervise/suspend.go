@@ -32,7 +32,6 @@ type suspension struct {
 	never    string // why it can't be suspended; empty: it may
 	failures int
 	movable  bool           // the last one can be restored onto other GPUs
-	pinned   bool           // a restore onto others has failed
 	devices  []api.DeviceID // the runtime's GPUs, sorted
 	onto     []api.DeviceID // those that the next wake moves it to; nil: the same
 	moved    bool           // devices are not those of Config.Status
@@ -133,7 +132,6 @@ func (o *operation) restore(ctx context.Context, serves func()) (runtime.Answer,
 // suspendFailed goes on after a failed suspension: 1. the driver has lost the processes, or another level was wanted, which is to end
 // them; 2. they sleep as their own sleep left them; 3. they are awake.
 func (s *Supervisor) suspendFailed(op *operation, r result) {
-	s.suspension.tried(r.err, false)
 	s.cfg.Logger.Warn("suspension failed", "error", r.err, "failures", s.suspension.failures)
 	if s.want.level == api.Suspended {
 		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime was not suspended: %v", r.err))

@@ -201,3 +201,20 @@ func TestSuspendedMemory(t *testing.T) {
 		}
 	}, func(c *supervise.Config) { c.GPUs = g.look })
 }
+
+// A suspended runtime that was left is restored by the next supervisor, also if the last one left in the middle of the suspension.
+func TestAdoptsSuspended(t *testing.T) {
+	for name, w := range map[string]*world{
+		"asleep":              {traits: inPlace},
+		"in the middle of it": {traits: inPlace, suspending: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			succeed(t, w, func(t *testing.T, s *supervise.Supervisor) {
+				_ = later(func() error { return sleep(s, 2, api.Suspended, 0) })
+			}, func(t *testing.T, s *supervise.Supervisor) {
+				wantCode(t, "wake", wake(s, 3), "")
+				wantCalls(t, w, "restore 100", "wake from 1")
+			})
+		})
+	}
+}
