@@ -98,8 +98,8 @@ func (d *driver) suspend(ctx context.Context, pid int) error {
 	}
 }
 
-// Restore brings back those that are suspended, or are left in a suspension that failed, each GPU of old becomes the one of now in
-// its place; nil: all stay. A failure may leave some suspended.
+// Restore brings back those that are suspended, or were left in a failed suspension. Each GPU of old becomes the one of now in its
+// place; nil: all stay. A failure may leave some suspended.
 func (s Suspender) Restore(ctx context.Context, pid int, old, now []api.DeviceID) error {
 	d, err := s.open(ctx)
 	if err != nil {
