@@ -19,14 +19,14 @@ TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum 
 NODE  := e2e/clients/node_modules
 # The Python clients are installed once for each list of them.
 PYTHON := $(CACHE)/clients/$(shell sha256sum e2e/clients/python/requirements.txt | cut -c1-16)
-PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
+PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function ./cmd/rouse-suspend
 
 .PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-named bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
 	@mkdir -p $(BIN)
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/rouse
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/rouse ./cmd/rouse-suspend
 	@$(BIN)/rouse up $(ARGS)
 
 build: ## build the programs into bin/
@@ -178,6 +178,7 @@ bench-conversations: build ## what a sleep between two turns of a conversation c
 # ARGS=--small runs the same on the processor; docs/gpu.md says what there is.
 gpu: build ## what only a machine with a CUDA device can show, into docs/bench/gpu.json; needs Python with torch; ARGS=--small without
 	$(GO) run ./e2e/bench/gpu -rouse bin/rouse $(ARGS)
+	$(if $(findstring small,$(ARGS)),,e2e/bench/gpu/suspend)
 
 bench-move: build ## what a stream pauses that goes on at another instance
 	$(GO) run ./e2e/bench/conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -137,7 +139,11 @@ func (f *function) makeSupervisor() (err error) {
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 {
-		cfg.GPUs = process.GPUMemory
+		cfg.GPUs, cfg.SleepLevel, cfg.Moves = process.GPUMemory, fn.SleepLevel, f.cfg.Join == nil && len(f.cfg.Devices) > 0
+		var err error
+		if cfg.Suspender, err = f.suspender(); err != nil {
+			cfg.Status.NoSuspend = err.Error()
+		}
 	}
 	if f.models.fetches() {
 		cfg.Prepare = f.models.prepare
@@ -147,6 +153,24 @@ func (f *function) makeSupervisor() (err error) {
 	}
 	f.supervisor, err = supervise.New(cfg)
 	return err
+}
+
+// suspender returns what takes the runtime off its GPUs, or why nothing can.
+func (f *function) suspender() (supervise.Suspender, error) {
+	self, err := os.Executable()
+	switch fn := f.cfg.Function; {
+	case fn.Suspend == api.SuspendOff:
+		return nil, errors.New("the annotation " + api.AnnotationSuspend + " is off")
+	case fn.Runtime.Endpoint != "":
+		return nil, errors.New("others start its server, so its processes are not known: let the function start it")
+	case err != nil:
+		return nil, err
+	}
+	program := filepath.Join(filepath.Dir(self), "rouse-suspend")
+	if _, err = os.Stat(program); err != nil {
+		return nil, fmt.Errorf("it needs the program rouse-suspend beside this one: %w", err)
+	}
+	return process.Suspender{Program: program, Library: process.Variable(f.cfg.Env, "LD_LIBRARY_PATH")}, nil
 }
 
 func (f *function) makeAdapters() (err error) {

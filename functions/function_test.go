@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,9 @@ func TestMain(m *testing.M) {
 	case "runtime":
 		if len(os.Args) > 1 && os.Args[1] == shim.Args()[0] {
 			os.Exit(command(os.Args[1:]))
+		}
+		if slices.ContainsFunc(os.Args, func(s string) bool { return strings.HasPrefix(s, "-pages") }) {
+			os.Exit(cudaServer(os.Args[1:]))
 		}
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
@@ -142,7 +146,7 @@ func TestWithin(t *testing.T) {
 }
 
 // overConnections are tests of listeners.
-var overConnections = []string{"TestWithin", "TestToken", "TestWithoutATokenTheControlPathsAreClosed", "TestHTTP2", "TestOpenMetrics"}
+var overConnections = []string{"TestWithin", "TestToken", "TestWithoutATokenTheControlPathsAreClosed", "TestHTTP2", "TestOpenMetrics", "TestSuspend.*"}
 
 // config runs the fake as a command.
 func (i *instance) config(args ...string) functions.Config {

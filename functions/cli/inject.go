@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// installCommand copies this program into a folder. An init container runs it for a container whose image lacks the function.
+// installCommand copies this program, and rouse-suspend, into a folder. An init container runs it for a container whose image lacks the function.
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "install FOLDER", Short: "Copy this program into a folder, for a container whose image does not have it", Args: cobra.ExactArgs(1),
@@ -23,6 +24,10 @@ func installCommand() *cobra.Command {
 			self, err := os.Executable()
 			if err != nil {
 				return fmt.Errorf("find this program: %w", err)
+			}
+			suspend := filepath.Join(filepath.Dir(self), "rouse-suspend")
+			if err := install(suspend, filepath.Join(args[0], "rouse-suspend")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
 			}
 			return install(self, filepath.Join(args[0], "rouse-function"))
 		},

@@ -80,7 +80,7 @@ func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 func (p *protocol) read() runtime.Signals {
 	status := p.cfg.Status()
 	signals := runtime.Unknown()
-	if status.State == api.Awake || status.State == api.Draining {
+	if status.State == api.Awake || status.State == api.Draining && status.Running > 0 { // else it may fall asleep now
 		signals, _ = p.scraper.signals()
 	} else {
 		p.scraper.forget()

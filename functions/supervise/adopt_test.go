@@ -38,6 +38,7 @@ func succeed(t *testing.T, w *world, f, next func(t *testing.T, s *supervise.Sup
 		cfg := supervise.Config{
 			Status:  api.InstanceStatus{Instance: "i", Function: "default/f", Concurrency: 2, Epoch: 1},
 			Runtime: w, Start: w.start, Log: w.log, Report: w.report, Save: e.save, Canary: w.canary,
+			Suspender: &driver{w: w, suspending: w.suspending},
 		}
 		first, err := supervise.New(cfg)
 		if err != nil {

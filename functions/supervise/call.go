@@ -114,14 +114,18 @@ func (m *machine) check(c *call) error {
 		return nil
 	case m.want.state == api.Gone: // 1.
 		return refusal(api.Gone, false)
-	case c.goal.state == api.Asleep && c.goal.level != api.Level1 && c.goal.level != api.Level2: // 2.
-		return api.BadRequest("level", "level is %d: want 1 or 2", c.goal.level)
+	case c.goal.state == api.Asleep && (c.goal.level < api.Level1 || c.goal.level > api.Suspended): // 2.
+		return api.BadRequest("level", "level is %d: want 1, 2 or 3", c.goal.level)
 	case c.drain < 0:
 		return api.BadRequest("drain", "drain is negative: want a duration, or 0")
 	case c.goal.state == api.Awake && c.grant.Instance != "" && c.grant.Instance != m.cfg.Status.Instance:
 		return stale("the grant is for instance %s, this is %s", c.grant.Instance, m.cfg.Status.Instance)
 	case api.StaleEpoch(c.epoch, m.epoch): // 3.
 		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, m.epoch)
+	case c.goal.state == api.Awake:
+		return m.checkMove(c.grant)
+	case c.goal.level == api.Suspended: // 4.
+		return m.checkSuspend()
 	case c.goal.state == api.Asleep && m.proc.attached: // 4.
 		return m.checkSidecarSleep(c.goal.level)
 	}
@@ -145,7 +149,7 @@ func stale(format string, args ...any) *api.Error {
 }
 
 func (s *Supervisor) takeWake(c *call) {
-	s.want, s.moves = goal{state: api.Awake}, false
+	s.want, s.moves, s.suspension.onto = goal{state: api.Awake}, false, s.target(c.grant)
 	s.coming.causedBy(c.trace)
 	if s.phase == awake || s.phase == draining {
 		s.callers.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))
@@ -159,7 +163,7 @@ func (s *Supervisor) takeWake(c *call) {
 }
 
 func (s *Supervisor) takeSleep(c *call) {
-	if s.state == api.Asleep && c.goal.level <= s.proc.level {
+	if s.state == api.Asleep && c.goal.level <= s.proc.depth() {
 		c.answer <- nil
 		return
 	}
@@ -196,4 +200,4 @@ func (s *Supervisor) forgetCaller(c *call) {
 }
 
 // answerCallers answers the callers whose goal is reached or was overtaken.
-func (s *Supervisor) answerCallers() { s.callers.settle(goal{s.state, s.proc.level}, s.want) }
+func (s *Supervisor) answerCallers() { s.callers.settle(goal{s.state, s.proc.depth()}, s.want) }

@@ -22,6 +22,12 @@ type Child interface {
 	Memory() (all api.Bytes, shared api.SharedMemory, err error)
 }
 
+// Suspender suspends a process with its descendants; [process.Suspender] is one.
+type Suspender interface {
+	Suspend(ctx context.Context, pid int) (moves bool, err error)
+	Restore(ctx context.Context, pid int, old, now []api.DeviceID) error
+}
+
 // Config configures a [Supervisor].
 type Config struct {
 	// Status has the fixed fields of the instance's reports (Instance, Function, Endpoint, Devices, Concurrency), the first Epoch, and
@@ -55,6 +61,12 @@ type Config struct {
 	// Save receives a note for the next supervisor at each change, before the announced operation is done. It must not block for long.
 	// Nil: notes are dropped.
 	Save func(Note)
+	// SleepLevel is the runtime's own sleep below a suspension; 0: level 1.
+	SleepLevel api.Level
+	// Suspender takes the runtime off its GPUs. Nil: nothing can, and Status.NoSuspend says why if there are GPUs.
+	Suspender Suspender
+	// Moves says that the runtime may be restored onto all GPUs that a grant names, as it sees those of the whole machine.
+	Moves bool
 	// GPUs measures the memory that a process and its descendants hold of the GPU of which they hold most. found is false if it sees
 	// none of them. It returns soon after ctx ends. Nil: there is nothing to measure.
 	GPUs func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)

@@ -104,11 +104,11 @@ func (m *meter) looks(p *proc) bool {
 }
 
 // unmeasured removes the GPU measurements of the previous state from a report of a new one.
-func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, p *proc) {
-	if state != api.Asleep {
+func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, level api.Level, p *proc) {
+	if state != api.Asleep || level == api.Suspended {
 		st.DeviceUse = 0
 	}
-	if st.State == state || state == api.Draining || state == api.Awake && st.State == api.Draining {
+	if st.State == state && st.Level == level || state == api.Draining || state == api.Awake && st.State == api.Draining {
 		return
 	}
 	st.Memory.Devices, st.Memory.PerDevice = 0, 0
@@ -174,7 +174,7 @@ func differs(old, now api.Bytes) bool { return max(now-old, old-now)*10 > old }
 // means nothing. It is safe for many goroutines.
 func (r *Reports) noteUse(used api.Bytes) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
-		if st.State != api.Draining && st.State != api.Asleep || used <= st.DeviceUse {
+		if st.State != api.Draining && st.State != api.Asleep || st.Level == api.Suspended || used <= st.DeviceUse {
 			return false
 		}
 		st.DeviceUse = used

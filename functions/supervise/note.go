@@ -12,6 +12,8 @@ type Note struct {
 	// State and Level are as reported.
 	State api.State `json:"state"`
 	Level api.Level `json:"level"`
+	// Own is the level of the runtime's own sleep below a suspension; 0: none.
+	Own api.Level `json:"own,omitempty"`
 	// Turning says that the runtime was told to sleep or to wake and has not answered, so its state is unknown. Level is the sleep's.
 	Turning bool `json:"turning,omitempty"`
 	// Endpoint is the runtime's address, and Attach says that it is a sidecar.
@@ -47,9 +49,9 @@ func (s *Supervisor) saveNote() {
 	}
 	switch {
 	case s.phase == sleeping:
-		n.Level = max(s.want.level, s.proc.level)
+		n.Level, n.Own = s.sleepLevel()
 	case s.phase == waking || s.state == api.Asleep:
-		n.Level = s.proc.level
+		n.Level, n.Own = s.proc.level, s.proc.own
 	}
 	if s.proc.child != nil {
 		n.Endpoint, n.Attach = s.proc.launch.Endpoint, s.proc.launch.Attach
@@ -64,6 +66,9 @@ func (s *Supervisor) adoptRuntime() {
 	child, launch, n, found := s.cfg.Adopt()
 	if !found {
 		return
+	}
+	if n.Level < api.Suspended {
+		n.Own = n.Level
 	}
 	s.took, s.restarts.count = took{n.LoadTime, n.WakeTime, n.SleepTime}, n.Restarts
 	s.canary = canary{answer: n.Canary, mismatches: n.CanaryMismatches}
@@ -82,9 +87,9 @@ func (s *Supervisor) adoptRuntime() {
 	s.coming.since = time.Now()
 	switch {
 	case n.Turning: // 2.
-		s.wakeUnsure(n.Level)
+		s.wakeUnsure(n.Level, n.Own)
 	case n.State == api.Asleep: // 3.
-		s.phase, s.want, s.proc.level = asleep, goal{api.Asleep, n.Level}, n.Level
+		s.phase, s.want, s.proc.level, s.proc.own = asleep, goal{api.Asleep, n.Level}, n.Level, n.Own
 		s.enterState(api.Asleep, "")
 		s.meter.start(&s.proc, s.phase)
 	case n.State == api.Starting: // 4.

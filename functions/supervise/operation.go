@@ -46,6 +46,8 @@ type operation struct {
 	launch    runtime.Launch
 	from      api.Level        // the level at its beginning
 	level     api.Level        // of a sleep
+	own       api.Level        // of the runtime's own sleep at that level, or below a suspension; 0: none
+	old, onto []api.DeviceID   // of a wake from a suspension that moves the runtime: its GPUs; nil: they stay
 	startup   *runtime.Startup // of a start or wake
 	announced <-chan struct{}  // of a start
 	grace     time.Duration    // of an end
@@ -59,6 +61,8 @@ type operation struct {
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
 	patience int             // of a probe
+	suspends bool            // of a sleep: the runtime's own is done
+	movable  bool            // of a suspension: it can be restored onto other GPUs
 	mismatch bool            // of a wake or start: a different answer to the canary
 	canary   *runtime.Answer // the expected answer; of a sleep or start, also the learnt one
 	adapters answers         // the same for its adapters
@@ -74,7 +78,10 @@ func (s *Supervisor) beginOperation(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{
 		kind: k, began: time.Now(), cancel: cancel, cfg: &s.cfg, gate: s.gate, notes: s.notes, child: s.proc.child, launch: s.proc.launch, from: s.proc.level,
-		level: s.want.level, startup: s.coming.startup, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters,
+		own: s.proc.own, startup: s.coming.startup, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters,
+	}
+	if k == opSleep {
+		op.level, op.own = s.sleepLevel()
 	}
 	if s.gate.Moving() {
 		op.mover = s.mover
@@ -82,6 +89,10 @@ func (s *Supervisor) beginOperation(k kind) {
 	s.op = op
 	if k == opWake { // a start reports its stages; probes before it can answer mean nothing
 		ctx = op.startup.With(ctx)
+		if u := &s.suspension; u.onto != nil {
+			op.old, op.onto = u.devices, u.onto
+			u.devices, u.onto, u.moved = u.onto, nil, true
+		}
 	}
 	op.run = func() {
 		go func() {
@@ -125,11 +136,7 @@ func (o *operation) perform(ctx context.Context) error {
 		if o.cfg.Leave != nil && o.from == api.LevelAwake {
 			o.cfg.Leave(ctx, o.launch.Endpoint)
 		}
-		sleep := o.cfg.Runtime.Sleep
-		if o.mover != nil {
-			sleep = o.mover.Move
-		}
-		err = sleep(ctx, o.launch.Endpoint, o.level)
+		err = o.sleep(ctx)
 	case opProbe:
 		err = o.sendProbe(ctx)
 	case opEnd:
@@ -153,7 +160,7 @@ func (o *operation) wake(ctx context.Context) error {
 	if o.cfg.Early != nil && o.cfg.Early() {
 		serves = func() { o.gate.try(o.launch.Endpoint) }
 	}
-	answer, err := o.cfg.Runtime.Wake(ctx, o.launch.Endpoint, o.from, serves)
+	answer, err := o.restore(ctx, serves)
 	if err == nil {
 		err = o.compare(ctx, "", o.canary, answer)
 	}
@@ -264,6 +271,13 @@ func (s *Supervisor) finishOperation(r result) {
 // finishStart, also of an adoption or a wake: 1. the runtime must end; 2. the process has ended, which step handles; 3. it failed; 4. the
 // runtime is awake.
 func (s *Supervisor) finishStart(op *operation, r result) {
+	if op.kind == opWake && op.from == api.Suspended && !op.stopped {
+		if r.err != nil && op.onto != nil {
+			s.cfg.Moves = false // the driver can't
+		} else {
+			s.suspension.tried(r.err, true)
+		}
+	}
 	switch {
 	case s.want.state == api.Gone: // 1.
 		s.endProcess(s.cfg.StopGrace)
@@ -283,33 +297,46 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	}
 }
 
-// wakeUnsure wakes a runtime that may sleep at level, or be awake.
-func (s *Supervisor) wakeUnsure(level api.Level) {
-	s.phase, s.proc.level = waking, level
+// wakeUnsure wakes a runtime that may sleep at level, with its own sleep at own, or be awake.
+func (s *Supervisor) wakeUnsure(level, own api.Level) {
+	s.phase, s.proc.level, s.proc.own = waking, level, own
 	s.coming.step(api.StepWaking)
 	s.enterState(api.Starting, api.StageWaking)
 	s.beginOperation(opWake)
 }
 
-// finishSleep stops a runtime that turns out not to sleep. After another failure its state is unknown, so it is woken again, which
-// proves that it generates or ends in a restart.
+// finishSleep stops a runtime that turns out not to sleep. After another failure of its own sleep its state is unknown, so it is woken
+// again, which proves that it generates or ends in a restart.
 func (s *Supervisor) finishSleep(op *operation, r result) {
+	if op.suspends && !op.stopped {
+		s.suspension.tried(r.err, false)
+	}
 	switch {
 	case s.want.state == api.Gone:
+		if op.suspends {
+			s.proc.level = api.Suspended
+		}
 		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended:
+	case r.err != nil && op.suspends:
+		s.suspendFailed(op, r)
 	case errors.Is(r.err, errors.ErrUnsupported) && !s.proc.attached:
 		s.noteWithout(r.err.Error())
 		s.endProcess(s.cfg.StopGrace)
 	case r.err != nil:
-		s.cfg.Logger.Warn("sleep failed", "level", op.level, "error", r.err)
+		s.cfg.Logger.Warn("sleep failed", "level", op.own, "error", r.err)
 		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
 		s.want = goal{state: api.Awake}
-		s.wakeUnsure(op.level)
+		s.wakeUnsure(op.own, op.own)
 	default:
-		s.phase, s.took.sleep, s.proc.level = asleep, r.took, op.level
-		s.enterState(api.Asleep, "")
-		s.answerCallers()
-		s.meter.start(&s.proc, s.phase)
+		s.took.sleep, s.suspension.movable = r.took, op.movable && s.cfg.Moves
+		s.fallAsleep(op.level, op.own)
 	}
+}
+
+func (s *Supervisor) fallAsleep(level, own api.Level) {
+	s.phase, s.proc.level, s.proc.own = asleep, level, own
+	s.enterState(api.Asleep, "")
+	s.answerCallers()
+	s.meter.start(&s.proc, s.phase)
 }

@@ -14,6 +14,7 @@ type proc struct {
 	launch   runtime.Launch
 	ended    bool      // the child has ended and step has not handled it yet
 	level    api.Level // of the sleep, or of the sleep that a wake ends
+	own      api.Level // of the runtime's own sleep; below level if the driver has suspended it
 	stopped  bool      // asleep without a process: the next start is a wake
 	attached bool      // the runtime is a sidecar, as the last launch said
 	wasAwake bool      // since the last start
@@ -60,10 +61,20 @@ func (p *proc) adopted(c Child, l runtime.Launch) {
 
 func (p *proc) cleared() { p.child, p.ended = nil, false }
 
-func (p *proc) awoke() { p.level, p.stopped, p.wasAwake = api.LevelAwake, false, true }
+func (p *proc) awoke() {
+	p.level, p.own, p.stopped, p.wasAwake = api.LevelAwake, api.LevelAwake, false, true
+}
 
 // sleepsStopped sets that the runtime sleeps without a process.
-func (p *proc) sleepsStopped() { p.level, p.stopped = api.Level2, true }
+func (p *proc) sleepsStopped() { p.level, p.own, p.stopped = api.Level2, api.Level2, true }
+
+// depth is the deepest level that the sleep fulfils: without a process all.
+func (p *proc) depth() api.Level {
+	if p.stopped {
+		return api.Suspended
+	}
+	return p.level
+}
 
 // took is how long the last start, wake and sleep took; 0: not known.
 type took struct{ load, wake, sleep time.Duration }

@@ -160,7 +160,15 @@ func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus 
 		if state != api.Awake && state != api.Draining {
 			st.Load = s.keptLoad(state)
 		}
-		s.meter.unmeasured(st, state, &s.proc)
+		s.meter.unmeasured(st, state, level, &s.proc)
+		st.Devices = s.cfg.Status.Devices
+		if s.suspension.moved {
+			st.Devices = s.suspension.devices
+		}
+		if level == api.Suspended && s.suspension.movable {
+			st.Devices = nil // bound to none
+		}
+		st.Suspends, st.NoSuspend = s.suspension.works, s.suspension.never
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, cmp.Or(s.restarts.message, s.without), pid
 		st.NoRoom = s.restarts.noRoom && state == api.Unhealthy
 		st.Restarts, st.Progress, st.GaveUp = s.restarts.count, 0, s.restarts.gaveUp && state == api.Unhealthy

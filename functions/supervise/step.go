@@ -93,7 +93,7 @@ func (s *Supervisor) fromAsleep() bool {
 		s.saveNote()
 	case s.want.state == api.Gone:
 		s.endProcess(s.cfg.StopGrace)
-	case s.want.level > s.proc.level && s.cfg.Runtime.Traits().Deepens:
+	case s.want.level > s.proc.level && (s.want.level == api.Suspended || s.cfg.Runtime.Traits().Deepens):
 		s.sleepRuntime()
 	case s.want.level > s.proc.level:
 		s.endProcess(s.cfg.StopGrace) // it can't sleep deeper in place; ending the process drops its weights too
@@ -156,7 +156,7 @@ func (s *Supervisor) startProcess(launch runtime.Launch) {
 	// Lines come from one goroutine, so announce needs no lock.
 	announce := launch.Announce
 	began := time.Now()
-	child, err := s.cfg.Start(process.Spec{Path: launch.Path, Args: launch.Args, Env: launch.Env, Lines: func(line []byte) {
+	child, err := s.cfg.Start(process.Spec{Path: launch.Path, Args: launch.Args, Env: s.suspension.env(launch.Env), Lines: func(line []byte) {
 		if announce != "" && strings.HasPrefix(string(line), announce) {
 			announce = ""
 			close(announced)
@@ -218,7 +218,7 @@ func (s *Supervisor) moveRequests() {
 
 // finishDrain goes on after the last request has left.
 func (s *Supervisor) finishDrain() {
-	if s.want.state == api.Asleep && s.cfg.Runtime.Traits().Sleeps {
+	if level, _ := s.sleepLevel(); s.want.state == api.Asleep && (level == api.Suspended || s.cfg.Runtime.Traits().Sleeps) {
 		s.sleepRuntime()
 		return
 	}
@@ -252,7 +252,7 @@ func (s *Supervisor) endProcess(grace time.Duration) {
 	if s.state == api.Asleep || s.state == api.Awake {
 		s.enterState(api.Draining, "stopping")
 	}
-	if s.hard {
+	if s.hard || s.proc.level == api.Suspended { // it would not hear it
 		grace = 0
 	}
 	s.beginOperation(opEnd)

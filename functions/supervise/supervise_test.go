@@ -87,8 +87,8 @@ func TestEpochs(t *testing.T) {
 			t.Errorf("epoch %d, %s; want 5, asleep: what is refused leaves no trace", st.Epoch, st.State)
 		}
 		wantCode(t, "wake 5", wake(s, 5), "")
-		if err := sleep(s, 6, 3, 0); err == nil || api.AsError(err).Status != http.StatusBadRequest {
-			t.Errorf("level 3: %v, want 400", err)
+		if err := sleep(s, 6, 4, 0); err == nil || api.AsError(err).Status != http.StatusBadRequest {
+			t.Errorf("level 4: %v, want 400", err)
 		}
 	})
 }

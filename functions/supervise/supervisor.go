@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -41,6 +42,8 @@ type machine struct {
 	took     took
 	restarts restarts
 	canary   canary
+
+	suspension suspension
 }
 
 // Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
@@ -77,8 +80,9 @@ func New(cfg Config) (*Supervisor, error) {
 	reports := newReports(gate, st, cfg.Report)
 	mover, _ := cfg.Runtime.(runtime.Mover)
 	s := &Supervisor{
-		machine: machine{cfg: cfg, want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace}, restarts: restarts{log: cfg.Log}},
-		gate:    gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports), mover: mover,
+		machine: machine{cfg: cfg, want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace}, restarts: restarts{log: cfg.Log},
+			suspension: suspension{never: st.NoSuspend, devices: slices.Sorted(slices.Values(st.Devices))}},
+		gate: gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports), mover: mover,
 		results: make(chan result), notes: make(chan func(*Supervisor)), done: make(chan struct{}),
 	}
 	s.health.cfg, s.health.gate = &s.cfg, gate

@@ -33,6 +33,7 @@ type world struct {
 
 	mu                 sync.Mutex // guards the fields below
 	load, rise, fall   time.Duration
+	suspending         time.Duration // duration of a suspension where succeed runs it
 	shows              time.Duration // duration of a wake's answer
 	wakeErr, sleepErr  error
 	probeErr, startErr error

@@ -201,8 +201,10 @@ func (i Image) programs() (v1.Layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := runnable(content, at == i.Entrypoint[0], has); err != nil && i.Onto == nil {
-			return nil, fmt.Errorf("%s: %w", i.Programs[at], err)
+		if at == i.Entrypoint[0] && i.Onto == nil { // others may be for images that they are copied into
+			if err := runnable(content, has); err != nil {
+				return nil, fmt.Errorf("%s: %w", i.Programs[at], err)
+			}
 		}
 		folder := ""
 		for part := range strings.SplitSeq(strings.Trim(path.Dir(at), "/"), "/") {

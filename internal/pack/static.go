@@ -9,15 +9,11 @@ import (
 	"strings"
 )
 
-// runnable returns an error if a file cannot run in an image that has these paths. A file that is not a Linux program
-// may be data, unless it is the entrypoint.
-func runnable(content []byte, entrypoint bool, has func(path string) bool) error {
+// runnable returns an error if an image's entrypoint cannot run in an image that has these paths.
+func runnable(content []byte, has func(path string) bool) error {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
-		if entrypoint {
-			return fmt.Errorf("no program for Linux, and the image has no shell: %w", err)
-		}
-		return nil
+		return fmt.Errorf("no program for Linux, and the image has no shell: %w", err)
 	}
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_INTERP {

@@ -82,7 +82,8 @@ if [ -z "$to" ]; then
 	[ -d "$to" ] && [ -w "$to" ] || to=$HOME/.local/bin
 fi
 mkdir -p "$to" || fail "$to can't be made: give another folder with --to"
-for program in rouse kn-rouse; do
+for program in rouse kn-rouse rouse-suspend; do
+	[ -e "$work/${archive%.tar.gz}/$program" ] || continue # rouse-suspend is for Linux
 	# A running program keeps its file: the new one takes its name.
 	cp "$work/${archive%.tar.gz}/$program" "$to/.$program.new" && mv -f "$to/.$program.new" "$to/$program" ||
 		fail "$to can't be written: give another folder with --to, or run this as its owner"

@@ -30,7 +30,7 @@ type product struct {
 }
 
 // products are all images. The function's includes the engine, which is a subcommand of cmd/rouse: without it the
-// runtime "engine" could not start.
+// runtime "engine" could not start. And it brings rouse-suspend to images that have the C library, and NVIDIA's driver.
 var products = []product{
 	{
 		name: "activator", title: "Rouse's activator: the data path and the front door",
@@ -40,7 +40,7 @@ var products = []product{
 		programs: map[string]string{"/rouse-autoscaler": "cmd/rouse-autoscaler"}, entrypoint: "/rouse-autoscaler",
 	}, {
 		name: "function", title: "A function of Rouse: a model server and the one door to it",
-		programs:   map[string]string{"/rouse-function": "cmd/rouse-function", "/rouse": "cmd/rouse"},
+		programs:   map[string]string{"/rouse-function": "cmd/rouse-function", "/rouse": "cmd/rouse", "/rouse-suspend": "cmd/rouse-suspend"},
 		entrypoint: "/rouse-function", env: []string{"ROUSE_ENGINE_BINARY=/rouse"},
 	},
 }
@@ -130,7 +130,7 @@ func (o options) derived() ([]product, error) {
 		}
 		all = append(all, product{
 			name: kind, title: "A function of Rouse on " + image, onto: image,
-			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/rouse-function"},
+			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/rouse-function", "/usr/local/bin/rouse-suspend": "cmd/rouse-suspend"},
 			entrypoint: "/usr/local/bin/rouse-function", env: []string{api.EnvRuntime + "=" + kind},
 		})
 	}

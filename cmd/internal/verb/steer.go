@@ -62,7 +62,7 @@ func (p Program) Sleep() *cobra.Command {
 		}
 		return nil
 	}))
-	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
+	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them, 3 also takes the process off its GPUs (default: the function's own)")
 	cmd.Flags().BoolVar(&unload, "unload", false, "stop the instances altogether; the next request starts new ones")
 	cmd.MarkFlagsMutuallyExclusive("level", "unload")
 	return cmd
