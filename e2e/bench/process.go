@@ -6,21 +6,20 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 )
 
 // startEngine starts an engine with pico on a Unix socket and returns when it listens.
-func (b *bench) startEngine(ctx context.Context) (*child.Engine, error) {
-	return child.StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), "--model", "pico")
+func (b *localBench) startEngine(ctx context.Context) (*Engine, error) {
+	return StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), "--model", "pico")
 }
 
 // server is "rouse up".
-type server struct{ *child.Up }
+type server struct{ *Up }
 
 // startServer starts "rouse up" on a free port, with the functions of a manifest
 // or, if it is empty, with the built-in one, and env besides the environment. It returns when it says that it is ready.
-func (b *bench) startServer(ctx context.Context, manifest string, env ...string) (*server, error) {
-	u, err := child.StartUp(ctx, child.UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest, Args: []string{"--no-gpu"}, Env: env})
+func (b *localBench) startServer(ctx context.Context, manifest string, env ...string) (*server, error) {
+	u, err := StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest, Args: []string{"--no-gpu"}, Env: env})
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +28,7 @@ func (b *bench) startServer(ctx context.Context, manifest string, env ...string)
 
 // sleep puts the function to sleep at level 1 and waits for its standing grant.
 func (s *server) sleep(ctx context.Context, name string) error {
-	if err := s.Await(ctx, name, "quiet", child.Quiet); err != nil {
+	if err := s.Await(ctx, name, "quiet", Quiet); err != nil {
 		return err
 	}
 	if err := s.Order(ctx, name, "sleep?level=1"); err != nil {
@@ -40,7 +39,7 @@ func (s *server) sleep(ctx context.Context, name string) error {
 
 // stopFunction stops the function and waits until it has no process.
 func (s *server) stopFunction(ctx context.Context, name string) error {
-	if err := s.Await(ctx, name, "quiet", child.Quiet); err != nil {
+	if err := s.Await(ctx, name, "quiet", Quiet); err != nil {
 		return err
 	}
 	if err := s.Order(ctx, name, "stop"); err != nil {
