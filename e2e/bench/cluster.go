@@ -8,7 +8,6 @@
 //	kubectl apply -k e2e/knative/injector # the component any-image
 //	go run ./e2e/bench cluster -only 'warm|zero' -o docs/bench/cluster.json
 //	go run ./e2e/bench cluster -only 'wake|crowd' -o docs/bench/wake.json
-
 package main
 
 import (

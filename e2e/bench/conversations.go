@@ -7,7 +7,6 @@
 // With -move it measures the pause of a stream that continues at another engine.
 //
 //	go run ./e2e/bench conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
-
 package main
 
 import (

@@ -3,7 +3,6 @@
 // has a pair that runs the llama.cpp inside Ollama.
 //
 //	go run ./e2e/bench engine -peer DIR -o docs/bench/engine.json
-
 package main
 
 import (

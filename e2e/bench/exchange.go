@@ -5,7 +5,6 @@
 // A request over the link (activator/federation/protocol, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
 // have a body of 1 KiB and an answer of 1 KiB. Then many streams are open on one link at once, each on a connection of its own,
 // and one reader among them stops reading.
-
 package main
 
 import (

@@ -4,7 +4,6 @@
 // switch, some of which fail. Instances are processes of the engine's CPU worker, whose model has random weights.
 //
 //	go run ./e2e/bench files -o docs/bench/files.json
-
 package main
 
 import (

@@ -6,7 +6,6 @@
 //	 2. What each of 100,000 held requests takes beside its body and its connection.
 //
 // It runs the benchmarks of package activator, which can look at its queue.
-
 package main
 
 import (

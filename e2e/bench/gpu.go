@@ -18,7 +18,6 @@
 // parts are skipped. It fails where a part fails, not where one is skipped.
 //
 // It starts processes that end with it, and leaves nothing behind but generated models in the user's cache.
-
 package main
 
 import (

@@ -60,22 +60,6 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// runLocal measures, of Rouse on one machine:
-//
-//  1. asleep: from the request to the first byte of a stream, by an instance that
-//     sleeps and has a standing grant. Baseline: POST /wake_up, then the same
-//     request, to an engine alone.
-//  2. gone: the same where no process exists. Baseline: from the exec of an engine
-//     to its line "listening on", then the request.
-//  3. warm: requests of one token and streams, one at a time and many at a time. They go to a model server that does
-//     nothing, through Rouse, Go's ReverseProxy and, if it is in the PATH, llama-swap; and to the engine.
-//  4. wake: functions that sleep and whose model server, a simulated vLLM, wakes in no
-//     time: one, and a hundred in the same moment. Baseline: the same requests while
-//     they are awake.
-//  5. hostile: an honest client beside ten thousand that promise bodies, drip them or
-//     send them without end. Baseline: the same client alone.
-//  6. up: from the exec of "rouse up" to its first answer; its memory and its
-//     processor time while nothing happens.
 func runLocal() {
 	rouse := flag.String("rouse", "", "`program` to measure (default: built from this module)")
 	function := flag.String("function", "", "`program` of the function to measure (default: built from this module)")

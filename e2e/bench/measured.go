@@ -1,7 +1,6 @@
 // The part measured writes docs/measured.md, the document of all figures, from the reports in docs/bench.
 //
 //	go run ./e2e/bench measured
-
 package main
 
 import (

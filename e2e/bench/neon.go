@@ -11,7 +11,6 @@
 //  3. The work's instructions are half the difference of the two runs: what makes the numbers to work on is in both.
 //
 // A count says nothing of how long an instruction takes: vector instructions take longer than others on some processors.
-
 package main
 
 import (

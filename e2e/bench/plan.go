@@ -13,7 +13,6 @@
 //
 // The note of each says how it has grown from the smallest cluster. The gates are for
 // medians; the 95th percentiles stand beside them.
-
 package main
 
 import (

@@ -12,7 +12,6 @@
 // A function with requests sends a demand each second and two more for each request, and its instance a load every two
 // seconds. The measured values are the growth of the record after its first ten seconds, and the time spent on
 // recording, including waits for the processor. Both are multiplied up to a day. Then a record is replayed.
-
 package main
 
 import (

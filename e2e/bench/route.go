@@ -11,7 +11,6 @@
 //     usage.prompt_tokens_details.cached_tokens. The activator, in this process, has one engine, then four. Then two
 //     activators that take the requests at random have four, without and with sessions. Last, four engines run without
 //     an activator, and each request goes to the least busy one.
-
 package main
 
 import (

@@ -16,7 +16,6 @@
 //  6. How long a simulation takes.
 //
 // Everything but 6 is virtual time, and the same on every machine.
-
 package main
 
 import (
