@@ -54,7 +54,7 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 		delete(e.adapters, name)
 		return fmt.Errorf("load adapter %q from %s: %w", name, path, err)
 	}
-	if a.identity = e.identify(a.ID, before, after); a.identity == after {
+	if a.identity = identify(a.ID, before, after); a.identity == after {
 		a.digest = after
 	}
 	a.ready = true

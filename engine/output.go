@@ -17,7 +17,7 @@ import (
 //  2. An output that does not match its batch is rejected: the worker is replaced.
 //  3. A failed step ends all requests; after several in a row the worker is replaced.
 //  4. Otherwise each sequence, and the scheduler, gets its tokens.
-func (e *Engine) receive(out *wire.Output) {
+func (e *loop) receive(out *wire.Output) {
 	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
 		return
 	}
@@ -67,7 +67,7 @@ func reports(p *part, out *wire.Output, next int) bool {
 }
 
 // checkOutput returns an error if an output does not match its batch.
-func (e *Engine) checkOutput(f *flight, out *wire.Output) error {
+func (e *loop) checkOutput(f *flight, out *wire.Output) error {
 	if out.Error != "" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (e *Engine) checkOutput(f *flight, out *wire.Output) error {
 	return nil
 }
 
-func (e *Engine) checkItem(p *part, o *wire.Out) error {
+func (e *loop) checkItem(p *part, o *wire.Out) error {
 	if o.Error != "" {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (e *Engine) checkItem(p *part, o *wire.Out) error {
 }
 
 // take applies a sequence's item of the output.
-func (e *Engine) take(p *part, o *wire.Out) {
+func (e *loop) take(p *part, o *wire.Out) {
 	q := p.q
 	if o.Error != "" {
 		err := errors.New(o.Error)
@@ -144,13 +144,13 @@ func (e *Engine) take(p *part, o *wire.Out) {
 }
 
 // takeTokens turns tokens into events. Tokens after the end of the text are discarded.
-func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
+func (e *loop) takeTokens(q *sequence, o *wire.Out) {
 	e.clearSuspect(q)
 	at := len(e.tokens)
 	done := false
 	for i := range o.Tokens {
 		ev := e.newEvent(q.stream)
-		if err := q.next(ev, &o.Tokens[i], e); err != nil {
+		if err := q.next(ev, &o.Tokens[i], e.Engine); err != nil {
 			e.outbox = e.outbox[:len(e.outbox)-1]
 			e.fail(q.stream, &StepError{Err: err})
 			return

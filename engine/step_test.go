@@ -38,7 +38,7 @@ const life = 900
 
 // busy returns an engine with n sequences that decode, in place of Run. They fill their blocks at different
 // times, and don't share the lines of a cache set.
-func busy(b *testing.B, n int) *Engine {
+func busy(b *testing.B, n int) *loop {
 	d, err := sim.New(sim.Config{Context: 128 + life, Blocks: n * (128 + life) / 16})
 	if err != nil {
 		b.Fatal(err)
@@ -54,13 +54,13 @@ func busy(b *testing.B, n int) *Engine {
 			b.Fatal(err)
 		}
 	}
-	e.deliver(context.Background())
-	return e
+	e.loop.deliver(context.Background())
+	return e.loop
 }
 
 // steps calls step with an engine of n sequences, once for each of b's loops, and reports the times that it returns.
-func steps(b *testing.B, n int, step func(*Engine) time.Duration) {
-	var e *Engine
+func steps(b *testing.B, n int, step func(*loop) time.Duration) {
+	var e *loop
 	var times []time.Duration
 	left := 0
 	b.ReportAllocs()
@@ -91,7 +91,7 @@ func report(b *testing.B, times []time.Duration) {
 func BenchmarkSchedule256(b *testing.B) {
 	var frame []byte
 	token := []int32{'x'}
-	steps(b, 256, func(e *Engine) time.Duration {
+	steps(b, 256, func(e *loop) time.Duration {
 		began := time.Now()
 		batch := e.sched.Schedule()
 		e.pack(batch)
@@ -114,7 +114,7 @@ func BenchmarkHost256(b *testing.B) {
 	var frame, answer []byte
 	var out, got wire.Output
 	choice := []sample.Choice{{Token: 'x'}}
-	steps(b, 256, func(e *Engine) time.Duration {
+	steps(b, 256, func(e *loop) time.Duration {
 		began := time.Now()
 		batch := e.sched.Schedule()
 		e.pack(batch)
