@@ -19,7 +19,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/keep"
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -162,7 +161,7 @@ func (e *loop) write(ctx context.Context, ids []int32, names []block.Hash) {
 	n, err := e.store.Save(ctx, names, func(path string, offset int64, numbers []int) ([]uint64, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTime) // a write that has begun is finished
 		defer cancel()
-		f := wire.File{Path: path, Offset: offset}
+		f := worker.File{Path: path, Offset: offset}
 		for _, i := range numbers {
 			f.Blocks = append(f.Blocks, ids[i])
 		}
@@ -251,7 +250,7 @@ func (e *loop) recall(tokens []int32, root block.Hash) {
 		if ids, ok = e.pool.AllocN(ids, min(len(r.Sums), e.pool.Available())); !ok || len(ids) == at {
 			break
 		}
-		f := wire.File{Path: r.Path, Offset: r.Offset, Blocks: ids[at:], Sums: r.Sums[:len(ids)-at]}
+		f := worker.File{Path: r.Path, Offset: r.Offset, Blocks: ids[at:], Sums: r.Sums[:len(ids)-at]}
 		if err := e.worker.LoadBlocks(ctx, f); err != nil {
 			if _, refused := errors.AsType[*worker.OpError](err); refused { // else the worker is gone
 				e.store.Drop(r.Path, err)

@@ -56,7 +56,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -146,7 +145,7 @@ type loop struct {
 	failed   int  // consecutive failed steps
 	flights  []flight
 	recent   []*sequence // the sequences of the last batch, in order
-	batch    wire.Batch
+	batch    worker.Batch
 	results  []sched.Result
 	tokens   []int32 // backs the Tokens of results
 	outbox   []message
@@ -157,7 +156,7 @@ type loop struct {
 
 	prompted, generated uint64 // tokens; publish shows them
 
-	info     wire.Info
+	info     worker.Info
 	store    *keep.Store // nil: no blocks in files
 	recalled int         // blocks read back from files
 }
@@ -169,12 +168,12 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
 		Depth:  maxInFlight,
 	})
-	return Over(w, worker.Info(inf), tok, cfg)
+	return Over(w, worker.Describe(inf), tok, cfg)
 }
 
 // Over returns an engine for a worker's model. Run starts the worker, if it is not running, and closes it. info
 // describes the model, as returned by [worker.Supervisor.Start].
-func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
+func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, model: info.Model, worker: w, tok: tok, adapters: map[string]*adapter{},

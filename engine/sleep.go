@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // State is the state of the model: whether it accepts requests.
@@ -200,7 +200,7 @@ func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
 	place, _ := e.pool.Alloc() // nothing runs, so one is free
 	defer e.pool.Free(place)
 	e.down, e.failures, e.forgets = false, 0, append(e.forgets[:0], probeID)
-	e.worker.Queue(&wire.Batch{Items: []wire.Item{{
+	e.worker.Queue(&worker.Batch{Items: []worker.Item{{
 		ID: probeID, Count: 1, Blocks: []int32{place}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,
 	}}})
 	for {
@@ -220,7 +220,7 @@ func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
 }
 
 // probed returns the token in a worker's answer to a probe.
-func probed(out *wire.Output) (int32, error) {
+func probed(out *worker.Output) (int32, error) {
 	switch {
 	case out.Error != "":
 		return 0, fmt.Errorf("probe: %s", out.Error)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // admit passes a request to the scheduler, unless its client has left.
@@ -179,7 +179,7 @@ func (e *loop) pack(b *sched.Batch) {
 		w.Ends = append(w.Ends, uint64(id))
 	}
 	for _, c := range b.Copies {
-		w.Copies = append(w.Copies, wire.Copy{From: c.From, To: c.To})
+		w.Copies = append(w.Copies, worker.Copy{From: c.From, To: c.To})
 	}
 	for i := range b.Items {
 		it := &b.Items[i]
@@ -192,8 +192,8 @@ func (e *loop) pack(b *sched.Batch) {
 
 // packItem converts the scheduler's item into the worker's. It fills wi in place because a copy costs as much as all
 // the rest.
-func (e *loop) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
-	*wi = wire.Item{}
+func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
+	*wi = worker.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
 	wi.Sample, wi.Score, wi.Pool = it.Sample && !it.Pool, it.Score, it.Sample && it.Pool
 	if it.Begin {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // byteVocabulary returns a tokenizer of the 256 bytes and two ends.
@@ -95,7 +95,7 @@ func BenchmarkSchedule256(b *testing.B) {
 		began := time.Now()
 		batch := e.sched.Schedule()
 		e.pack(batch)
-		frame = wire.AppendBatch(frame[:0], &e.batch)
+		frame = worker.AppendBatch(frame[:0], &e.batch)
 		f := e.popFlight()
 		e.results = e.results[:0]
 		for i := range f.items {
@@ -112,23 +112,23 @@ func BenchmarkSchedule256(b *testing.B) {
 // BenchmarkHost256 measures all of the engine's work in such a step, text and events included.
 func BenchmarkHost256(b *testing.B) {
 	var frame, answer []byte
-	var out, got wire.Output
+	var out, got worker.Output
 	choice := []sample.Choice{{Token: 'x'}}
 	steps(b, 256, func(e *loop) time.Duration {
 		began := time.Now()
 		batch := e.sched.Schedule()
 		e.pack(batch)
-		frame = wire.AppendBatch(frame[:0], &e.batch)
+		frame = worker.AppendBatch(frame[:0], &e.batch)
 		took := time.Since(began)
-		out = wire.Output{Step: batch.Step, Items: out.Items[:0]}
+		out = worker.Output{Step: batch.Step, Items: out.Items[:0]}
 		for i := range batch.Items {
 			if batch.Items[i].Sample {
-				out.Items = append(out.Items, wire.Out{ID: uint64(batch.Items[i].ID), Tokens: choice})
+				out.Items = append(out.Items, worker.Out{ID: uint64(batch.Items[i].ID), Tokens: choice})
 			}
 		}
-		answer = wire.AppendOutput(answer[:0], &out)
+		answer = worker.AppendOutput(answer[:0], &out)
 		began = time.Now()
-		if err := wire.DecodeOutput(answer, &got); err != nil {
+		if err := worker.DecodeOutput(answer, &got); err != nil {
 			b.Fatal(err)
 		}
 		e.receive(&got)

@@ -9,7 +9,7 @@ import (
 	enginebench "github.com/rouse-dev/rouse/engine/bench"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // mostAtOnce is the largest batch.
@@ -51,7 +51,7 @@ func (b *gpuBench) decodeOne(ctx context.Context, p *gpuPart, weights float64, l
 	if sync {
 		way = "sync"
 	}
-	s, err := b.open(ctx, wire.Load{Model: fmt.Sprintf("random:%g", weights), Sequences: mostAtOnce, Context: load.Prompt + load.Gen + 16, Threads: 1},
+	s, err := b.open(ctx, worker.Load{Model: fmt.Sprintf("random:%g", weights), Sequences: mostAtOnce, Context: load.Prompt + load.Gen + 16, Threads: 1},
 		engine.Config{Seats: mostAtOnce, Budget: 2 * mostAtOnce, Sync: sync, NoPrefix: true}, nil)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // naps measures sleeps and wakes.
@@ -71,7 +71,7 @@ func gpuNap(ctx context.Context, s *gpuSubject, level int) (sleep, wake float64,
 }
 
 func (b *gpuBench) napsAt1(ctx context.Context, p *gpuPart, size float64, pinned bool) (err error) {
-	s, err := b.open(ctx, wire.Load{Model: fmt.Sprintf("random:%g", size), Sequences: 1, Context: 256, Threads: 1}, engine.Config{Seats: 1}, map[string]any{"pin": pinned})
+	s, err := b.open(ctx, worker.Load{Model: fmt.Sprintf("random:%g", size), Sequences: 1, Context: 256, Threads: 1}, engine.Config{Seats: 1}, map[string]any{"pin": pinned})
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (b *gpuBench) napsAt2(ctx context.Context, p *gpuPart) (err error) {
 		}
 		return err
 	}
-	s, err := b.open(ctx, wire.Load{Model: path, Sequences: 1, Context: 256, Threads: 1}, engine.Config{Seats: 1}, nil)
+	s, err := b.open(ctx, worker.Load{Model: path, Sequences: 1, Context: 256, Threads: 1}, engine.Config{Seats: 1}, nil)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -27,7 +26,7 @@ type gpuSubject struct {
 }
 
 // open starts the worker with a model, and an engine over it. load's options go with those of the device.
-func (b *gpuBench) open(ctx context.Context, load wire.Load, cfg engine.Config, options map[string]any) (*gpuSubject, error) {
+func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config, options map[string]any) (*gpuSubject, error) {
 	all := map[string]any{"device": b.device}
 	for k, v := range options {
 		all[k] = v

@@ -1,4 +1,4 @@
-// Package wire is the protocol between the engine and its workers: the meaning of the bytes, and nothing of what the two
+// The files wire_* are the protocol between the engine and its workers: the meaning of the bytes, and nothing of what the two
 // sides do with them. This comment is the whole protocol, so that a worker can be written in any language. The files in
 // testdata/ hold frames with their meaning; the tests of every implementation read them.
 //
@@ -103,4 +103,4 @@
 //
 // A decoder refuses frames that do not fit these rules, and never takes more memory than a small
 // multiple of the frame. Either side closes the connection when it receives such a frame.
-package wire
+package worker

@@ -1,4 +1,4 @@
-package wire_test
+package worker_test
 
 import (
 	"bytes"
@@ -18,65 +18,65 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 var update = flag.Bool("update", false, "write testdata/ again")
 
 // vector is a file of testdata: a frame's payload and its meaning.
 type vector struct {
-	Frame  string       `json:"frame"` // batch or output
-	What   string       `json:"what"`
-	Hex    string       `json:"hex"`
-	Batch  *wire.Batch  `json:"batch,omitempty"`
-	Output *wire.Output `json:"output,omitempty"`
+	Frame  string         `json:"frame"` // batch or output
+	What   string         `json:"what"`
+	Hex    string         `json:"hex"`
+	Batch  *worker.Batch  `json:"batch,omitempty"`
+	Output *worker.Output `json:"output,omitempty"`
 }
 
 // vectors has the meanings; the files have the bytes too.
 var vectors = map[string]vector{
-	"batch-begin": {Frame: "batch", What: "A sequence begins: a prompt of five tokens, all of it in one step.", Batch: &wire.Batch{
-		Step: 1, Items: []wire.Item{{ID: 7, Count: 5, Blocks: []int32{3, 2}, Begin: true, Prompt: 5, Tokens: []int32{1, 300, 70000, 0, 12}, Sample: true}},
+	"batch-begin": {Frame: "batch", What: "A sequence begins: a prompt of five tokens, all of it in one step.", Batch: &worker.Batch{
+		Step: 1, Items: []worker.Item{{ID: 7, Count: 5, Blocks: []int32{3, 2}, Begin: true, Prompt: 5, Tokens: []int32{1, 300, 70000, 0, 12}, Sample: true}},
 	}},
-	"batch-decode": {Frame: "batch", What: "Three sequences decode; one of them gets a new block. Two ended.", Batch: &wire.Batch{
-		Step: 1000, Ends: []uint64{5, 3}, Items: []wire.Item{
+	"batch-decode": {Frame: "batch", What: "Three sequences decode; one of them gets a new block. Two ended.", Batch: &worker.Batch{
+		Step: 1000, Ends: []uint64{5, 3}, Items: []worker.Item{
 			{ID: 7, Pos: 130, Count: 1, Sample: true}, {ID: 8, Pos: 128, Count: 1, Blocks: []int32{41}, Sample: true}, {ID: 6, Pos: 40000, Count: 1, Sample: true},
 		},
 	}},
-	"batch-chunks": {Frame: "batch", What: "Chunks of prompts: one continues behind a cached prefix and is scored, one begins again after a preemption, with what it made, and a block is copied.", Batch: &wire.Batch{
-		Step: 2, Copies: []wire.Copy{{From: 9, To: 200}}, Items: []wire.Item{
+	"batch-chunks": {Frame: "batch", What: "Chunks of prompts: one continues behind a cached prefix and is scored, one begins again after a preemption, with what it made, and a block is copied.", Batch: &worker.Batch{
+		Step: 2, Copies: []worker.Copy{{From: 9, To: 200}}, Items: []worker.Item{
 			{ID: 20, Pos: 16, Count: 3, Blocks: []int32{9, 8, 7, 500}, Begin: true, Prompt: 40, Tokens: slices.Repeat([]int32{17}, 40), Score: true,
 				Spec: json.RawMessage(`{"logprobs":true,"top":2}`)},
 			{ID: 3, Count: 4, Blocks: []int32{200}, Begin: true, Prompt: 2, Tokens: []int32{4, 5, 6, 7}, Sample: true,
 				Spec: json.RawMessage(`{"adapter":2,"index":1,"temperature":0.7,"top_p":0.9,"logit_bias":{"5":-100},"seed":-42,"min_tokens":3,"ends":[2]}`)},
 		},
 	}},
-	"batch-mask": {Frame: "batch", What: "A sparse and a dense mask of 200 tokens.", Batch: &wire.Batch{
-		Step: 3, Items: []wire.Item{
+	"batch-mask": {Frame: "batch", What: "A sparse and a dense mask of 200 tokens.", Batch: &worker.Batch{
+		Step: 3, Items: []worker.Item{
 			{ID: 1, Pos: 9, Count: 1, Sample: true, Mask: []uint64{0, 1 << 63, 0, 3}},
 			{ID: 2, Pos: 9, Count: 1, Sample: true, Mask: []uint64{^uint64(0), ^uint64(0) - 1, ^uint64(0), 255}},
 		},
 	}},
-	"batch-draft": {Frame: "batch", What: "The last known token and three guesses.", Batch: &wire.Batch{
-		Step: 4, Items: []wire.Item{{ID: 1, Pos: 9, Count: 4, Sample: true, Draft: []int32{11, 12, 1000}}},
+	"batch-draft": {Frame: "batch", What: "The last known token and three guesses.", Batch: &worker.Batch{
+		Step: 4, Items: []worker.Item{{ID: 1, Pos: 9, Count: 4, Sample: true, Draft: []int32{11, 12, 1000}}},
 	}},
-	"batch-pool": {Frame: "batch", What: "The end of a prompt whose vector is wanted.", Batch: &wire.Batch{
-		Step: 5, Items: []wire.Item{{ID: 1, Count: 2, Blocks: []int32{0}, Begin: true, Prompt: 2, Tokens: []int32{4, 5}, Pool: true, Spec: json.RawMessage(`{"pool":"mean"}`)}},
+	"batch-pool": {Frame: "batch", What: "The end of a prompt whose vector is wanted.", Batch: &worker.Batch{
+		Step: 5, Items: []worker.Item{{ID: 1, Count: 2, Blocks: []int32{0}, Begin: true, Prompt: 2, Tokens: []int32{4, 5}, Pool: true, Spec: json.RawMessage(`{"pool":"mean"}`)}},
 	}},
-	"output-tokens": {Frame: "output", What: "A token each, and three of a draft.", Output: &wire.Output{
-		Step: 1000, Busy: 1500 * time.Microsecond, Items: []wire.Out{
+	"output-tokens": {Frame: "output", What: "A token each, and three of a draft.", Output: &worker.Output{
+		Step: 1000, Busy: 1500 * time.Microsecond, Items: []worker.Out{
 			{ID: 7, Tokens: []sample.Choice{{Token: 5}}}, {ID: 8, Tokens: []sample.Choice{{Token: 151000}}}, {ID: 6, Tokens: []sample.Choice{{Token: 11}, {Token: 12}, {Token: 9}}},
 		},
 	}},
-	"output-logprobs": {Frame: "output", What: "A token with alternatives, and a prompt's scores.", Output: &wire.Output{
-		Step: 2, Items: []wire.Out{
+	"output-logprobs": {Frame: "output", What: "A token with alternatives, and a prompt's scores.", Output: &worker.Output{
+		Step: 2, Items: []worker.Out{
 			{ID: 3, Logprobs: true, Tokens: []sample.Choice{{Token: 5, Logprob: -0.25, Top: []sample.Alternative{{Token: 5, Logprob: -0.25}, {Token: 0, Logprob: -2}}}}},
 			{ID: 20, ScoresFrom: 17, Scores: []sample.Choice{{Token: 17, Logprob: -1}, {Token: 17, Logprob: -0.5, Top: []sample.Alternative{{Token: 17, Logprob: -0.5}}}}},
 		},
 	}},
-	"output-vector": {Frame: "output", What: "A vector, and a sequence that failed.", Output: &wire.Output{
-		Step: 5, Items: []wire.Out{{ID: 1, Vector: []float32{1, -0.5, 3e-8}}, {ID: 2, Error: "no token is left"}},
+	"output-vector": {Frame: "output", What: "A vector, and a sequence that failed.", Output: &worker.Output{
+		Step: 5, Items: []worker.Out{{ID: 1, Vector: []float32{1, -0.5, 3e-8}}, {ID: 2, Error: "no token is left"}},
 	}},
-	"output-error": {Frame: "output", What: "The whole step failed.", Output: &wire.Output{Step: 6, Error: "out of memory"}},
+	"output-error": {Frame: "output", What: "The whole step failed.", Output: &worker.Output{Step: 6, Error: "out of memory"}},
 }
 
 // TestVectors compares every frame with its file, both ways.
@@ -111,7 +111,7 @@ func TestVectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := decode(t, v.Frame, raw)
-			opts := []cmp.Option{cmpopts.IgnoreUnexported(wire.Batch{}, wire.Output{}), cmpopts.EquateEmpty()}
+			opts := []cmp.Option{cmpopts.IgnoreUnexported(worker.Batch{}, worker.Output{}), cmpopts.EquateEmpty()}
 			if file.Batch != nil {
 				for i := range file.Batch.Items { // the file is indented, the frame is not
 					var b bytes.Buffer
@@ -139,20 +139,20 @@ func TestVectors(t *testing.T) {
 
 func encode(v vector) []byte {
 	if v.Batch != nil {
-		return wire.AppendBatch(nil, v.Batch)
+		return worker.AppendBatch(nil, v.Batch)
 	}
-	return wire.AppendOutput(nil, v.Output)
+	return worker.AppendOutput(nil, v.Output)
 }
 
 func decode(t *testing.T, frame string, payload []byte) (v vector) {
 	t.Helper()
 	var err error
 	if frame == "batch" {
-		v.Batch = &wire.Batch{}
-		err = wire.DecodeBatch(payload, v.Batch)
+		v.Batch = &worker.Batch{}
+		err = worker.DecodeBatch(payload, v.Batch)
 	} else {
-		v.Output = &wire.Output{}
-		err = wire.DecodeOutput(payload, v.Output)
+		v.Output = &worker.Output{}
+		err = worker.DecodeOutput(payload, v.Output)
 	}
 	if err != nil {
 		t.Error(err)
@@ -169,28 +169,28 @@ func FuzzDecode(f *testing.F) {
 	f.Add(true, []byte("\x01\x00\x00\x01\x02\x12\x05\x80\x80\x80\x08\x00"))
 	f.Fuzz(func(t *testing.T, batch bool, payload []byte) {
 		if batch {
-			var one, two wire.Batch
-			if wire.DecodeBatch(payload, &one) != nil {
+			var one, two worker.Batch
+			if worker.DecodeBatch(payload, &one) != nil {
 				return
 			}
-			if err := wire.DecodeBatch(wire.AppendBatch(nil, &one), &two); err != nil {
+			if err := worker.DecodeBatch(worker.AppendBatch(nil, &one), &two); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&one, &two, cmpopts.IgnoreUnexported(wire.Batch{}), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(&one, &two, cmpopts.IgnoreUnexported(worker.Batch{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 			return
 		}
-		var one, two wire.Output
-		if wire.DecodeOutput(payload, &one) != nil {
+		var one, two worker.Output
+		if worker.DecodeOutput(payload, &one) != nil {
 			return
 		}
-		again := wire.AppendOutput(nil, &one)
-		if err := wire.DecodeOutput(again, &two); err != nil {
+		again := worker.AppendOutput(nil, &one)
+		if err := worker.DecodeOutput(again, &two); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(again, wire.AppendOutput(nil, &two)) { // floats may be NaN
-			t.Errorf("%x becomes %x", again, wire.AppendOutput(nil, &two))
+		if !bytes.Equal(again, worker.AppendOutput(nil, &two)) { // floats may be NaN
+			t.Errorf("%x becomes %x", again, worker.AppendOutput(nil, &two))
 		}
 	})
 }
@@ -211,8 +211,8 @@ func TestRefused(t *testing.T) {
 		"a mask's word outside":    "\x01\x00\x00\x01\x02\x12\x00\x02\x01\x05\x00\x00\x00\x00\x00\x00\x00\x01",
 		"a negative block":         "\x01\x00\x00\x01\x02\x82\x00\x01\x01",
 	} {
-		var b wire.Batch
-		if err := wire.DecodeBatch([]byte(payload), &b); err == nil {
+		var b worker.Batch
+		if err := worker.DecodeBatch([]byte(payload), &b); err == nil {
 			t.Errorf("%s: accepted as %+v", name, b)
 		}
 	}
@@ -223,8 +223,8 @@ func TestRefused(t *testing.T) {
 		"an empty vector":    "\x01\x00\x00\x01\x02\x08\x00",
 		"vector cut off":     "\x01\x00\x00\x01\x02\x08\x02\x00\x00\x00\x00",
 	} {
-		var o wire.Output
-		if err := wire.DecodeOutput([]byte(payload), &o); err == nil {
+		var o worker.Output
+		if err := worker.DecodeOutput([]byte(payload), &o); err == nil {
 			t.Errorf("output, %s: accepted as %+v", name, o)
 		}
 	}
@@ -233,13 +233,13 @@ func TestRefused(t *testing.T) {
 // TestConns sends frames of all sizes through a socket's stream and through memory.
 func TestConns(t *testing.T) {
 	a, b := net.Pipe()
-	left, right := wire.Pipe()
-	for name, ends := range map[string][2]wire.Conn{"stream": {wire.NewConn(a), wire.NewConn(b)}, "memory": {left, right}} {
+	left, right := worker.Pipe()
+	for name, ends := range map[string][2]worker.Conn{"stream": {worker.NewConn(a), worker.NewConn(b)}, "memory": {left, right}} {
 		t.Run(name, func(t *testing.T) {
 			sizes := []int{0, 1, 1000, 3 << 20, 5}
 			go func() {
 				for i, n := range sizes {
-					if err := ends[0].Send(wire.Kind(i+1), bytes.Repeat([]byte{byte(i)}, n)); err != nil {
+					if err := ends[0].Send(worker.Kind(i+1), bytes.Repeat([]byte{byte(i)}, n)); err != nil {
 						t.Error(err)
 					}
 				}
@@ -247,14 +247,14 @@ func TestConns(t *testing.T) {
 			}()
 			for i, n := range sizes {
 				kind, payload, err := ends[1].Receive()
-				if err != nil || kind != wire.Kind(i+1) || !bytes.Equal(payload, bytes.Repeat([]byte{byte(i)}, n)) {
+				if err != nil || kind != worker.Kind(i+1) || !bytes.Equal(payload, bytes.Repeat([]byte{byte(i)}, n)) {
 					t.Fatalf("frame %d: kind %d, %d bytes, %v", i, kind, len(payload), err)
 				}
 			}
 			if _, _, err := ends[1].Receive(); err != io.EOF {
 				t.Errorf("after the last frame: %v, want EOF", err)
 			}
-			if err := ends[1].Send(wire.KindOutput, nil); err == nil {
+			if err := ends[1].Send(worker.KindOutput, nil); err == nil {
 				t.Error("sent to nobody")
 			}
 		})
@@ -269,7 +269,7 @@ func TestLyingLength(t *testing.T) {
 			_, _ = io.WriteString(a, bytes)
 			a.Close()
 		}()
-		if _, _, err := wire.NewConn(b).Receive(); err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, _, err := worker.NewConn(b).Receive(); err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -282,31 +282,31 @@ func TestSpec(t *testing.T) {
 		Temperature: 0.1, TopK: 3, TopP: 0.3, MinP: 0.01, RepetitionPenalty: 1.1, PresencePenalty: -2, FrequencyPenalty: 1e-9,
 		LogitBias: map[int32]float32{7: 0.1}, Seed: &seed, MinTokens: 2, Ends: []int32{9}, Logprobs: true, Top: 20,
 	}
-	var s wire.Spec
+	var s worker.Spec
 	s.SetParams(want)
 	text, err := s.JSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := wire.ParseSpec(text)
+	back, err := worker.ParseSpec(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, back.Params()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if text, err := new(wire.Spec).JSON(); err != nil || len(text) != 0 {
+	if text, err := new(worker.Spec).JSON(); err != nil || len(text) != 0 {
 		t.Errorf("the zero spec: %q, %v", text, err)
 	}
-	if _, err := wire.ParseSpec([]byte("{")); err == nil {
+	if _, err := worker.ParseSpec([]byte("{")); err == nil {
 		t.Error("broken JSON is accepted")
 	}
 }
 
 func BenchmarkBatch256(b *testing.B) {
-	batch := wire.Batch{Step: 1}
+	batch := worker.Batch{Step: 1}
 	for i := range 256 {
-		it := wire.Item{ID: uint64(1000 + i), Pos: 300 + i, Count: 1, Sample: true}
+		it := worker.Item{ID: uint64(1000 + i), Pos: 300 + i, Count: 1, Sample: true}
 		if i%16 == 0 {
 			it.Blocks = []int32{int32(i * 7)}
 		}
@@ -315,14 +315,14 @@ func BenchmarkBatch256(b *testing.B) {
 	var buf []byte
 	b.Run("encode", func(b *testing.B) {
 		for b.Loop() {
-			buf = wire.AppendBatch(buf[:0], &batch)
+			buf = worker.AppendBatch(buf[:0], &batch)
 		}
 		b.ReportMetric(float64(len(buf)), "bytes")
 	})
 	b.Run("decode", func(b *testing.B) {
-		var got wire.Batch
+		var got worker.Batch
 		for b.Loop() {
-			if err := wire.DecodeBatch(buf, &got); err != nil {
+			if err := worker.DecodeBatch(buf, &got); err != nil {
 				b.Fatal(err)
 			}
 		}
