@@ -133,13 +133,13 @@ func firsts(all []float64, rounds int) (list []float64) {
 type talk struct {
 	o             talkOptions
 	model, folder string
-	keeps, drops  *talkServer
+	keeps, drops  *Engine
 	took          talkSeries
 	length        int
 }
 
 func (x *talk) end() {
-	for _, s := range []*talkServer{x.keeps, x.drops} {
+	for _, s := range []*Engine{x.keeps, x.drops} {
 		if s != nil {
 			s.Stop()
 		}
@@ -147,12 +147,12 @@ func (x *talk) end() {
 }
 
 // begin starts an engine, and stops the old one first if there is one.
-func (x *talk) begin(ctx context.Context, s **talkServer, args ...string) (err error) {
+func (x *talk) begin(ctx context.Context, s **Engine, args ...string) (err error) {
 	if *s != nil {
 		(*s).Stop()
 		*s = nil
 	}
-	*s, err = startTalk(ctx, x.o.rouse, append([]string{"--model", x.model, "--context", "8192", "--max-seqs", "4", "--worker", "process"}, args...)...)
+	*s, err = StartEngine(ctx, x.o.rouse, "", append([]string{"--name", "m", "--model", x.model, "--context", "8192", "--max-seqs", "4", "--worker", "process"}, args...)...)
 	return err
 }
 
@@ -173,7 +173,7 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	said := draw(x.o.tokens)
 	turn := append(append([]int(nil), said...), draw(more)...)
 	var answer string
-	step := func(what string, s *talkServer, tokens []int) error {
+	step := func(what string, s *Engine, tokens []int) error {
 		text, first, err := s.ask(ctx, tokens)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -189,7 +189,7 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 		}
 		return nil
 	}
-	nap := func(s *talkServer, level int, sleep, wake string) error {
+	nap := func(s *Engine, level int, sleep, wake string) error {
 		began := time.Now()
 		if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 			return err

@@ -145,7 +145,7 @@ type part struct {
 }
 
 // stream reads a greedy stream until it ends or is cut, and calls seen with the number of each event.
-func (s *talkServer) stream(ctx context.Context, tokens []int, length int, state string, seen func(n int)) (p part, err error) {
+func (s *Engine) stream(ctx context.Context, tokens []int, length int, state string, seen func(n int)) (p part, err error) {
 	header := http.Header{}
 	if state != "" {
 		header.Set("X-Rouse-Stream-State", state)

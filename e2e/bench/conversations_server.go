@@ -11,14 +11,6 @@ import (
 	"time"
 )
 
-// server is a `rouse engine serve` that runs.
-type talkServer struct{ *Engine }
-
-func startTalk(ctx context.Context, rouse string, args ...string) (*talkServer, error) {
-	e, err := StartEngine(ctx, rouse, "", append([]string{"--name", "m"}, args...)...)
-	return &talkServer{e}, err
-}
-
 // errChunk is an event that can't be read, or that is an error.
 var errChunk = errors.New("chunk")
 
@@ -29,7 +21,7 @@ type chunk struct {
 }
 
 // lines reads a greedy stream to its end: comments, and the text of events. comment may be nil. A stream that is cut is an error.
-func (s *talkServer) lines(ctx context.Context, header http.Header, body map[string]any, comment func(string), event func(at time.Time, text string, done bool)) error {
+func (s *Engine) lines(ctx context.Context, header http.Header, body map[string]any, comment func(string), event func(at time.Time, text string, done bool)) error {
 	return s.Lines(ctx, "/v1/completions", header, body, func(at time.Time, line string) error {
 		data, ok := strings.CutPrefix(line, "data: ")
 		switch {
@@ -56,7 +48,7 @@ func (s *talkServer) lines(ctx context.Context, header http.Header, body map[str
 }
 
 // ask streams eight greedy tokens after these. first is when the first one was there.
-func (s *talkServer) ask(ctx context.Context, tokens []int) (text string, first time.Duration, err error) {
+func (s *Engine) ask(ctx context.Context, tokens []int) (text string, first time.Duration, err error) {
 	began := time.Now()
 	err = s.lines(ctx, nil, map[string]any{
 		"model": "m", "prompt": tokens, "max_tokens": 8, "temperature": 0, "ignore_eos": true, "stream": true,
@@ -70,7 +62,7 @@ func (s *talkServer) ask(ctx context.Context, tokens []int) (text string, first 
 }
 
 // digest waits until the model's file was read once, which is remembered.
-func (s *talkServer) digest(ctx context.Context, folder string) error {
+func (s *Engine) digest(ctx context.Context, folder string) error {
 	for {
 		if found, err := filepath.Glob(filepath.Join(folder, "conversations", "*.digest")); err != nil || len(found) > 0 {
 			return err

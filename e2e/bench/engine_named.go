@@ -46,7 +46,7 @@ func named(ctx context.Context, o engineOptions, add func(...report.Measurement)
 			if err != nil {
 				return err
 			}
-			rate, err := s.stream(ctx)
+			rate, err := s.streamRate(ctx)
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func named(ctx context.Context, o engineOptions, add func(...report.Measurement)
 }
 
 // startNamed starts one of the two servers, and has it make one token; took is the milliseconds from its exec to that.
-func (o engineOptions) startNamed(ctx context.Context, peer, cold bool) (s *peerServer, took float64, err error) {
+func (o engineOptions) startNamed(ctx context.Context, peer, cold bool) (s *Engine, took float64, err error) {
 	if cold {
 		if err := forget(ctx, o.named); err != nil {
 			return nil, 0, err
@@ -102,7 +102,7 @@ func (o engineOptions) startNamed(ctx context.Context, peer, cold bool) (s *peer
 		p, line, err = Start(cmd, Stderr, "listening on http")
 		if err == nil {
 			_, at, _ := strings.Cut(line, "listening on ")
-			s = &peerServer{&Engine{Process: p, Client: NewClient(api.Endpoint(strings.TrimSpace(at)))}}
+			s = &Engine{Process: p, Client: NewClient(api.Endpoint(strings.TrimSpace(at)))}
 		}
 	}
 	if err != nil {
@@ -124,7 +124,7 @@ func forget(ctx context.Context, path string) error {
 }
 
 // stream reads some streams at once, and returns the tokens a second of all.
-func (s *peerServer) stream(ctx context.Context) (rate float64, err error) {
+func (s *Engine) streamRate(ctx context.Context) (rate float64, err error) {
 	began := time.Now()
 	_, err = AtOnce(streams, func(i int) (time.Duration, error) {
 		made := 0

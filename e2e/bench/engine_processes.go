@@ -9,15 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// server is a `rouse engine serve` that runs.
-type peerServer struct{ *Engine }
-
-func startServer(ctx context.Context, o engineOptions, model string, args ...string) (*peerServer, error) {
-	e, err := StartEngine(ctx, o.rouse, "", append([]string{"--model", model}, args...)...)
-	return &peerServer{e}, err
+func startServer(ctx context.Context, o engineOptions, model string, args ...string) (*Engine, error) {
+	return StartEngine(ctx, o.rouse, "", append([]string{"--model", model}, args...)...)
 }
 
-func (s *peerServer) token(ctx context.Context) error {
+func (s *Engine) token(ctx context.Context) error {
 	return s.Post(ctx, "/v1/completions", map[string]any{"prompt": "a", "max_tokens": 1})
 }
 
@@ -58,7 +54,7 @@ func starts(ctx context.Context, o engineOptions, add func(...report.Measurement
 type nap struct{ wake, asleep, awake float64 }
 
 // nap puts the server to sleep, wakes it and asks for a token.
-func (s *peerServer) nap(ctx context.Context, level int) (n nap, err error) {
+func (s *Engine) nap(ctx context.Context, level int) (n nap, err error) {
 	if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 		return n, err
 	}

@@ -78,7 +78,7 @@ func (b *gpuBench) ledgerOf(ctx context.Context, p *gpuPart, who, manifest strin
 }
 
 // become brings the function held into a state; it was in the one before it.
-func (u *up) become(ctx context.Context, state string) error {
+func (u *Up) become(ctx context.Context, state string) error {
 	switch state {
 	case "asleep at level 1":
 		_, err := u.sleep(ctx, "held", api.Level1)
@@ -126,7 +126,7 @@ func (h heldBytes) fault(state string) string {
 }
 
 // compare waits until ledger and nvidia-smi agree, and records their values. It fails if they never agree.
-func (u *up) compare(ctx context.Context, p *gpuPart, who, state string, before map[string]int64, env []string) error {
+func (u *Up) compare(ctx context.Context, p *gpuPart, who, state string, before map[string]int64, env []string) error {
 	var h heldBytes
 	for deadline := time.Now().Add(settles); ; {
 		var err error
@@ -151,7 +151,7 @@ func (u *up) compare(ctx context.Context, p *gpuPart, who, state string, before 
 	return nil
 }
 
-func (u *up) held(ctx context.Context, before map[string]int64, env []string) (h heldBytes, err error) {
+func (u *Up) held(ctx context.Context, before map[string]int64, env []string) (h heldBytes, err error) {
 	after, err := smi(ctx, env)
 	if err != nil {
 		return h, err

@@ -21,24 +21,17 @@ func (b *gpuBench) startEngine(ctx context.Context, args ...string) (*Engine, er
 	return StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), args...)
 }
 
-// up is `rouse up`.
-type up struct{ *Up }
-
-// startUp starts it with the functions of a manifest, and env besides the environment.
-func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) (*up, error) {
+// startUp starts `rouse up` with the functions of a manifest, and env besides the environment.
+func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) (*Up, error) {
 	dir, err := os.MkdirTemp(b.dir, "up")
 	if err != nil {
 		return nil, err
 	}
-	u, err := StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: dir, Manifest: manifest, Args: []string{"--record-size", "0"}, Env: env, Patience: patience})
-	if err != nil {
-		return nil, err
-	}
-	return &up{u}, nil
+	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: dir, Manifest: manifest, Args: []string{"--record-size", "0"}, Env: env, Patience: patience})
 }
 
 // firstByte asks for a stream, reads it to its end, and says when its first event was here.
-func (u *up) firstByte(ctx context.Context, body map[string]any) (time.Duration, error) {
+func (u *Up) firstByte(ctx context.Context, body map[string]any) (time.Duration, error) {
 	first, _, err := u.turn(ctx, body)
 	return first, err
 }
@@ -47,7 +40,7 @@ func (u *up) firstByte(ctx context.Context, body map[string]any) (time.Duration,
 var cachedTokens = regexp.MustCompile(`"cached_tokens":\s*(\d+)`)
 
 // turn is firstByte, and how many tokens of the prompt were there already; -1 where the stream does not say.
-func (u *up) turn(ctx context.Context, body map[string]any) (first time.Duration, cached int, err error) {
+func (u *Up) turn(ctx context.Context, body map[string]any) (first time.Duration, cached int, err error) {
 	cached = -1
 	began := time.Now()
 	at, err := u.Door.First(ctx, "/v1/completions", body, func(data string) {
@@ -59,7 +52,7 @@ func (u *up) turn(ctx context.Context, body map[string]any) (first time.Duration
 }
 
 // sleep puts a function to sleep, and says how long that took.
-func (u *up) sleep(ctx context.Context, name string, level api.Level) (time.Duration, error) {
+func (u *Up) sleep(ctx context.Context, name string, level api.Level) (time.Duration, error) {
 	if err := u.Await(ctx, name, "quiet", func(f admin.Function) bool {
 		return Quiet(f) && len(f.Instances) == 1 && f.Instances[0].State == api.Awake
 	}); err != nil {

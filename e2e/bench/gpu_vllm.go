@@ -176,7 +176,7 @@ func (b *gpuBench) vllmRehearsed(ctx context.Context, p *gpuPart, env []string, 
 }
 
 // tokenIDs notes whether a stream says the numbers of its tokens where it is asked to: what a stream that goes on elsewhere is continued from.
-func (u *up) tokenIDs(ctx context.Context, p *gpuPart) error {
+func (u *Up) tokenIDs(ctx context.Context, p *gpuPart) error {
 	body, told := gpuCompletion("v", 8), 0
 	body["return_token_ids"] = true
 	if _, err := u.Door.First(ctx, "/v1/completions", body, func(data string) {

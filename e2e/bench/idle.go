@@ -66,14 +66,14 @@ func (b *localBench) idle(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sleep(ctx, "pico"); err != nil { // one sleep, one wake, and asleep again
+	if err := s.rest(ctx, "pico"); err != nil { // one sleep, one wake, and asleep again
 		return nil, err
 	}
 	if err := c.Post(ctx, pathChat, body); err != nil {
 		return nil, err
 	}
 	c.Close()
-	if err := s.sleep(ctx, "pico"); err != nil {
+	if err := s.rest(ctx, "pico"); err != nil {
 		return nil, err
 	}
 	asleep, err := share(ctx, s.Process, b.while(idleFor))

@@ -73,7 +73,7 @@ func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) 
 	var asleep, awake, rested []float64
 	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
 		if i > -5 {
-			if err := s.sleep(ctx, "sim"); err != nil {
+			if err := s.rest(ctx, "sim"); err != nil {
 				return nil, err
 			}
 			time.Sleep(b.while(pause))
@@ -125,7 +125,7 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 	var asleep, awake []float64
 	for range b.rounds(5) {
 		for _, name := range names {
-			if err := s.sleep(ctx, name); err != nil {
+			if err := s.rest(ctx, name); err != nil {
 				return nil, err
 			}
 		}

@@ -39,7 +39,7 @@ func (b *localBench) asleep(ctx context.Context) ([]report.Measurement, error) {
 				return nil, err
 			}
 		}
-		if err := s.sleep(ctx, "pico"); err != nil {
+		if err := s.rest(ctx, "pico"); err != nil {
 			return nil, err
 		}
 		time.Sleep(20 * time.Millisecond) // what the sleep set in motion ends
