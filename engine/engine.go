@@ -134,7 +134,7 @@ type Engine struct {
 	loop *loop
 }
 
-// loop is what Run's goroutine owns.
+// loop runs an Engine: the goroutine of Run alone uses its fields.
 type loop struct {
 	*Engine
 	pool     *block.Pool
