@@ -138,14 +138,14 @@ $(TOOLS)/%:
 	cd internal/tools && $(GO) build -o $(TOOLS)/ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
 bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative); llama-swap is measured beside if it is in the PATH
-	$(GO) run ./e2e/bench -only '^(asleep|gone|warm-engine|up|idle)' -o docs/bench/local.json
-	$(GO) run ./e2e/bench -only '^warm-beside' -o docs/bench/beside.json
-	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
-	$(GO) run ./e2e/bench -only '^hostile' -o docs/bench/hostile.json
+	$(GO) run ./e2e/bench local -only '^(asleep|gone|warm-engine|up|idle)' -o docs/bench/local.json
+	$(GO) run ./e2e/bench local -only '^warm-beside' -o docs/bench/beside.json
+	$(GO) run ./e2e/bench local -only '^function' -o docs/bench/function.json
+	$(GO) run ./e2e/bench local -only '^hostile' -o docs/bench/hostile.json
 
 bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
-	$(GO) run ./e2e/bench -only '^door' -o docs/bench/door.json
-	$(GO) run ./e2e/bench/exchange -o docs/bench/exchange.json
+	$(GO) run ./e2e/bench local -only '^door' -o docs/bench/door.json
+	$(GO) run ./e2e/bench exchange -o docs/bench/exchange.json
 	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/federation/door
 
 bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 functions, a day of the ledger, and 1,000 readers of its stream; needs Chromium and Node.js
@@ -155,56 +155,56 @@ bench-order: ## what handing a slot over costs as more requests wait
 	ROUSE_E2E_REPORT=$(abspath docs/bench/order.json) $(GO) test -count=1 -v -run TestHandOverOfASlot ./e2e
 
 bench-plan: ## what decisions cost as a cluster grows
-	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
+	$(GO) run ./e2e/bench plan -o docs/bench/plan.json
 
 bench-record: ## what the record of an autoscaler's inputs and decisions costs: bytes a day, share of a core, and the time to replay it
-	$(GO) run ./e2e/bench/record -o docs/bench/record.json
+	$(GO) run ./e2e/bench record -o docs/bench/record.json
 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
-	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
+	$(GO) run ./e2e/bench engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
 
 bench-named: build ## the engine beside llama.cpp and its server on a model with a name: make models, make real NAME=llamacpp
-	$(GO) run ./e2e/bench/engine -named $${XDG_CACHE_HOME:-$$HOME/.cache}/rouse/models/gemma-3-270m-q4_k_m.gguf -peer "$$(e2e/real/install -path llamacpp)/venv/bin" -rouse bin/rouse -o docs/bench/named.json
+	$(GO) run ./e2e/bench engine -named $${XDG_CACHE_HOME:-$$HOME/.cache}/rouse/models/gemma-3-270m-q4_k_m.gguf -peer "$$(e2e/real/install -path llamacpp)/venv/bin" -rouse bin/rouse -o docs/bench/named.json
 
 bench-files: ## a file fetched by eight caches at once beside one alone, in network namespaces and with faults too (root); the memory of four instances of one model beside one's
-	$(GO) run ./e2e/bench/files -o docs/bench/files.json
+	$(GO) run ./e2e/bench files -o docs/bench/files.json
 
 bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static
-	$(GO) run ./e2e/bench/neon -o docs/bench/neon.json
+	$(GO) run ./e2e/bench neon -o docs/bench/neon.json
 
 bench-conversations: build ## what a sleep between two turns of a conversation costs
-	$(GO) run ./e2e/bench/conversations -rouse bin/rouse -o docs/bench/conversations.json
+	$(GO) run ./e2e/bench conversations -rouse bin/rouse -o docs/bench/conversations.json
 
 # ARGS=--small runs the same on the processor; docs/gpu.md says what there is.
 gpu: build ## what only a machine with a CUDA device can show, into docs/bench/gpu.json; needs Python with torch; ARGS=--small without
-	$(GO) run ./e2e/bench/gpu -rouse bin/rouse $(ARGS)
-	$(if $(findstring small,$(ARGS)),,e2e/bench/gpu/suspend)
+	$(GO) run ./e2e/bench gpu -rouse bin/rouse $(ARGS)
+	$(if $(findstring small,$(ARGS)),,e2e/bench/suspend)
 
 bench-move: build ## what a stream pauses that goes on at another instance
-	$(GO) run ./e2e/bench/conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
+	$(GO) run ./e2e/bench conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
 
 bench-route: build ## how instances are chosen: the time it takes, and what of prompts is found in caches of engines
-	$(GO) run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json
+	$(GO) run ./e2e/bench route -rouse bin/rouse -o docs/bench/route.json
 
 bench-gateway: ## what keys, limits, order and the access log cost a request, and what a held request takes
-	$(GO) run ./e2e/bench/gateway -o docs/bench/gateway.json
+	$(GO) run ./e2e/bench gateway -o docs/bench/gateway.json
 
 bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
-	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json
+	$(GO) run ./e2e/bench simulate -o docs/bench/simulate.json
 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`, with the component any-image
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
-	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && kubectl apply -k e2e/knative/bench/injector && \
-		kubectl wait mutatingwebhookconfiguration/rouse-injector --for='jsonpath={.webhooks[0].rules[0].resources[0]}=pods' --timeout=180s && $(GO) run ./e2e/knative/bench -only 'warm|zero' -o docs/bench/cluster.json
+	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && kubectl apply -k e2e/knative/injector && \
+		kubectl wait mutatingwebhookconfiguration/rouse-injector --for='jsonpath={.webhooks[0].rules[0].resources[0]}=pods' --timeout=180s && $(GO) run ./e2e/bench cluster -only 'warm|zero' -o docs/bench/cluster.json
 
 bench-wake: build ## wakes of a model server that wakes in no time: in the cluster of `make cluster` beside stock Knative, and on this machine
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
-	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -only 'wake|crowd' -o docs/bench/wake.json
-	$(GO) run ./e2e/bench -only '^wake' -o docs/bench/wake-local.json
+	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/bench cluster -only 'wake|crowd' -o docs/bench/wake.json
+	$(GO) run ./e2e/bench local -only '^wake' -o docs/bench/wake-local.json
 
 .PHONY: measured
 measured: ## docs/measured.md, the page of all figures, from the reports in docs/bench
-	$(GO) run ./e2e/bench/measured
+	$(GO) run ./e2e/bench measured
 
 bench-turn: ## 100 functions in turn on a node with room for 10 of their pods, in the cluster of `make cluster`
 	ROUSE_E2E_FUNCTIONS=100 ROUSE_E2E_REPORT=$(abspath docs/bench/turn.json) $(GO) test -count=1 -timeout 30m -v -run TestManyFunctionsInTurn ./e2e/knative

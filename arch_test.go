@@ -142,7 +142,7 @@ var rules = []struct {
 		why:    "only internal/cloudevent knows the CloudEvents SDK; the others pass api.Event",
 	}, {
 		from:   []string{"activator", "autoscaler", "functions", "engine", "config", "api", "internal", "cmd", "manifests"},
-		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/leader", "autoscaler/settings", "autoscaler/dualpod", "autoscaler/replicas", "autoscaler/inject", "cmd/internal/chart", "cmd/internal/kn", "cmd/rouse-activator", "cmd/rouse-autoscaler", "cmd/kn-rouse", "manifests"},
+		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/leader", "autoscaler/settings", "autoscaler/replicas", "autoscaler/inject", "cmd/internal/chart", "cmd/internal/kn", "cmd/rouse-activator", "cmd/rouse-autoscaler", "cmd/kn-rouse", "manifests"},
 		not: func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/") || strings.HasPrefix(p, "sigs.k8s.io/") || strings.HasPrefix(p, "knative.dev/")
 		},

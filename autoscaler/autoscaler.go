@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
-	"github.com/rouse-dev/rouse/autoscaler/history"
+
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
@@ -38,7 +38,7 @@ type loop struct {
 	log     *slog.Logger
 	metrics *metrics
 	wakes   *wakes.Store
-	history *history.Recorder
+	history *History
 	box     mailbox
 
 	// The loop owns all fields below.
@@ -85,7 +85,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	a.calls = &calls{loop: a.loop, fx: fx, epochs: grants.Epochs{Term: cfg.Term}, counter: make(map[string]int), under: make(map[uint64]*call)}
 	a.usage, a.cfg.Usage = usage.New(time.Now(), cfg.Usage), nil
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
-	a.history = history.New(time.Now())
+	a.history = NewHistory(time.Now())
 	a.history.SetDevices(time.Now(), a.cfg.Devices)
 	a.topology = decide.NewTopology(slices.Clone(a.cfg.Devices))
 	a.decide, a.cfg.Devices = decide.Plan, nil // topology has the devices from now on

@@ -17,7 +17,7 @@ func TestGPU(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*patience)
 	defer cancel()
 	program := filepath.Join(t.TempDir(), "gpu")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "./bench/gpu").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "./bench").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	type report struct {
@@ -37,7 +37,7 @@ func TestGPU(t *testing.T) {
 	measure := func(t *testing.T, args ...string) (r report, out string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "gpu.json")
-		cmd := exec.CommandContext(ctx, program, append([]string{"--small", "-rouse", filepath.Join(bin, "rouse"), "-sim", filepath.Join(bin, "vllmsim"), "-models", models, "-o", path}, args...)...)
+		cmd := exec.CommandContext(ctx, program, append([]string{"gpu", "--small", "-rouse", filepath.Join(bin, "rouse"), "-sim", filepath.Join(bin, "vllmsim"), "-models", models, "-o", path}, args...)...)
 		cmd.Dir = ".." // the tests of the worker are sources
 		said, err := cmd.CombinedOutput()
 		if err != nil {
@@ -102,7 +102,7 @@ func TestGPU(t *testing.T) {
 		}
 	})
 	t.Run("without a device", func(t *testing.T) {
-		cmd := exec.CommandContext(ctx, program, "-rouse", filepath.Join(bin, "rouse"), "-python", "/nowhere/python3", "-o", filepath.Join(t.TempDir(), "gpu.json"))
+		cmd := exec.CommandContext(ctx, program, "gpu", "-rouse", filepath.Join(bin, "rouse"), "-python", "/nowhere/python3", "-o", filepath.Join(t.TempDir(), "gpu.json"))
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--small") {
 			t.Errorf("%v: %s; want an error that names --small", err, out)
 		}

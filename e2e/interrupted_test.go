@@ -19,7 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/e2e/vllmsim"
-	"github.com/rouse-dev/rouse/internal/kept"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // moment is where a rehearsal, or a wake for a request that is foreseen, stands still until a request has come.
@@ -151,7 +151,7 @@ spec:
 `, f.name, filepath.Join(p.runtime, f.name), keys)
 	}
 	file, state := filepath.Join(t.TempDir(), "functions.yaml"), filepath.Join(p.runtime, ".local/state/rouse")
-	text, err := kept.Text(2, rhythms)
+	text, err := disk.Encode(2, rhythms)
 	if err := errors.Join(err, os.WriteFile(file, []byte(manifest), 0o600), os.MkdirAll(state, 0o700), os.WriteFile(filepath.Join(state, "learned.json"), text, 0o600)); err != nil {
 		t.Fatal(err)
 	}

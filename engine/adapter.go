@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // Adapter errors that callers branch on.
@@ -28,7 +28,7 @@ type Adapter struct {
 
 // adapter is an adapter that is loaded or being loaded. Engine.mu guards its fields.
 type adapter struct {
-	wire.Adapter
+	worker.Adapter
 	identity  string        // unique to the function that it computes
 	digest    string        // of its contents; empty: unknown
 	ready     bool          // requests may use it
@@ -54,7 +54,7 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 		delete(e.adapters, name)
 		return fmt.Errorf("load adapter %q from %s: %w", name, path, err)
 	}
-	if a.identity = e.identify(a.ID, before, after); a.identity == after {
+	if a.identity = identify(a.ID, before, after); a.identity == after {
 		a.digest = after
 	}
 	a.ready = true
@@ -79,7 +79,7 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 		return nil, fmt.Errorf("%w (%d)", ErrAdaptersFull, e.cfg.Adapters)
 	}
 	e.lastAdapter++
-	a := &adapter{Adapter: wire.Adapter{ID: e.lastAdapter, Name: name, Path: path}, idle: make(chan struct{})}
+	a := &adapter{Adapter: worker.Adapter{ID: e.lastAdapter, Name: name, Path: path}, idle: make(chan struct{})}
 	e.adapters[name] = a
 	return a, nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/keep"
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -71,7 +70,7 @@ func (k *Keep) files() bool { return k.Dir != "" && k.Limit > 0 }
 
 // openStore opens the files, at once or when the model's digest is computed. The returned function cancels that and
 // waits for it.
-func (e *Engine) openStore(ctx context.Context) (wait func()) {
+func (e *loop) openStore(ctx context.Context) (wait func()) {
 	k := &e.cfg.Keep
 	switch {
 	case !k.files() || e.cfg.NoPrefix:
@@ -100,7 +99,7 @@ func (e *Engine) openStore(ctx context.Context) (wait func()) {
 }
 
 // useStore opens the files of a model. The key covers everything that decides what the model computes.
-func (e *Engine) useStore(model [32]byte) {
+func (e *loop) useStore(model [32]byte) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%x\n%+v\n%d %d\n", format, model, e.info.Model, e.info.BlockSize, e.info.BlockBytes)
 	if e.info.Layout != "" {
@@ -117,7 +116,7 @@ func (e *Engine) useStore(model [32]byte) {
 
 // unchanged reports whether the model's file is unchanged. If it changed, a replaced or woken worker may compute with
 // other weights, so files are not used any more.
-func (e *Engine) unchanged() bool {
+func (e *loop) unchanged() bool {
 	if e.cfg.Keep.Same == nil || e.cfg.Keep.Same() {
 		return true
 	}
@@ -129,7 +128,7 @@ func (e *Engine) unchanged() bool {
 }
 
 // keepFor prepares a sleep: it returns the blocks to keep in memory, and removes the names of all others.
-func (e *Engine) keepFor(ctx context.Context, level int) []int32 {
+func (e *loop) keepFor(ctx context.Context, level int) []int32 {
 	if level > 1 {
 		e.save(ctx)
 	}
@@ -147,7 +146,7 @@ func (e *Engine) keepFor(ctx context.Context, level int) []int32 {
 }
 
 // save writes the named blocks that are in no file to a new one, most recently used first. Nothing may be in flight.
-func (e *Engine) save(ctx context.Context) {
+func (e *loop) save(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() {
 		return
 	}
@@ -156,13 +155,13 @@ func (e *Engine) save(ctx context.Context) {
 }
 
 // write writes named blocks to a file, except those that are in one.
-func (e *Engine) write(ctx context.Context, ids []int32, names []block.Hash) {
+func (e *loop) write(ctx context.Context, ids []int32, names []block.Hash) {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	n, err := e.store.Save(ctx, names, func(path string, offset int64, numbers []int) ([]uint64, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTime) // a write that has begun is finished
 		defer cancel()
-		f := wire.File{Path: path, Offset: offset}
+		f := worker.File{Path: path, Offset: offset}
 		for _, i := range numbers {
 			f.Blocks = append(f.Blocks, ids[i])
 		}
@@ -176,7 +175,7 @@ func (e *Engine) write(ctx context.Context, ids []int32, names []block.Hash) {
 }
 
 // saveLast saves when Run ends, unless batches are still in flight after saveTime.
-func (e *Engine) saveLast(ctx context.Context) {
+func (e *loop) saveLast(ctx context.Context) {
 	if e.store == nil {
 		return
 	}
@@ -186,7 +185,7 @@ func (e *Engine) saveLast(ctx context.Context) {
 }
 
 // land waits until nothing is in flight, for at most saveTime, and reports whether that is so.
-func (e *Engine) land(ctx context.Context) bool {
+func (e *loop) land(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	for len(e.flights) > 0 {
@@ -203,7 +202,7 @@ func (e *Engine) land(ctx context.Context) bool {
 // handOver writes the blocks of running sequences to a file, so that another engine with the same folder continues
 // without computing them. It sends all tokens generated so far. Without a folder, or if writing fails, the other
 // engine computes the blocks.
-func (e *Engine) handOver(ctx context.Context) {
+func (e *loop) handOver(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() || !e.land(ctx) || e.down {
 		return
 	}
@@ -228,7 +227,7 @@ func (e *Engine) handOver(ctx context.Context) {
 
 // recall reads the blocks of a prefix of tokens from files into the cache, if they are only in files. Blocks that do
 // not fit, or can't be read, are computed.
-func (e *Engine) recall(tokens []int32, root block.Hash) {
+func (e *loop) recall(tokens []int32, root block.Hash) {
 	if e.store == nil || e.down {
 		return
 	}
@@ -251,7 +250,7 @@ func (e *Engine) recall(tokens []int32, root block.Hash) {
 		if ids, ok = e.pool.AllocN(ids, min(len(r.Sums), e.pool.Available())); !ok || len(ids) == at {
 			break
 		}
-		f := wire.File{Path: r.Path, Offset: r.Offset, Blocks: ids[at:], Sums: r.Sums[:len(ids)-at]}
+		f := worker.File{Path: r.Path, Offset: r.Offset, Blocks: ids[at:], Sums: r.Sums[:len(ids)-at]}
 		if err := e.worker.LoadBlocks(ctx, f); err != nil {
 			if _, refused := errors.AsType[*worker.OpError](err); refused { // else the worker is gone
 				e.store.Drop(r.Path, err)
@@ -271,7 +270,7 @@ var unique = rand.Text()
 
 // identify returns the identity of an adapter: the digest of its contents, if it is the same before and after loading,
 // else a unique string.
-func (e *Engine) identify(id int32, before, after string) string {
+func identify(id int32, before, after string) string {
 	if before != "" && before == after {
 		return before
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -42,7 +41,7 @@ func (k *talk) begin() {
 	if launch == nil {
 		launch = worker.InProcess(worker.Build(nil))
 	}
-	k.w = worker.New(worker.Config{Launch: launch, Load: wire.Load{Model: k.path, Threads: 1, Sequences: 2}, Discard: k.launch != nil})
+	k.w = worker.New(worker.Config{Launch: launch, Load: worker.Load{Model: k.path, Threads: 1, Sequences: 2}, Discard: k.launch != nil})
 	info, err := k.w.Start(k.t.Context())
 	if err != nil {
 		k.t.Fatal(err)

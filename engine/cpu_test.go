@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -41,17 +40,17 @@ func TestSameTextWhateverTheSchedule(t *testing.T) {
 			preempted := 0
 			for i, test := range []struct {
 				what   string
-				load   wire.Load
+				load   worker.Load
 				launch worker.Launch
 				engine engine.Config
 			}{
-				{"alone", wire.Load{Threads: 1}, nil, engine.Config{Seats: 1, Sync: true, NoPrefix: true}},
-				{"threads", wire.Load{Threads: 3}, nil, engine.Config{Seats: 8, Budget: 8}},
-				{"little memory", wire.Load{Threads: 2, Context: 96, Sequences: 1}, nil, engine.Config{Seats: 6, Budget: 33}},
-				{"sync, guesses", wire.Load{Threads: 2, Context: 96, Sequences: 2}, nil, engine.Config{Seats: 6, Budget: 64, Sync: true, Draft: 4}},
-				{"process", wire.Load{Threads: 2, Context: 96, Sequences: 2}, apart, engine.Config{}},
-				{"two processes", wire.Load{Threads: 1, Context: 96, Sequences: 2}, shards, engine.Config{}},
-				{"two processes, little memory", wire.Load{Threads: 2, Context: 96, Sequences: 1}, shards, engine.Config{Seats: 5, Budget: 40}},
+				{"alone", worker.Load{Threads: 1}, nil, engine.Config{Seats: 1, Sync: true, NoPrefix: true}},
+				{"threads", worker.Load{Threads: 3}, nil, engine.Config{Seats: 8, Budget: 8}},
+				{"little memory", worker.Load{Threads: 2, Context: 96, Sequences: 1}, nil, engine.Config{Seats: 6, Budget: 33}},
+				{"sync, guesses", worker.Load{Threads: 2, Context: 96, Sequences: 2}, nil, engine.Config{Seats: 6, Budget: 64, Sync: true, Draft: 4}},
+				{"process", worker.Load{Threads: 2, Context: 96, Sequences: 2}, apart, engine.Config{}},
+				{"two processes", worker.Load{Threads: 1, Context: 96, Sequences: 2}, shards, engine.Config{}},
+				{"two processes, little memory", worker.Load{Threads: 2, Context: 96, Sequences: 1}, shards, engine.Config{Seats: 5, Budget: 40}},
 			} {
 				test.load.Model = path
 				got, stats := generateAll(t, test.launch, test.load, tok, test.engine)
@@ -70,7 +69,7 @@ func TestSameTextWhateverTheSchedule(t *testing.T) {
 }
 
 // generateAll runs ten requests at once, every other one sampled, and returns each one's choices.
-func generateAll(t *testing.T, launch worker.Launch, load wire.Load, tok *tokenizer.Tokenizer, cfg engine.Config) ([][]sample.Choice, engine.Stats) {
+func generateAll(t *testing.T, launch worker.Launch, load worker.Load, tok *tokenizer.Tokenizer, cfg engine.Config) ([][]sample.Choice, engine.Stats) {
 	t.Helper()
 	if launch == nil {
 		launch = worker.InProcess(worker.Build(nil))

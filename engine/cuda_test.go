@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -48,7 +47,7 @@ func TestCUDAWorker(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			load := wire.Load{Model: path, Threads: 1, Context: 128, Sequences: 4}
+			load := worker.Load{Model: path, Threads: 1, Context: 128, Sequences: 4}
 			want := answers(t, worker.Options{Place: worker.Inside, Load: load}, tok)
 			load.Options = json.RawMessage(`{"device":"cpu","dtype":"float32"}`)
 			for _, n := range s.shards {

@@ -56,7 +56,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -132,7 +131,12 @@ type Engine struct {
 	adapters    map[string]*adapter
 	lastAdapter int32
 
-	// Owned by the loop.
+	loop *loop
+}
+
+// loop runs an Engine: the goroutine of Run alone uses its fields.
+type loop struct {
+	*Engine
 	pool     *block.Pool
 	sched    *sched.Scheduler
 	live     map[sched.ID]*sequence
@@ -141,7 +145,7 @@ type Engine struct {
 	failed   int  // consecutive failed steps
 	flights  []flight
 	recent   []*sequence // the sequences of the last batch, in order
-	batch    wire.Batch
+	batch    worker.Batch
 	results  []sched.Result
 	tokens   []int32 // backs the Tokens of results
 	outbox   []message
@@ -152,7 +156,7 @@ type Engine struct {
 
 	prompted, generated uint64 // tokens; publish shows them
 
-	info     wire.Info
+	info     worker.Info
 	store    *keep.Store // nil: no blocks in files
 	recalled int         // blocks read back from files
 }
@@ -164,16 +168,16 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
 		Depth:  maxInFlight,
 	})
-	return Over(w, worker.Info(inf), tok, cfg)
+	return Over(w, worker.Describe(inf), tok, cfg)
 }
 
 // Over returns an engine for a worker's model. Run starts the worker, if it is not running, and closes it. info
 // describes the model, as returned by [worker.Supervisor.Start].
-func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
+func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
-		cfg: cfg, model: info.Model, info: info, worker: w, tok: tok, adapters: map[string]*adapter{},
-		wakeup: make(chan struct{}, 1), state: Awake, live: map[sched.ID]*sequence{},
+		cfg: cfg, model: info.Model, worker: w, tok: tok, adapters: map[string]*adapter{},
+		wakeup: make(chan struct{}, 1), state: Awake,
 	}
 	e.context = e.model.Context
 	if cfg.Context > e.context {
@@ -193,8 +197,8 @@ func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Co
 	if err := limits.Validate(); err != nil {
 		return nil, err
 	}
-	e.pool = block.New(info.Blocks, info.BlockSize)
-	e.sched = sched.New(limits, e.pool)
+	pool := block.New(info.Blocks, info.BlockSize)
+	e.loop = &loop{Engine: e, pool: pool, sched: sched.New(limits, pool), live: map[sched.ID]*sequence{}, info: info}
 	for t := range int32(tok.Size()) {
 		if tok.IsEnd(t) {
 			e.ends = append(e.ends, t)
@@ -214,7 +218,9 @@ func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
 // Run runs the step loop until ctx ends. It may be called once. When it returns, every stream and every waiting call
 // has ended with [ErrStopped], and the worker is closed. It fails if the worker can't be started.
-func (e *Engine) Run(ctx context.Context) (err error) {
+func (e *Engine) Run(ctx context.Context) error { return e.loop.run(ctx) }
+
+func (e *loop) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, e.shutdown(ctx)) }()
 	if ctx.Err() != nil {
 		return nil
@@ -246,7 +252,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 }
 
 // deliver runs the functions in the mailbox.
-func (e *Engine) deliver(ctx context.Context) {
+func (e *loop) deliver(ctx context.Context) {
 	e.mu.Lock()
 	mail := e.mailbox
 	e.mailbox = nil
@@ -281,7 +287,7 @@ func (e *Engine) signal() {
 // [*RequestError] or a [*sample.RangeError].
 func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) {
 	stream := newStream()
-	stream.abort = func() { e.send(func(context.Context) { e.drop(stream) }) }
+	stream.abort = func() { e.send(func(context.Context) { e.loop.drop(stream) }) }
 	for i := range requests {
 		r := accepted{Request: requests[i]}
 		if err := e.check(&r); err != nil {
@@ -324,13 +330,13 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	}
 	e.open += n
 	stream.bind(ctx)
-	e.mailbox = append(e.mailbox, func(context.Context) { e.admit(stream) })
+	e.mailbox = append(e.mailbox, func(context.Context) { e.loop.admit(stream) })
 	e.signal()
 	return stream, nil
 }
 
 // shutdown ends everything that waits for the loop.
-func (e *Engine) shutdown(ctx context.Context) error {
+func (e *loop) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
 	mail := e.mailbox

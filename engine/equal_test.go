@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -43,7 +42,7 @@ type setup struct {
 }
 
 // load returns the simulated device of all setups, with the memory and speed of s.
-func (s setup) load(t testing.TB) wire.Load {
+func (s setup) load(t testing.TB) worker.Load {
 	t.Helper()
 	c := s.sim
 	c.Vocab, c.Context, c.End, c.EndEvery = vocabSize, 256, eos, 60
@@ -51,7 +50,7 @@ func (s setup) load(t testing.TB) wire.Load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.Load{Device: "sim", Options: options}
+	return worker.Load{Device: "sim", Options: options}
 }
 
 // inside launches simulated devices in this process. Adapters are names only.

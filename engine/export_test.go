@@ -5,7 +5,7 @@ import "context"
 // Check verifies the bookkeeping of scheduler and memory, between two steps.
 func (e *Engine) Check() error {
 	done := make(chan error, 1)
-	if !e.send(func(context.Context) { done <- e.sched.Check() }) {
+	if !e.send(func(context.Context) { done <- e.loop.sched.Check() }) {
 		return nil // the engine has stopped
 	}
 	return <-done

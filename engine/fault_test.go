@@ -17,7 +17,6 @@ import (
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -43,30 +42,30 @@ var faults = []fault{
 	{name: "dies within its answer", output: func(*faulty, []byte) ([]byte, error) { return nil, io.ErrUnexpectedEOF }},
 	{name: "never gets the batch", batch: func(*faulty) bool { return false }},
 	{name: "cuts its answer", output: func(_ *faulty, p []byte) ([]byte, error) { return p[:len(p)-1], nil }},
-	{name: "answers another step", output: changed(func(o *wire.Output) { o.Step++ })},
-	{name: "leaves a sequence out", output: changed(func(o *wire.Output) { o.Items = o.Items[1:] })},
-	{name: "invents a sequence", output: changed(func(o *wire.Output) {
-		o.Items = append(o.Items, wire.Out{ID: 1 << 40, Tokens: []sample.Choice{{Token: 1}}})
+	{name: "answers another step", output: changed(func(o *worker.Output) { o.Step++ })},
+	{name: "leaves a sequence out", output: changed(func(o *worker.Output) { o.Items = o.Items[1:] })},
+	{name: "invents a sequence", output: changed(func(o *worker.Output) {
+		o.Items = append(o.Items, worker.Out{ID: 1 << 40, Tokens: []sample.Choice{{Token: 1}}})
 	})},
-	{name: "invents a token", output: changed(func(o *wire.Output) { o.Items[0].Tokens = []sample.Choice{{Token: 1 << 20}} })},
-	{name: "says too much", output: changed(func(o *wire.Output) {
+	{name: "invents a token", output: changed(func(o *worker.Output) { o.Items[0].Tokens = []sample.Choice{{Token: 1 << 20}} })},
+	{name: "says too much", output: changed(func(o *worker.Output) {
 		o.Items[0].Tokens = append(slices.Clone(o.Items[0].Tokens), make([]sample.Choice, 9)...)
 	})},
-	{name: "says too little", output: changed(func(o *wire.Output) { o.Items[0] = wire.Out{ID: o.Items[0].ID} })},
+	{name: "says too little", output: changed(func(o *worker.Output) { o.Items[0] = worker.Out{ID: o.Items[0].ID} })},
 }
 
 // changed returns a function that changes an output, unless it is empty.
-func changed(change func(*wire.Output)) func(*faulty, []byte) ([]byte, error) {
+func changed(change func(*worker.Output)) func(*faulty, []byte) ([]byte, error) {
 	return func(_ *faulty, p []byte) ([]byte, error) {
-		var o wire.Output
-		if err := wire.DecodeOutput(p, &o); err != nil {
+		var o worker.Output
+		if err := worker.DecodeOutput(p, &o); err != nil {
 			return nil, err
 		}
 		if len(o.Items) == 0 {
 			return nil, io.EOF
 		}
 		change(&o)
-		return wire.AppendOutput(nil, &o), nil
+		return worker.AppendOutput(nil, &o), nil
 	}
 }
 
@@ -78,8 +77,8 @@ type faulty struct {
 	killed           chan struct{} // closed by a fault that kills outside of the step
 }
 
-func (f *faulty) Send(kind wire.Kind, payload []byte) error {
-	if kind == wire.KindBatch {
+func (f *faulty) Send(kind worker.Kind, payload []byte) error {
+	if kind == worker.KindBatch {
 		if f.batches++; f.batches == f.nth && f.batch != nil && !f.batch(f) {
 			return nil
 		}
@@ -87,9 +86,9 @@ func (f *faulty) Send(kind wire.Kind, payload []byte) error {
 	return f.Running.Send(kind, payload)
 }
 
-func (f *faulty) Receive() (wire.Kind, []byte, error) {
+func (f *faulty) Receive() (worker.Kind, []byte, error) {
 	kind, payload, err := f.Running.Receive()
-	if err == nil && kind == wire.KindOutput {
+	if err == nil && kind == worker.KindOutput {
 		if f.outputs++; f.outputs == f.nth && f.output != nil {
 			payload, err = f.output(f, payload)
 		}
@@ -190,10 +189,10 @@ type poisoned struct {
 	poison []int32
 }
 
-func (p *poisoned) Send(kind wire.Kind, payload []byte) error {
-	if kind == wire.KindBatch {
-		var b wire.Batch
-		if err := wire.DecodeBatch(payload, &b); err != nil {
+func (p *poisoned) Send(kind worker.Kind, payload []byte) error {
+	if kind == worker.KindBatch {
+		var b worker.Batch
+		if err := worker.DecodeBatch(payload, &b); err != nil {
 			return err
 		}
 		for _, it := range b.Items {
@@ -252,12 +251,12 @@ func TestNoWorker(t *testing.T) {
 // TestBrokenWorker checks that a worker whose steps fail one after the other is replaced.
 func TestBrokenWorker(t *testing.T) {
 	broken := func(f *faulty, p []byte) ([]byte, error) {
-		var o wire.Output
-		if err := wire.DecodeOutput(p, &o); err != nil {
+		var o worker.Output
+		if err := worker.DecodeOutput(p, &o); err != nil {
 			return nil, err
 		}
 		f.outputs-- // the next one too
-		return wire.AppendOutput(nil, &wire.Output{Step: o.Step, Error: "the device is on fire"}), nil
+		return worker.AppendOutput(nil, &worker.Output{Step: o.Step, Error: "the device is on fire"}), nil
 	}
 	e := open(t, setup{launch: first(1, fault{nth: 1, output: broken}), worker: worker.Config{Backoff: time.Millisecond}})
 	failed := 0
@@ -307,8 +306,8 @@ func TestDeathAsleep(t *testing.T) {
 // TestProbeWithoutToken checks that a worker that answers the probe of a wake with no token, or with too many, is not
 // awake.
 func TestProbeWithoutToken(t *testing.T) {
-	for _, items := range [][]wire.Out{nil, {{}}, {{}, {}}} {
-		wrong := fault{nth: 1, output: changed(func(o *wire.Output) { o.Items = items })}
+	for _, items := range [][]worker.Out{nil, {{}}, {{}, {}}} {
+		wrong := fault{nth: 1, output: changed(func(o *worker.Output) { o.Items = items })}
 		e := open(t, setup{launch: first(1, wrong)})
 		if err := e.Sleep(t.Context(), 1, engine.SleepWait); err != nil {
 			t.Fatal(err)

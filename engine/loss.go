@@ -14,7 +14,7 @@ const (
 )
 
 // handle processes an event of the worker.
-func (e *Engine) handle(ev worker.Event) {
+func (e *loop) handle(ev worker.Event) {
 	switch {
 	case ev.Output != nil:
 		e.receive(ev.Output)
@@ -33,7 +33,7 @@ func (e *Engine) handle(ev worker.Event) {
 }
 
 // workerLost resets all sequences to their last known tokens: the batches in flight are lost.
-func (e *Engine) workerLost(err error) {
+func (e *loop) workerLost(err error) {
 	e.down = true
 	e.setFailure(fmt.Errorf("the worker is lost: %w", err))
 	flights := slices.Clone(e.flights)
@@ -52,7 +52,7 @@ func (e *Engine) workerLost(err error) {
 }
 
 // discardFlights drops the batches in flight and the computed state of every sequence.
-func (e *Engine) discardFlights() {
+func (e *loop) discardFlights() {
 	for id := range e.live { // after Reset the scheduler no longer knows which sequences the worker has
 		e.forgets = append(e.forgets, uint64(id))
 	}
@@ -66,7 +66,7 @@ func (e *Engine) discardFlights() {
 //  2. After the second in a row without a token it is isolated: suspects are computed one at a time, so that only the
 //     sequence at fault fails.
 //  3. After the third its request ends with an error.
-func (e *Engine) suspect(q *sequence, err error) {
+func (e *loop) suspect(q *sequence, err error) {
 	q.deaths++
 	switch {
 	case q.deaths >= maxDeaths: // 3
@@ -78,7 +78,7 @@ func (e *Engine) suspect(q *sequence, err error) {
 }
 
 // trySuspect schedules the next suspect, if none is being computed.
-func (e *Engine) trySuspect() {
+func (e *loop) trySuspect() {
 	for e.isolated == nil && len(e.suspects) > 0 {
 		q := e.suspects[0]
 		e.suspects = slices.Delete(e.suspects, 0, 1)
@@ -90,7 +90,7 @@ func (e *Engine) trySuspect() {
 }
 
 // clearSuspect resets the deaths of a sequence that got a token or ended.
-func (e *Engine) clearSuspect(q *sequence) {
+func (e *loop) clearSuspect(q *sequence) {
 	if q.deaths == 0 {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // receive handles the output of a batch.
@@ -17,7 +17,7 @@ import (
 //  2. An output that does not match its batch is rejected: the worker is replaced.
 //  3. A failed step ends all requests; after several in a row the worker is replaced.
 //  4. Otherwise each sequence, and the scheduler, gets its tokens.
-func (e *Engine) receive(out *wire.Output) {
+func (e *loop) receive(out *worker.Output) {
 	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
 		return
 	}
@@ -62,12 +62,12 @@ func (e *Engine) receive(out *wire.Output) {
 }
 
 // reports reports whether the next item of the output belongs to p: an item is due, or p failed.
-func reports(p *part, out *wire.Output, next int) bool {
+func reports(p *part, out *worker.Output, next int) bool {
 	return p.sample || p.score || next < len(out.Items) && out.Items[next].ID == uint64(p.q.id)
 }
 
 // checkOutput returns an error if an output does not match its batch.
-func (e *Engine) checkOutput(f *flight, out *wire.Output) error {
+func (e *loop) checkOutput(f *flight, out *worker.Output) error {
 	if out.Error != "" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (e *Engine) checkOutput(f *flight, out *wire.Output) error {
 	return nil
 }
 
-func (e *Engine) checkItem(p *part, o *wire.Out) error {
+func (e *loop) checkItem(p *part, o *worker.Out) error {
 	if o.Error != "" {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (e *Engine) checkItem(p *part, o *wire.Out) error {
 }
 
 // take applies a sequence's item of the output.
-func (e *Engine) take(p *part, o *wire.Out) {
+func (e *loop) take(p *part, o *worker.Out) {
 	q := p.q
 	if o.Error != "" {
 		err := errors.New(o.Error)
@@ -144,13 +144,13 @@ func (e *Engine) take(p *part, o *wire.Out) {
 }
 
 // takeTokens turns tokens into events. Tokens after the end of the text are discarded.
-func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
+func (e *loop) takeTokens(q *sequence, o *worker.Out) {
 	e.clearSuspect(q)
 	at := len(e.tokens)
 	done := false
 	for i := range o.Tokens {
 		ev := e.newEvent(q.stream)
-		if err := q.next(ev, &o.Tokens[i], e); err != nil {
+		if err := q.next(ev, &o.Tokens[i], e.Engine); err != nil {
 			e.outbox = e.outbox[:len(e.outbox)-1]
 			e.fail(q.stream, &StepError{Err: err})
 			return
@@ -168,7 +168,7 @@ func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
 }
 
 // keepScores appends scores that the request does not have yet; after a preemption some come again.
-func (r *accepted) keepScores(o *wire.Out) {
+func (r *accepted) keepScores(o *worker.Out) {
 	for i := range o.Scores {
 		if o.ScoresFrom+i != len(r.scores)+1 {
 			continue

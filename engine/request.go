@@ -5,7 +5,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // Limits of one request.
@@ -96,7 +96,7 @@ func invalid(param, format string, args ...any) error {
 type accepted struct {
 	Request
 	adapter *adapter        // nil for the base model
-	base    wire.Spec       // of the first sequence
+	base    worker.Spec     // of the first sequence
 	spec    []byte          // base, encoded for the worker
 	scores  []sample.Choice // of the prompt's tokens from the second on
 }

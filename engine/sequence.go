@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // sequence is one continuation: everything about it except its state in the schedule. The step loop owns it. The
@@ -33,7 +33,7 @@ type sequence struct {
 
 // addSequences adds a request's sequences to a stream, without IDs.
 func (e *Engine) addSequences(s *Stream, r *accepted) error {
-	spec := wire.Spec{Pool: string(r.Embed)}
+	spec := worker.Spec{Pool: string(r.Embed)}
 	if r.adapter != nil {
 		spec.Adapter = r.adapter.ID
 	}

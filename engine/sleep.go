@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // State is the state of the model: whether it accepts requests.
@@ -53,19 +53,19 @@ func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 		return invalid("mode", "sleep mode %q: want %q, %q, %q or %q", mode, SleepWait, SleepAbort, SleepMove, SleepRefuse)
 	}
 	s := &sleeper{level: level, done: make(chan error, 1)}
-	if !e.send(func(ctx context.Context) { e.beginSleep(ctx, s, mode) }) {
+	if !e.send(func(ctx context.Context) { e.loop.beginSleep(ctx, s, mode) }) {
 		return ErrStopped
 	}
 	select {
 	case err := <-s.done:
 		return err
 	case <-ctx.Done():
-		e.send(func(context.Context) { e.cancelSleep(s) })
+		e.send(func(context.Context) { e.loop.cancelSleep(s) })
 		return fmt.Errorf("sleep: %w", context.Cause(ctx))
 	}
 }
 
-func (e *Engine) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
+func (e *loop) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
 	if mode == SleepRefuse && len(e.live) > 0 {
 		s.done <- fmt.Errorf("%w: %d sequences", ErrBusy, len(e.live))
 		return
@@ -83,7 +83,7 @@ func (e *Engine) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
 }
 
 // cancelSleep removes a caller that left, and ends the drain with the last one.
-func (e *Engine) cancelSleep(s *sleeper) {
+func (e *loop) cancelSleep(s *sleeper) {
 	e.sleepers = slices.DeleteFunc(e.sleepers, func(o *sleeper) bool { return o == s })
 	if len(e.sleepers) == 0 && e.state == Draining {
 		e.setState(Awake, 0)
@@ -91,7 +91,7 @@ func (e *Engine) cancelSleep(s *sleeper) {
 }
 
 // sleepIfDrained puts the worker to sleep once a caller waits for it and no sequence is open.
-func (e *Engine) sleepIfDrained(ctx context.Context) {
+func (e *loop) sleepIfDrained(ctx context.Context) {
 	if len(e.sleepers) == 0 {
 		return
 	}
@@ -124,7 +124,7 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 	e.answerSleepers(err)
 }
 
-func (e *Engine) answerSleepers(err error) {
+func (e *loop) answerSleepers(err error) {
 	for _, s := range e.sleepers {
 		s.done <- err
 	}
@@ -147,14 +147,14 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 		err   error
 	}
 	done := make(chan answer, 1) // the loop sends once; 1: the caller may have left
-	wake := func(loop context.Context) {
+	wake := func(ctx context.Context) {
 		a := answer{was: e.state}
 		switch e.state {
 		case Draining:
-			e.answerSleepers(ErrWoken)
+			e.loop.answerSleepers(ErrWoken)
 			e.setState(Awake, 0)
 		case Asleep:
-			a.token, a.err = e.wakeWorker(loop)
+			a.token, a.err = e.loop.wakeWorker(ctx)
 		}
 		done <- a
 	}
@@ -173,7 +173,7 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 }
 
 // wakeWorker wakes the worker and generates one token. Nothing else runs.
-func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
+func (e *loop) wakeWorker(ctx context.Context) (int32, error) {
 	level := e.level
 	e.setState(Waking, level)
 	token, err := e.wakeAndProbe(ctx)
@@ -189,7 +189,7 @@ func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
 // probeID is the sequence ID of a probe; request IDs start at 1.
 const probeID = 0
 
-func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
+func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
 	kept, err := e.worker.Wake(ctx)
 	if err != nil {
 		return 0, err
@@ -200,7 +200,7 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 	place, _ := e.pool.Alloc() // nothing runs, so one is free
 	defer e.pool.Free(place)
 	e.down, e.failures, e.forgets = false, 0, append(e.forgets[:0], probeID)
-	e.worker.Queue(&wire.Batch{Items: []wire.Item{{
+	e.worker.Queue(&worker.Batch{Items: []worker.Item{{
 		ID: probeID, Count: 1, Blocks: []int32{place}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,
 	}}})
 	for {
@@ -220,7 +220,7 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 }
 
 // probed returns the token in a worker's answer to a probe.
-func probed(out *wire.Output) (int32, error) {
+func probed(out *worker.Output) (int32, error) {
 	switch {
 	case out.Error != "":
 		return 0, fmt.Errorf("probe: %s", out.Error)

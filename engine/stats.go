@@ -43,7 +43,7 @@ func (e *Engine) Stats() Stats {
 }
 
 // publish copies the loop's numbers to Stats.
-func (e *Engine) publish() {
+func (e *loop) publish() {
 	s := e.sched.Stats()
 	e.mu.Lock()
 	e.stats.Recalled, e.stats.KeptBytes = e.recalled, 0
@@ -82,7 +82,7 @@ func (e *Engine) countBusy(d time.Duration) {
 }
 
 // countToken counts a token, and the prompt with the first token of a request. publish copies the counters to Stats.
-func (e *Engine) countToken(q *sequence, ev *Event) {
+func (e *loop) countToken(q *sequence, ev *Event) {
 	if ev.Token >= 0 {
 		e.generated++
 	}
@@ -92,7 +92,7 @@ func (e *Engine) countToken(q *sequence, ev *Event) {
 }
 
 // BlockSize returns the number of tokens in a KV block.
-func (e *Engine) BlockSize() int { return e.pool.Size() }
+func (e *Engine) BlockSize() int { return e.loop.pool.Size() }
 
 // Seats returns the number of sequences that run at once.
 func (e *Engine) Seats() int { return e.cfg.Seats }

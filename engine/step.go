@@ -9,11 +9,11 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // admit passes a request to the scheduler, unless its client has left.
-func (e *Engine) admit(s *Stream) {
+func (e *loop) admit(s *Stream) {
 	if s.ended() {
 		for _, q := range s.sequences {
 			e.close(q)
@@ -33,7 +33,7 @@ func (e *Engine) admit(s *Stream) {
 }
 
 // admitGroup passes the sequences of one request to the scheduler: together, or one by one if they resume.
-func (e *Engine) admitGroup(group []*sequence) error {
+func (e *loop) admitGroup(group []*sequence) error {
 	if len(group[0].request.Resume) == 0 {
 		return e.schedule(group)
 	}
@@ -51,14 +51,14 @@ func (e *Engine) admitGroup(group []*sequence) error {
 
 // resume sends the events of tokens that another server generated, and reports whether the text is complete. It fails
 // if tokens follow the end of the text.
-func (e *Engine) resume(q *sequence) (over bool, err error) {
+func (e *loop) resume(q *sequence) (over bool, err error) {
 	tokens := q.request.Resume[q.nth]
 	for i, t := range tokens {
 		if over {
 			return true, invalid("resume", "%d tokens to go on from follow the end of the text", len(tokens)-i)
 		}
 		ev := e.newEvent(q.stream)
-		if err := q.next(ev, &sample.Choice{Token: t}, e); err != nil {
+		if err := q.next(ev, &sample.Choice{Token: t}, e.Engine); err != nil {
 			e.outbox = e.outbox[:len(e.outbox)-1]
 			return false, invalid("resume", "the tokens to go on from are not of this request: %v", err)
 		}
@@ -71,7 +71,7 @@ func (e *Engine) resume(q *sequence) (over bool, err error) {
 }
 
 // schedule passes the sequences of one request to the scheduler. It fails if they do not fit in the memory.
-func (e *Engine) schedule(group []*sequence) error {
+func (e *loop) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
 	tokens, root := q.known(), r.root()
@@ -94,7 +94,7 @@ func (e *Engine) schedule(group []*sequence) error {
 }
 
 // close counts a sequence as finished.
-func (e *Engine) close(q *sequence) {
+func (e *loop) close(q *sequence) {
 	e.mu.Lock()
 	e.open--
 	if a := q.request.adapter; a != nil {
@@ -104,7 +104,7 @@ func (e *Engine) close(q *sequence) {
 }
 
 // drop removes the remaining sequences of a request.
-func (e *Engine) drop(s *Stream) {
+func (e *loop) drop(s *Stream) {
 	for _, q := range s.sequences {
 		if q.live {
 			e.sched.Abort(q.id)
@@ -115,7 +115,7 @@ func (e *Engine) drop(s *Stream) {
 }
 
 // forget removes a sequence that the scheduler no longer knows.
-func (e *Engine) forget(q *sequence) {
+func (e *loop) forget(q *sequence) {
 	delete(e.live, q.id)
 	q.live = false
 	e.clearSuspect(q)
@@ -123,13 +123,13 @@ func (e *Engine) forget(q *sequence) {
 }
 
 // fail ends a request with err.
-func (e *Engine) fail(s *Stream, err error) {
+func (e *loop) fail(s *Stream, err error) {
 	s.end(err, false)
 	e.drop(s)
 }
 
 // failAll ends every request with err.
-func (e *Engine) failAll(err error) {
+func (e *loop) failAll(err error) {
 	for _, q := range e.live {
 		e.fail(q.stream, err)
 	}
@@ -150,7 +150,7 @@ type part struct {
 }
 
 // fill schedules batches and queues them, up to the scheduler's depth.
-func (e *Engine) fill() {
+func (e *loop) fill() {
 	if e.down {
 		return
 	}
@@ -165,7 +165,7 @@ func (e *Engine) fill() {
 }
 
 // pack converts the scheduler's batch into the worker's and records a flight.
-func (e *Engine) pack(b *sched.Batch) {
+func (e *loop) pack(b *sched.Batch) {
 	var f flight
 	if n := len(e.flights); n < cap(e.flights) {
 		f = e.flights[:n+1][n] // its memory
@@ -179,7 +179,7 @@ func (e *Engine) pack(b *sched.Batch) {
 		w.Ends = append(w.Ends, uint64(id))
 	}
 	for _, c := range b.Copies {
-		w.Copies = append(w.Copies, wire.Copy{From: c.From, To: c.To})
+		w.Copies = append(w.Copies, worker.Copy{From: c.From, To: c.To})
 	}
 	for i := range b.Items {
 		it := &b.Items[i]
@@ -192,8 +192,8 @@ func (e *Engine) pack(b *sched.Batch) {
 
 // packItem converts the scheduler's item into the worker's. It fills wi in place because a copy costs as much as all
 // the rest.
-func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
-	*wi = wire.Item{}
+func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
+	*wi = worker.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
 	wi.Sample, wi.Score, wi.Pool = it.Sample && !it.Pool, it.Score, it.Sample && it.Pool
 	if it.Begin {
@@ -211,7 +211,7 @@ func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
 }
 
 // lookup returns the sequence at an index of a batch. Usually it is the one at the same index of the previous batch.
-func (e *Engine) lookup(id sched.ID, place int) *sequence {
+func (e *loop) lookup(id sched.ID, place int) *sequence {
 	if place < len(e.recent) {
 		if q := e.recent[place]; q.id == id && q.live {
 			return q
@@ -224,7 +224,7 @@ func (e *Engine) lookup(id sched.ID, place int) *sequence {
 }
 
 // popFlight removes the oldest batch in flight. The next flight reuses its memory.
-func (e *Engine) popFlight() flight {
+func (e *loop) popFlight() flight {
 	f := e.flights[0]
 	last := copy(e.flights, e.flights[1:])
 	e.flights[last] = f
@@ -242,7 +242,7 @@ func (e *StepError) Error() string { return fmt.Sprintf("the model failed to com
 func (e *StepError) Unwrap() error { return e.Err }
 
 // finish ends a sequence after its last event, and the stream with its last sequence.
-func (e *Engine) finish(q *sequence) {
+func (e *loop) finish(q *sequence) {
 	e.forget(q)
 	if q.stream.left--; q.stream.left == 0 {
 		q.stream.unbind()
@@ -258,7 +258,7 @@ type message struct {
 }
 
 // newEvent appends an event to the outbox and returns it, to be filled in place because it is large.
-func (e *Engine) newEvent(s *Stream) *Event {
+func (e *loop) newEvent(s *Stream) *Event {
 	n := len(e.outbox)
 	e.outbox = slices.Grow(e.outbox, 1)[:n+1]
 	m := &e.outbox[n]
@@ -267,7 +267,7 @@ func (e *Engine) newEvent(s *Stream) *Event {
 }
 
 // flush sends the outbox. It runs after the next batch is queued, so that the worker does not wait for it.
-func (e *Engine) flush() {
+func (e *loop) flush() {
 	for i := range e.outbox {
 		m := &e.outbox[i]
 		if m.over {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // byteVocabulary returns a tokenizer of the 256 bytes and two ends.
@@ -38,7 +38,7 @@ const life = 900
 
 // busy returns an engine with n sequences that decode, in place of Run. They fill their blocks at different
 // times, and don't share the lines of a cache set.
-func busy(b *testing.B, n int) *Engine {
+func busy(b *testing.B, n int) *loop {
 	d, err := sim.New(sim.Config{Context: 128 + life, Blocks: n * (128 + life) / 16})
 	if err != nil {
 		b.Fatal(err)
@@ -54,13 +54,13 @@ func busy(b *testing.B, n int) *Engine {
 			b.Fatal(err)
 		}
 	}
-	e.deliver(context.Background())
-	return e
+	e.loop.deliver(context.Background())
+	return e.loop
 }
 
 // steps calls step with an engine of n sequences, once for each of b's loops, and reports the times that it returns.
-func steps(b *testing.B, n int, step func(*Engine) time.Duration) {
-	var e *Engine
+func steps(b *testing.B, n int, step func(*loop) time.Duration) {
+	var e *loop
 	var times []time.Duration
 	left := 0
 	b.ReportAllocs()
@@ -91,11 +91,11 @@ func report(b *testing.B, times []time.Duration) {
 func BenchmarkSchedule256(b *testing.B) {
 	var frame []byte
 	token := []int32{'x'}
-	steps(b, 256, func(e *Engine) time.Duration {
+	steps(b, 256, func(e *loop) time.Duration {
 		began := time.Now()
 		batch := e.sched.Schedule()
 		e.pack(batch)
-		frame = wire.AppendBatch(frame[:0], &e.batch)
+		frame = worker.AppendBatch(frame[:0], &e.batch)
 		f := e.popFlight()
 		e.results = e.results[:0]
 		for i := range f.items {
@@ -112,23 +112,23 @@ func BenchmarkSchedule256(b *testing.B) {
 // BenchmarkHost256 measures all of the engine's work in such a step, text and events included.
 func BenchmarkHost256(b *testing.B) {
 	var frame, answer []byte
-	var out, got wire.Output
+	var out, got worker.Output
 	choice := []sample.Choice{{Token: 'x'}}
-	steps(b, 256, func(e *Engine) time.Duration {
+	steps(b, 256, func(e *loop) time.Duration {
 		began := time.Now()
 		batch := e.sched.Schedule()
 		e.pack(batch)
-		frame = wire.AppendBatch(frame[:0], &e.batch)
+		frame = worker.AppendBatch(frame[:0], &e.batch)
 		took := time.Since(began)
-		out = wire.Output{Step: batch.Step, Items: out.Items[:0]}
+		out = worker.Output{Step: batch.Step, Items: out.Items[:0]}
 		for i := range batch.Items {
 			if batch.Items[i].Sample {
-				out.Items = append(out.Items, wire.Out{ID: uint64(batch.Items[i].ID), Tokens: choice})
+				out.Items = append(out.Items, worker.Out{ID: uint64(batch.Items[i].ID), Tokens: choice})
 			}
 		}
-		answer = wire.AppendOutput(answer[:0], &out)
+		answer = worker.AppendOutput(answer[:0], &out)
 		began = time.Now()
-		if err := wire.DecodeOutput(answer, &got); err != nil {
+		if err := worker.DecodeOutput(answer, &got); err != nil {
 			b.Fatal(err)
 		}
 		e.receive(&got)

@@ -142,7 +142,7 @@ func probeEvery(flags []string, seconds float64) []string {
 	return flags
 }
 
-// labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we need only for this).
+// labelProvider is on the second of dual pods, with its revision (autoscaler/knative, which we need only for this).
 const labelProvider = "rouse.dev/provider"
 
 // renew changes a provider's pod that was made after a pod with an older image of ours, such as before an upgrade. The

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // A pod that is being deleted runs for most of a minute, and its model server may hold GPU memory all that time. So
@@ -29,9 +28,9 @@ func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
 		tr.adoptEnding(r, o)
 	case r != nil:
 		p = newEnded(o)
-		p.pair.bound, p.devices = api.InstanceID(o.Annotations[dualpod.AnnotationBound]), dualpod.Devices(o)
+		p.pair.bound, p.devices = api.InstanceID(o.Annotations[AnnotationBound]), Devices(o)
 		tr.keepLeaving(p)
-	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, dualpod.Finalizer):
+	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, Finalizer):
 		tr.keepLeaving(newEnded(o))
 	}
 }
@@ -85,7 +84,7 @@ func (tr *tracker) adoptEnding(r *revision, o *corev1.Pod) {
 		return
 	}
 	p := newEnded(o)
-	p.devices = tr.nodes.heldDevices(p, dualpod.Devices(o))
+	p.devices = tr.nodes.heldDevices(p, Devices(o))
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Draining, Taken: true, Since: p.seen, Concurrency: r.spec.Concurrency,
 		Devices: p.devices, Node: o.Spec.NodeName}
 	tr.nodes.setWholeGPUs(p, &p.status)
@@ -117,10 +116,10 @@ func (tr *tracker) writeDevices(ctx context.Context, p *pod) {
 	tr.mu.Lock()
 	o, devices := p.object, p.devices
 	tr.mu.Unlock()
-	if len(devices) == 0 || slices.Equal(dualpod.Devices(o), devices) {
+	if len(devices) == 0 || slices.Equal(Devices(o), devices) {
 		return
 	}
-	if err := tr.annotate(ctx, o, dualpod.AnnotationDevices, dualpod.JoinDevices(devices)); err != nil {
+	if err := tr.annotate(ctx, o, AnnotationDevices, JoinDevices(devices)); err != nil {
 		tr.log.Debug("the GPUs of a pod that is to go could not be written on it", "pod", p.id, "error", err)
 	}
 }

@@ -8,11 +8,11 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// pairs carries out the plans of package dualpod: it binds, separates, creates and releases the pods of functions with dual pods.
+// pairs carries out the plans of the files dualpod_*: it binds, separates, creates and releases the pods of functions with dual pods.
 type pairs struct {
 	*state
 	nodes    *nodes
@@ -22,7 +22,7 @@ type pairs struct {
 	lastWant int // the number of the last want
 }
 
-// pair is the state of a pod that is one of two; see package dualpod.
+// pair is the state of a pod that is one of two; see the files dualpod_*.
 type pair struct {
 	// bound is the other pod, empty if there is none; since is when that was decided.
 	bound api.InstanceID
@@ -34,7 +34,7 @@ type pair struct {
 	// down says that the provider sleeps, or is going deeper; used is when it was last awake.
 	down  bool
 	used  time.Time
-	marks dualpod.Marks
+	marks Marks
 	span  *waketrace.Span // of the call that it must be awake for
 }
 
@@ -45,7 +45,7 @@ type want struct {
 	provider api.InstanceID // the chosen sleeper; empty: a new one
 	grant    api.Grant
 	ctx      context.Context // of the call that waits
-	marks    dualpod.Marks
+	marks    Marks
 	done     chan wanted // has room for the one result
 }
 
@@ -84,7 +84,7 @@ func checkDual(fn api.Function) error {
 		return fmt.Errorf("annotation %s: a sidecar container would run in the pod that only claims GPUs: leave %s out and let the function start its runtime, or leave the annotation out",
 			api.AnnotationDualPods, api.AnnotationEndpoint)
 	}
-	return dualpod.CheckPatch(fn.ProviderPatch)
+	return CheckPatch(fn.ProviderPatch)
 }
 
 // addWant registers an instance that must become awake for the call of ctx. The caller holds the mutex.

@@ -14,34 +14,34 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // startAction begins one action of a plan of pairs. The action is marked in the state, so that the
 // next plan takes it into account.
-func (pr *pairs) startAction(a *dualpod.Action) {
+func (pr *pairs) startAction(a *Action) {
 	r := pr.revisions[a.Function]
 	p, requester := pr.podOrLeaving(a.Provider), pr.podOrLeaving(a.Requester)
 	level := pr.log.Debug
-	if a.Kind == dualpod.Wake || a.Kind == dualpod.Make || a.Kind == dualpod.Sleep || a.Kind == dualpod.Delete {
+	if a.Kind == Wake || a.Kind == Make || a.Kind == Sleep || a.Kind == Delete {
 		level = pr.log.Info
 	}
 	level("dual pods", "do", a.Kind, "function", a.Function, "requester", a.Requester, "provider", a.Provider, "path", a.Path, "reason", a.Reason)
 	switch a.Kind {
-	case dualpod.Claim:
+	case Claim:
 		if r != nil {
 			r.raising += a.N
 			span := r.wantSpan()
 			pr.startCall(func(ctx context.Context) { pr.raiseClaims(waketrace.With(ctx, span), r, a.N) })
 		}
-	case dualpod.Done, dualpod.Wake, dualpod.Make:
+	case Done, Wake, Make:
 		if w := pr.takeWant(r, a.Want); w != nil {
 			pr.serveWant(w, a, p, requester)
 		}
-	case dualpod.Bind:
+	case Bind:
 		bindPair(requester, p)
-	case dualpod.Unbind:
+	case Unbind:
 		for _, q := range []*pod{requester, p} {
 			if q != nil {
 				q.pair.bound, q.pair.since = "", time.Now()
@@ -50,13 +50,13 @@ func (pr *pairs) startAction(a *dualpod.Action) {
 		if requester != nil {
 			requester.pair.spent = p != nil && p.pair.down
 		}
-	case dualpod.Sleep:
+	case Sleep:
 		p.pair.busy = true
 		pr.startCall(func(ctx context.Context) { pr.sleepProvider(ctx, p, requester) })
-	case dualpod.Delete:
+	case Delete:
 		p.stopping = true
 		pr.startCall(func(ctx context.Context) { pr.deletePod(ctx, p, shortGrace) })
-	case dualpod.Release:
+	case Release:
 		pr.beginRelease(r, requester)
 	}
 	if r != nil {
@@ -86,7 +86,7 @@ func (pr *pairs) takeWant(r *revision, id int) *want {
 }
 
 // serveWant begins the action that serves a want.
-func (pr *pairs) serveWant(w *want, a *dualpod.Action, p, requester *pod) {
+func (pr *pairs) serveWant(w *want, a *Action, p, requester *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
 	if requester != nil {
 		w.marks.Created, w.marks.Scheduled = requester.seen, requester.pair.marks.Scheduled
@@ -98,17 +98,17 @@ func (pr *pairs) serveWant(w *want, a *dualpod.Action, p, requester *pod) {
 		}
 	}
 	switch a.Kind {
-	case dualpod.Done:
+	case Done:
 		w.done <- wanted{status: p.status}
-	case dualpod.Wake:
+	case Wake:
 		if requester != nil {
 			bindPair(requester, p)
 		}
 		p.pair.busy, p.pair.down, p.pair.marks, p.pair.since = true, false, w.marks, time.Now()
 		p.pair.span = waketrace.From(w.ctx)
 		pr.startCall(func(context.Context) { pr.wakePair(w, p) })
-	case dualpod.Make:
-		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
+	case Make:
+		id := api.InstanceID(Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
 		m := &making{want: w, requester: requester, node: a.Node, devices: a.Devices, since: time.Now()}
 		if requester != nil {
 			requester.pair.bound, requester.pair.since, requester.pair.spent = id, time.Now(), false
@@ -206,7 +206,7 @@ func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.Instanc
 	}
 	spec := r.spec
 	pr.mu.Unlock()
-	o, err := dualpod.Derive(from, dualpod.ProviderPod{Name: string(id), Revision: rev.Name, RevisionUID: rev.UID, Node: m.node,
+	o, err := Derive(from, ProviderPod{Name: string(id), Revision: rev.Name, RevisionUID: rev.UID, Node: m.node,
 		Devices: m.devices, Requester: string(m.bound()), Patch: spec.ProviderPatch})
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)

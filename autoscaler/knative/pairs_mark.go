@@ -15,7 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -91,22 +91,22 @@ func (pr *pairs) updateMarks() {
 
 // marksPatch returns the patch of metadata that updates a pod's annotation and finalizer to its binding, empty if they are up to date.
 func (p *pod) marksPatch() map[string]any {
-	has := slices.Contains(p.object.Finalizers, dualpod.Finalizer)
+	has := slices.Contains(p.object.Finalizers, Finalizer)
 	bound := p.pair.bound
 	deleted := p.object.DeletionTimestamp != nil
 	meta := map[string]any{}
 	switch {
 	case bound == "" && has:
-		meta["$deleteFromPrimitiveList/finalizers"] = []string{dualpod.Finalizer}
+		meta["$deleteFromPrimitiveList/finalizers"] = []string{Finalizer}
 	case bound != "" && !has && !deleted:
-		meta["finalizers"] = []string{dualpod.Finalizer}
+		meta["finalizers"] = []string{Finalizer}
 	}
-	switch at := p.object.Annotations[dualpod.AnnotationBound]; {
+	switch at := p.object.Annotations[AnnotationBound]; {
 	case at == string(bound):
 	case bound == "":
-		meta["annotations"] = map[string]any{dualpod.AnnotationBound: nil}
+		meta["annotations"] = map[string]any{AnnotationBound: nil}
 	default:
-		meta["annotations"] = map[string]any{dualpod.AnnotationBound: string(bound)}
+		meta["annotations"] = map[string]any{AnnotationBound: string(bound)}
 	}
 	return meta
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // keepPairs runs plans of pairs until ctx ends: it binds, separates, creates and releases pods.
@@ -15,7 +14,7 @@ func (pr *pairs) keepPairs(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		pr.mu.Lock()
-		acts, next := dualpod.Plan(pr.pairState())
+		acts, next := Plan(pr.pairState())
 		for k := range acts {
 			pr.startAction(&acts[k])
 		}
@@ -36,8 +35,8 @@ func (pr *pairs) keepPairs(ctx context.Context) {
 }
 
 // pairState returns the input of a plan of pairs.
-func (pr *pairs) pairState() dualpod.State {
-	s := dualpod.State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]dualpod.Node{}}
+func (pr *pairs) pairState() State {
+	s := State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]Node{}}
 	claimed := map[string]int{}
 	for _, r := range pr.revisions {
 		if len(r.pods)+len(r.providers)+len(r.wants)+len(r.making)+r.raising == 0 {
@@ -53,13 +52,13 @@ func (pr *pairs) pairState() dualpod.State {
 			s.Providers = append(s.Providers, p.asProvider())
 		}
 		for id, m := range r.making {
-			s.Providers = append(s.Providers, dualpod.Provider{ID: id, Function: r.name, Node: m.node, Devices: m.devices, Busy: true, Bound: m.bound(), Since: m.since})
+			s.Providers = append(s.Providers, Provider{ID: id, Function: r.name, Node: m.node, Devices: m.devices, Busy: true, Bound: m.bound(), Since: m.since})
 		}
 		if d, err := pr.deployment(r.name); err == nil {
 			r.adoptScale(d)
 		}
 		for _, w := range r.wants {
-			s.Wants = append(s.Wants, dualpod.Want{ID: w.id, Function: r.name, Provider: w.provider, Devices: w.grant.Devices,
+			s.Wants = append(s.Wants, Want{ID: w.id, Function: r.name, Provider: w.provider, Devices: w.grant.Devices,
 				Node: pr.nodes.nodeOf(w.grant.Devices), Need: w.grant.Memory.PerDevice, Since: w.marks.Asked})
 		}
 		s.Claims[r.name] = max(0, r.want) + r.raising
@@ -78,14 +77,14 @@ func (pr *pairs) pairState() dualpod.State {
 	}
 	for name, n := range pr.nodes.byName {
 		if len(n.ids) > 0 && !n.shared {
-			s.Nodes[name] = dualpod.Node{Owned: n.owned, Free: len(n.ids) - claimed[name], Memory: n.memory}
+			s.Nodes[name] = Node{Owned: n.owned, Free: len(n.ids) - claimed[name], Memory: n.memory}
 		}
 	}
 	return s
 }
 
-func (p *pod) asRequester() dualpod.Requester {
-	r := dualpod.Requester{ID: p.id, Function: p.function, Node: p.object.Spec.NodeName, Bound: p.pair.bound,
+func (p *pod) asRequester() Requester {
+	r := Requester{ID: p.id, Function: p.function, Node: p.object.Spec.NodeName, Bound: p.pair.bound,
 		Leaving: p.ended || p.stopping, Released: p.pair.released, Spent: p.pair.spent, Since: p.pair.since}
 	if p.joined() || p.pair.bound != "" { // after a restart it is bound before it has joined again
 		r.Devices = p.devices
@@ -93,12 +92,12 @@ func (p *pod) asRequester() dualpod.Requester {
 	return r
 }
 
-func (p *pod) asProvider() dualpod.Provider {
+func (p *pod) asProvider() Provider {
 	residue := api.Bytes(0)
 	if p.status.State == api.Asleep {
 		residue = p.status.Memory.PerDevice
 	}
-	return dualpod.Provider{ID: p.id, Function: p.function, Node: dualpod.NodeOf(p.object), Devices: p.devices,
+	return Provider{ID: p.id, Function: p.function, Node: NodeOf(p.object), Devices: p.devices,
 		Asleep: p.pair.down || finished(p.object), Process: p.status.PID != 0, Busy: p.pair.busy || p.rising || p.falling,
 		Leaving: p.ended || p.stopping, Stuck: p.pair.stuck, Bound: p.pair.bound, Since: p.pair.since, Used: p.pair.used,
 		Residue: residue, Unheard: p.status.Seq == 0 && p.pair.marks.Asked.IsZero() && !p.ended && time.Since(p.seen) < unheardFor}

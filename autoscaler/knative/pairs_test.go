@@ -19,7 +19,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // gpuOne and gpuTwo are the node's.
@@ -134,10 +133,10 @@ func (c *cluster) bound(name string) string {
 	if o == nil {
 		return "no pod"
 	}
-	if slices.Contains(o.Finalizers, dualpod.Finalizer) != (o.Annotations[dualpod.AnnotationBound] != "") {
-		c.t.Errorf("%s is bound to %q and has the finalizers %v", name, o.Annotations[dualpod.AnnotationBound], o.Finalizers)
+	if slices.Contains(o.Finalizers, Finalizer) != (o.Annotations[AnnotationBound] != "") {
+		c.t.Errorf("%s is bound to %q and has the finalizers %v", name, o.Annotations[AnnotationBound], o.Finalizers)
 	}
-	return o.Annotations[dualpod.AnnotationBound]
+	return o.Annotations[AnnotationBound]
 }
 
 func (c *cluster) sleepNow(id api.InstanceID) {
@@ -243,7 +242,7 @@ func TestAWakeThatIsServedElsewhere(t *testing.T) {
 		synctest.Wait()
 		var made []string
 		for _, p := range c.pods() {
-			if p.Labels[dualpod.LabelProvider] != "" && p.Name != string(id) {
+			if p.Labels[LabelProvider] != "" && p.Name != string(id) {
 				made = append(made, p.Name)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -124,7 +124,7 @@ func lastOf(p *pod, message string) api.InstanceStatus {
 
 // functionOf returns the function that a pod is an instance of.
 func functionOf(p *corev1.Pod) api.FunctionName {
-	return api.NewFunctionName(p.Namespace, cmp.Or(p.Labels[serving.RevisionLabelKey], p.Labels[dualpod.LabelProvider]))
+	return api.NewFunctionName(p.Namespace, cmp.Or(p.Labels[serving.RevisionLabelKey], p.Labels[LabelProvider]))
 }
 
 // container returns the function's own container and its status, nil if there is none yet.
@@ -205,7 +205,7 @@ func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 		p.pair.used = time.Now()
 	}
 	if s.State == api.Awake && p.pair.down && p.role == control.RoleProvider { // an activator has woken it under its grant
-		p.pair.marks = dualpod.Marks{Path: api.PathHot, Asked: time.Now().Add(-s.WakeTime)}
+		p.pair.marks = Marks{Path: api.PathHot, Asked: time.Now().Add(-s.WakeTime)}
 		if p.status.PID == 0 {
 			p.pair.marks.Path = api.PathWarm
 		}
@@ -228,7 +228,7 @@ func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 
 // roleOf returns the role of a pod. Pods have the annotations of their revision.
 func roleOf(o *corev1.Pod) control.Role {
-	if o.Labels[dualpod.LabelProvider] != "" {
+	if o.Labels[LabelProvider] != "" {
 		return control.RoleProvider
 	}
 	if declaresDual(o.Annotations) {

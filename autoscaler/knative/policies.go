@@ -15,7 +15,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // Labels of namespaces by which the cluster's operator allows more peers to reach functions' pods.
@@ -63,7 +62,7 @@ func networkPolicies(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	all := []*networkingv1.NetworkPolicy{fence(rev.Name+"-rouse", serving.RevisionLabelKey, networkingv1.NetworkPolicyIngressRule{From: from}, metrics)}
 	if declaresDual(rev.Annotations) {
 		requesters := networkingv1.NetworkPolicyPeer{PodSelector: byLabel(serving.RevisionLabelKey, rev.Name)}
-		all = append(all, fence(rev.Name+"-rouse-provider", dualpod.LabelProvider, networkingv1.NetworkPolicyIngressRule{From: append(from, requesters)}, metrics))
+		all = append(all, fence(rev.Name+"-rouse-provider", LabelProvider, networkingv1.NetworkPolicyIngressRule{From: append(from, requesters)}, metrics))
 	}
 	return all
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // TestFences: the pods of a revision that are made here are behind a NetworkPolicy, which ends with
@@ -56,7 +55,7 @@ func TestFences(t *testing.T) {
 				t.Errorf("%v does not select the pod with %v", first[0].Spec.PodSelector, pod.Labels)
 			}
 			if dual {
-				provider, err := dualpod.Derive(pod, dualpod.ProviderPod{Name: "p", Revision: tiny.Name()})
+				provider, err := Derive(pod, ProviderPod{Name: "p", Revision: tiny.Name()})
 				if err != nil || !selects(first[1], provider.Labels) {
 					t.Errorf("%v does not select the provider with %v (%v)", first[1].Spec.PodSelector, provider.Labels, err)
 				}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -163,7 +163,7 @@ func (tr *tracker) addPod(r *revision, o *corev1.Pod) *pod {
 
 // addDualPod takes in a new pod of a pair. The core learns of a provider that was created for a start when the start ends.
 func (tr *tracker) addDualPod(r *revision, p *pod) {
-	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[dualpod.AnnotationBound]), time.Now()
+	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[AnnotationBound]), time.Now()
 	if p.role == control.RoleRequester {
 		r.pods[p.id] = p
 		r.announceAct()
@@ -173,8 +173,8 @@ func (tr *tracker) addDualPod(r *revision, p *pod) {
 		return
 	}
 	r.providers[p.id] = p
-	p.devices = dualpod.Devices(p.object)
-	p.status.Devices, p.status.Node = p.devices, dualpod.NodeOf(p.object)
+	p.devices = Devices(p.object)
+	p.status.Devices, p.status.Node = p.devices, NodeOf(p.object)
 	m := r.making[p.id]
 	if m == nil {
 		tr.publishStatus(p, p.status)
@@ -258,7 +258,7 @@ func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 // adoptPods takes in the existing pods of a revision. It locks.
 func (tr *tracker) adoptPods(name api.FunctionName) {
 	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
-	ofProvider := labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()})
+	ofProvider := labels.SelectorFromSet(labels.Set{LabelProvider: name.Name()})
 	err := errors.Join(tr.observeListed(ofRevision, tr.watch.pods.Lister().Pods(name.Namespace()).List),
 		tr.observeListed(ofProvider, tr.watch.providers.Lister().Pods(name.Namespace()).List))
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	servingtyped "knative.dev/serving/pkg/client/informers/externalversions/serving/v1"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // watch holds the informers. Pods and Deployments are only those of Knative revisions; providers are pods that the
@@ -70,7 +69,7 @@ func newWatch(d Deps) *watch {
 	}
 	ofRevisions, made, cluster := kube(labelled(serving.RevisionLabelKey)), kube(labelled(labelManaged+"="+control.AutoscalerName)), kube()
 	w.pods, w.deployments = ofRevisions.Core().V1().Pods(), ofRevisions.Apps().V1().Deployments()
-	w.providers = kube(labelled(dualpod.LabelProvider)).Core().V1().Pods()
+	w.providers = kube(labelled(LabelProvider)).Core().V1().Pods()
 	w.kubeServices, w.endpoints = made.Core().V1().Services(), made.Core().V1().Endpoints()
 	w.activators = kube(informers.WithNamespace(control.SystemNamespace), fields("metadata.name="+control.ActivatorName)).Core().V1().Endpoints()
 	w.nodes, w.namespaces = cluster.Core().V1().Nodes(), cluster.Core().V1().Namespaces()

@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
-	"github.com/rouse-dev/rouse/internal/kept"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Bounds of the learned rhythms, and how often they are written, and the usage if that has changed. A ConfigMap holds a mebibyte, and
@@ -70,7 +70,7 @@ func parseLearned[T any](text string, version int, to *T) error {
 		return nil
 	}
 	var v T
-	if err := kept.Read([]byte(text), version, &v); err != nil {
+	if err := disk.Decode([]byte(text), version, &v); err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", control.LearnedConfigMap, err)
 	}
 	*to = v
@@ -128,7 +128,7 @@ func (l *learned) leave(ctx context.Context, core core) {
 // write puts rhythms and the usage, if there is any, into the ConfigMap, if they differ.
 func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string, used *usage.Saved) error {
 	bound(rhythms)
-	raw, err := kept.Text(learnedVersion, rhythms)
+	raw, err := disk.Encode(learnedVersion, rhythms)
 	data := maps.Clone(l.written)
 	if data == nil {
 		data = map[string]string{}
@@ -137,7 +137,7 @@ func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string
 		data[control.LearnedKey] = string(raw)
 	}
 	if used != nil {
-		raw, usageErr := kept.Text(usageVersion, used)
+		raw, usageErr := disk.Encode(usageVersion, used)
 		err = errors.Join(err, usageErr)
 		data[control.UsageKey] = string(raw)
 	}

@@ -1,13 +1,8 @@
-// Command bench measures what Rouse adds to a model server on one machine, and
-// says whether the gates hold:
+// Command bench runs benchmarks, and says whether their gates hold. The first argument names one:
 //
-//	go run ./e2e/bench -o docs/bench/local.json
+//	go run ./e2e/bench plan -o docs/bench/plan.json
 //
-// Each measurement has a baseline, the model server alone, taken in the same run by the same client code. The two
-// alternate, round by round, so that other load on the machine affects both alike. A measurement's result is a median:
-// of rounds, and of the differences of neighbouring rounds.
-//
-// What is measured:
+// Each benchmark is described in the file of its name. "local" measures what Rouse adds to a model server on one machine:
 //
 //  1. asleep: from the request to the first byte of a stream, by an instance that
 //     sleeps and has a standing grant. Baseline: POST /wake_up, then the same
@@ -23,6 +18,10 @@
 //     send them without end. Baseline: the same client alone.
 //  6. up: from the exec of "rouse up" to its first answer; its memory and its
 //     processor time while nothing happens.
+//
+// Each measurement has a baseline, the model server alone, taken in the same run by the same client code. The two
+// alternate, round by round, so that other load on the machine affects both alike. A measurement's result is a median:
+// of rounds, and of the differences of neighbouring rounds.
 //
 // The program under test is built from this module, and talked to as users and
 // the control plane do: by its command line, its front door and its

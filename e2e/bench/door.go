@@ -11,20 +11,20 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/e2e/bench/child"
+
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // doors are two servers: a cluster that has a function whose model server does nothing, and a front door that it has joined.
-type doors struct{ cluster, front *child.Up }
+type doors struct{ cluster, front *Up }
 
 func (d *doors) stop() {
 	d.cluster.Stop()
 	d.front.Stop()
 }
 
-func (b *bench) startDoors(ctx context.Context) (*doors, error) {
+func (b *localBench) startDoors(ctx context.Context) (*doors, error) {
 	port, err := process.FreePort()
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (b *bench) startDoors(ctx context.Context) (*doors, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	certificate, key, err := child.SelfSigned()
+	certificate, key, err := SelfSigned()
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +49,10 @@ func (b *bench) startDoors(ctx context.Context) (*doors, error) {
 		}
 	}
 	d := &doors{}
-	if d.front, err = child.StartUp(ctx, child.UpConfig{Rouse: b.rouse, Dir: dir, Args: []string{"--no-gpu", "--clusters", in("clusters.yaml")}}); err != nil {
+	if d.front, err = StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: dir, Args: []string{"--no-gpu", "--clusters", in("clusters.yaml")}}); err != nil {
 		return nil, err
 	}
-	d.cluster, err = child.StartUp(ctx, child.UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: b.fake(),
+	d.cluster, err = StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: b.fake(),
 		Args: []string{"--no-gpu", "--join", at, "--cluster", "desk", "--cluster-token-file", in("token"), "--front-ca", in("cert.pem")}})
 	if err != nil {
 		d.front.Stop()
@@ -76,7 +76,7 @@ func (d *doors) known(ctx context.Context) error {
 }
 
 // door measures what a front door adds to the requests that it sends to a cluster: two real servers, and one link.
-func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) door(ctx context.Context) ([]report.Measurement, error) {
 	d, err := b.startDoors(ctx)
 	if err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
 	}
 	defer bare.stop()
 	ms, err := b.hops(ctx, []hop{bare,
-		{name: "the cluster's rouse up", Client: d.cluster.Door, programs: []*child.Process{d.cluster.Process}},
-		{"a front door", d.front.Door, []*child.Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
+		{name: "the cluster's rouse up", Client: d.cluster.Door, programs: []*Process{d.cluster.Process}},
+		{"a front door", d.front.Door, []*Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
 	}, loads, "fake", againstFake)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (d *doors) states(ctx context.Context, n int) (late []float64, err error) {
 		if k%2 == 1 {
 			want, order = api.Awake, "wake"
 		}
-		if err := d.cluster.Await(ctx, "fake", "quiet", child.Quiet); err != nil {
+		if err := d.cluster.Await(ctx, "fake", "quiet", Quiet); err != nil {
 			return nil, err
 		}
 		near, far := shows(d.cluster.Function, want), shows(d.front.Function, want)

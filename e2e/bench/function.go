@@ -14,7 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/e2e/bench/child"
+
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
@@ -31,7 +31,7 @@ const (
 
 // function is "function" with a model server that does nothing.
 type function struct {
-	*child.Process
+	*Process
 	through api.Endpoint
 }
 
@@ -39,18 +39,18 @@ type function struct {
 const token = "bench"
 
 // startFunction starts one and returns when it answers.
-func (b *bench) startFunction(ctx context.Context) (*function, error) {
+func (b *localBench) startFunction(ctx context.Context) (*function, error) {
 	file := filepath.Join(b.dir, "token")
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		return nil, err
 	}
-	p, line, err := child.Start(exec.CommandContext(ctx, b.function, "--function", "default/fake", "--instance", "fake-1", "--quiet",
+	p, line, err := Start(exec.CommandContext(ctx, b.function, "--function", "default/fake", "--instance", "fake-1", "--quiet",
 		"--listen", "http://127.0.0.1:0", "--token-file", file, "--concurrency", fmt.Sprint(openStreams+100), "--model", "fake",
-		"--", b.self, fakeRuntime, "-port", "$(PORT)"), child.Stdout, "listening on")
+		"--", b.self, fakeRuntime, "-port", "$(PORT)"), Stdout, "listening on")
 	if err != nil {
 		return nil, err
 	}
-	f := &function{p, child.Listening(line)}
+	f := &function{p, Listening(line)}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if st, err := f.state(ctx); err == nil && st.Ready() {
 			return f, nil
@@ -65,7 +65,7 @@ func (b *bench) startFunction(ctx context.Context) (*function, error) {
 const againstFake = "the same model server, which does nothing, alone"
 
 // functionHop measures requests through the function.
-func (b *bench) functionHop(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 	bare, err := b.startBare(ctx)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (b *bench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer f.Stop()
-	return b.hops(ctx, []hop{bare, {"function", child.NewClient(f.through), []*child.Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
+	return b.hops(ctx, []hop{bare, {"function", NewClient(f.through), []*Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
 }
 
 // state asks the function for its state.
@@ -85,13 +85,13 @@ func (f *function) state(ctx context.Context) (api.InstanceStatus, error) {
 }
 
 // functionStream measures what an open stream holds.
-func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) functionStream(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Stop()
-	through := child.NewClient(f.through)
+	through := NewClient(f.through)
 	defer through.Close()
 	kib, err := f.perStream(ctx, through, chat("fake", eventsPerStream, true), report.Sized(b.small, openStreams, openStreams/20))
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 }
 
 // perStream opens n streams that stall after their first event.
-func (f *function) perStream(ctx context.Context, c *child.Client, body []byte, n int) (kib float64, err error) {
+func (f *function) perStream(ctx context.Context, c *Client, body []byte, n int) (kib float64, err error) {
 	_, before, err := f.Memory()
 	if err != nil {
 		return 0, err
@@ -131,7 +131,7 @@ func (f *function) perStream(ctx context.Context, c *child.Client, body []byte, 
 }
 
 // functionEnvelope compares a chat in MLflow's envelope with the same chat, sent plainly.
-func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) functionEnvelope(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, err
 		Body: plain, Compat: true,
 	})
 	outer = append(outer, "]}"...)
-	c := child.NewClient(f.through)
+	c := NewClient(f.through)
 	defer c.Close()
 	var took [2][]float64
 	for range b.rounds(40) {
@@ -163,13 +163,13 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, err
 }
 
 // functionIdle measures what a function takes that does nothing, and its program's size.
-func (b *bench) functionIdle(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) functionIdle(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Stop()
-	c := child.NewClient(f.through)
+	c := NewClient(f.through)
 	if err := c.Post(ctx, pathChat, chat("fake", 4, true)); err != nil {
 		return nil, err
 	}

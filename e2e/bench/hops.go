@@ -13,10 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/e2e/bench/child"
+
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 )
@@ -24,8 +25,8 @@ import (
 // hop is a server: the bare one, or programs that stand before one of the same.
 type hop struct {
 	name string
-	*child.Client
-	programs []*child.Process
+	*Client
+	programs []*Process
 	gates
 }
 
@@ -45,7 +46,7 @@ func (h hop) stop() {
 }
 
 // sum adds up something of all programs.
-func (h hop) sum(of func(*child.Process) (float64, error)) (all float64, err error) {
+func (h hop) sum(of func(*Process) (float64, error)) (all float64, err error) {
 	for _, p := range h.programs {
 		v, err := of(p)
 		if err != nil {
@@ -72,8 +73,8 @@ var loads = []load{{"JSON", 1, 1}, {"JSON", 1, 8}, {"JSON", 1, manyAtOnce}, {"a 
 // reverseProxy as the first argument makes this program Go's own proxy before the server at a URL.
 const reverseProxy = "reverse-proxy"
 
-func serveReverseProxy(at string) error {
-	target, err := url.Parse(at)
+func serveReverseProxy(args []string) error {
+	target, err := url.Parse(strings.Join(args, " "))
 	if err != nil {
 		return err
 	}
@@ -96,17 +97,17 @@ func serveReverseProxy(at string) error {
 }
 
 // startBare starts a model server that does nothing.
-func (b *bench) startBare(ctx context.Context) (hop, error) {
+func (b *localBench) startBare(ctx context.Context) (hop, error) {
 	port, err := process.FreePort()
 	if err != nil {
 		return hop{}, err
 	}
-	fake, _, err := child.Start(exec.CommandContext(ctx, b.self, fakeRuntime, "-port", port, "-announce"), child.Stdout, "listening on")
-	return hop{Client: child.NewClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*child.Process{fake}}, err
+	fake, _, err := Start(exec.CommandContext(ctx, b.self, fakeRuntime, "-port", port, "-announce"), Stdout, "listening on")
+	return hop{Client: NewClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*Process{fake}}, err
 }
 
 // startLlamaSwap starts it as it comes, but with room for as many requests as Rouse has: it refuses the eleventh.
-func (b *bench) startLlamaSwap(ctx context.Context) (hop, error) {
+func (b *localBench) startLlamaSwap(ctx context.Context) (hop, error) {
 	program, err := exec.LookPath("llama-swap")
 	if err != nil {
 		return hop{}, err
@@ -119,12 +120,12 @@ func (b *bench) startLlamaSwap(ctx context.Context) (hop, error) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return hop{}, err
 	}
-	p, _, err := child.Start(exec.CommandContext(ctx, program, "-config", config, "-listen", at), child.Stdout, "listening on")
-	return hop{name: "llama-swap", Client: child.NewClient(api.Endpoint("http://" + at)), programs: []*child.Process{p}}, err
+	p, _, err := Start(exec.CommandContext(ctx, program, "-config", config, "-listen", at), Stdout, "listening on")
+	return hop{name: "llama-swap", Client: NewClient(api.Endpoint("http://" + at)), programs: []*Process{p}}, err
 }
 
 // hops measures servers in turns, the first of which is bare.
-func (b *bench) hops(ctx context.Context, servers []hop, loads []load, model, against string) ([]report.Measurement, error) {
+func (b *localBench) hops(ctx context.Context, servers []hop, loads []load, model, against string) ([]report.Measurement, error) {
 	var took, rate, processor []report.Measurement
 	memory, err := private(ctx, servers, chat(model, 1, false), oneAwake)
 	if err != nil {
@@ -166,7 +167,7 @@ func private(ctx context.Context, servers []hop, body []byte, when string) (all 
 		if err := h.Post(ctx, pathChat, body); err != nil {
 			return nil, fmt.Errorf("%s: %w", h.name, err)
 		}
-		mb, err := h.sum((*child.Process).Private)
+		mb, err := h.sum((*Process).Private)
 		if err != nil {
 			return nil, err
 		}
@@ -184,19 +185,19 @@ func private(ctx context.Context, servers []hop, body []byte, when string) (all 
 type series struct{ took, rate, processor []float64 }
 
 // series asks the servers in turns.
-func (b *bench) series(ctx context.Context, servers []hop, l load, body []byte) ([]series, error) {
+func (b *localBench) series(ctx context.Context, servers []hop, l load, body []byte) ([]series, error) {
 	all := make([]series, len(servers))
 	for n := range b.rounds(15) + 1 {
 		for i, h := range servers {
-			before, err := h.sum((*child.Process).FamilyTime)
+			before, err := h.sum((*Process).FamilyTime)
 			if err != nil {
 				return nil, err
 			}
-			took, rate, err := child.Flood(b.while(500*time.Millisecond), l.atOnce, func() error { return h.Post(ctx, pathChat, body) })
+			took, rate, err := Flood(b.while(500*time.Millisecond), l.atOnce, func() error { return h.Post(ctx, pathChat, body) })
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.name, err)
 			}
-			after, err := h.sum((*child.Process).FamilyTime)
+			after, err := h.sum((*Process).FamilyTime)
 			if err != nil {
 				return nil, err
 			}

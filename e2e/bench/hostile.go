@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/e2e/hostile"
 )
@@ -24,7 +23,7 @@ const (
 )
 
 // hostileBodies measures an honest client beside a crowd that promises bodies, drips them or sends them without end.
-func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) hostileBodies(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, b.fake(), fmt.Sprintf("GOMEMLIMIT=%dMiB", hostileLimit*9/10)) // as in a container with the limit
 	if err != nil {
 		return nil, err
@@ -70,27 +69,26 @@ const crowdProgram = "crowd"
 
 // startCrowd starts the crowd as a process of its own, which gives way to what is measured as if
 // it were elsewhere, and returns when all are there or were cut off.
-func startCrowd(ctx context.Context, self, address string, clients int) (*child.Process, error) {
+func startCrowd(ctx context.Context, self, address string, clients int) (*Process, error) {
 	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, crowdProgram, address, strconv.Itoa(clients))
-	c, _, err := child.Start(cmd, child.Stdout, "gathered")
+	c, _, err := Start(cmd, Stdout, "gathered")
 	return c, err
 }
 
 // runCrowd is the crowd's process.
-func runCrowd(address, clients string) error {
-	n, err := strconv.Atoi(clients)
-	if err != nil {
+func runCrowd(args []string) error {
+	crowd := &hostile.Crowd{Sources: 500}
+	if _, err := fmt.Sscan(strings.Join(args, " "), &crowd.Address, &crowd.Clients); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	crowd := &hostile.Crowd{Address: address, Clients: n, Sources: 500}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		crowd.Run(ctx)
 	}()
-	for ctx.Err() == nil && crowd.Open()+crowd.Refused() < n {
+	for ctx.Err() == nil && crowd.Open()+crowd.Refused() < crowd.Clients {
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println("gathered")

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -20,7 +19,7 @@ const (
 )
 
 // up measures the way from the exec of "rouse up" to its first answer.
-func (b *bench) up(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) up(ctx context.Context) ([]report.Measurement, error) {
 	var took []float64
 	for range b.rounds(20) {
 		s, err := b.startServer(ctx, "")
@@ -52,7 +51,7 @@ func (b *bench) up(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // idle measures what rouse up takes while nothing happens.
-func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) idle(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, "")
 	if err != nil {
 		return nil, err
@@ -67,14 +66,14 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sleep(ctx, "pico"); err != nil { // one sleep, one wake, and asleep again
+	if err := s.rest(ctx, "pico"); err != nil { // one sleep, one wake, and asleep again
 		return nil, err
 	}
 	if err := c.Post(ctx, pathChat, body); err != nil {
 		return nil, err
 	}
 	c.Close()
-	if err := s.sleep(ctx, "pico"); err != nil {
+	if err := s.rest(ctx, "pico"); err != nil {
 		return nil, err
 	}
 	asleep, err := share(ctx, s.Process, b.while(idleFor))
@@ -99,7 +98,7 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // share is the share of one processor that a process takes while it is left alone, in percent.
-func share(ctx context.Context, p *child.Process, length time.Duration) (float64, error) {
+func share(ctx context.Context, p *Process, length time.Duration) (float64, error) {
 	time.Sleep(time.Second) // what was asked before ends
 	began := time.Now()
 	before, err := p.ProcessorTime()

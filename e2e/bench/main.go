@@ -4,11 +4,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/functionstest"
 )
@@ -16,25 +18,53 @@ import (
 // fakeRuntime as the first argument makes this program a model server that does nothing.
 const fakeRuntime = "fake-runtime"
 
+// programs has what the first argument may name: the benchmarks, and the processes that they start.
+var programs = map[string]func(){
+	"local":         runLocal,
+	"cluster":       runCluster,
+	"conversations": runConversations,
+	"engine":        runEngine,
+	"exchange":      func() { report.Main(runExchange) },
+	"files":         runFiles,
+	"gateway":       func() { report.Main(runGateway) },
+	"gpu":           runGPU,
+	"measured":      writeMeasured,
+	"neon":          func() { report.Main(runNeon) },
+	"plan":          func() { report.Main(runPlan) },
+	"record":        func() { report.Main(runRecord) },
+	"route":         func() { report.Main(runRoute) },
+	"simulate":      func() { report.Main(runSimulate) },
+	fakeRuntime:     func() { os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr)) },
+	reverseProxy:    func() { exit(serveReverseProxy(os.Args[2:])) },
+	crowdProgram:    func() { exit(runCrowd(os.Args[2:])) },
+	machineProgram:  func() { exit(machine(context.Background(), os.Args[2:])) },
+	holdProgram:     func() { exit(hold(os.Args[2:])) },
+}
+
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == fakeRuntime {
-		os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr))
+	if len(os.Args) > 1 {
+		if program, found := programs[os.Args[1]]; found {
+			program()
+			return
+		}
 	}
-	if len(os.Args) > 2 && os.Args[1] == reverseProxy {
-		fmt.Fprintln(os.Stderr, "bench:", serveReverseProxy(os.Args[2]))
+	exit(fmt.Errorf("the first argument is to be one of %s", strings.Join(slices.Sorted(maps.Keys(programs)), ", ")))
+}
+
+// exit ends the process, with status 1 if err is not nil.
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", strings.Join(os.Args[:min(2, len(os.Args))], " "), err)
 		os.Exit(1)
 	}
-	if len(os.Args) > 3 && os.Args[1] == crowdProgram {
-		if err := runCrowd(os.Args[2], os.Args[3]); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	os.Exit(0)
+}
+
+func runLocal() {
 	rouse := flag.String("rouse", "", "`program` to measure (default: built from this module)")
 	function := flag.String("function", "", "`program` of the function to measure (default: built from this module)")
 	effort := flag.Float64("effort", 1, "`factor` for the number of rounds")
-	report.Main("./e2e/bench", func(ctx context.Context, r *report.Run) error {
+	report.Main(func(ctx context.Context, r *report.Run) error {
 		self, err := os.Executable()
 		if err != nil {
 			return err
@@ -44,11 +74,11 @@ func main() {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		b := &bench{rouse: *rouse, function: *function, self: self, dir: dir, effort: *effort, small: r.Small}
+		b := &localBench{rouse: *rouse, function: *function, self: self, dir: dir, effort: *effort, small: r.Small}
 		for name, path := range map[string]*string{"rouse": &b.rouse, "rouse-function": &b.function} {
 			if *path == "" {
 				*path = filepath.Join(dir, name+".bin") // local mode makes a folder named rouse there
-				if err := child.Build(ctx, *path, "cmd/"+name); err != nil {
+				if err := Build(ctx, *path, "cmd/"+name); err != nil {
 					return err
 				}
 			}
@@ -57,8 +87,8 @@ func main() {
 	})
 }
 
-// bench is one run.
-type bench struct {
+// localBench is one run.
+type localBench struct {
 	rouse, function string  // the programs under test
 	self            string  // this program
 	dir             string  // for sockets and manifests; short, a socket's path has 107 bytes
@@ -67,7 +97,7 @@ type bench struct {
 }
 
 // rounds scales a number of rounds.
-func (b *bench) rounds(n int) int {
+func (b *localBench) rounds(n int) int {
 	if b.small {
 		return 2
 	}
@@ -75,13 +105,13 @@ func (b *bench) rounds(n int) int {
 }
 
 // times is how many times something is done within a round.
-func (b *bench) times(n int) int { return report.Sized(b.small, n, 2) }
+func (b *localBench) times(n int) int { return report.Sized(b.small, n, 2) }
 
 // while is how long something goes on.
-func (b *bench) while(d time.Duration) time.Duration { return report.Sized(b.small, d, d/20) }
+func (b *localBench) while(d time.Duration) time.Duration { return report.Sized(b.small, d, d/20) }
 
 // parts are the measurements, in order.
-func (b *bench) parts() []report.Part {
+func (b *localBench) parts() []report.Part {
 	return []report.Part{
 		{Name: "asleep", Measure: b.asleep},
 		{Name: "gone", Measure: b.gone},

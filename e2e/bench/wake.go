@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -44,9 +43,9 @@ spec:
 }
 
 // putSimulator builds the simulator as vllm, where "rouse up" finds it.
-func (b *bench) putSimulator(ctx context.Context) error {
+func (b *localBench) putSimulator(ctx context.Context) error {
 	bin := filepath.Join(b.dir, "bin")
-	if err := child.Build(ctx, filepath.Join(bin, "vllm"), child.Simulator); err != nil {
+	if err := Build(ctx, filepath.Join(bin, "vllm"), Simulator); err != nil {
 		return err
 	}
 	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -60,7 +59,7 @@ func completion(model string) []byte {
 }
 
 // wakeOne measures the way from asleep to the first byte where the wake itself takes no time.
-func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 	if err := b.putSimulator(ctx); err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 	var asleep, awake, rested []float64
 	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
 		if i > -5 {
-			if err := s.sleep(ctx, "sim"); err != nil {
+			if err := s.rest(ctx, "sim"); err != nil {
 				return nil, err
 			}
 			time.Sleep(b.while(pause))
@@ -103,7 +102,7 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // wakeCrowd measures many sleepers that are all asked in the same moment.
-func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if err := b.putSimulator(ctx); err != nil {
 		return nil, err
 	}
@@ -126,7 +125,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	var asleep, awake []float64
 	for range b.rounds(5) {
 		for _, name := range names {
-			if err := s.sleep(ctx, name); err != nil {
+			if err := s.rest(ctx, name); err != nil {
 				return nil, err
 			}
 		}
@@ -149,8 +148,8 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
-func atOnce(ctx context.Context, door *child.Client, names []string) ([]float64, error) {
-	return child.AtOnce(len(names), func(i int) (time.Duration, error) {
+func atOnce(ctx context.Context, door *Client, names []string) ([]float64, error) {
+	return AtOnce(len(names), func(i int) (time.Duration, error) {
 		began := time.Now()
 		at, err := door.First(ctx, pathText, completion(names[i]), nil)
 		return at.Sub(began), err

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -31,22 +30,22 @@ spec:
 }
 
 // fake is the manifest of a function whose model server does nothing.
-func (b *bench) fake() string {
+func (b *localBench) fake() string {
 	return manifest("fake", fmt.Sprintf("        command: [%q, %s, -port, $(PORT)]\n", b.self, fakeRuntime))
 }
 
 // warmBeside measures Rouse, Go's ReverseProxy and llama-swap before servers of one program, which does nothing.
-func (b *bench) warmBeside(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) warmBeside(ctx context.Context) ([]report.Measurement, error) {
 	bare, err := b.startBare(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer bare.stop()
-	proxy, line, err := child.Start(exec.CommandContext(ctx, b.self, reverseProxy, string(bare.Base)), child.Stdout, "listening on")
+	proxy, line, err := Start(exec.CommandContext(ctx, b.self, reverseProxy, string(bare.Base)), Stdout, "listening on")
 	if err != nil {
 		return nil, err
 	}
-	servers := []hop{bare, {name: "ReverseProxy", Client: child.NewClient(child.Listening(line)), programs: []*child.Process{proxy}}}
+	servers := []hop{bare, {name: "ReverseProxy", Client: NewClient(Listening(line)), programs: []*Process{proxy}}}
 	defer servers[1].stop()
 	if swap, err := b.startLlamaSwap(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: llama-swap is left out: %v\n", err)
@@ -59,12 +58,12 @@ func (b *bench) warmBeside(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	servers = append(servers, hop{"rouse up", s.Door, []*child.Process{s.Process}, warmGates})
+	servers = append(servers, hop{"rouse up", s.Door, []*Process{s.Process}, warmGates})
 	return b.hops(ctx, servers, loads, "fake", againstFake)
 }
 
 // warmEngine measures rouse up before the engine.
-func (b *bench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {
 		return nil, err
@@ -75,6 +74,6 @@ func (b *bench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	return b.hops(ctx, []hop{{Client: e.Client}, {"rouse up", s.Door, []*child.Process{s.Process}, warmGates}}, loads[:3], "pico",
+	return b.hops(ctx, []hop{{Client: e.Client}, {"rouse up", s.Door, []*Process{s.Process}, warmGates}}, loads[:3], "pico",
 		"rouse engine serve alone on a Unix socket")
 }

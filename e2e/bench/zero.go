@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -15,7 +14,7 @@ const (
 )
 
 // asleep measures the way from asleep to the first byte.
-func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) asleep(ctx context.Context) ([]report.Measurement, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {
 		return nil, err
@@ -26,7 +25,7 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	alone, door := child.NewClient(e.Base), s.Door
+	alone, door := NewClient(e.Base), s.Door
 	defer alone.Close()
 	body := chat("pico", 4, true)
 	var rouse, baseline []float64
@@ -40,7 +39,7 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 				return nil, err
 			}
 		}
-		if err := s.sleep(ctx, "pico"); err != nil {
+		if err := s.rest(ctx, "pico"); err != nil {
 			return nil, err
 		}
 		time.Sleep(20 * time.Millisecond) // what the sleep set in motion ends
@@ -65,7 +64,7 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // timed is the time of before, if there is something to be done before, and a request to its first byte.
-func timed(ctx context.Context, before func() error, c *child.Client, body []byte) (float64, error) {
+func timed(ctx context.Context, before func() error, c *Client, body []byte) (float64, error) {
 	began := time.Now()
 	if before != nil {
 		if err := before(); err != nil {
@@ -77,7 +76,7 @@ func timed(ctx context.Context, before func() error, c *child.Client, body []byt
 }
 
 // gone measures the way from no process to the first byte.
-func (b *bench) gone(ctx context.Context) ([]report.Measurement, error) {
+func (b *localBench) gone(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, "")
 	if err != nil {
 		return nil, err
@@ -113,13 +112,13 @@ func (b *bench) gone(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // engineFromZero is the time of an engine's start and first byte.
-func (b *bench) engineFromZero(ctx context.Context, body []byte) (float64, error) {
+func (b *localBench) engineFromZero(ctx context.Context, body []byte) (float64, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer e.Stop()
-	c := child.NewClient(e.Base)
+	c := NewClient(e.Base)
 	defer c.Close()
 	at, err := c.First(ctx, pathChat, body, nil)
 	return report.Millis(at.Sub(e.Began)), err

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/e2e/cluster"
-	"github.com/rouse-dev/rouse/internal/kept"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // The functions of TestForeseen sleep after sleepsAfter, and were asked for each hour; visits were apart from that, so that a window
@@ -105,7 +105,7 @@ func learnedBefore(t *testing.T, c *cluster.Cluster, next time.Time, names ...st
 	for _, name := range names {
 		rhythms["default/"+name+"-00001"] = r.Text()
 	}
-	file, err := kept.Text(2, rhythms)
+	file, err := disk.Encode(2, rhythms)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
@@ -78,7 +77,7 @@ type Config struct {
 
 	// TimeScale multiplies every time. 0: as fast as possible; 1: real time.
 	TimeScale float64
-	Timing    batch.Timing // default 20 µs a prompt token, 8 ms a step, 50 µs a sequence
+	Timing    Timing // default 20 µs a prompt token, 8 ms a step, 50 µs a sequence
 	// FirstSleep multiplies the time of the first sleep at level 1, which pins host memory that later ones find pinned. Default 1.
 	FirstSleep float64
 	// LoadTime, SleepTime, WakeTime and ReloadTime (of the weights, after level 2) replace

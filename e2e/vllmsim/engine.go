@@ -5,9 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"time"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // errDead is the error of every request once the engine has died.
@@ -25,8 +22,8 @@ type engine struct {
 	turn chan struct{}
 
 	mu    sync.Mutex // guards all that follows
-	batch *batch.Batch
-	jobs  map[*batch.Sequence]*job
+	batch *Batch
+	jobs  map[*Sequence]*job
 	// paused: no waiting request starts; running ones continue.
 	paused bool
 	// asleep are the tags whose memory is released.
@@ -44,7 +41,7 @@ type engine struct {
 
 func newEngine(cfg Config, m *metrics) *engine {
 	return &engine{
-		cfg: cfg, metrics: m, work: make(chan struct{}, 1), turn: make(chan struct{}, 1), jobs: map[*batch.Sequence]*job{},
+		cfg: cfg, metrics: m, work: make(chan struct{}, 1), turn: make(chan struct{}, 1), jobs: map[*Sequence]*job{},
 		asleep: map[string]bool{}, died: make(chan struct{}),
 	}
 }
@@ -57,7 +54,7 @@ func (e *engine) open(blocks int) {
 	if e.cfg.LoRA {
 		adapters = e.cfg.MaxLoRAs
 	}
-	e.batch = batch.New(batch.Config{
+	e.batch = NewBatch(BatchConfig{
 		Sequences: e.cfg.MaxSeqs, Tokens: stepTokens, BlockTokens: blockTokens, Blocks: blocks,
 		Adapters: adapters, Events: e.publisher != nil, Timing: e.cfg.Timing,
 	})
@@ -124,9 +121,9 @@ func (e *engine) loop(ctx context.Context) {
 }
 
 // plan is the next step. The lock is held.
-func (e *engine) plan() (batch.Work, bool) {
+func (e *engine) plan() (Work, bool) {
 	if e.batch == nil || e.dead || len(e.asleep) > 0 {
-		return batch.Work{}, false
+		return Work{}, false
 	}
 	w, some := e.batch.Plan(!e.paused)
 	now := time.Now()
@@ -267,7 +264,7 @@ func (e *engine) die(cause string) {
 
 // job is one sequence and its waiter. The engine's lock guards it.
 type job struct {
-	seq *batch.Sequence
+	seq *Sequence
 	// natural is why it ends when its output is complete; reason is why it ended.
 	natural, reason string
 	// stopped is the stop string that it ends with.
@@ -294,7 +291,7 @@ func (j *job) start(now time.Time, garbage bool) {
 
 func (j *job) spoil() {
 	out := j.seq.Tokens[j.seq.Prompt:]
-	copy(out, words.Garbage(words.Seed(words.Decode(j.seq.Tokens[:min(j.seq.Prompt, 64)])), len(out)))
+	copy(out, Garbage(Seed(Decode(j.seq.Tokens[:min(j.seq.Prompt, 64)])), len(out)))
 	j.stopped = ""
 }
 
@@ -320,7 +317,7 @@ func (j *job) wake() {
 
 // progress waits until a job has more than have tokens or is over, and returns
 // all that it has. The tokens may be read after that; they do not change any more.
-func (e *engine) progress(ctx context.Context, j *job, have int) (tokens []words.Token, over bool, err error) {
+func (e *engine) progress(ctx context.Context, j *job, have int) (tokens []Token, over bool, err error) {
 	for {
 		e.mu.Lock()
 		n := j.seq.Generated

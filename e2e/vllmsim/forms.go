@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // responsesForm is OpenAI's responses API: text in, text out. It keeps nothing.
@@ -19,7 +17,7 @@ var responsesForm = form{
 		_ = p.numbered("response.output_item.added", map[string]any{"output_index": 0, "item": item})
 		return p.numbered("response.content_part.added", p.within(map[string]any{"part": p.part()}))
 	},
-	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
+	delta: func(p *reply, text string, _ []Token, _ bool) error {
 		if text == "" {
 			return nil
 		}
@@ -133,7 +131,7 @@ var messagesForm = form{
 		_ = p.send("message_start", map[string]any{"type": "message_start", "message": p.message([]any{}, nil, 0)})
 		return p.send("content_block_start", map[string]any{"type": "content_block_start", "index": 0, "content_block": map[string]any{"type": "text", "text": ""}})
 	},
-	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
+	delta: func(p *reply, text string, _ []Token, _ bool) error {
 		return p.send("content_block_delta", map[string]any{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": text}})
 	},
 	finish: func(p *reply) {

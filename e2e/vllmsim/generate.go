@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // form is how an API says an answer.
@@ -16,7 +14,7 @@ type form struct {
 	// begin sends the events before the first token, nil: none; delta sends what one token has added, the last with the reason of
 	// the end; finish sends the events after that.
 	begin  func(*reply) error
-	delta  func(p *reply, text string, token []words.Token, last bool) error
+	delta  func(p *reply, text string, token []Token, last bool) error
 	finish func(*reply)
 	whole  func(*reply) any // an answer without a stream
 }
@@ -51,7 +49,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, a *ask, err er
 	a.ids = a.ids && s.cfg.Surface == VLLM && !s.cfg.OldMetrics // which vLLM has since 0.10.2
 	p := &reply{events: s.events(w, ill), s: s, a: a, job: j, id: s.id(r, f.prefix), created: time.Now().Unix()}
 	for have, over := 0, false; !over; {
-		var tokens []words.Token
+		var tokens []Token
 		tokens, over, err = s.engine.progress(r.Context(), j, have)
 		switch {
 		case r.Context().Err() != nil:
@@ -80,7 +78,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, a *ask, err er
 }
 
 // stream sends the events of the tokens after the first have.
-func (p *reply) stream(r *http.Request, f form, tokens []words.Token, have int, over bool) error {
+func (p *reply) stream(r *http.Request, f form, tokens []Token, have int, over bool) error {
 	if !p.started && f.begin != nil {
 		if err := f.begin(p); err != nil {
 			return err
@@ -159,8 +157,8 @@ func (j *job) stopReason() any {
 }
 
 // promptIDs are those of the prompt's tokens, and output all tokens that are generated.
-func (p *reply) promptIDs() []words.Token { return p.job.seq.Tokens[:p.job.seq.Prompt] }
-func (p *reply) output() []words.Token {
+func (p *reply) promptIDs() []Token { return p.job.seq.Tokens[:p.job.seq.Prompt] }
+func (p *reply) output() []Token {
 	return p.job.seq.Tokens[p.job.seq.Prompt:][:p.job.seq.Generated]
 }
 
@@ -208,13 +206,13 @@ var chatForm = form{
 		}
 		return p.send("", chunk)
 	},
-	delta: func(p *reply, text string, token []words.Token, last bool) error {
+	delta: func(p *reply, text string, token []Token, last bool) error {
 		choice := map[string]any{"index": 0, "delta": map[string]any{"content": text}, "finish_reason": nil, "logprobs": chatLogprobs(p.a, token)}
 		if last {
 			p.finished(choice)
 		}
 		if p.a.ids {
-			choice["token_ids"] = append([]words.Token{}, token...)
+			choice["token_ids"] = append([]Token{}, token...)
 		}
 		return p.event(p.head("chat.completion.chunk", choice))
 	},
@@ -231,13 +229,13 @@ var chatForm = form{
 
 var textForm = form{
 	prefix: "cmpl-", fail: (*Server).fail,
-	delta: func(p *reply, text string, token []words.Token, last bool) error {
+	delta: func(p *reply, text string, token []Token, last bool) error {
 		choice := map[string]any{"index": 0, "text": text, "finish_reason": nil, "stop_reason": nil, "logprobs": textLogprobs(p.a, token)}
 		if last {
 			p.finished(choice)
 		}
 		if p.a.ids {
-			choice["token_ids"], choice["prompt_token_ids"] = append([]words.Token{}, token...), nil
+			choice["token_ids"], choice["prompt_token_ids"] = append([]Token{}, token...), nil
 			if !p.told {
 				choice["prompt_token_ids"], p.told = p.promptIDs(), true
 			}
@@ -309,10 +307,10 @@ func completions(s *Server, w http.ResponseWriter, r *http.Request, ill injected
 }
 
 // promptOf reads a text or tokens; given says that it is tokens.
-func promptOf(raw json.RawMessage) (tokens []words.Token, given bool, err error) {
+func promptOf(raw json.RawMessage) (tokens []Token, given bool, err error) {
 	var text string
 	if bytes.HasPrefix(raw, []byte(`"`)) && json.Unmarshal(raw, &text) == nil {
-		return words.Encode(text), false, nil
+		return Encode(text), false, nil
 	}
 	if json.Unmarshal(raw, &tokens) == nil && len(tokens) > 0 {
 		return tokens, true, nil
@@ -323,7 +321,7 @@ func promptOf(raw json.RawMessage) (tokens []words.Token, given bool, err error)
 // llamaForm is llama-server's own API.
 var llamaForm = form{
 	fail: (*Server).fail,
-	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
+	delta: func(p *reply, text string, _ []Token, _ bool) error {
 		return p.send("", map[string]any{"index": 0, "content": text, "stop": false})
 	},
 	finish: func(p *reply) { _ = p.send("", llamaEnd(p, "")) }, // the client has left

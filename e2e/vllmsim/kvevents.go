@@ -12,8 +12,6 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/vmihailenco/msgpack/v5"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
 )
 
 // KVEvents is vLLM's option --kv-events-config, as far as it is simulated.
@@ -48,7 +46,7 @@ func listenKV(cfg KVEvents) (*publisher, error) {
 }
 
 // publish queues a batch of what has happened in a step, if anything has. The engine's lock is held.
-func (p *publisher) publish(events []batch.Event) {
+func (p *publisher) publish(events []Event) {
 	if p == nil || len(events) == 0 {
 		return
 	}
@@ -63,17 +61,17 @@ func (p *publisher) close() {
 }
 
 // encode writes a batch as vLLM does: a list of the time, the events and the rank.
-func encode(events []batch.Event) []byte {
+func encode(events []Event) []byte {
 	list := make([]map[string]any, len(events))
 	for i, e := range events {
 		switch e.Kind {
-		case batch.Stored:
+		case Stored:
 			list[i] = map[string]any{"type": "BlockStored", "block_hashes": []uint64{e.Hash}, "parent_block_hash": nil, "token_ids": e.Tokens,
 				"block_size": blockTokens, "lora_id": nil, "medium": "GPU", "lora_name": nil}
 			if e.Parent != 0 {
 				list[i]["parent_block_hash"] = e.Parent
 			}
-		case batch.Removed:
+		case Removed:
 			list[i] = map[string]any{"type": "BlockRemoved", "block_hashes": []uint64{e.Hash}, "medium": "GPU"}
 		default:
 			list[i] = map[string]any{"type": "AllBlocksCleared"}

@@ -2,21 +2,19 @@ package vllmsim
 
 import (
 	"math"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // logprob is the made-up probability of a token: the same wherever it stands.
-func logprob(t words.Token) float64 {
+func logprob(t Token) float64 {
 	return -math.Round(float64(uint64(t)*2654435761%1000))/1000 - 0.001
 }
 
-func chatLogprobs(a *ask, tokens []words.Token) any {
+func chatLogprobs(a *ask, tokens []Token) any {
 	if a.logprobs < 0 || len(tokens) == 0 {
 		return nil
 	}
-	one := func(t words.Token, less float64) map[string]any {
-		text := words.Piece(t)
+	one := func(t Token, less float64) map[string]any {
+		text := Piece(t)
 		bytes := make([]int, len(text))
 		for i := range text {
 			bytes[i] = int(text[i])
@@ -29,7 +27,7 @@ func chatLogprobs(a *ask, tokens []words.Token) any {
 		for k := range a.logprobs {
 			other := t
 			if k > 0 {
-				other = (t + words.Token(k)) % words.Vocabulary
+				other = (t + Token(k)) % Vocabulary
 			}
 			top = append(top, one(other, float64(k)))
 		}
@@ -39,16 +37,16 @@ func chatLogprobs(a *ask, tokens []words.Token) any {
 	return map[string]any{"content": content}
 }
 
-func textLogprobs(a *ask, tokens []words.Token) any {
+func textLogprobs(a *ask, tokens []Token) any {
 	if a.logprobs < 0 || len(tokens) == 0 {
 		return nil
 	}
 	tops := []map[string]float64{}
 	for _, t := range tokens {
-		top := map[string]float64{words.Piece(t): logprob(t)}
+		top := map[string]float64{Piece(t): logprob(t)}
 		for k := 1; k < a.logprobs; k++ {
-			other := (t + words.Token(k)) % words.Vocabulary
-			top[words.Piece(other)] = logprob(t) - float64(k)
+			other := (t + Token(k)) % Vocabulary
+			top[Piece(other)] = logprob(t) - float64(k)
 		}
 		tops = append(tops, top)
 	}

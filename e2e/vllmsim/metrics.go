@@ -8,8 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
 )
 
 // metricNames maps our own names of metrics to a server's. Metrics that it does not publish are missing.
@@ -128,7 +126,7 @@ func (m *metrics) observe(key string, v float64) {
 }
 
 // load publishes the waiting and the running work.
-func (m *metrics) load(b *batch.Batch) {
+func (m *metrics) load(b *Batch) {
 	l := b.Load()
 	m.set("running", float64(l.Running))
 	m.set("waiting", float64(l.Waiting))

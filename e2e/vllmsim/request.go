@@ -8,16 +8,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // ask is a request to generate, independent of the API that it came by.
 type ask struct {
 	// name is the model as the client called it; adapter is empty for the base model.
 	name, adapter string
-	prompt        []words.Token
+	prompt        []Token
 	given         bool // the prompt came as tokens
 	max           int  // -1: as much as fits
 	min           int
@@ -66,7 +63,7 @@ func (m message) text() (string, error) {
 }
 
 // conversation is the prompt of messages.
-func conversation(messages []message) ([]words.Token, error) {
+func conversation(messages []message) ([]Token, error) {
 	if len(messages) == 0 {
 		return nil, bad("messages", "the list of messages is empty")
 	}
@@ -82,7 +79,7 @@ func conversation(messages []message) ([]words.Token, error) {
 		fmt.Fprintf(&b, "%s\n%s\n", m.Role, text)
 	}
 	b.WriteString("assistant\n")
-	return words.Encode(b.String()), nil
+	return Encode(b.String()), nil
 }
 
 // sampling are the fields that chat and text completions share.
@@ -218,12 +215,12 @@ func (s *Server) job(a *ask) (*job, error) {
 	}
 	j := &job{natural: "stop", changed: make(chan struct{}, 1)}
 	seed, made := s.seedOf(a, room, variant)
-	out := words.Text(seed, a.adapter, a.least(room)+made)[made:]
+	out := Text(seed, a.adapter, a.least(room)+made)[made:]
 	out, j.stopped = cutAtStop(out, a)
 	if len(out) > room || a.ignoreEOS && j.stopped == "" {
 		out, j.natural, j.stopped = out[:min(len(out), room)], "length", ""
 	}
-	j.seq = &batch.Sequence{Adapter: a.adapter, Prompt: len(a.prompt), Tokens: slices.Concat(a.prompt, out)}
+	j.seq = &Sequence{Adapter: a.adapter, Prompt: len(a.prompt), Tokens: slices.Concat(a.prompt, out)}
 	if adapter.lost {
 		j.spoil()
 	}
@@ -246,14 +243,14 @@ const mostContinued = 1024
 // of its tokens are a prompt's.
 func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int) {
 	prompt := a.prompt
-	of := func(prompt []words.Token) uint64 {
-		return words.Seed(s.cfg.Model, a.adapter, words.Decode(prompt), variant)
+	of := func(prompt []Token) uint64 {
+		return Seed(s.cfg.Model, a.adapter, Decode(prompt), variant)
 	}
 	if a.given {
 		for made := min(len(prompt)-1, mostContinued); made > 0; made-- {
 			begin, rest := prompt[:len(prompt)-made], prompt[len(prompt)-made:]
 			seed := of(begin)
-			if out := words.Text(seed, a.adapter, a.least(room)+made); len(out) > made && slices.Equal(out[:made], rest) {
+			if out := Text(seed, a.adapter, a.least(room)+made); len(out) > made && slices.Equal(out[:made], rest) {
 				return seed, made
 			}
 		}
@@ -262,13 +259,13 @@ func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int
 }
 
 // cutAtStop ends a text at the first stop string after the least number of tokens.
-func cutAtStop(out []words.Token, a *ask) ([]words.Token, string) {
+func cutAtStop(out []Token, a *ask) ([]Token, string) {
 	if len(a.stop) == 0 {
 		return out, ""
 	}
 	text := ""
 	for i, t := range out {
-		text += words.Piece(t)
+		text += Piece(t)
 		if i < a.min {
 			continue
 		}
@@ -283,8 +280,8 @@ func cutAtStop(out []words.Token, a *ask) ([]words.Token, string) {
 
 // shown is the text of tokens without the stop string that ends it. While a stop
 // string may still be coming, its beginning is held back.
-func (j *job) shown(a *ask, tokens []words.Token, over bool) string {
-	text := words.Decode(tokens)
+func (j *job) shown(a *ask, tokens []Token, over bool) string {
+	text := Decode(tokens)
 	if len(a.stop) == 0 {
 		return text
 	}

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // simulated holds the differences between the simulated servers.
@@ -216,13 +214,13 @@ func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	var body struct {
-		Tokens []words.Token `json:"tokens"`
+		Tokens []Token `json:"tokens"`
 	}
 	if err := read(r, &body); err != nil {
 		s.fail(w, err)
 		return
 	}
-	write(w, http.StatusOK, map[string]any{"prompt": words.Decode(body.Tokens)})
+	write(w, http.StatusOK, map[string]any{"prompt": Decode(body.Tokens)})
 }
 
 // adapterBody names an adapter to be loaded or unloaded.

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
@@ -18,7 +17,7 @@ import (
 func timed() Config {
 	return Config{Model: "m", TimeScale: 1, DevMode: true, Sleep: true, LoadTime: -1, Device: device.Config{Memory: 200 << 30},
 		Weights: 75e9, // three seconds to and from host memory, 25 from disk
-		Timing:  batch.Timing{Prefill: time.Millisecond, Step: 10 * time.Millisecond, Sequence: 2 * time.Millisecond}}
+		Timing:  Timing{Prefill: time.Millisecond, Step: 10 * time.Millisecond, Sequence: 2 * time.Millisecond}}
 }
 
 // inBubble runs a test in virtual time; what is started in it ends with it.

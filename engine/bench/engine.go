@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -39,7 +38,7 @@ type Speed struct {
 func (s Speed) PerSecond() float64 { return float64(s.Tokens) / s.Elapsed.Seconds() }
 
 // Engine runs a load on a model whose worker is a process of its own.
-func Engine(ctx context.Context, cfg Config, load wire.Load, l Load) (Speed, error) {
+func Engine(ctx context.Context, cfg Config, load worker.Load, l Load) (Speed, error) {
 	tok, err := vocabulary(cfg.Path)
 	if err != nil {
 		return Speed{}, err
@@ -153,7 +152,7 @@ func Simulated(ctx context.Context, cfg Config, sync bool) (Speed, error) {
 	l := Device.Load
 	l.Sync = sync
 	cfg.Path = ""
-	return Engine(ctx, cfg, wire.Load{Device: "sim", Options: options}, l)
+	return Engine(ctx, cfg, worker.Load{Device: "sim", Options: options}, l)
 }
 
 // requests is the number of requests at once in the engine's test.
@@ -163,7 +162,7 @@ const requests = 32
 func Whole(ctx context.Context, cfg Config, sync bool) (Speed, error) {
 	cfg = cfg.withDefaults()
 	l := Load{N: requests, Prompt: 32, Gen: cfg.Gen, Sync: sync}
-	return Engine(ctx, cfg, wire.Load{Model: cfg.Path, Threads: cfg.Threads, Context: 32 + cfg.Gen + 16}, l)
+	return Engine(ctx, cfg, worker.Load{Model: cfg.Path, Threads: cfg.Threads, Context: 32 + cfg.Gen + 16}, l)
 }
 
 func runEngine(ctx context.Context, cfg Config, rep *Report, progress func(string)) error {

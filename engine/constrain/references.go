@@ -47,9 +47,11 @@ const noBase = "rouse:/schema"
 
 // The keywords that hold schemas, by the way in which they do.
 var (
-	holdSchema  = []string{"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"}
-	holdList    = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
-	holdMembers = []string{"$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"}
+	holdSchema = strings.Fields(`
+	additionalItems additionalProperties contains else if items not propertyNames then unevaluatedItems
+	unevaluatedProperties`)
+	holdList    = strings.Fields(`allOf anyOf oneOf prefixItems items`)
+	holdMembers = strings.Fields(`$defs definitions properties patternProperties dependentSchemas dependencies`)
 )
 
 // index finds the resources and anchors of a document.

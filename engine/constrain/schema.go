@@ -344,10 +344,9 @@ func (c *schemaReader) list(o *object, keyword string) []any {
 }
 
 // refused are the keywords that this package can't enforce.
-var refused = []string{
-	"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains",
-	"maxContains", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "extends", "disallow", "divisibleBy", "propertyDependencies",
-}
+var refused = strings.Fields(`
+	not if then else dependentRequired dependentSchemas dependencies contains minContains maxContains $dynamicRef
+	$recursiveRef unevaluatedItems extends disallow divisibleBy propertyDependencies`)
 
 // check rejects a schema with keywords that can't be enforced.
 func (c *schemaReader) check(o *object) {

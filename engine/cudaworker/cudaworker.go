@@ -1,5 +1,5 @@
 // Package cudaworker embeds the worker for CUDA devices, which is a Python program. It is unpacked into the
-// user's cache folder on demand, and speaks the protocol of package wire like every worker.
+// user's cache folder on demand, and speaks the protocol of package worker like every worker.
 //
 // The program is the Python files beside this one. worker.py has the loop, steps.py prepares batches, holder.py holds the
 // model and puts it to sleep, shapes.py describes the families of models. model.py is the forward pass in torch, ranks.py

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFrames has Python read the golden frames of package wire, and refuse damaged ones.
+// TestFrames has Python read the golden frames of package worker, and refuse damaged ones.
 func TestFrames(t *testing.T) {
 	unittest(t, "test_wire")
 }

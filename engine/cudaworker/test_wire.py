@@ -1,4 +1,4 @@
-"""Reads the golden frames of engine/wire/testdata: python3 -m unittest in this folder."""
+"""Reads the golden frames of engine/worker/testdata: python3 -m unittest in this folder."""
 import glob
 import json
 import os
@@ -7,7 +7,7 @@ import unittest
 
 import wire
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "wire", "testdata")
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "worker", "testdata")
 
 
 class TestGolden(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""The frames between Rouse's engine and its workers, as the Go package engine/wire describes them. Needs nothing but Python."""
+"""The frames between Rouse's engine and its workers, as engine/worker/wire.go describes them. Needs nothing but Python."""
 import json
 import struct
 

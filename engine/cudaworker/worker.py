@@ -1,4 +1,4 @@
-"""A worker of Rouse's engine for CUDA devices, in torch. `python3 worker.py` speaks the frames of engine/wire on file descriptor 3.
+"""A worker of Rouse's engine for CUDA devices, in torch. `python3 worker.py` speaks the frames of engine/worker on file descriptor 3.
 
 The life of a batch:
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Kind is the type of a metadata value, with the format's numbering.
@@ -26,7 +27,7 @@ const (
 	KindFloat64 Kind = 12
 )
 
-var kindNames = [...]string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"}
+var kindNames = strings.Fields(`uint8 int8 uint16 int16 uint32 int32 float32 bool string array uint64 int64 float64`)
 
 // String returns the kind's name in the format's description.
 func (k Kind) String() string {

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/rouse-dev/rouse/engine/pico/corpus"
-	"github.com/rouse-dev/rouse/engine/pico/exam"
 )
 
 // document is a held-out chat with its answer, and the sum of -ln p of its tokens except the first.
@@ -29,8 +28,8 @@ func makePerplexity(model, out string) error {
 	var total float64
 	n := 0
 	for _, skill := range corpus.Skills {
-		for _, q := range exam.Questions(skill, 2026, 5) {
-			ids, err := o.tokenize(exam.ChatML(q.Messages)+q.Answer+"<|im_end|>", true)
+		for _, q := range corpus.Questions(skill, 2026, 5) {
+			ids, err := o.tokenize(corpus.ChatML(q.Messages)+q.Answer+"<|im_end|>", true)
 			if err != nil {
 				return err
 			}

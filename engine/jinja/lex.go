@@ -180,10 +180,7 @@ func (l *lexer) raw() {
 }
 
 // operators are Jinja's, the longest first.
-var operators = []string{
-	"**", "//", "==", "!=", ">=", "<=",
-	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
-}
+var operators = strings.Fields("** // == != >= <= + - / * % ~ [ ] ( ) { } > < = . : | , ;")
 
 var closing = map[string]byte{"{": '}', "(": ')', "[": ']'}
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkCount does small amounts of each kernel's work; e2e/bench/neon counts the instructions in an
+// BenchmarkCount does small amounts of each kernel's work; e2e/bench neon counts the instructions in an
 // emulator. items is the number of products or values of one run. Only the selected work is prepared.
 func BenchmarkCount(b *testing.B) {
 	for _, typ := range types {

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -150,5 +149,5 @@ func (c Config) Validate() error {
 			return fmt.Errorf("adapter %q from %q: want a name that is not the model's, and a path", name, path)
 		}
 	}
-	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device, Load: wire.Load{Sequences: c.MaxSeqs}}.Validate()
+	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device, Load: worker.Load{Sequences: c.MaxSeqs}}.Validate()
 }

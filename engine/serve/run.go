@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
+
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -33,9 +33,9 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	kept := conversations(cfg) // before anyone opens the model's file
 	w := worker.Open(worker.Options{
 		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
-		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
+		Load: worker.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
 	})
-	var info wire.Info
+	var info worker.Info
 	started := make(chan error, 1) // Start sends its end, with info set
 	go func() {
 		var err error

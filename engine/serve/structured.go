@@ -97,24 +97,20 @@ func (s *structure) constraint() (*constraint, error) {
 	return nil, badRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
 }
 
-// regexConstraint returns the constraint to texts that match a pattern; nil without a pattern.
-func regexConstraint(param string, source *string) *constraint {
+// sourceConstraint returns the constraint to texts that match a pattern or a GBNF grammar, which read reads; nil without one.
+func sourceConstraint(param, kind string, source *string, read func(context.Context, *constrain.Budget, string) (constrain.Form, error)) *constraint {
 	if source == nil {
 		return nil
 	}
-	return &constraint{param, "regex", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
-		return constrain.Regex(ctx, b, *source)
-	}}
+	return &constraint{param, kind, *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) { return read(ctx, b, *source) }}
 }
 
-// grammarConstraint returns the constraint to a GBNF grammar; nil without a grammar.
+func regexConstraint(param string, source *string) *constraint {
+	return sourceConstraint(param, "regex", source, constrain.Regex)
+}
+
 func grammarConstraint(param string, source *string) *constraint {
-	if source == nil {
-		return nil
-	}
-	return &constraint{param, "grammar", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
-		return constrain.GBNF(ctx, b, *source)
-	}}
+	return sourceConstraint(param, "grammar", source, constrain.GBNF)
 }
 
 // choiceConstraint returns the constraint to one of several texts; nil without texts.

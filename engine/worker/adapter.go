@@ -12,11 +12,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // give loads an adapter into a worker whose model has shape c.
-func (s *Supervisor) give(ctx context.Context, l *link, a wire.Adapter, c model.Config) error {
+func (s *Supervisor) give(ctx context.Context, l *link, a Adapter, c model.Config) error {
 	if s.cfg.Adapter != nil {
 		given, done, err := s.cfg.Adapter(a, c)
 		if err != nil {
@@ -25,12 +24,12 @@ func (s *Supervisor) give(ctx context.Context, l *link, a wire.Adapter, c model.
 		defer done()
 		a = given
 	}
-	_, err := l.control(ctx, wire.Op{Verb: wire.OpLoadAdapter, Adapter: &a})
+	_, err := l.control(ctx, Op{Verb: OpLoadAdapter, Adapter: &a})
 	return err
 }
 
 // plainAdapter converts an adapter of any format into a file that a worker in another language can read easily.
-func plainAdapter(a wire.Adapter, c model.Config) (given wire.Adapter, done func(), err error) {
+func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err error) {
 	x, err := OpenAdapter(a.Path, c)
 	if err != nil {
 		return a, nil, err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/infer/sim"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -16,7 +15,7 @@ func BenchmarkRoundTrip256(b *testing.B) {
 	for name, launch := range map[string]worker.Launch{"inside": worker.InProcess(builder()), "process": worker.Process{}.Launch} {
 		b.Run(name, func(b *testing.B) {
 			s := begin(b, worker.Config{Launch: launch, Load: simulated(b, sim.Config{Vocab: 64, Context: 1 << 20, Blocks: 1 << 12, BlockSize: 256})})
-			var batch wire.Batch
+			var batch worker.Batch
 			var times []time.Duration
 			for i := 0; b.Loop(); i++ {
 				batch.Step++
@@ -27,14 +26,14 @@ func BenchmarkRoundTrip256(b *testing.B) {
 				for j := range 256 {
 					if again {
 						first := int32(8 * j)
-						batch.Items = append(batch.Items, wire.Item{
+						batch.Items = append(batch.Items, worker.Item{
 							ID: uint64(j + 1), Count: 1, Begin: true, Prompt: 1, Tokens: []int32{5}, Sample: true,
 							Blocks: []int32{first, first + 1, first + 2, first + 3, first + 4, first + 5, first + 6, first + 7},
 						})
 						continue
 					}
 					it := &batch.Items[j]
-					*it = wire.Item{ID: it.ID, Pos: it.Pos + 1, Count: 1, Sample: true}
+					*it = worker.Item{ID: it.ID, Pos: it.Pos + 1, Count: 1, Sample: true}
 				}
 				began := time.Now()
 				s.Release(step(b, s, &batch))

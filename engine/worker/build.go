@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Build makes every kind of model that this program knows. log gets what the
@@ -21,7 +20,7 @@ func Build(log *slog.Logger) Builder {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return Builder{
-		Model: func(_ context.Context, l wire.Load) (infer.Inferencer, error) {
+		Model: func(_ context.Context, l Load) (infer.Inferencer, error) {
 			switch l.Device {
 			case "", "cpu":
 				return buildCPU(l, log)
@@ -34,7 +33,7 @@ func Build(log *slog.Logger) Builder {
 	}
 }
 
-func buildCPU(l wire.Load, log *slog.Logger) (infer.Inferencer, error) {
+func buildCPU(l Load, log *slog.Logger) (infer.Inferencer, error) {
 	cfg := cpu.Config{
 		Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes, TileDir: l.TileDir, TileLimit: l.TileLimit, Log: log,
 	}

@@ -1,5 +1,5 @@
 // Package worker runs a model for an engine: in its own process, in several that share one model, or in the engine's
-// process. Code and protocol (package wire) are the same in all three cases.
+// process. Code and protocol (wire.go) are the same in all three cases.
 //
 // The worker's side is [Serve]. The life of a step there:
 //

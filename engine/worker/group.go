@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // firstFD is the file descriptor of the first of [Process.Files], here the shared memory.
@@ -42,14 +40,14 @@ func Group(n int, p Process) Launch {
 // arrival is a frame from a rank, or the end of its connection.
 type arrival struct {
 	rank    int
-	kind    wire.Kind
+	kind    Kind
 	payload []byte
 	err     error
 }
 
 // gathered is the replies to one op received so far.
 type gathered struct {
-	wire.Reply
+	Reply
 	n int
 }
 
@@ -81,10 +79,10 @@ func (g *group) read(rank int, r Running) {
 }
 
 // Send implements wire.Conn.
-func (g *group) Send(kind wire.Kind, payload []byte) error {
+func (g *group) Send(kind Kind, payload []byte) error {
 	for rank, r := range g.ranks {
 		mine := payload
-		if kind == wire.KindOp {
+		if kind == KindOp {
 			var err error
 			if mine, err = g.address(rank, payload); err != nil {
 				return err
@@ -99,19 +97,19 @@ func (g *group) Send(kind wire.Kind, payload []byte) error {
 
 // address sets the rank in a load op.
 func (g *group) address(rank int, payload []byte) ([]byte, error) {
-	var op wire.Op
-	if err := wire.DecodeJSON(payload, &op); err != nil {
+	var op Op
+	if err := DecodeJSON(payload, &op); err != nil {
 		return nil, err
 	}
 	if op.Load == nil {
 		return payload, nil
 	}
 	op.Load.Rank, op.Load.Of, op.Load.Memory = rank, len(g.ranks), firstFD
-	return wire.EncodeJSON(op)
+	return EncodeJSON(op)
 }
 
 // Receive implements wire.Conn.
-func (g *group) Receive() (wire.Kind, []byte, error) {
+func (g *group) Receive() (Kind, []byte, error) {
 	for {
 		var a arrival
 		select {
@@ -135,22 +133,22 @@ func (g *group) Receive() (wire.Kind, []byte, error) {
 // merge combines the frames of all ranks into one; whole reports whether this one completes it.
 func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	switch a.kind {
-	case wire.KindHello:
-		var h wire.Hello
-		if err := wire.DecodeJSON(a.payload, &h); err != nil {
+	case KindHello:
+		var h Hello
+		if err := DecodeJSON(a.payload, &h); err != nil {
 			return nil, false, fmt.Errorf("its hello: %w", err)
 		}
-		if h.Protocol != wire.Protocol {
-			return nil, false, fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", h.Protocol, wire.Protocol)
+		if h.Protocol != Protocol {
+			return nil, false, fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", h.Protocol, Protocol)
 		}
-	case wire.KindHeartbeat: // the group is alive if all ranks are
+	case KindHeartbeat: // the group is alive if all ranks are
 		g.beats[a.rank]++
 		if slices.Min(g.beats) == 0 {
 			return nil, false, nil
 		}
 		clear(g.beats)
 		return nil, true, nil
-	case wire.KindReply:
+	case KindReply:
 		return g.gather(a)
 	}
 	return a.payload, a.rank == 0, nil
@@ -158,13 +156,13 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 
 // gather collects the replies of all ranks. Rank 0 provides the answer; any rank can provide the error.
 func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
-	var r wire.Reply
-	if err := wire.DecodeJSON(a.payload, &r); err != nil {
+	var r Reply
+	if err := DecodeJSON(a.payload, &r); err != nil {
 		return nil, false, err
 	}
 	all := g.replies[r.ID]
 	if all == nil {
-		all = &gathered{Reply: wire.Reply{ID: r.ID}}
+		all = &gathered{Reply: Reply{ID: r.ID}}
 		g.replies[r.ID] = all
 	}
 	all.n++
@@ -179,7 +177,7 @@ func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 		return nil, false, nil
 	}
 	delete(g.replies, r.ID)
-	payload, err = wire.EncodeJSON(all.Reply)
+	payload, err = EncodeJSON(all.Reply)
 	return payload, true, err
 }
 

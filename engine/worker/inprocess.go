@@ -6,13 +6,12 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/lora"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // InProcess launches workers in this process.
 func InProcess(build Builder) Launch {
 	return func(context.Context) (Running, error) {
-		here, there := wire.Pipe()
+		here, there := Pipe()
 		ctx, cancel := context.WithCancel(context.Background())
 		r := &local{Conn: here, cancel: cancel, done: make(chan struct{})}
 		go func() {
@@ -25,7 +24,7 @@ func InProcess(build Builder) Launch {
 
 // local is a worker in this process. Its goroutine ends after Kill, or when the connection is closed.
 type local struct {
-	wire.Conn
+	Conn
 	cancel context.CancelFunc
 	done   chan struct{} // closed by the worker's goroutine, with err set
 	err    error
@@ -44,8 +43,8 @@ func (l *local) Wait() error {
 func (l *local) PIDs() []int { return nil }
 
 // Borrowed returns a Builder's Model function that returns inf. The worker does not close it: the caller keeps inf.
-func Borrowed(inf infer.Inferencer) func(context.Context, wire.Load) (infer.Inferencer, error) {
-	return func(ctx context.Context, _ wire.Load) (infer.Inferencer, error) {
+func Borrowed(inf infer.Inferencer) func(context.Context, Load) (infer.Inferencer, error) {
+	return func(ctx context.Context, _ Load) (infer.Inferencer, error) {
 		return &borrowed{Inferencer: inf}, inf.Wake(ctx)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // keeper returns inf's infer.Keeper, nil if it has none.
@@ -29,7 +28,7 @@ func (s *server) sleep(level int, keep []int32) error {
 	return s.inf.Sleep(level)
 }
 
-func (s *server) saveBlocks(ctx context.Context, f *wire.File) ([]uint64, error) {
+func (s *server) saveBlocks(ctx context.Context, f *File) ([]uint64, error) {
 	k, err := s.saves(f)
 	if err != nil {
 		return nil, err
@@ -48,7 +47,7 @@ func (s *server) saveBlocks(ctx context.Context, f *wire.File) ([]uint64, error)
 	return sums, nil
 }
 
-func writeBlocks(ctx context.Context, k infer.Keeper, to io.WriterAt, f *wire.File) ([]uint64, error) {
+func writeBlocks(ctx context.Context, k infer.Keeper, to io.WriterAt, f *File) ([]uint64, error) {
 	buf := make([]byte, k.BlockBytes())
 	sums := make([]uint64, 0, len(f.Blocks))
 	for i, b := range f.Blocks {
@@ -66,7 +65,7 @@ func writeBlocks(ctx context.Context, k infer.Keeper, to io.WriterAt, f *wire.Fi
 	return sums, nil
 }
 
-func (s *server) loadBlocks(ctx context.Context, f *wire.File) error {
+func (s *server) loadBlocks(ctx context.Context, f *File) error {
 	k, err := s.saves(f)
 	if err != nil {
 		return err
@@ -98,7 +97,7 @@ func (s *server) loadBlocks(ctx context.Context, f *wire.File) error {
 }
 
 // saves checks the preconditions of an op with a file.
-func (s *server) saves(f *wire.File) (infer.Keeper, error) {
+func (s *server) saves(f *File) (infer.Keeper, error) {
 	k := keeper(s.inf)
 	switch {
 	case k == nil || s.step.shared:

@@ -7,13 +7,11 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Running is a started worker: the engine's end of its connection.
 type Running interface {
-	wire.Conn
+	Conn
 	// Kill ends the worker at once. It may be called twice.
 	Kill()
 	// Wait blocks until the worker has ended. It returns an error if it ended abnormally.
@@ -33,11 +31,11 @@ type link struct {
 	mu       sync.Mutex
 	err      error // why it ended; set once
 	nextOp   uint64
-	waiting  map[uint64]chan wire.Reply // each has a buffer for its one reply
-	heard    time.Time                  // when the last frame came
-	began    time.Time                  // when the current step began, as far as known
-	expected []uint64                   // steps queued and not answered, in order
-	over     chan struct{}              // closed with err set
+	waiting  map[uint64]chan Reply // each has a buffer for its one reply
+	heard    time.Time             // when the last frame came
+	began    time.Time             // when the current step began, as far as known
+	expected []uint64              // steps queued and not answered, in order
+	over     chan struct{}         // closed with err set
 }
 
 // Causes of a worker's end, besides its own errors.
@@ -49,12 +47,12 @@ var (
 )
 
 // start launches a worker and exchanges hellos.
-func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event)) (*link, error) {
+func start(ctx context.Context, launch Launch, hello Hello, emit func(Event)) (*link, error) {
 	r, err := launch(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
-	l := &link{Running: r, emit: emit, waiting: map[uint64]chan wire.Reply{}, heard: time.Now(), over: make(chan struct{})}
+	l := &link{Running: r, emit: emit, waiting: map[uint64]chan Reply{}, heard: time.Now(), over: make(chan struct{})}
 	unwatch := context.AfterFunc(ctx, r.Kill)
 	defer unwatch()
 	if err := l.greet(hello); err != nil {
@@ -70,9 +68,9 @@ func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event
 	return l, nil
 }
 
-func (l *link) greet(hello wire.Hello) error {
-	hello.Protocol = wire.Protocol
-	if err := wire.SendJSON(l, wire.KindHello, hello); err != nil {
+func (l *link) greet(hello Hello) error {
+	hello.Protocol = Protocol
+	if err := SendJSON(l, KindHello, hello); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	kind, payload, err := l.Receive()
@@ -82,12 +80,12 @@ func (l *link) greet(hello wire.Hello) error {
 	if err != nil {
 		return err
 	}
-	var theirs wire.Hello
-	if kind != wire.KindHello || wire.DecodeJSON(payload, &theirs) != nil {
+	var theirs Hello
+	if kind != KindHello || DecodeJSON(payload, &theirs) != nil {
 		return fmt.Errorf("its first frame, of kind %d, is no hello", kind)
 	}
-	if theirs.Protocol != wire.Protocol {
-		return fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", theirs.Protocol, wire.Protocol)
+	if theirs.Protocol != Protocol {
+		return fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", theirs.Protocol, Protocol)
 	}
 	return nil
 }
@@ -138,16 +136,16 @@ func (l *link) isOver() bool {
 	}
 }
 
-func (l *link) take(kind wire.Kind, payload []byte) error {
+func (l *link) take(kind Kind, payload []byte) error {
 	l.mu.Lock()
 	l.heard = time.Now()
 	l.mu.Unlock()
 	switch kind {
-	case wire.KindHeartbeat:
+	case KindHeartbeat:
 		return nil
-	case wire.KindOutput:
-		out := outputs.Get().(*wire.Output)
-		if err := wire.DecodeOutput(payload, out); err != nil {
+	case KindOutput:
+		out := outputs.Get().(*Output)
+		if err := DecodeOutput(payload, out); err != nil {
 			return err
 		}
 		if err := l.answered(out.Step); err != nil {
@@ -155,9 +153,9 @@ func (l *link) take(kind wire.Kind, payload []byte) error {
 		}
 		l.emit(Event{Output: out})
 		return nil
-	case wire.KindReply:
-		var r wire.Reply
-		if err := wire.DecodeJSON(payload, &r); err != nil {
+	case KindReply:
+		var r Reply
+		if err := DecodeJSON(payload, &r); err != nil {
 			return err
 		}
 		l.mu.Lock()
@@ -173,7 +171,7 @@ func (l *link) take(kind wire.Kind, payload []byte) error {
 }
 
 // outputs pools decoded outputs, each a *wire.Output.
-var outputs = sync.Pool{New: func() any { return new(wire.Output) }}
+var outputs = sync.Pool{New: func() any { return new(Output) }}
 
 // answered removes the oldest expected step, which must be this one.
 func (l *link) answered(step uint64) error {
@@ -195,19 +193,19 @@ func (l *link) queue(step uint64, payload []byte) {
 	}
 	l.expected = append(l.expected, step)
 	l.mu.Unlock()
-	if err := l.Send(wire.KindBatch, payload); err != nil {
+	if err := l.Send(KindBatch, payload); err != nil {
 		l.fail(fmt.Errorf("%w: %w", errGone, err))
 	}
 }
 
 // control sends an op and waits for its reply.
-func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
-	ch := make(chan wire.Reply, 1)
+func (l *link) control(ctx context.Context, op Op) (Reply, error) {
+	ch := make(chan Reply, 1)
 	l.mu.Lock()
 	if l.err != nil {
 		err := l.err
 		l.mu.Unlock()
-		return wire.Reply{}, err
+		return Reply{}, err
 	}
 	l.nextOp++
 	op.ID = l.nextOp
@@ -218,9 +216,9 @@ func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 		delete(l.waiting, op.ID)
 		l.mu.Unlock()
 	}()
-	if err := wire.SendJSON(l, wire.KindOp, op); err != nil {
+	if err := SendJSON(l, KindOp, op); err != nil {
 		l.fail(fmt.Errorf("%w: %w", errGone, err))
-		return wire.Reply{}, fmt.Errorf("%s: %w", op.Verb, err)
+		return Reply{}, fmt.Errorf("%s: %w", op.Verb, err)
 	}
 	select {
 	case r := <-ch:
@@ -229,9 +227,9 @@ func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 		}
 		return r, nil
 	case <-l.over:
-		return wire.Reply{}, fmt.Errorf("%s: %w", op.Verb, l.err)
+		return Reply{}, fmt.Errorf("%s: %w", op.Verb, l.err)
 	case <-ctx.Done():
-		return wire.Reply{}, fmt.Errorf("%s: %w", op.Verb, context.Cause(ctx))
+		return Reply{}, fmt.Errorf("%s: %w", op.Verb, context.Cause(ctx))
 	}
 }
 

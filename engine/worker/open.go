@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/cudaworker"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/engine/wire"
+
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
@@ -43,7 +43,7 @@ type Options struct {
 	// Shards is the number of processes that share one model; 0 means 1.
 	Shards int
 	// Load is the model to load.
-	Load wire.Load
+	Load Load
 	// Depth is the most batches sent ahead of their outputs; default 2.
 	Depth int
 	// StepLimit is the longest time that a step may take; default 15 minutes.

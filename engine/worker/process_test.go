@@ -19,7 +19,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -41,7 +40,7 @@ func TestKilled(t *testing.T) {
 	}
 	for i, busy := range []bool{false, true} {
 		if busy {
-			s.Queue(&wire.Batch{Step: 10, Items: []wire.Item{{ID: 1, Pos: 4, Count: 1, Sample: true}}})
+			s.Queue(&worker.Batch{Step: 10, Items: []worker.Item{{ID: 1, Pos: 4, Count: 1, Sample: true}}})
 		}
 		kill()
 		if e := next(t, s); e.Lost == nil || !strings.Contains(e.Lost.Error(), "killed") {
@@ -92,10 +91,10 @@ func TestDiesWithEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wire.SendJSON(r, wire.KindHello, wire.Hello{Protocol: wire.Protocol}); err != nil {
+	if err := worker.SendJSON(r, worker.KindHello, worker.Hello{Protocol: worker.Protocol}); err != nil {
 		t.Fatal(err)
 	}
-	if kind, _, err := r.Receive(); kind != wire.KindHello || err != nil {
+	if kind, _, err := r.Receive(); kind != worker.KindHello || err != nil {
 		t.Fatalf("a frame of kind %d, %v; want a hello", kind, err)
 	}
 	r.Close()
@@ -143,9 +142,9 @@ func TestBadStart(t *testing.T) {
 		"another program":      {worker.Config{Launch: worker.Process{Command: []string{"/bin/true"}}.Launch}, "the worker ended"},
 		"a program that fails": {worker.Config{Launch: worker.Process{Command: []string{"/bin/false"}}.Launch}, "the worker ended: exit status 1"},
 		"babble":               {worker.Config{Launch: worker.Process{Command: []string{"/bin/sh", "-c", "echo hello >&3"}}.Launch}, "frame"},
-		"no model":             {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Model: "/nowhere/model.gguf"}}, "/nowhere/model.gguf"},
-		"another device":       {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "abacus"}}, "abacus"},
-		"bad options":          {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "sim", Options: []byte(`{"a":1}`)}}, "options"},
+		"no model":             {worker.Config{Launch: worker.Process{}.Launch, Load: worker.Load{Model: "/nowhere/model.gguf"}}, "/nowhere/model.gguf"},
+		"another device":       {worker.Config{Launch: worker.Process{}.Launch, Load: worker.Load{Device: "abacus"}}, "abacus"},
+		"bad options":          {worker.Config{Launch: worker.Process{}.Launch, Load: worker.Load{Device: "sim", Options: []byte(`{"a":1}`)}}, "options"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := worker.New(test.cfg)
@@ -172,7 +171,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("two ranks take %d bytes, %v; want those of both", one, err)
 	}
 	var refused *worker.OpError
-	if err := s.LoadAdapter(t.Context(), wire.Adapter{ID: 1, Path: "/nowhere/adapter"}); !errors.As(err, &refused) || !strings.Contains(err.Error(), "rank") {
+	if err := s.LoadAdapter(t.Context(), worker.Adapter{ID: 1, Path: "/nowhere/adapter"}); !errors.As(err, &refused) || !strings.Contains(err.Error(), "rank") {
 		t.Errorf("an adapter that is not there: %v", err)
 	}
 	for rank := range 2 {
@@ -197,7 +196,7 @@ func TestGroup(t *testing.T) {
 
 // TestGroupScores checks a prompt that has more log probabilities than fit in the memory that ranks share.
 func TestGroupScores(t *testing.T) {
-	load := wire.Load{Model: infertest.File(t, infertest.Spec{Context: 2 * cpu.SharedLogits}), Threads: 1, Sequences: 1}
+	load := worker.Load{Model: infertest.File(t, infertest.Spec{Context: 2 * cpu.SharedLogits}), Threads: 1, Sequences: 1}
 	prompt := make([]int32, cpu.SharedLogits+100)
 	var blocks []int32
 	for i := range prompt {
@@ -209,7 +208,7 @@ func TestGroupScores(t *testing.T) {
 	var want []sample.Choice
 	for _, launch := range []worker.Launch{worker.InProcess(worker.Build(nil)), worker.Group(2, worker.Process{})} {
 		s := begin(t, worker.Config{Launch: launch, Load: load})
-		out := step(t, s, &wire.Batch{Step: 1, Items: []wire.Item{{
+		out := step(t, s, &worker.Batch{Step: 1, Items: []worker.Item{{
 			ID: 1, Count: len(prompt), Begin: true, Prompt: len(prompt), Tokens: prompt, Blocks: blocks, Score: true, Sample: true,
 		}}})
 		if len(out.Items) != 1 || len(out.Items[0].Scores) != len(prompt)-1 {

@@ -18,8 +18,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Process configures a worker's process. Zero fields get the defaults.
@@ -57,7 +55,7 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 	cmd.Env, cmd.Stderr = p.Env, pipe
 	cmd.ExtraFiles = append([]*os.File{there}, p.Files...)
 	cmd.SysProcAttr = dieWithParent()
-	r := &process{Conn: wire.NewConn(here), cmd: cmd, done: make(chan struct{})}
+	r := &process{Conn: NewConn(here), cmd: cmd, done: make(chan struct{})}
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", p.Command[0], err), here.Close(), words.Close())
 	}
@@ -103,7 +101,7 @@ func (p Process) listen(pid int, words *os.File) {
 
 // process is a worker in its own process.
 type process struct {
-	wire.Conn
+	Conn
 	cmd  *exec.Cmd
 	done chan struct{} // closed by keep, with err set
 	err  error
@@ -154,5 +152,5 @@ func Main(ctx context.Context, build Builder) error {
 		return fmt.Errorf("file descriptor 3 is no connection to an engine, which starts this command by itself: %w", err)
 	}
 	f.Close()
-	return Serve(ctx, wire.NewConn(conn), build)
+	return Serve(ctx, NewConn(conn), build)
 }

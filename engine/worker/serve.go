@@ -13,12 +13,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Builder opens what a [wire.Load] asks for. The caller closes it.
 type Builder struct {
-	Model   func(ctx context.Context, l wire.Load) (infer.Inferencer, error)
+	Model   func(ctx context.Context, l Load) (infer.Inferencer, error)
 	Adapter func(path string, c model.Config) (*lora.Adapter, error)
 }
 
@@ -27,18 +26,18 @@ const batches = 4
 
 // task is a batch or an op, sent from the reader to the loop.
 type task struct {
-	batch   *wire.Batch
-	op      wire.Op
+	batch   *Batch
+	op      Op
 	adapter *lora.Adapter // for OpLoadAdapter
 }
 
 // server is the worker's end of a connection. The loop owns all fields without a named owner.
 type server struct {
-	conn  wire.Conn
+	conn  Conn
 	build Builder
-	hello wire.Hello       // the engine's
-	todo  chan task        // the reader and its helpers send, the loop receives; unbuffered: free bounds the batches
-	free  chan *wire.Batch // decoded batches to reuse; the loop sends, the reader receives
+	hello Hello       // the engine's
+	todo  chan task   // the reader and its helpers send, the loop receives; unbuffered: free bounds the batches
+	free  chan *Batch // decoded batches to reuse; the loop sends, the reader receives
 
 	inf   infer.Inferencer // nil before load
 	table table
@@ -48,11 +47,11 @@ type server struct {
 
 // Serve runs a worker: it answers requests on conn until the peer closes it or ctx ends, and then returns nil. It
 // fails if the peer violates the protocol. It closes conn.
-func Serve(ctx context.Context, conn wire.Conn, build Builder) error {
+func Serve(ctx context.Context, conn Conn, build Builder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &server{conn: conn, build: build, todo: make(chan task), free: make(chan *wire.Batch, batches), table: table{}}
+	s := &server{conn: conn, build: build, todo: make(chan task), free: make(chan *Batch, batches), table: table{}}
 	for range batches {
-		s.free <- new(wire.Batch)
+		s.free <- new(Batch)
 	}
 	unwatch := context.AfterFunc(ctx, conn.Close)
 	defer unwatch()
@@ -82,18 +81,18 @@ func Serve(ctx context.Context, conn wire.Conn, build Builder) error {
 
 // greet exchanges hellos.
 func (s *server) greet() error {
-	if err := wire.SendJSON(s.conn, wire.KindHello, wire.Hello{Protocol: wire.Protocol, PID: os.Getpid()}); err != nil {
+	if err := SendJSON(s.conn, KindHello, Hello{Protocol: Protocol, PID: os.Getpid()}); err != nil {
 		return err
 	}
 	kind, payload, err := s.conn.Receive()
 	if err != nil {
 		return fmt.Errorf("wait for the engine's hello: %w", err)
 	}
-	if err := wire.DecodeJSON(payload, &s.hello); kind != wire.KindHello || err != nil {
+	if err := DecodeJSON(payload, &s.hello); kind != KindHello || err != nil {
 		return fmt.Errorf("the engine's first frame is of kind %d, no hello: %w", kind, err)
 	}
-	if s.hello.Protocol != wire.Protocol {
-		return fmt.Errorf("the engine's protocol version is %d, this worker's is %d: use the same version for both", s.hello.Protocol, wire.Protocol)
+	if s.hello.Protocol != Protocol {
+		return fmt.Errorf("the engine's protocol version is %d, this worker's is %d: use the same version for both", s.hello.Protocol, Protocol)
 	}
 	return nil
 }
@@ -110,15 +109,15 @@ func (s *server) read(ctx context.Context) error {
 		}
 		var t task
 		switch kind {
-		case wire.KindBatch:
+		case KindBatch:
 			select {
 			case t.batch = <-s.free:
 			case <-ctx.Done():
 				return nil
 			}
-			err = wire.DecodeBatch(payload, t.batch)
-		case wire.KindOp:
-			err = wire.DecodeJSON(payload, &t.op)
+			err = DecodeBatch(payload, t.batch)
+		case KindOp:
+			err = DecodeJSON(payload, &t.op)
 		default:
 			err = fmt.Errorf("a frame of kind %d: want a batch or an op", kind)
 		}
@@ -147,7 +146,7 @@ func (s *server) beat(ctx context.Context, every time.Duration) {
 	for {
 		select {
 		case <-tick.C:
-			if s.conn.Send(wire.KindHeartbeat, nil) != nil {
+			if s.conn.Send(KindHeartbeat, nil) != nil {
 				return // the reader notices too
 			}
 		case <-ctx.Done():
@@ -165,13 +164,13 @@ func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if t.op.Verb == wire.OpLoadAdapter && t.op.Adapter != nil && t.adapter == nil && s.inf != nil {
+		if t.op.Verb == OpLoadAdapter && t.op.Adapter != nil && t.adapter == nil && s.inf != nil {
 			shape := s.inf.Config()
 			helpers.Go(func() { s.readAdapter(ctx, t, shape) })
 			continue
 		}
 		if t.batch == nil {
-			if err := wire.SendJSON(s.conn, wire.KindReply, s.do(ctx, t)); err != nil && ctx.Err() == nil {
+			if err := SendJSON(s.conn, KindReply, s.do(ctx, t)); err != nil && ctx.Err() == nil {
 				return err
 			}
 			continue
@@ -181,15 +180,15 @@ func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 		if ctx.Err() != nil {
 			return nil // the engine has left
 		}
-		s.frame = wire.AppendOutput(s.frame[:0], out)
-		if err := s.conn.Send(wire.KindOutput, s.frame); err != nil && ctx.Err() == nil {
+		s.frame = AppendOutput(s.frame[:0], out)
+		if err := s.conn.Send(KindOutput, s.frame); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 }
 
-func (s *server) do(ctx context.Context, t task) wire.Reply {
-	r := wire.Reply{ID: t.op.ID}
+func (s *server) do(ctx context.Context, t task) Reply {
+	r := Reply{ID: t.op.ID}
 	if err := s.perform(ctx, t, &r); err != nil {
 		r.Error = err.Error()
 	}
@@ -198,45 +197,45 @@ func (s *server) do(ctx context.Context, t task) wire.Reply {
 
 var errNotLoaded = errors.New("no model is loaded: load one first")
 
-func (s *server) perform(ctx context.Context, t task, r *wire.Reply) (err error) {
-	if s.inf == nil && t.op.Verb != wire.OpLoad {
+func (s *server) perform(ctx context.Context, t task, r *Reply) (err error) {
+	if s.inf == nil && t.op.Verb != OpLoad {
 		return errNotLoaded
 	}
 	switch t.op.Verb {
-	case wire.OpLoad:
+	case OpLoad:
 		r.Info, err = s.load(ctx, t.op.Load)
 		return err
-	case wire.OpSleep:
+	case OpSleep:
 		clear(s.table)
 		err := s.sleep(t.op.Level, t.op.Keep)
 		debug.FreeOSMemory() // including what loading left behind
 		return err
-	case wire.OpWake:
+	case OpWake:
 		clear(s.table)
 		return s.inf.Wake(ctx)
-	case wire.OpLoadAdapter:
+	case OpLoadAdapter:
 		if t.adapter == nil {
 			return errors.New("no adapter is named")
 		}
 		return s.inf.LoadAdapter(t.op.Adapter.ID, t.adapter)
-	case wire.OpUnloadAdapter:
+	case OpUnloadAdapter:
 		if t.op.Adapter == nil {
 			return errors.New("no adapter is named")
 		}
 		return s.inf.UnloadAdapter(t.op.Adapter.ID)
-	case wire.OpStats:
+	case OpStats:
 		r.Memory = s.inf.MemoryBytes()
 		return nil
-	case wire.OpSaveBlocks:
+	case OpSaveBlocks:
 		r.Sums, err = s.saveBlocks(ctx, t.op.File)
 		return err
-	case wire.OpLoadBlocks:
+	case OpLoadBlocks:
 		return s.loadBlocks(ctx, t.op.File)
 	}
 	return fmt.Errorf("op %q is unknown", t.op.Verb)
 }
 
-func (s *server) load(ctx context.Context, l *wire.Load) (*wire.Info, error) {
+func (s *server) load(ctx context.Context, l *Load) (*Info, error) {
 	switch {
 	case l == nil:
 		return nil, errors.New("no model is named")
@@ -248,7 +247,7 @@ func (s *server) load(ctx context.Context, l *wire.Load) (*wire.Info, error) {
 		return nil, err
 	}
 	s.inf, s.step.shared = inf, l.Of > 1
-	info := Info(inf)
+	info := Describe(inf)
 	if l.Of > 1 {
 		info.Saves = false // each rank has a part of every block
 		info.BlockBytes *= int64(l.Of)
@@ -256,10 +255,10 @@ func (s *server) load(ctx context.Context, l *wire.Load) (*wire.Info, error) {
 	return &info, nil
 }
 
-// Info describes a loaded model.
-func Info(inf infer.Inferencer) wire.Info {
+// Describe describes a loaded model.
+func Describe(inf infer.Inferencer) Info {
 	count, size := inf.Blocks()
-	info := wire.Info{Model: inf.Config(), Blocks: count, BlockSize: size}
+	info := Info{Model: inf.Config(), Blocks: count, BlockSize: size}
 	if k := keeper(inf); k != nil {
 		info.Keeps, info.Saves, info.BlockBytes = true, true, k.BlockBytes()
 	}
@@ -270,7 +269,7 @@ func Info(inf infer.Inferencer) wire.Info {
 func (s *server) readAdapter(ctx context.Context, t task, shape model.Config) {
 	var err error
 	if t.adapter, err = s.build.Adapter(t.op.Adapter.Path, shape); err != nil {
-		_ = wire.SendJSON(s.conn, wire.KindReply, wire.Reply{ID: t.op.ID, Error: err.Error()}) // the reader notices a closed connection
+		_ = SendJSON(s.conn, KindReply, Reply{ID: t.op.ID, Error: err.Error()}) // the reader notices a closed connection
 		return
 	}
 	s.pass(ctx, t)

@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 type table map[uint64]*sequence
@@ -18,7 +17,7 @@ type sequence struct {
 	tokens  []int32 // the prompt's, then the generated ones
 	prompt  int
 	blocks  []int32
-	spec    wire.Spec
+	spec    Spec
 	sampler *sample.Sampler // nil for an embedding
 	pool    pool
 	step    uint64 // the last batch with an item of this sequence
@@ -29,7 +28,7 @@ type sequence struct {
 type step struct {
 	batch   infer.Batch
 	shares  []share // the sequences to compute
-	out     wire.Output
+	out     Output
 	choices []sample.Choice // backs the tokens of out
 	shared  bool            // other processes read the logits too
 	copies  [][]float32     // of each share's logits, if they are shared, because a sampler writes to its logits
@@ -37,16 +36,16 @@ type step struct {
 
 // share is one sequence's part of the current step.
 type share struct {
-	item *wire.Item
+	item *Item
 	seq  *sequence
 	out  int // index in step.out.Items, -1 without one
 }
 
 // compute runs a batch. It does not fail: errors are in the output.
-func (s *server) compute(ctx context.Context, b *wire.Batch) *wire.Output {
+func (s *server) compute(ctx context.Context, b *Batch) *Output {
 	began := time.Now()
 	st := &s.step
-	st.out = wire.Output{Step: b.Step, Items: st.out.Items[:0]}
+	st.out = Output{Step: b.Step, Items: st.out.Items[:0]}
 	if s.inf == nil {
 		st.out.Error = errNotLoaded.Error()
 		return &st.out
@@ -61,7 +60,7 @@ func (s *server) compute(ctx context.Context, b *wire.Batch) *wire.Output {
 		err = fmt.Errorf("the model answers %d and %d of %d sequences", len(result.Logits), len(result.Hidden), len(st.shares))
 	}
 	if err != nil {
-		st.out = wire.Output{Step: b.Step, Error: err.Error(), Items: st.out.Items[:0]}
+		st.out = Output{Step: b.Step, Error: err.Error(), Items: st.out.Items[:0]}
 	} else {
 		s.finish(result)
 	}
@@ -70,7 +69,7 @@ func (s *server) compute(ctx context.Context, b *wire.Batch) *wire.Output {
 }
 
 // prepare turns a batch into tokens, positions and blocks.
-func (s *server) prepare(b *wire.Batch) {
+func (s *server) prepare(b *Batch) {
 	st := &s.step
 	st.shares = st.shares[:0]
 	st.batch.Items, st.batch.Copies = st.batch.Items[:0], st.batch.Copies[:0]
@@ -85,13 +84,13 @@ func (s *server) prepare(b *wire.Batch) {
 		out := -1
 		if it.Sample || it.Score || it.Pool {
 			out = len(st.out.Items)
-			st.out.Items = append(st.out.Items, wire.Out{ID: it.ID})
+			st.out.Items = append(st.out.Items, Out{ID: it.ID})
 		}
 		q, err := s.table.take(it, b.Step, s.inf.Config().Vocab)
 		if err != nil {
 			if out < 0 {
 				out = len(st.out.Items)
-				st.out.Items = append(st.out.Items, wire.Out{ID: it.ID})
+				st.out.Items = append(st.out.Items, Out{ID: it.ID})
 			}
 			st.out.Items[out].Error = err.Error()
 			continue
@@ -110,7 +109,7 @@ func (s *server) prepare(b *wire.Batch) {
 }
 
 // take updates a sequence from its item, and begins it if needed.
-func (t table) take(it *wire.Item, step uint64, vocab int) (*sequence, error) {
+func (t table) take(it *Item, step uint64, vocab int) (*sequence, error) {
 	q := t[it.ID]
 	if q != nil && q.step == step && step > 0 {
 		return nil, fmt.Errorf("sequence %d is twice in step %d", it.ID, step)
@@ -139,8 +138,8 @@ func (t table) take(it *wire.Item, step uint64, vocab int) (*sequence, error) {
 	return q, nil
 }
 
-func newSequence(it *wire.Item, vocab int) (*sequence, error) {
-	spec, err := wire.ParseSpec(it.Spec)
+func newSequence(it *Item, vocab int) (*sequence, error) {
+	spec, err := ParseSpec(it.Spec)
 	if err == nil {
 		err = spec.Params().Validate(vocab)
 	}
@@ -158,7 +157,7 @@ func newSequence(it *wire.Item, vocab int) (*sequence, error) {
 }
 
 // want returns the output of Forward that an item needs.
-func (q *sequence) want(it *wire.Item) infer.Want {
+func (q *sequence) want(it *Item) infer.Want {
 	switch {
 	case q.spec.Pool != "":
 		return infer.Hidden
@@ -313,7 +312,7 @@ func (st *step) chosen() (n int) {
 }
 
 // sample chooses the token after each row of logits, until one differs from the draft.
-func (q *sequence) sample(it *wire.Item, rows []float32, vocab int, out *wire.Out) {
+func (q *sequence) sample(it *Item, rows []float32, vocab int, out *Out) {
 	out.Logprobs = q.spec.Logprobs
 	for j := range len(it.Draft) + 1 {
 		c, err := q.sampler.Next(rows[j*vocab:][:vocab], q.tokens[:q.prompt], q.tokens[q.prompt:], len(q.tokens), it.Mask)

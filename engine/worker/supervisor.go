@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/model"
-	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Config configures how a worker is started and replaced. Zero fields get the defaults.
@@ -19,7 +18,7 @@ type Config struct {
 	// Launch starts a worker; required.
 	Launch Launch
 	// Load is the model that the worker loads.
-	Load wire.Load
+	Load Load
 	// Depth is the most batches sent ahead of their outputs; default 2.
 	Depth int
 	// Heartbeat is the heartbeat interval. A worker without a heartbeat for ten intervals is replaced. 0 disables
@@ -31,7 +30,7 @@ type Config struct {
 	Discard bool
 	// Adapter, if not nil, converts an adapter into the form that the worker is given; done is called after the
 	// worker's answer.
-	Adapter func(a wire.Adapter, c model.Config) (given wire.Adapter, done func(), err error)
+	Adapter func(a Adapter, c model.Config) (given Adapter, done func(), err error)
 	// Backoff is the wait before the second attempt to replace a worker; it doubles with each further attempt, up to a
 	// factor of 100. Default 100 ms.
 	Backoff time.Duration
@@ -58,7 +57,7 @@ func (c Config) withDefaults() Config {
 // Event is something that happened to a worker. One field is set.
 type Event struct {
 	// Output is the output of a step, in the order of the batches. Return it with [Supervisor.Release].
-	Output *wire.Output
+	Output *Output
 	// Lost is the reason why the worker ended. Its state is lost, and the queued batches get no output. Do not queue
 	// more before Up.
 	Lost error
@@ -87,9 +86,9 @@ type Supervisor struct {
 	link atomic.Pointer[link]
 
 	mu       sync.Mutex // held while a worker starts
-	info     wire.Info
+	info     Info
 	level    int // requested sleep level
-	adapters []wire.Adapter
+	adapters []Adapter
 	closed   bool
 
 	restarts atomic.Int64
@@ -105,14 +104,14 @@ func New(cfg Config) *Supervisor {
 
 // Start starts the first worker and blocks until it has loaded the model. After an error nothing runs. If a worker
 // runs already, Start only returns its info.
-func (s *Supervisor) Start(ctx context.Context) (wire.Info, error) {
+func (s *Supervisor) Start(ctx context.Context) (Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link.Load() != nil {
 		return s.info, nil
 	}
 	if s.closed {
-		return wire.Info{}, errClosed
+		return Info{}, errClosed
 	}
 	err := s.up(ctx)
 	return s.info, err
@@ -125,7 +124,7 @@ func (s *Supervisor) Events() <-chan Event { return s.events }
 func (s *Supervisor) Depth() int { return s.cfg.Depth }
 
 // Release returns an output to the pool.
-func (s *Supervisor) Release(o *wire.Output) { outputs.Put(o) }
+func (s *Supervisor) Release(o *Output) { outputs.Put(o) }
 
 // up starts a worker, loads the model and begins to forward the worker's events. mu must be held.
 func (s *Supervisor) up(ctx context.Context) error {
@@ -133,7 +132,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	hello := wire.Hello{Depth: s.cfg.Depth, Heartbeat: int(s.cfg.Heartbeat / time.Millisecond)}
+	hello := Hello{Depth: s.cfg.Depth, Heartbeat: int(s.cfg.Heartbeat / time.Millisecond)}
 	l, err := start(ctx, s.cfg.Launch, hello, s.emit)
 	if err != nil {
 		return err
@@ -154,7 +153,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 
 // prepare loads the model and the adapters. mu must be held.
 func (s *Supervisor) prepare(ctx context.Context, l *link) error {
-	r, err := l.control(ctx, wire.Op{Verb: wire.OpLoad, Load: &s.cfg.Load})
+	r, err := l.control(ctx, Op{Verb: OpLoad, Load: &s.cfg.Load})
 	if err != nil {
 		return err
 	}
@@ -236,12 +235,12 @@ func (s *Supervisor) replace() {
 
 // Queue sends a batch to the worker and keeps no reference to it. It may block until the worker reads. Without a
 // worker it does nothing: [Event.Lost] is on its way.
-func (s *Supervisor) Queue(b *wire.Batch) {
+func (s *Supervisor) Queue(b *Batch) {
 	l := s.link.Load()
 	if l == nil {
 		return
 	}
-	s.frame = wire.AppendBatch(s.frame[:0], b)
+	s.frame = AppendBatch(s.frame[:0], b)
 	l.queue(b.Step, s.frame)
 }
 
@@ -252,10 +251,10 @@ func (s *Supervisor) Fail(err error) {
 	}
 }
 
-func (s *Supervisor) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
+func (s *Supervisor) control(ctx context.Context, op Op) (Reply, error) {
 	l := s.link.Load()
 	if l == nil {
-		return wire.Reply{}, ErrDown
+		return Reply{}, ErrDown
 	}
 	return l.control(ctx, op)
 }
@@ -277,7 +276,7 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 	if l == nil {
 		return nil // no worker, no memory to free
 	}
-	_, err := l.control(ctx, wire.Op{Verb: wire.OpSleep, Level: level, Keep: keep})
+	_, err := l.control(ctx, Op{Verb: OpSleep, Level: level, Keep: keep})
 	if err != nil && !l.isOver() { // else the worker and its memory are gone
 		s.mu.Lock()
 		s.level = before
@@ -292,7 +291,7 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	l := s.link.Load()
 	if l != nil {
-		_, err := l.control(ctx, wire.Op{Verb: wire.OpWake})
+		_, err := l.control(ctx, Op{Verb: OpWake})
 		if err != nil && !l.isOver() {
 			return false, err
 		}
@@ -312,8 +311,8 @@ func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 }
 
 // SaveBlocks makes the worker write cache blocks to an existing file, and returns their checksums.
-func (s *Supervisor) SaveBlocks(ctx context.Context, f wire.File) ([]uint64, error) {
-	r, err := s.control(ctx, wire.Op{Verb: wire.OpSaveBlocks, File: &f})
+func (s *Supervisor) SaveBlocks(ctx context.Context, f File) ([]uint64, error) {
+	r, err := s.control(ctx, Op{Verb: OpSaveBlocks, File: &f})
 	if err == nil && len(r.Sums) != len(f.Blocks) {
 		err = fmt.Errorf("save %d blocks: the worker has written %d", len(f.Blocks), len(r.Sums))
 	}
@@ -321,13 +320,13 @@ func (s *Supervisor) SaveBlocks(ctx context.Context, f wire.File) ([]uint64, err
 }
 
 // LoadBlocks makes the worker read cache blocks from a file. If it fails their contents are undefined.
-func (s *Supervisor) LoadBlocks(ctx context.Context, f wire.File) error {
-	_, err := s.control(ctx, wire.Op{Verb: wire.OpLoadBlocks, File: &f})
+func (s *Supervisor) LoadBlocks(ctx context.Context, f File) error {
+	_, err := s.control(ctx, Op{Verb: OpLoadBlocks, File: &f})
 	return err
 }
 
 // LoadAdapter loads an adapter into the worker, and into every replacement.
-func (s *Supervisor) LoadAdapter(ctx context.Context, a wire.Adapter) error {
+func (s *Supervisor) LoadAdapter(ctx context.Context, a Adapter) error {
 	l := s.link.Load()
 	if l == nil {
 		return ErrDown
@@ -347,9 +346,9 @@ func (s *Supervisor) LoadAdapter(ctx context.Context, a wire.Adapter) error {
 // UnloadAdapter unloads an adapter. Without a worker it only keeps the adapter from the next one.
 func (s *Supervisor) UnloadAdapter(ctx context.Context, id int32) error {
 	s.mu.Lock()
-	s.adapters = slices.DeleteFunc(s.adapters, func(a wire.Adapter) bool { return a.ID == id })
+	s.adapters = slices.DeleteFunc(s.adapters, func(a Adapter) bool { return a.ID == id })
 	s.mu.Unlock()
-	_, err := s.control(ctx, wire.Op{Verb: wire.OpUnloadAdapter, Adapter: &wire.Adapter{ID: id}})
+	_, err := s.control(ctx, Op{Verb: OpUnloadAdapter, Adapter: &Adapter{ID: id}})
 	if errors.Is(err, ErrDown) {
 		return nil
 	}
@@ -358,7 +357,7 @@ func (s *Supervisor) UnloadAdapter(ctx context.Context, id int32) error {
 
 // Memory returns the bytes of memory that the model takes; 0 without a worker.
 func (s *Supervisor) Memory(ctx context.Context) (int64, error) {
-	r, err := s.control(ctx, wire.Op{Verb: wire.OpStats})
+	r, err := s.control(ctx, Op{Verb: OpStats})
 	if errors.Is(err, ErrDown) {
 		return 0, nil
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sample"
-	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -44,13 +43,13 @@ func TestMain(m *testing.M) {
 }
 
 // simulated returns the load of a simulated device.
-func simulated(t testing.TB, c sim.Config) wire.Load {
+func simulated(t testing.TB, c sim.Config) worker.Load {
 	t.Helper()
 	options, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.Load{Device: "sim", Options: options}
+	return worker.Load{Device: "sim", Options: options}
 }
 
 // builder makes simulated devices, and adapters from their names only.
@@ -93,7 +92,7 @@ func next(t testing.TB, s *worker.Supervisor) worker.Event {
 }
 
 // step queues a batch and waits for its output.
-func step(t testing.TB, s *worker.Supervisor, b *wire.Batch) *wire.Output {
+func step(t testing.TB, s *worker.Supervisor, b *worker.Batch) *worker.Output {
 	t.Helper()
 	s.Queue(b)
 	e := next(t, s)
@@ -108,11 +107,11 @@ func run(t testing.TB, s *worker.Supervisor, id uint64, from uint64, prompt []in
 	t.Helper()
 	var made []int32
 	for i := range n {
-		it := wire.Item{ID: id, Pos: len(prompt) + i - 1, Count: 1, Sample: true}
+		it := worker.Item{ID: id, Pos: len(prompt) + i - 1, Count: 1, Sample: true}
 		if i == 0 {
-			it = wire.Item{ID: id, Count: len(prompt), Begin: true, Prompt: len(prompt), Tokens: prompt, Blocks: []int32{4, 2, 7}, Sample: true, Spec: json.RawMessage(spec)}
+			it = worker.Item{ID: id, Count: len(prompt), Begin: true, Prompt: len(prompt), Tokens: prompt, Blocks: []int32{4, 2, 7}, Sample: true, Spec: json.RawMessage(spec)}
 		}
-		out := step(t, s, &wire.Batch{Step: from + uint64(i), Items: []wire.Item{it}})
+		out := step(t, s, &worker.Batch{Step: from + uint64(i), Items: []worker.Item{it}})
 		if len(out.Items) != 1 || len(out.Items[0].Tokens) != 1 {
 			t.Fatalf("step %d: %+v", i, out)
 		}
@@ -160,16 +159,16 @@ func TestSteps(t *testing.T) {
 		}
 
 		// Guesses: two right ones, one wrong.
-		step(t, s, &wire.Batch{Step: 20, Items: []wire.Item{
+		step(t, s, &worker.Batch{Step: 20, Items: []worker.Item{
 			{ID: 2, Count: 5, Begin: true, Prompt: 5, Tokens: prompt, Blocks: []int32{9, 10}, Sample: true},
 		}})
-		out := step(t, s, &wire.Batch{Step: 21, Items: []wire.Item{
+		out := step(t, s, &worker.Batch{Step: 21, Items: []worker.Item{
 			{ID: 2, Pos: 5, Count: 4, Sample: true, Draft: []int32{want[1], want[2], (want[3] + 1) % 512}},
 		}})
 		if got := tokens(out.Items[0].Tokens); !slices.Equal(got, want[1:4]) {
 			t.Errorf("guesses give %v, want %v", got, want[1:4])
 		}
-		out = step(t, s, &wire.Batch{Step: 22, Items: []wire.Item{{ID: 2, Pos: 8, Count: 1, Sample: true}}})
+		out = step(t, s, &worker.Batch{Step: 22, Items: []worker.Item{{ID: 2, Pos: 8, Count: 1, Sample: true}}})
 		if got := tokens(out.Items[0].Tokens); !slices.Equal(got, want[4:5]) {
 			t.Errorf("after guesses %v, want %v", got, want[4:5])
 		}
@@ -177,7 +176,7 @@ func TestSteps(t *testing.T) {
 		// A mask with one token, a prompt in two pieces with scores, a vector, and two mistakes.
 		mask := make([]uint64, 8)
 		mask[3] = 1 << 9
-		out = step(t, s, &wire.Batch{Step: 30, Ends: []uint64{1}, Items: []wire.Item{
+		out = step(t, s, &worker.Batch{Step: 30, Ends: []uint64{1}, Items: []worker.Item{
 			{ID: 2, Pos: 9, Count: 1, Sample: true, Mask: mask},
 			{ID: 3, Count: 2, Begin: true, Prompt: 5, Tokens: prompt, Blocks: []int32{20}, Score: true, Spec: json.RawMessage(`{"top":1}`)},
 			{ID: 4, Count: 5, Begin: true, Prompt: 5, Tokens: prompt, Blocks: []int32{21}, Pool: true, Spec: json.RawMessage(`{"pool":"last"}`)},
@@ -199,13 +198,13 @@ func TestSteps(t *testing.T) {
 		if o := out.Items[4]; !strings.Contains(o.Error, "parameters") {
 			t.Errorf("a broken spec: %+v", o)
 		}
-		out = step(t, s, &wire.Batch{Step: 31, Items: []wire.Item{{ID: 3, Pos: 2, Count: 3, Score: true, Sample: true}}})
+		out = step(t, s, &worker.Batch{Step: 31, Items: []worker.Item{{ID: 3, Pos: 2, Count: 3, Score: true, Sample: true}}})
 		if o := out.Items[0]; o.ScoresFrom != 3 || !slices.Equal(tokens(o.Scores), []int32{8, 9}) || !slices.Equal(tokens(o.Tokens), want[:1]) {
 			t.Errorf("the rest of the scores: %+v, want the token %d", o, want[0])
 		}
 
 		// A step that fails as a whole: a block that is not there.
-		out = step(t, s, &wire.Batch{Step: 40, Items: []wire.Item{{ID: 6, Count: 1, Begin: true, Prompt: 1, Tokens: prompt[:1], Blocks: []int32{1 << 20}, Sample: true}}})
+		out = step(t, s, &worker.Batch{Step: 40, Items: []worker.Item{{ID: 6, Count: 1, Begin: true, Prompt: 1, Tokens: prompt[:1], Blocks: []int32{1 << 20}, Sample: true}}})
 		if !strings.Contains(out.Error, "block 1048576") {
 			t.Errorf("a block that is not there: %+v", out)
 		}
@@ -228,11 +227,11 @@ func TestSleep(t *testing.T) {
 		t.Run(fmt.Sprint("discard ", discard), func(t *testing.T) {
 			s := begin(t, worker.Config{Launch: worker.InProcess(builder()), Load: simulated(t, sim.Config{}), Discard: discard})
 			ctx := t.Context()
-			if err := s.LoadAdapter(ctx, wire.Adapter{ID: 3, Name: "a", Path: "a"}); err != nil {
+			if err := s.LoadAdapter(ctx, worker.Adapter{ID: 3, Name: "a", Path: "a"}); err != nil {
 				t.Fatal(err)
 			}
 			var refused *worker.OpError
-			if err := s.LoadAdapter(ctx, wire.Adapter{ID: 4, Name: "b", Path: "broken"}); !errors.As(err, &refused) {
+			if err := s.LoadAdapter(ctx, worker.Adapter{ID: 4, Name: "b", Path: "broken"}); !errors.As(err, &refused) {
 				t.Errorf("a broken adapter: %v", err)
 			}
 			prompt := []int32{1, 2, 3}

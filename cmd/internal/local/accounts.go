@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/internal/disk"
-	"github.com/rouse-dev/rouse/internal/kept"
 )
 
 const (
@@ -34,7 +33,7 @@ func (s *server) readAccounts(port int) {
 	s.accounts.path = filepath.Join(s.cfg.StateDir, fmt.Sprintf("accounts-%d.json", port))
 	raw, err := os.ReadFile(s.accounts.path)
 	if err == nil {
-		err = kept.Read(raw, accountsVersion, &s.accounts)
+		err = disk.Decode(raw, accountsVersion, &s.accounts)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.cfg.Logger.Warn("what was used can't be read, and is counted from now on", "file", s.accounts.path, "error", err)
@@ -51,7 +50,7 @@ func (s *server) writeAccounts() {
 	if s.accounts.Usage = u; s.keys != nil {
 		s.accounts.Budgets = s.keys.Budgets()
 	}
-	raw, err := kept.Text(accountsVersion, &s.accounts)
+	raw, err := disk.Encode(accountsVersion, &s.accounts)
 	if err == nil {
 		err = errors.Join(os.MkdirAll(s.cfg.StateDir, 0o700), disk.WriteFile(s.accounts.path, raw, 0o600))
 	}

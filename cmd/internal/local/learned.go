@@ -21,7 +21,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/internal/disk"
-	"github.com/rouse-dev/rouse/internal/kept"
 )
 
 // Bounds of the file, and how often it is written.
@@ -89,7 +88,7 @@ func readLearned(path string) (map[string]learnedEntry, error) {
 		return none, fmt.Errorf("it has more than %d bytes", mostLearnedAt)
 	}
 	entries := make(map[string]learnedEntry)
-	if err := kept.Read(raw, learnedVersion, &entries); err != nil || entries == nil {
+	if err := disk.Decode(raw, learnedVersion, &entries); err != nil || entries == nil {
 		return none, err
 	}
 	return entries, nil
@@ -189,7 +188,7 @@ func (l *learned) merge() error {
 		all[key] = l.entries[key]
 	}
 	bound(all, time.Now())
-	raw, err := kept.Text(learnedVersion, all)
+	raw, err := disk.Encode(learnedVersion, all)
 	if err != nil {
 		return err
 	}

@@ -25,15 +25,15 @@ type Run struct {
 	failed error // of the first report that could not be written
 }
 
-// Main is the main function of a benchmark in a folder such as ./e2e/bench/plan. It parses the flags -o, -only and -small,
+// Main is the main function of the benchmark that the first argument names. It parses the flags -o, -only and -small,
 // and those that the benchmark has defined with package flag, and ends the process with status 1 if measure fails.
-func Main(folder string, measure func(context.Context, *Run) error) {
+func Main(measure func(context.Context, *Run) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	path := flag.String("o", "", "`file` for the report as JSON")
 	only := flag.String("only", "", "measure only the parts whose names match this `regexp`")
 	small := flag.Bool("small", false, "run everything once, in seconds, with little data: it shows that the benchmark works, and measures nothing")
-	flag.Parse()
-	r := &Run{Small: *small, path: *path, report: New(strings.Join(append([]string{"go run", folder}, os.Args[1:]...), " "))}
+	_ = flag.CommandLine.Parse(os.Args[2:]) // it exits
+	r := &Run{Small: *small, path: *path, report: New("go run ./e2e/bench " + strings.Join(os.Args[1:], " "))}
 	r.report.Small = r.Small
 	var err error
 	if r.only, err = regexp.Compile(*only); err == nil {
@@ -41,7 +41,7 @@ func Main(folder string, measure func(context.Context, *Run) error) {
 	}
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", folder, err)
+		fmt.Fprintf(os.Stderr, "bench %s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}
 }

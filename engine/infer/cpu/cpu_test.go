@@ -13,15 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
-	"github.com/rouse-dev/rouse/engine/infer/infersuite"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
+
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
 var (
-	tokens  = infersuite.Tokens
-	blocks  = infersuite.Blocks
-	forward = infersuite.Forward
+	tokens  = infertest.Tokens
+	blocks  = infertest.BlocksFrom
+	forward = infertest.Forward
 )
 
 func open(t testing.TB, path string, cfg cpu.Config) *cpu.Runner {
@@ -49,7 +49,7 @@ func TestSuite(t *testing.T) {
 			s.Context = 400
 			path := infertest.File(t, s)
 			n := 0
-			infersuite.Run(t, func(t *testing.T) infer.Inferencer {
+			infertest.Run(t, func(t *testing.T) infer.Inferencer {
 				n++
 				return open(t, path, cpu.Config{Threads: n%4 + 1})
 			})
@@ -106,7 +106,7 @@ func TestReference(t *testing.T) {
 			got := forward(t, r, infer.Item{Tokens: seq, Blocks: blocks(3, 3), Want: infer.All})[0]
 			compare(t, "logits", got, want, least, flips)
 			b := &infer.Batch{Items: []infer.Item{{Tokens: seq, Blocks: blocks(7, 3), Want: infer.Hidden}}}
-			compare(t, "hidden state", infersuite.Step(t, r, b).Hidden[0], infertest.ReferenceHidden(m, seq), least, flips)
+			compare(t, "hidden state", infertest.Step(t, r, b).Hidden[0], infertest.ReferenceHidden(m, seq), least, flips)
 		})
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
-	"github.com/rouse-dev/rouse/engine/infer/infersuite"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
+
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 )
@@ -114,7 +114,7 @@ func TestRanksSuite(t *testing.T) {
 			s.Context = 400
 			path := infertest.File(t, s)
 			n := 0
-			infersuite.Run(t, func(t *testing.T) infer.Inferencer {
+			infertest.Run(t, func(t *testing.T) infer.Inferencer {
 				n++
 				return openGroup(t, path, n%2+2, cpu.Config{Threads: n%2 + 1})
 			})
@@ -129,9 +129,9 @@ func TestRanks(t *testing.T) {
 			s.Context = 400
 			path := infertest.File(t, s)
 			b := bigBatch(s.Vocab)
-			want := infersuite.Step(t, open(t, path, cpu.Config{}), b)
+			want := infertest.Step(t, open(t, path, cpu.Config{}), b)
 			for _, of := range []int{2, 3, 5} {
-				got := infersuite.Step(t, openGroup(t, path, of, cpu.Config{Threads: 2}), b)
+				got := infertest.Step(t, openGroup(t, path, of, cpu.Config{Threads: 2}), b)
 				for i := range b.Items {
 					if !slices.Equal(got.Logits[i], want.Logits[i]) || !slices.Equal(got.Hidden[i], want.Hidden[i]) {
 						t.Errorf("%d ranks, item %d: other bits than one", of, i)
@@ -217,7 +217,7 @@ func TestRanksAsProcesses(t *testing.T) {
 	path := infertest.File(t, rankSpecs["q8_0"])
 	b := bigBatch(0)
 	b.Items = b.Items[1:]
-	want := infersuite.Step(t, open(t, path, cpu.Config{}), b)
+	want := infertest.Step(t, open(t, path, cpu.Config{}), b)
 	f := sharedFile(t)
 	other := exec.CommandContext(t.Context(), os.Args[0], "-test.run=TestRanksAsProcesses", "-test.v")
 	other.Env = append(os.Environ(), "CPU_TEST_RANK=1", "CPU_TEST_MODEL="+path)
@@ -227,7 +227,7 @@ func TestRanksAsProcesses(t *testing.T) {
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	got := infersuite.Step(t, open(t, path, cpu.Config{Threads: 1, Shard: cpu.Shard{Rank: 0, Of: 2, Memory: f}}), b)
+	got := infertest.Step(t, open(t, path, cpu.Config{Threads: 1, Shard: cpu.Shard{Rank: 0, Of: 2, Memory: f}}), b)
 	if err := other.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
@@ -243,5 +243,5 @@ func beRank(t *testing.T) {
 	r := open(t, os.Getenv("CPU_TEST_MODEL"), cpu.Config{Threads: 1, Shard: cpu.Shard{Rank: 1, Of: 2, Memory: os.NewFile(3, "ranks")}})
 	b := bigBatch(0)
 	b.Items = b.Items[1:]
-	infersuite.Step(t, r, b)
+	infertest.Step(t, r, b)
 }

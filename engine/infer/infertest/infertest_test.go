@@ -11,13 +11,13 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/infer/infersuite"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
+
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
 func TestFake(t *testing.T) {
-	infersuite.Run(t, func(t *testing.T) infer.Inferencer {
+	infertest.Run(t, func(t *testing.T) infer.Inferencer {
 		f := &infertest.Fake{Shape: model.Config{Context: 512}, Bytes: 1000}
 		t.Cleanup(func() { f.Close() })
 		return f
@@ -30,7 +30,7 @@ func TestFakeBooks(t *testing.T) {
 	item := func(pos int, block int32, tokens ...int32) infer.Item {
 		return infer.Item{Tokens: tokens, Pos: pos, Blocks: []int32{block}, Want: infer.Last}
 	}
-	l := infersuite.Forward(t, f, item(0, 4, 10, 11))[0]
+	l := infertest.Forward(t, f, item(0, 4, 10, 11))[0]
 	if got := slices.Index(l, slices.Max(l)); got != 12 || l[12] != 10 {
 		t.Errorf("next token: got %d with logit %v, want 12 with 10", got, l[got])
 	}

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/infer/infersuite"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/infer/sim"
 )
 
 func TestContract(t *testing.T) {
-	infersuite.Run(t, func(t *testing.T) infer.Inferencer {
+	infertest.Run(t, func(t *testing.T) infer.Inferencer {
 		d, err := sim.New(sim.Config{Context: 512})
 		if err != nil {
 			t.Fatal(err)

@@ -35,17 +35,20 @@ func (a *avx2) head() {
 
 // ints begins a function of 8-bit activations that keeps frame bytes on the stack.
 func (a *avx2) ints(name string, tokens, frame int) {
-	a.line("\n// func mul%sx%d(acc *float32, w *byte, x *int8, xs int, b *block, bs int, n int)", name, tokens)
-	a.line("TEXT ·mul%sx%d(SB), NOSPLIT, $%d-56", name, tokens, frame)
-	a.op("MOVQ acc+0(FP), AX")
-	a.op("MOVQ w+8(FP), SI")
-	a.op("MOVQ x+16(FP), DI")
-	a.op("MOVQ xs+24(FP), R8")
-	a.op("MOVQ b+32(FP), DX")
-	a.op("MOVQ bs+40(FP), R10")
-	a.op("MOVQ n+48(FP), CX")
-	a.op("LEAQ (R8)(R8*2), R9")
-	a.op("LEAQ (R10)(R10*2), R11")
+	a.code(`
+
+// func mul%sx%d(acc *float32, w *byte, x *int8, xs int, b *block, bs int, n int)
+TEXT ·mul%sx%d(SB), NOSPLIT, $%d-56
+	MOVQ acc+0(FP), AX
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), DI
+	MOVQ xs+24(FP), R8
+	MOVQ b+32(FP), DX
+	MOVQ bs+40(FP), R10
+	MOVQ n+48(FP), CX
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R10)(R10*2), R11
+`, name, tokens, name, tokens, frame)
 	a.clearSums(tokens)
 }
 
@@ -107,9 +110,11 @@ func (a *avx2) addBlock(tokens int, lows bool) {
 // a pair's sum is at most 2·128·127 and fits 16 bits.
 func (a *avx2) q80(tokens int) {
 	a.ints("Q80", tokens, 0)
-	a.op("VMOVDQU ones<>(SB), Y15")
-	a.op("VMOVDQU flip<>(SB), Y14")
-	a.line("loop:")
+	a.code(`
+	VMOVDQU ones<>(SB), Y15
+	VMOVDQU flip<>(SB), Y14
+loop:
+`)
 	for g := range 8 {
 		a.fetch(tokens, 64*g)
 		for h := range 2 {
@@ -117,9 +122,11 @@ func (a *avx2) q80(tokens int) {
 			a.op("VPABSB Y%d, Y%d", 8+h, 10+h)
 		}
 		for i := range tokens {
-			a.op("VPBROADCASTD %s, Y12", a.x(i, 4*g))
-			a.op("VPSIGNB Y8, Y12, Y13")
-			a.op("VPSIGNB Y9, Y12, Y12")
+			a.code(`
+	VPBROADCASTD %s, Y12
+	VPSIGNB Y8, Y12, Y13
+	VPSIGNB Y9, Y12, Y12
+`, a.x(i, 4*g))
 			for h, t := range []int{13, 12} {
 				a.op("VPMADDUBSW Y%d, Y%d, Y%d", t, 10+h, t)
 				a.sum(g == 0, fmt.Sprintf("VPMADDWD Y15, Y%d", t), t, "VPADDD", 2*i+h)
@@ -148,14 +155,17 @@ func (a *avx2) sum(first bool, op string, t int, add string, s int) {
 
 // floats adds column after column. Eight sums keep both multipliers busy.
 func (a *avx2) floats(typ string, tokens int) {
-	a.line("\n// func mul%sx%d(acc *float32, w *byte, x *float32, xs int, n int)", typ, tokens)
-	a.line("TEXT ·mul%sx%d(SB), NOSPLIT, $0-40", typ, tokens)
-	a.op("MOVQ acc+0(FP), AX")
-	a.op("MOVQ w+8(FP), SI")
-	a.op("MOVQ x+16(FP), DI")
-	a.op("MOVQ xs+24(FP), R8")
-	a.op("MOVQ n+32(FP), CX")
-	a.op("LEAQ (R8)(R8*2), R9")
+	a.code(`
+
+// func mul%sx%d(acc *float32, w *byte, x *float32, xs int, n int)
+TEXT ·mul%sx%d(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), AX
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), DI
+	MOVQ xs+24(FP), R8
+	MOVQ n+32(FP), CX
+	LEAQ (R8)(R8*2), R9
+`, typ, tokens, typ, tokens)
 	for i := range 2 * tokens {
 		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
 	}
@@ -186,9 +196,11 @@ func (a *avx2) columns(typ string, tokens, n int) {
 			}
 		}
 		for i := range tokens {
-			a.op("VBROADCASTSS %s, Y10", a.x(i, 4*c))
-			a.op("VFMADD231PS Y10, Y8, Y%d", 2*i)
-			a.op("VFMADD231PS Y10, Y9, Y%d", 2*i+1)
+			a.code(`
+	VBROADCASTSS %s, Y10
+	VFMADD231PS Y10, Y8, Y%d
+	VFMADD231PS Y10, Y9, Y%d
+`, a.x(i, 4*c), 2*i, 2*i+1)
 		}
 	}
 	a.op("ADDQ $%d, SI", n*size)

@@ -13,10 +13,12 @@ func (a *avx2) nibbles(t nibble, tokens int) {
 	a.ints(t.name, tokens, frame)
 	a.line("loop:")
 	if t.parts > 1 {
-		a.op("MOVQ SI, BX")
-		a.op("ADDQ $%d, SI", t.head)
-		a.op("MOVQ $%d, R12", t.parts)
-		a.line("part:")
+		a.code(`
+	MOVQ SI, BX
+	ADDQ $%d, SI
+	MOVQ $%d, R12
+part:
+`, t.head, t.parts)
 		a.scales(t)
 	}
 	if t.high == 0 {
@@ -33,9 +35,11 @@ func (a *avx2) nibbles(t nibble, tokens int) {
 	}
 	if t.lows {
 		for h := range 2 {
-			a.op("VPMOVZXBD %d(SI), Y%d", t.scaleAt+16+8*h, 10+h)
-			a.op("VCVTPH2PS %d(BX), Y12", 32+16*h)
-			a.op("VCVTDQ2PS Y%d, Y%d", 10+h, 10+h)
+			a.code(`
+	VPMOVZXBD %d(SI), Y%d
+	VCVTPH2PS %d(BX), Y12
+	VCVTDQ2PS Y%d, Y%d
+`, t.scaleAt+16+8*h, 10+h, 32+16*h, 10+h, 10+h)
 			a.op("VMULPS Y12, Y%d, Y%d", 10+h, 10+h)
 		}
 	}
@@ -55,25 +59,29 @@ func (a *avx2) nibbles(t nibble, tokens int) {
 func (a *avx2) scales(t nibble) {
 	for h := range 2 {
 		if !t.offset {
-			a.op("VPMOVZXBD %d(SI), Y8", t.scaleAt+8*h)
-			a.op("VPSLLD $16, Y8, Y9")
-			a.op("VPOR Y8, Y9, Y8")
-			a.op("VMOVDQU Y8, %d(SP)", 32*h)
+			a.code(`
+	VPMOVZXBD %d(SI), Y8
+	VPSLLD $16, Y8, Y9
+	VPOR Y8, Y9, Y8
+	VMOVDQU Y8, %d(SP)
+`, t.scaleAt+8*h, 32*h)
 			continue
 		}
-		a.op("VPMOVSXBW %d(SI), Y8", t.scaleAt+16*h)
-		a.op("VPSLLD $16, Y8, Y9")
-		a.op("VPSRLD $16, Y9, Y10")
-		a.op("VPOR Y9, Y10, Y10")
-		a.op("VMOVDQU Y10, %d(SP)", 32*h)
-		a.op("VPSRLD $16, Y8, Y9")
-		a.op("VPSLLD $16, Y9, Y10")
-		a.op("VPOR Y9, Y10, Y10")
-		a.op("VMOVDQU Y10, %d(SP)", 64+32*h)
-		a.op("VPSLLW $5, Y8, Y8")
-		a.op("VPXOR Y9, Y9, Y9")
-		a.op("VPSUBW Y8, Y9, Y8")
-		a.op("VMOVDQU Y8, %d(SP)", 128+32*h)
+		a.code(`
+	VPMOVSXBW %d(SI), Y8
+	VPSLLD $16, Y8, Y9
+	VPSRLD $16, Y9, Y10
+	VPOR Y9, Y10, Y10
+	VMOVDQU Y10, %d(SP)
+	VPSRLD $16, Y8, Y9
+	VPSLLD $16, Y9, Y10
+	VPOR Y9, Y10, Y10
+	VMOVDQU Y10, %d(SP)
+	VPSLLW $5, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPSUBW Y8, Y9, Y8
+	VMOVDQU Y8, %d(SP)
+`, t.scaleAt+16*h, 32*h, 64+32*h, 128+32*h)
 	}
 }
 
@@ -141,9 +149,11 @@ func (a *avx2) four(t nibble, tokens int) {
 func (a *avx2) more(t nibble, tokens int) {
 	if t.offset {
 		for i := range tokens {
-			a.op("VPBROADCASTD %s, Y12", a.b(i, 12))
-			a.op("VPMADDWD 128(SP), Y12, Y%d", 2*i)
-			a.op("VPMADDWD 160(SP), Y12, Y%d", 2*i+1)
+			a.code(`
+	VPBROADCASTD %s, Y12
+	VPMADDWD 128(SP), Y12, Y%d
+	VPMADDWD 160(SP), Y12, Y%d
+`, a.b(i, 12), 2*i, 2*i+1)
 		}
 	}
 	for j := range 4 {
@@ -160,9 +170,11 @@ func (a *avx2) more(t nibble, tokens int) {
 			a.op("VPBROADCASTD %s, Y12", a.x(i, 8*j))
 			a.op("VPBROADCASTD %s, Y13", a.x(i, 8*j+4))
 			for h := range 2 {
-				a.op("VPMADDUBSW Y12, Y%d, Y14", 8+2*h)
-				a.op("VPMADDUBSW Y13, Y%d, Y15", 9+2*h)
-				a.op("VPADDW Y15, Y14, Y14")
+				a.code(`
+	VPMADDUBSW Y12, Y%d, Y14
+	VPMADDUBSW Y13, Y%d, Y15
+	VPADDW Y15, Y14, Y14
+`, 8+2*h, 9+2*h)
 				a.sum(j == 0 && !t.offset, fmt.Sprintf("VPMADDWD %d(SP), Y14", scale+32*h), 14, "VPADDD", 2*i+h)
 			}
 		}

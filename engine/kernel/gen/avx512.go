@@ -30,13 +30,15 @@ func (a *avx512) head() {
 // begin loads the arguments and clears the float sums, Z(first) and on.
 func (a *avx512) begin(name, params string, size, tokens, first int) {
 	a.line("\n// func mul%sz%d(%s)", name, tokens, params)
-	a.line("TEXT ·mul%sz%d(SB), NOSPLIT, $0-%d", name, tokens, size)
-	a.op("MOVQ acc+0(FP), AX")
-	a.op("MOVQ w+8(FP), SI")
-	a.op("MOVQ x+16(FP), DI")
-	a.op("MOVQ xs+24(FP), R8")
-	a.op("LEAQ (R8)(R8*2), R9")
-	a.op("LEAQ (DI)(R8*4), R12")
+	a.code(`
+TEXT ·mul%sz%d(SB), NOSPLIT, $0-%d
+	MOVQ acc+0(FP), AX
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), DI
+	MOVQ xs+24(FP), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (DI)(R8*4), R12
+`, name, tokens, size)
 	for i := range tokens {
 		a.op("VPXORD Z%d, Z%d, Z%d", first+i, first+i, first+i)
 	}
@@ -44,11 +46,13 @@ func (a *avx512) begin(name, params string, size, tokens, first int) {
 
 func (a *avx512) ints(name string, tokens int) {
 	a.begin(name, "acc *float32, w *byte, x *int8, xs int, b *block, bs int, n int", 56, tokens, 8)
-	a.op("MOVQ b+32(FP), DX")
-	a.op("MOVQ bs+40(FP), R10")
-	a.op("MOVQ n+48(FP), CX")
-	a.op("LEAQ (R10)(R10*2), R11")
-	a.op("LEAQ (DX)(R10*4), R13")
+	a.code(`
+	MOVQ b+32(FP), DX
+	MOVQ bs+40(FP), R10
+	MOVQ n+48(FP), CX
+	LEAQ (R10)(R10*2), R11
+	LEAQ (DX)(R10*4), R13
+`)
 }
 
 // end stores the float sums, Z(first) and on, and returns.

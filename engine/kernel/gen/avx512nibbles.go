@@ -10,10 +10,12 @@ func (a *avx512) nibbles(t nibble, tokens int) {
 	}
 	a.line("loop:")
 	if t.parts > 1 {
-		a.op("MOVQ SI, BX")
-		a.op("ADDQ $%d, SI", t.head)
-		a.op("MOVQ $%d, R14", t.parts)
-		a.line("part:")
+		a.code(`
+	MOVQ SI, BX
+	ADDQ $%d, SI
+	MOVQ $%d, R14
+part:
+`, t.head, t.parts)
 	}
 	a.sums(t, tokens)
 	if t.parts == 1 {
@@ -64,10 +66,12 @@ func (a *avx512) sums(t nibble, tokens int) {
 			a.fetch(tokens, at)
 			a.op("VMOVDQU64 %d(SI), Z26", at)
 		}
-		a.op("VMOVDQU64 %d(SI), Z24", 64*j)
-		a.op("VPSRLW $4, Z24, Z25")
-		a.op("VPANDD Z31, Z24, Z24")
-		a.op("VPANDD Z31, Z25, Z25")
+		a.code(`
+	VMOVDQU64 %d(SI), Z24
+	VPSRLW $4, Z24, Z25
+	VPANDD Z31, Z24, Z24
+	VPANDD Z31, Z25, Z25
+`, 64*j)
 		first := 0
 		if t.high == 2 && j >= 2 {
 			first = 16
@@ -102,16 +106,20 @@ func (a *avx512) scales(t nibble) {
 	if t.high == 2 {
 		a.op("VPMOVZXWD %d(SI), Z24", t.scaleAt)
 		for k, shift := range []int{24, 16} {
-			a.op("VPSLLD $%d, Z24, Z25", shift)
-			a.op("VPSRAD $24, Z25, Z25")
-			a.op("VCVTDQ2PS Z25, Z%d", 29+k)
+			a.code(`
+	VPSLLD $%d, Z24, Z25
+	VPSRAD $24, Z25, Z25
+	VCVTDQ2PS Z25, Z%d
+`, shift, 29+k)
 		}
 		return
 	}
-	a.op("VPMOVZXBD %d(SI), Z29", t.scaleAt)
-	a.op("VCVTDQ2PS Z29, Z29")
-	a.op("VPMOVZXBD %d(SI), Z26", t.scaleAt+16)
-	a.op("VCVTDQ2PS Z26, Z26")
-	a.op("VCVTPH2PS 32(BX), Z24")
-	a.op("VMULPS Z24, Z26, Z26")
+	a.code(`
+	VPMOVZXBD %d(SI), Z29
+	VCVTDQ2PS Z29, Z29
+	VPMOVZXBD %d(SI), Z26
+	VCVTDQ2PS Z26, Z26
+	VCVTPH2PS 32(BX), Z24
+	VMULPS Z24, Z26, Z26
+`, t.scaleAt, t.scaleAt+16)
 }

@@ -89,7 +89,11 @@ var columnBytes = map[string]int{"F32": 64, "F16": 32, "BF16": 32}
 // asm collects lines.
 type asm struct{ strings.Builder }
 
-func (a *asm) op(format string, args ...any)   { fmt.Fprintf(a, "\t"+format+"\n", args...) }
+func (a *asm) op(format string, args ...any) { fmt.Fprintf(a, "\t"+format+"\n", args...) }
+
+// code writes lines of assembly. The text begins with a newline, which is left out.
+func (a *asm) code(format string, args ...any) { fmt.Fprintf(a, format[1:], args...) }
+
 func (a *asm) line(format string, args ...any) { fmt.Fprintf(a, format+"\n", args...) }
 
 // address returns an offset in the i-th vector from base on. The registers one and three hold the distance of two
@@ -120,18 +124,24 @@ func (a *asm) fetch(tokens, at int) {
 // loops counts CX down with columns: four at a time, then the rest.
 func (a *asm) loops(columns func(n int)) {
 	const unroll = 4
-	a.op("SUBQ $%d, CX", unroll)
-	a.op("JLT rest")
-	a.line("loop:")
+	a.code(`
+	SUBQ $%d, CX
+	JLT rest
+loop:
+`, unroll)
 	columns(unroll)
-	a.op("SUBQ $%d, CX", unroll)
-	a.op("JGE loop")
-	a.line("rest:")
-	a.op("ADDQ $%d, CX", unroll)
-	a.op("JZ done")
-	a.line("one:")
+	a.code(`
+	SUBQ $%d, CX
+	JGE loop
+rest:
+	ADDQ $%d, CX
+	JZ done
+one:
+`, unroll, unroll)
 	columns(1)
-	a.op("DECQ CX")
-	a.op("JNZ one")
-	a.line("done:")
+	a.code(`
+	DECQ CX
+	JNZ one
+done:
+`)
 }

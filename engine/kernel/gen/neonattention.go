@@ -59,9 +59,11 @@ func (a *neon) scores1() {
 	a.line("scores1:")
 	a.block()
 	a.op("ADD R6<<5, R8, R10") // the second half's rows
-	a.op("MOVD R1, R11")
-	a.op("ADD R6<<2, R1, R12")
-	a.op("MOVD R6, R9")
+	a.code(`
+	MOVD R1, R11
+	ADD R6<<2, R1, R12
+	MOVD R6, R9
+`)
 	for i := range 8 {
 		a.zero(i)
 	}
@@ -78,10 +80,12 @@ func (a *neon) scores1() {
 	for i := range 4 {
 		a.three("FADD S4", i, i, 4+i)
 	}
-	a.op("VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R0)")
-	a.op("SUBS $1, R4, R4")
-	a.op("BNE scores1")
-	a.op("RET")
+	a.code(`
+	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R0)
+	SUBS $1, R4, R4
+	BNE scores1
+	RET
+`)
 }
 
 // scores4 sums one half after the other: the first half's sums are kept in the results.
@@ -128,9 +132,11 @@ func (a *neon) scores4() {
 			a.op("%s [V%d.S4, V%d.S4, V%d.S4, V%d.S4], %s(%s)", p, s, s+1, s+2, s+3, at, to)
 		}
 	}
-	a.op("SUBS $1, R4, R4")
-	a.op("BNE scores4")
-	a.op("RET")
+	a.code(`
+	SUBS $1, R4, R4
+	BNE scores4
+	RET
+`)
 }
 
 // mix1 processes 64 dimensions at a time, then 16.
@@ -142,38 +148,48 @@ func (a *neon) mix1() {
 	a.op("MOVD R0, R10")
 	a.op("MOVD R6, R9")
 	for _, n := range []int{64, 16} {
-		a.line("mix1by%d:", n)
-		a.op("CMP $%d, R9", n)
-		a.op("BLT mix1no%d", n)
+		a.code(`
+mix1by%d:
+	CMP $%d, R9
+	BLT mix1no%d
+`, n, n, n)
 		for i := range n / 8 {
 			a.op("FLDPQ %d(R10), (F%d, F%d)", 32*i, 2*i, 2*i+1)
 		}
-		a.op("MOVD R8, R11")
-		a.op("MOVD R1, R12")
-		a.op("MOVD R7, R13")
-		a.line("mix1row%d:", n)
-		a.op("FMOVS.P 4(R12), F24")
+		a.code(`
+	MOVD R8, R11
+	MOVD R1, R12
+	MOVD R7, R13
+mix1row%d:
+	FMOVS.P 4(R12), F24
+`, n)
 		for i := range n / 16 {
 			k := 16 + i%2*4
 			a.op("FLDPQ %d(R11), (F%d, F%d)", 32*i, k+1, k+2)
 			a.row(k)
 			a.products(4*i, k, 24)
 		}
-		a.op("ADD R6<<1, R11")
-		a.op("SUBS $1, R13, R13")
-		a.op("BNE mix1row%d", n)
+		a.code(`
+	ADD R6<<1, R11
+	SUBS $1, R13, R13
+	BNE mix1row%d
+`, n)
 		for i := range n / 8 {
 			a.op("FSTPQ.P (F%d, F%d), 32(R10)", 2*i, 2*i+1)
 		}
-		a.op("ADD $%d, R8", 2*n)
-		a.op("SUB $%d, R9", n)
-		a.op("JMP mix1by%d", n)
-		a.line("mix1no%d:", n)
+		a.code(`
+	ADD $%d, R8
+	SUB $%d, R9
+	JMP mix1by%d
+mix1no%d:
+`, 2*n, n, n, n)
 	}
-	a.op("ADD $64, R1")
-	a.op("SUBS $1, R4, R4")
-	a.op("BNE mix1")
-	a.op("RET")
+	a.code(`
+	ADD $64, R1
+	SUBS $1, R4, R4
+	BNE mix1
+	RET
+`)
 }
 
 // mix4 processes 16 dimensions at a time.
@@ -192,11 +208,13 @@ func (a *neon) mix4() {
 		s := 4 * i
 		a.op("VLD1 (%s), [V%d.S4, V%d.S4, V%d.S4, V%d.S4]", from, s, s+1, s+2, s+3)
 	}
-	a.op("MOVD R8, R11")
-	a.op("MOVD R1, R12")
-	a.op("ADD $64, R1, R13")
-	a.line("mix4row:")
-	a.op("FLDPQ (R11), (F17, F18)")
+	a.code(`
+	MOVD R8, R11
+	MOVD R1, R12
+	ADD $64, R1, R13
+mix4row:
+	FLDPQ (R11), (F17, F18)
+`)
 	for i := range 4 {
 		a.op("FMOVS %d(R12), F%d", 1024*i, 20+i)
 	}
@@ -204,19 +222,23 @@ func (a *neon) mix4() {
 	for i := range 4 {
 		a.products(4*i, 16, 20+i)
 	}
-	a.op("ADD R6<<1, R11")
-	a.op("ADD $4, R12")
-	a.op("CMP R13, R12")
-	a.op("BNE mix4row")
+	a.code(`
+	ADD R6<<1, R11
+	ADD $4, R12
+	CMP R13, R12
+	BNE mix4row
+`)
 	for i, to := range results {
 		s := 4 * i
 		a.op("VST1.P [V%d.S4, V%d.S4, V%d.S4, V%d.S4], 64(%s)", s, s+1, s+2, s+3, to)
 	}
-	a.op("ADD $32, R8")
-	a.op("SUBS $16, R9, R9")
-	a.op("BNE mix4by16")
-	a.op("ADD $64, R1")
-	a.op("SUBS $1, R4, R4")
-	a.op("BNE mix4")
-	a.op("RET")
+	a.code(`
+	ADD $32, R8
+	SUBS $16, R9, R9
+	BNE mix4by16
+	ADD $64, R1
+	SUBS $1, R4, R4
+	BNE mix4
+	RET
+`)
 }

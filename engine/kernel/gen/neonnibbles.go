@@ -16,10 +16,12 @@ func (a *neon) nibbles(n nibble, tokens int) {
 	}
 	a.line("loop:")
 	if n.parts > 1 {
-		a.op("MOVD R1, R7")
-		a.op("ADD $%d, R1", n.head)
-		a.op("MOVD $%d, R8", n.parts)
-		a.line("part:")
+		a.code(`
+	MOVD R1, R7
+	ADD $%d, R1
+	MOVD $%d, R8
+part:
+`, n.head, n.parts)
 	}
 	t.fetch()
 	for pass := range 4 / t.quads {

@@ -30,15 +30,18 @@ var (
 
 // ints begins a function of 8-bit activations.
 func (a *neonTile) ints(name string) {
-	a.line("\n// func mul%sn%d(acc *float32, w *byte, x *int8, xs int, b *block, bs int, n int)", name, a.tokens)
-	a.line("TEXT ·mul%sn%d(SB), NOSPLIT, $0-56", name, a.tokens)
-	a.op("MOVD acc+0(FP), R0")
-	a.op("MOVD w+8(FP), R1")
-	a.op("MOVD x+16(FP), R2")
-	a.op("MOVD xs+24(FP), R3")
-	a.op("MOVD b+32(FP), R4")
-	a.op("MOVD bs+40(FP), R5")
-	a.op("MOVD n+48(FP), R6")
+	a.code(`
+
+// func mul%sn%d(acc *float32, w *byte, x *int8, xs int, b *block, bs int, n int)
+TEXT ·mul%sn%d(SB), NOSPLIT, $0-56
+	MOVD acc+0(FP), R0
+	MOVD w+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD b+32(FP), R4
+	MOVD bs+40(FP), R5
+	MOVD n+48(FP), R6
+`, name, a.tokens, name, a.tokens)
 	for i := 1; i < a.tokens; i++ {
 		a.op("ADD R3, %s, %s", vectorRegs[i-1], vectorRegs[i])
 		a.op("ADD R5, %s, %s", scaleRegs[i-1], scaleRegs[i])
@@ -240,40 +243,51 @@ func (a *neon) q80(tokens int) {
 		t.halvesAt(t.free, "R1", 512, pass)
 		t.add(pass, t.free, nil, t.free[t.quads:])
 	}
-	a.op("ADD $544, R1")
-	a.op("SUBS $1, R6, R6")
-	a.op("BNE loop")
+	a.code(`
+	ADD $544, R1
+	SUBS $1, R6, R6
+	BNE loop
+`)
 	t.end()
 }
 
 func (a *neon) floats(typ string, tokens int) {
-	a.line("\n// func mul%sn%d(acc *float32, w *byte, x *float32, xs, n int)", typ, tokens)
-	a.line("TEXT ·mul%sn%d(SB), NOSPLIT, $0-40", typ, tokens)
-	a.op("MOVD acc+0(FP), R0")
-	a.op("MOVD w+8(FP), R1")
-	a.op("MOVD x+16(FP), R2")
-	a.op("MOVD xs+24(FP), R3")
-	a.op("MOVD n+32(FP), R6")
+	a.code(`
+
+// func mul%sn%d(acc *float32, w *byte, x *float32, xs, n int)
+TEXT ·mul%sn%d(SB), NOSPLIT, $0-40
+	MOVD acc+0(FP), R0
+	MOVD w+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD n+32(FP), R6
+`, typ, tokens, typ, tokens)
 	for i := 1; i < tokens; i++ {
 		a.op("ADD R3, %s, %s", vectorRegs[i-1], vectorRegs[i])
 	}
 	for i := range 4 * tokens {
 		a.zero(i)
 	}
-	a.op("SUBS $4, R6, R6")
-	a.op("BLT rest")
-	a.line("loop:")
+	a.code(`
+	SUBS $4, R6, R6
+	BLT rest
+loop:
+`)
 	a.columns(typ, tokens, 4)
-	a.op("SUBS $4, R6, R6")
-	a.op("BGE loop")
-	a.line("rest:")
-	a.op("ADDS $4, R6, R6")
-	a.op("BEQ done")
-	a.line("one:")
+	a.code(`
+	SUBS $4, R6, R6
+	BGE loop
+rest:
+	ADDS $4, R6, R6
+	BEQ done
+one:
+`)
 	a.columns(typ, tokens, 1)
-	a.op("SUBS $1, R6, R6")
-	a.op("BNE one")
-	a.line("done:")
+	a.code(`
+	SUBS $1, R6, R6
+	BNE one
+done:
+`)
 	for i := range 2 * tokens {
 		a.op("FSTPQ (F%d, F%d), %d(R0)", 2*i, 2*i+1, 32*i)
 	}

@@ -320,10 +320,12 @@ func (a *neon) ropes() {
 	a.op("RET")
 
 	a.begin("ropePairsAsm", "v, cos, sin *float32, n int", 32, []string{"v", "cos", "sin", "n"}, false)
-	a.line("loop:")
-	a.op("VLD2 (R0), [V0.S4, V1.S4]")
-	a.op("FMOVQ.P 16(R1), F2")
-	a.op("FMOVQ.P 16(R2), F3")
+	a.code(`
+loop:
+	VLD2 (R0), [V0.S4, V1.S4]
+	FMOVQ.P 16(R1), F2
+	FMOVQ.P 16(R2), F3
+`)
 	a.rotate(0, 1, 2, 3, 4)
 	a.op("VST2.P [V0.S4, V1.S4], 32(R0)")
 	a.repeat("R3", 4)
@@ -335,11 +337,13 @@ func (a *neon) quantize() {
 	a.begin("quantizeAsm", "q *int8, b *block, x *float32, n int", 32, []string{"q", "b", "x", "n"}, false)
 	a.splat(20, math.Float32bits(0x1.8p23))
 	a.op("VMOVI $0x81, V21.B16") // -127
-	a.op("FMOVS $127.0, F22")
-	a.op("FMOVS ZR, F23")
-	a.line("loop:")
-	a.op("VLD1.P 64(R2), [V0.S4, V1.S4, V2.S4, V3.S4]")
-	a.op("VLD1.P 64(R2), [V4.S4, V5.S4, V6.S4, V7.S4]")
+	a.code(`
+	FMOVS $127.0, F22
+	FMOVS ZR, F23
+loop:
+	VLD1.P 64(R2), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VLD1.P 64(R2), [V4.S4, V5.S4, V6.S4, V7.S4]
+`)
 	a.zero(16)
 	a.zero(17)
 	for i := range 8 {
@@ -369,15 +373,17 @@ func (a *neon) quantize() {
 		a.op("MOVH R%d, R%d", 4+i, 4+i)
 	}
 	a.store2("R0", 0)
-	a.op("ADDW R4, R5, R6")
-	a.op("SCVTFWS R6, F17")
-	a.op("FMULS F16, F17, F17")
-	a.op("FMOVS F16, (R1)")
-	a.op("FMOVS F17, 4(R1)")
-	a.op("MOVW R6, 8(R1)")
-	a.op("MOVH R4, 12(R1)")
-	a.op("MOVH R5, 14(R1)")
-	a.op("ADD $16, R1")
+	a.code(`
+	ADDW R4, R5, R6
+	SCVTFWS R6, F17
+	FMULS F16, F17, F17
+	FMOVS F16, (R1)
+	FMOVS F17, 4(R1)
+	MOVW R6, 8(R1)
+	MOVH R4, 12(R1)
+	MOVH R5, 14(R1)
+	ADD $16, R1
+`)
 	a.repeat("R3", 1)
 	a.op("RET")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/pico/corpus"
-	"github.com/rouse-dev/rouse/engine/pico/exam"
+
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
@@ -25,7 +25,7 @@ const examSeed = 2026
 // row is one line of the card's table.
 type row struct {
 	Skill, Prompt, Answer string
-	Mark                  exam.Mark
+	Mark                  corpus.Mark
 }
 
 // card is the data of the template.
@@ -35,7 +35,7 @@ type card struct {
 	Parameters   int
 	Seed         uint64
 	Rows         []row
-	Talks        exam.Mark
+	Talks        corpus.Mark
 }
 
 // writeCard examines the embedded model with the engine's own forward pass.
@@ -53,13 +53,13 @@ func writeCard(ctx context.Context, path string, n int) error {
 		return err
 	}
 	defer runner.Close()
-	m := exam.Model{Inferencer: runner, Tokens: tok}
+	m := corpus.Model{Inferencer: runner, Tokens: tok}
 	c := card{SHA256: pico.SHA256, Bytes: len(pico.GGUF()), Asked: n, Seed: examSeed}
 	for _, t := range f.Tensors() {
 		c.Parameters += t.Len()
 	}
 	for _, skill := range corpus.Skills {
-		questions := exam.Questions(skill, examSeed, n)
+		questions := corpus.Questions(skill, examSeed, n)
 		mark, err := m.Grade(ctx, questions)
 		if err != nil {
 			return fmt.Errorf("grade %s: %w", skill, err)
@@ -68,7 +68,7 @@ func writeCard(ctx context.Context, path string, n int) error {
 		task := corpus.Parse(questions[0].Prompt())
 		c.Rows = append(c.Rows, row{string(skill), task.Prompt(), task.Answer(), mark})
 	}
-	if c.Talks, err = m.Grade(ctx, exam.Talks(examSeed, n)); err != nil {
+	if c.Talks, err = m.Grade(ctx, corpus.Talks(examSeed, n)); err != nil {
 		return fmt.Errorf("grade chats: %w", err)
 	}
 	fmt.Printf("%-8s %5.1f %% right; first wrong: %s\n", "chats", c.Talks.Percent(), c.Talks.Wrong)

@@ -1,0 +1,205 @@
+// The [History] remembers which instances held what of the host and of each GPU, and what was decided, to explain past states. It
+// decides nothing, has no clock, and no decision depends on it.
+//
+// Its size is bounded: nothing is older than [Age], there are at most [MostChanges] changes and [MostDecisions] decisions (about 4 MiB
+// together), and the oldest go first. A change is a new state or place of an instance, or a change of its memory by more than 1/32:
+// measured amounts vary a little all the time.
+//
+//  1. The owner of all decisions reports what an instance holds ([History.Set]); an unchanged value has no effect.
+//  2. A change gets the next number and is kept. A change that is dropped is first applied to the beginning, so that beginning and
+//     changes always add up to the present.
+//  3. A reader asks for what is newer than its last number ([History.After]). If that number is no longer kept, or is another
+//     process's, it gets everything.
+//
+// A [History] is safe for concurrent use: readers don't wait for decisions.
+package autoscaler
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// Bounds of what is kept.
+const (
+	Age           = 24 * time.Hour
+	MostChanges   = 8192
+	MostDecisions = 4096
+	mostReason    = 1000 // bytes of a decision's reason and error
+)
+
+// othersOf begins the ID of the holder that stands for other programs on a device.
+const othersOf = "others of "
+
+// History keeps the history. The zero value is not usable: see [NewHistory].
+type History struct {
+	mu        sync.Mutex // guards all below
+	since     time.Time
+	seq       uint64
+	forgotten uint64 // the last number that is not kept; readers with a lower one get everything
+	begin     map[api.InstanceID]admin.Held
+	now       map[api.InstanceID]admin.Held
+	changes   []change
+	decisions []decision
+}
+
+type (
+	change struct {
+		admin.Held
+		seq uint64
+	}
+	decision struct {
+		api.Decision
+		seq uint64
+	}
+)
+
+// NewHistory returns an empty recorder. Its numbers are higher than those of an earlier one, so that an earlier one's readers get everything.
+func NewHistory(now time.Time) *History {
+	first := uint64(max(now.UnixMicro(), 1))
+	return &History{since: now, seq: first, forgotten: first, begin: map[api.InstanceID]admin.Held{}, now: map[api.InstanceID]admin.Held{}}
+}
+
+// Set records what an instance holds from h.At on. It does not keep h.Devices.
+func (r *History) Set(h admin.Held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old, known := r.now[h.Instance]; known && same(old, h) {
+		return
+	}
+	h.Devices = slices.Clone(h.Devices)
+	r.now[h.Instance] = h
+	r.put(h)
+}
+
+// Drop records that an instance is gone.
+func (r *History) Drop(now time.Time, id api.InstanceID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h, known := r.now[id]; known {
+		h.At, h.State, h.Host, h.PerDevice = now, api.Gone, 0, 0
+		delete(r.now, id)
+		r.put(h)
+	}
+}
+
+// SetDevices records the devices, and what other programs use of them.
+func (r *History) SetDevices(now time.Time, devices []inventory.Device) {
+	there := map[api.InstanceID]bool{}
+	for _, d := range devices {
+		if id := api.InstanceID(othersOf + d.ID); d.Others > 0 && !d.IsHost() {
+			there[id] = true
+			r.Set(admin.Held{At: now, Instance: id, Node: d.Node, Devices: []api.DeviceID{d.ID}, State: api.Awake, PerDevice: d.Others})
+		}
+	}
+	for _, id := range r.others() {
+		if !there[id] {
+			r.Drop(now, id)
+		}
+	}
+}
+
+func (r *History) others() (list []api.InstanceID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.now {
+		if strings.HasPrefix(string(id), othersOf) {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// Decided records a decision.
+func (r *History) Decided(d api.Decision) {
+	d.Reason, d.Error = clip(d.Reason), clip(d.Error)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seq++
+	r.decisions = append(r.decisions, decision{d, r.seq})
+	if old, first := len(r.decisions), r.decisions[0]; old > MostDecisions || d.At.Sub(first.At) > Age {
+		n := atLeast(old, MostDecisions, func(k int) bool { return d.At.Sub(r.decisions[k].At) > Age })
+		r.forget(r.decisions[n-1].seq)
+		r.decisions = slices.Delete(r.decisions, 0, n)
+	}
+}
+
+// After returns what is newer than the number in an earlier answer; 0: everything.
+func (r *History) After(seq uint64) admin.History {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := admin.History{Since: r.since, Seq: r.seq}
+	if h.Whole = seq < r.forgotten || seq > r.seq; h.Whole {
+		seq = 0
+		h.Held = slices.SortedFunc(maps.Values(r.begin), func(a, b admin.Held) int { return cmp.Compare(a.Instance, b.Instance) })
+	}
+	for _, c := range r.changes[newer(r.changes, seq, func(c change) uint64 { return c.seq }):] {
+		h.Changes = append(h.Changes, c.Held)
+	}
+	for _, d := range r.decisions[newer(r.decisions, seq, func(d decision) uint64 { return d.seq }):] {
+		h.Decisions = append(h.Decisions, d.Decision)
+	}
+	return h
+}
+
+// put keeps a change. The caller holds mu.
+func (r *History) put(h admin.Held) {
+	r.seq++
+	r.changes = append(r.changes, change{h, r.seq})
+	if old := len(r.changes); old > MostChanges || h.At.Sub(r.changes[0].At) > Age {
+		n := atLeast(old, MostChanges, func(k int) bool { return h.At.Sub(r.changes[k].At) > Age })
+		for _, c := range r.changes[:n] {
+			if r.since = c.At; c.State == api.Gone {
+				delete(r.begin, c.Instance)
+			} else {
+				r.begin[c.Instance] = c.Held
+			}
+		}
+		r.forget(r.changes[n-1].seq)
+		r.changes = slices.Delete(r.changes, 0, n)
+	}
+}
+
+// forget records that entries up to seq may be gone. The caller holds mu.
+func (r *History) forget(seq uint64) { r.forgotten = max(r.forgotten, seq) }
+
+// atLeast returns how many of n entries to drop: those that are too old, and if there are too many, an extra tenth of most, so that the
+// rest is seldom moved.
+func atLeast(n, most int, tooOld func(k int) bool) int {
+	drop := 0
+	if n > most {
+		drop = n - most + most/10
+	}
+	for drop < n-1 && tooOld(drop) {
+		drop++
+	}
+	return max(drop, 1)
+}
+
+// newer returns the index of the first entry whose number is above seq.
+func newer[T any](list []T, seq uint64, of func(T) uint64) int {
+	k, _ := slices.BinarySearchFunc(list, seq+1, func(t T, seq uint64) int { return cmp.Compare(of(t), seq) })
+	return k
+}
+
+// same reports whether two states differ by nothing that matters.
+func same(a, b admin.Held) bool {
+	return a.State == b.State && a.Function == b.Function && a.Node == b.Node && near(a.Host, b.Host) && near(a.PerDevice, b.PerDevice) && slices.Equal(a.Devices, b.Devices)
+}
+
+// near reports whether two amounts differ by at most 1/32 of the greater.
+func near(a, b api.Bytes) bool { return max(a-b, b-a) <= max(a, b)/32 }
+
+func clip(text string) string {
+	if len(text) <= mostReason {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostReason], "") + "…"
+}

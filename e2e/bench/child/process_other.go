@@ -1,8 +1,0 @@
-//go:build !linux
-
-package child
-
-import "syscall"
-
-// dieWithParent needs Linux; elsewhere the parent stops its children itself.
-func dieWithParent() *syscall.SysProcAttr { return nil }

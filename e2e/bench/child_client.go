@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Client is the one client of all measurements: keep-alive, a pool of connections that is never too small, whatever
+// it talks to.
+type Client struct {
+	HTTP *http.Client
+	Base api.Endpoint
+}
+
+// NewClient is one for a server.
+func NewClient(base api.Endpoint) *Client {
+	return &Client{HTTP: &http.Client{Transport: api.NewTransport(256)}, Base: base}
+}
+
+// Close closes its connections.
+func (c *Client) Close() { c.HTTP.CloseIdleConnections() }
+
+// Send sends a request and returns the answer, which is a success. body is bytes, nil for none, or what is written as JSON.
+func (c *Client) Send(ctx context.Context, method, path string, header http.Header, body any) (*http.Response, error) {
+	raw, ready := body.([]byte)
+	if body != nil && !ready {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.Base.URL(path), bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		req.Header = header.Clone()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 8<<10)) // what there is of it
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, raw)
+	}
+	return resp, nil
+}
+
+// Post sends body, and reads the whole answer.
+func (c *Client) Post(ctx context.Context, path string, body any) error {
+	resp, err := c.Send(ctx, http.MethodPost, path, nil, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// Call sends body, and reads the answer as JSON into answer.
+func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
+	resp, err := c.Send(ctx, method, path, nil, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("%s %s: read %.200s: %w", method, path, raw, err)
+	}
+	return nil
+}
+
+// Lines asks for a stream, reads it to its end, and calls each with every line, and when its first byte was here. A stream that is cut
+// off is an error; one of each ends it.
+func (c *Client) Lines(ctx context.Context, path string, header http.Header, body any, each func(at time.Time, line string) error) error {
+	resp, err := c.Send(ctx, http.MethodPost, path, header, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for {
+		_, err := lines.Peek(1)
+		at := time.Now()
+		line := ""
+		if err == nil {
+			line, err = lines.ReadString('\n')
+		}
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			if err := each(at, line); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("POST %s: the stream ended: %w", path, err)
+		}
+	}
+}
+
+// First asks for a stream, reads it to its end, and returns when the first byte of its first event was here. each is called with every event's
+// data; nil is fine.
+func (c *Client) First(ctx context.Context, path string, body any, each func(data string)) (first time.Time, err error) {
+	err = c.Lines(ctx, path, nil, body, func(at time.Time, line string) error {
+		data, event := strings.CutPrefix(line, "data:")
+		if !event { // comments tell how far a start is
+			return nil
+		}
+		if first.IsZero() {
+			first = at
+		}
+		if strings.Contains(data, `"error"`) {
+			return fmt.Errorf("POST %s: the stream has an error: %s", path, data)
+		}
+		if each != nil {
+			each(strings.TrimSpace(data))
+		}
+		return nil
+	})
+	if err == nil && first.IsZero() {
+		err = fmt.Errorf("POST %s: the stream has no event", path)
+	}
+	return first, err
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// AtOnce calls do concurrently for each i below n. took has the returned times, in milliseconds.
+func AtOnce(n int, do func(i int) (time.Duration, error)) (took []float64, err error) {
+	took = make([]float64, n)
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			var d time.Duration
+			d, errs[i] = do(i)
+			took[i] = float64(d) / float64(time.Millisecond)
+		})
+	}
+	all.Wait()
+	return took, errors.Join(errs...)
+}
+
+// Flood has clients call do again and again for a time, at least once each. took is how long each call took, in
+// microseconds, and perSecond how many there were in a second.
+func Flood(d time.Duration, clients int, do func() error) (took []float64, perSecond float64, err error) {
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards took and err
+	began := time.Now()
+	for range clients {
+		all.Go(func() {
+			var own []float64
+			var failed error
+			for failed == nil && (len(own) == 0 || time.Since(began) < d) {
+				at := time.Now()
+				if failed = do(); failed == nil {
+					own = append(own, float64(time.Since(at))/float64(time.Microsecond))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, own...)
+			if failed != nil {
+				err = failed
+			}
+		})
+	}
+	all.Wait()
+	return took, float64(len(took)) / time.Since(began).Seconds(), err
+}
+
+// Serial sends n requests, one after the other, and returns how long each took, in microseconds.
+func (c *Client) Serial(ctx context.Context, n int, path string, body []byte) ([]float64, error) {
+	took := make([]float64, 0, n)
+	for range n {
+		began := time.Now()
+		if err := c.Post(ctx, path, body); err != nil {
+			return nil, err
+		}
+		took = append(took, float64(time.Since(began))/float64(time.Microsecond))
+	}
+	return took, nil
+}

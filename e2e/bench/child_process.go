@@ -1,0 +1,228 @@
+// This file and those named child_* are the programs that benchmarks start and ask: a process that says when it is ready, a client for what
+// it serves, `rouse engine serve` and `rouse up`.
+//
+// The life of one:
+//
+//  1. Start runs it, and returns once it has said the word that was waited for, or has ended.
+//  2. What it writes from then on is read, so that it never blocks; the end of it is kept for errors.
+//  3. Stop ends it as a service manager does, and kills it where that takes a minute. On Linux it ends with its
+//     parent, too.
+//
+// It measures nothing: it says when something happened, and who asks compares. Methods are safe for many goroutines,
+// but Stop is called once.
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a program that runs.
+type Process struct {
+	// Began is just before the exec.
+	Began time.Time
+
+	cmd    *exec.Cmd
+	waited chan struct{} // closed once it was reaped
+	said   words
+}
+
+// Stream is the output in which a program says that it is ready.
+type Stream bool
+
+// The two.
+const (
+	Stdout Stream = false
+	Stderr Stream = true
+)
+
+// words keeps the end of the output.
+type words struct {
+	mu  sync.Mutex // guards all
+	all []byte
+}
+
+// kept is how much of a program's words is kept at least.
+const kept = 32 << 10
+
+// Write implements io.Writer.
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all = append(w.all, p...); len(w.all) > 2*kept {
+		w.all = append(w.all[:0], w.all[len(w.all)-kept:]...)
+	}
+	return len(p), nil
+}
+
+// Start runs a command, and waits for the first line of one of its outputs that holds word; it returns the line. The command's own
+// context ends it.
+func Start(cmd *exec.Cmd, from Stream, word string) (*Process, string, error) {
+	p := &Process{cmd: cmd, waited: make(chan struct{})}
+	cmd.SysProcAttr = dieWithParent()
+	pipe, other := cmd.StdoutPipe, &cmd.Stderr
+	if from == Stderr {
+		pipe, other = cmd.StderrPipe, &cmd.Stdout
+	}
+	if *other == nil {
+		*other = &p.said
+	}
+	out, err := pipe()
+	if err != nil {
+		return nil, "", err
+	}
+	p.Began = time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, "", fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		_, _ = p.said.Write([]byte(line))
+		if err != nil {
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it has closed its output, and has ended or is useless
+			_ = cmd.Wait()
+			return nil, "", fmt.Errorf("%s ended before it said %q: %s", cmd.Path, word, p.Words())
+		}
+		if strings.Contains(line, word) {
+			go func() {
+				defer close(p.waited)
+				_, _ = io.Copy(&p.said, lines)
+				_ = cmd.Wait() // how it ended is not measured
+			}()
+			return p, line, nil
+		}
+	}
+}
+
+// Words returns the end of the process's output.
+func (p *Process) Words() string {
+	p.said.mu.Lock()
+	defer p.said.mu.Unlock()
+	return strings.TrimSpace(string(p.said.all[max(0, len(p.said.all)-4<<10):]))
+}
+
+// PID is its number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Kill ends it at once. Stop is still to be called.
+func (p *Process) Kill() error { return p.cmd.Process.Kill() }
+
+// Stop ends it, and returns when it is gone.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-p.waited:
+	case <-time.After(time.Minute):
+		_ = p.cmd.Process.Kill()
+		<-p.waited
+	}
+}
+
+// Memory returns the process's memory in RAM, in MiB: its own share (Pss), and all (Rss). Linux only, as are the
+// following methods.
+func (p *Process) Memory() (pss, rss float64, err error) {
+	of, err := kib(p.PID(), "smaps_rollup", "Pss:", "Rss:")
+	return of["Pss:"] / 1024, of["Rss:"] / 1024, err
+}
+
+// MostMemory returns the process's peak memory, in MiB.
+func (p *Process) MostMemory() (mib float64, err error) {
+	of, err := kib(p.PID(), "status", "VmHWM:")
+	return of["VmHWM:"] / 1024, err
+}
+
+// kib reads lines "KEY N kB" of a file of /proc.
+func kib(pid int, file string, keys ...string) (map[string]float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]float64{}
+	for line := range strings.Lines(string(raw)) {
+		f := strings.Fields(line)
+		for _, key := range keys {
+			if len(f) < 2 || f[0] != key {
+				continue
+			}
+			if of[key], err = strconv.ParseFloat(f[1], 64); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(of) < len(keys) {
+		return nil, fmt.Errorf("the kernel does not say %s of a process", strings.Join(keys, " "))
+	}
+	return of, nil
+}
+
+// ticks is the kernel's unit of processor time on every Linux that Go runs on.
+const ticks = 100
+
+// ProcessorTime returns the processor time that the process has used, in seconds.
+func (p *Process) ProcessorTime() (float64, error) { return processorTime(p.PID()) }
+
+func processorTime(pid int) (float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ") // the name may hold spaces
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return 0, errors.New("read the processor time: the line is too short")
+	}
+	user, err := strconv.ParseFloat(f[11], 64)
+	system, err2 := strconv.ParseFloat(f[12], 64)
+	return (user + system) / ticks, errors.Join(err, err2)
+}
+
+// FamilyTime is the processor time of it and its descendants, in seconds, and Private their private memory, in MB. Model servers are left out.
+func (p *Process) FamilyTime() (float64, error) { return family(p.PID(), modelServer, processorTime) }
+
+func (p *Process) Private() (float64, error) {
+	return family(p.PID(), modelServer, func(pid int) (float64, error) {
+		of, err := kib(pid, "smaps_rollup", "Private_Clean:", "Private_Dirty:")
+		return (of["Private_Clean:"] + of["Private_Dirty:"]) * 1024 / 1e6, err
+	})
+}
+
+// modelServer is the command line of the engine, or of the server of benchmarks that does nothing.
+var modelServer = regexp.MustCompile("^[^\x00]*\x00(engine|fake-runtime)\x00")
+
+// Resident is the resident memory of it and all of its descendants, in MB.
+func (p *Process) Resident() (float64, error) {
+	return family(p.PID(), nil, func(pid int) (float64, error) {
+		of, err := kib(pid, "status", "VmRSS:")
+		return of["VmRSS:"] * 1024 / 1e6, err
+	})
+}
+
+// family adds up something of a process and its descendants, but for those whose command lines match without, if it is not nil.
+func family(pid int, without *regexp.Regexp, of func(pid int) (float64, error)) (float64, error) {
+	all, err := of(pid)
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range threads {
+		raw, _ := os.ReadFile(path) // the thread may have ended
+		for _, field := range strings.Fields(string(raw)) {
+			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
+			if below, _ := strconv.Atoi(field); without == nil || !without.Match(line) {
+				v, _ := family(below, without, of) // it may have ended
+				all += v
+			}
+		}
+	}
+	return all, err
+}

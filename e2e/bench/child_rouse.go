@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// Engine is `rouse engine serve`.
+type Engine struct {
+	*Process
+	*Client
+}
+
+// StartEngine starts an engine with these arguments, and returns when it listens. listen is where; "" is a free port.
+func StartEngine(ctx context.Context, rouse string, listen api.Endpoint, args ...string) (*Engine, error) {
+	all := []string{"engine", "serve", "--exit-with-parent"}
+	if listen != "" {
+		all = append(all, "--listen", string(listen))
+	}
+	p, line, err := Start(exec.CommandContext(ctx, rouse, append(all, args...)...), Stdout, "listening on")
+	if err != nil {
+		return nil, fmt.Errorf("%w: has make build made %s?", err, rouse)
+	}
+	if listen == "" {
+		listen = Listening(line)
+	}
+	return &Engine{p, NewClient(listen)}, nil
+}
+
+// Listening is the address in a line "listening on ADDRESS".
+func Listening(line string) api.Endpoint {
+	_, at, _ := strings.Cut(strings.TrimSpace(line), "listening on ")
+	return api.Endpoint(at)
+}
+
+// Stop ends it, and returns when it is gone.
+func (e *Engine) Stop() {
+	e.Process.Stop()
+	e.Close()
+}
+
+// Chat asks a model for a greedy answer.
+func (e *Engine) Chat(ctx context.Context, model, question string) (string, error) {
+	var answer struct {
+		Choices []struct{ Message struct{ Content string } }
+	}
+	if err := e.Call(ctx, http.MethodPost, "/v1/chat/completions", map[string]any{
+		"model": model, "temperature": 0, "max_tokens": 64, "messages": []map[string]string{{"role": "user", "content": question}},
+	}, &answer); err != nil {
+		return "", err
+	}
+	if len(answer.Choices) != 1 {
+		return "", fmt.Errorf("%s answers %d times", model, len(answer.Choices))
+	}
+	return answer.Choices[0].Message.Content, nil
+}
+
+// Up is `rouse up`. Door is its front door.
+type Up struct {
+	*Process
+	Door  *Client
+	admin *Client
+	// patience is how long anything may take.
+	patience time.Duration
+}
+
+// UpConfig says what is started.
+type UpConfig struct {
+	Rouse    string // the program
+	Dir      string // for sockets and the manifest; short, a socket's path has 107 bytes
+	Manifest string // of the functions; "": the built-in one
+	Args     []string
+	Env      []string // besides the environment
+	// Patience is how long anything may take until it is as wanted. 0: a minute.
+	Patience time.Duration
+}
+
+// StartUp starts it on a free port, and returns when it says that it is ready. What a person has declared on this machine is left out.
+func StartUp(ctx context.Context, cfg UpConfig) (*Up, error) {
+	args := append([]string{"up", "--listen", "127.0.0.1:0", "--log-format", "json", "--no-config"}, cfg.Args...)
+	if cfg.Manifest != "" {
+		path := filepath.Join(cfg.Dir, "functions.yaml")
+		if err := os.WriteFile(path, []byte(cfg.Manifest), 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, "-f", path)
+	}
+	cmd := exec.CommandContext(ctx, cfg.Rouse, args...)
+	cmd.Env = append(append(os.Environ(), "XDG_RUNTIME_DIR="+cfg.Dir, "XDG_STATE_HOME="+cfg.Dir), cfg.Env...)
+	p, line, err := Start(cmd, Stderr, `"msg":"ready"`)
+	if err != nil {
+		return nil, err
+	}
+	var ready struct{ URL, Admin api.Endpoint }
+	if err := json.Unmarshal([]byte(line), &ready); err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("read the line of readiness: %w", err)
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = time.Minute
+	}
+	return &Up{p, NewClient(ready.URL), NewClient(ready.Admin), cfg.Patience}, nil
+}
+
+// Stop ends it, and returns when it is gone.
+func (u *Up) Stop() {
+	u.Process.Stop()
+	u.Door.Close()
+	u.admin.Close()
+}
+
+// Function is all that is known of a function.
+func (u *Up) Function(ctx context.Context, name string) (f admin.Function, err error) {
+	err = u.admin.Call(ctx, http.MethodGet, admin.PathFunctions+"/default/"+name, nil, &f)
+	return f, err
+}
+
+// Order orders something of a function: "stop", "sleep?level=1".
+func (u *Up) Order(ctx context.Context, name, what string) error {
+	return u.admin.Post(ctx, admin.PathFunctions+"/default/"+name+"/"+what, nil)
+}
+
+// Devices is the ledger.
+func (u *Up) Devices(ctx context.Context) (list []admin.Device, err error) {
+	err = u.admin.Call(ctx, http.MethodGet, admin.PathDevices, nil, &list)
+	return list, err
+}
+
+// Await asks for a function until it is as wanted, which what says.
+func (u *Up) Await(ctx context.Context, name, what string, wanted func(admin.Function) bool) error {
+	var f admin.Function
+	for deadline := time.Now().Add(u.patience); time.Now().Before(deadline); {
+		var err error
+		if f, err = u.Function(ctx, name); err != nil || wanted(f) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("%s is not %s after %s: %s", name, what, u.patience, f.LastError)
+}
+
+// Quiet says that the autoscaler knows of no request: it puts nothing to sleep that is wanted.
+func Quiet(f admin.Function) bool { return f.Waiting == 0 && f.Running == 0 }

@@ -1,0 +1,144 @@
+// The benchmark engine measures the inference engine beside llama.cpp, on models of random weights that it generates, and checks the
+// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer; engine/golden
+// has a pair that runs the llama.cpp inside Ollama.
+//
+//	go run ./e2e/bench engine -peer DIR -o docs/bench/engine.json
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+	"github.com/rouse-dev/rouse/engine/bench"
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/kernel"
+)
+
+// options are the command line's.
+type engineOptions struct {
+	peer, models, rouse, named string
+	selects                    func(part string) bool
+	threads, reps              int
+	small                      bool
+}
+
+func runEngine() {
+	var o engineOptions
+	flag.StringVar(&o.peer, "peer", "", "folder of llama-bench (default: the PATH)")
+	flag.StringVar(&o.models, "models", Models(), "folder for generated models")
+	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
+	flag.StringVar(&o.named, "named", "", "measure nothing but this model, beside llama-server too, which lies beside llama-bench")
+	flag.IntVar(&o.reps, "reps", 5, "repetitions")
+	report.Main(func(ctx context.Context, r *report.Run) error {
+		o.selects, o.small = r.Selects, r.Small
+		o.reps = report.Sized(o.small, o.reps, 1)
+		if o.named != "" {
+			return named(ctx, o, r.Add)
+		}
+		for _, part := range []func(context.Context, engineOptions, func(...report.Measurement)) error{forward, engines, processes} {
+			if err := part(ctx, o, r.Add); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// subject is a generated model and the conditions on its speed beside llama.cpp.
+type subject struct {
+	name string
+	spec infertest.Spec
+	// Least ratios of prefill, decode of one and of 16 sequences; 0: none.
+	pp, tg, tgb float64
+}
+
+// subjects are the models, whose shapes are those of Llama-like models of 15 and 110 million parameters, of Qwen2 0.5B
+// and of Qwen3 0.6B (whose widths are multiples of 256, as K-quants need).
+func subjects() []subject {
+	prefill := 0.6                                              // AVX2
+	if features, _ := kernel.Features(); features == "avx512" { // an unknown ROUSE_CPU is bench.Run's to complain about
+		prefill = 1.5
+	}
+	s15 := infertest.Spec{Arch: "llama", Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 2048, Std: 0.02}
+	s110 := infertest.Spec{Arch: "llama", Dim: 768, Layers: 12, Heads: 12, FFN: 2048, Vocab: 32000, Context: 2048, Std: 0.02}
+	s500 := infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02}
+	s600 := infertest.Spec{Arch: "qwen3", Dim: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, Context: 32768, Std: 0.02}
+	of := func(s infertest.Spec, t gguf.Type) infertest.Spec { s.Type = t; return s }
+	return []subject{
+		{"15M Q8_0", of(s15, gguf.Q8_0), prefill, 0, 1.5},
+		{"110M Q8_0", of(s110, gguf.Q8_0), prefill, 0.9, 1.5},
+		{"0.5B Q8_0", of(s500, gguf.Q8_0), prefill, 0.9, 1.5},
+		{"0.6B Q4_K", of(s600, gguf.Q4_K), 0, 0.8, 0},
+		{"0.6B Q6_K", of(s600, gguf.Q6_K), 0, 0, 0},
+		{"110M Q4_0", of(s110, gguf.Q4_0), 0, 0, 0},
+		{"110M F16", of(s110, gguf.F16), 0, 0, 0},
+	}
+}
+
+// model generates a subject's file, unless it is there.
+func (s subject) model(o engineOptions) (string, error) {
+	return Model(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec, o.small)
+}
+
+// forward compares forward passes with llama.cpp's.
+func forward(ctx context.Context, o engineOptions, add func(...report.Measurement)) error {
+	for _, s := range subjects() {
+		if !o.selects("forward " + s.name) {
+			continue
+		}
+		path, err := s.model(o)
+		if err != nil {
+			return err
+		}
+		cfg := bench.Config{Path: path, Threads: o.threads, Reps: o.reps, Peer: o.peer, NoAsync: true}
+		if o.small {
+			cfg.Prompt, cfg.Gen = 8, 4
+		} else if strings.HasPrefix(s.name, "0.") { // the peer would take minutes
+			cfg.Prompt, cfg.Gen, cfg.Reps = 128, 24, min(o.reps, 3)
+		}
+		rep, err := bench.Run(ctx, cfg, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if rep.PeerNote != "" {
+			fmt.Fprintln(os.Stderr, rep.PeerNote)
+		}
+		passes(rep, s.name+" ", func(test string, m report.Measurement) {
+			least := map[bool]float64{true: s.pp}[strings.HasPrefix(test, "pp")]
+			if strings.HasPrefix(test, "tg") {
+				least = s.tg
+				if strings.Contains(test, "xB") {
+					least = s.tgb
+				}
+			}
+			if least > 0 {
+				m = m.Gated(m.Ratio >= least, "at least %gx of llama.cpp", least)
+			}
+			add(m)
+		}, add)
+	}
+	return nil
+}
+
+// passes hands on each test of forward passes: beside llama.cpp's to compared, by the test's name, and the others to alone.
+func passes(rep *bench.Report, prefix string, compared func(test string, m report.Measurement), alone func(...report.Measurement)) {
+	for _, x := range rep.Results {
+		if strings.HasSuffix(x.Test, "_llama.cpp") || strings.HasSuffix(x.Test, "_ratio") {
+			continue
+		}
+		m := report.Measurement{Name: prefix + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads), Unit: x.Unit}
+		ours, theirs := rep.Series[x.Test], rep.Series[x.Test+"_llama.cpp"]
+		if len(theirs) == 0 {
+			m.N, m.Rouse = len(ours), report.Summarise(ours)
+			alone(m)
+			continue
+		}
+		m.Against = "llama.cpp, the better of with and without flash attention"
+		compared(x.Test, report.Compare(m, ours, theirs))
+	}
+}

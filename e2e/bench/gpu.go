@@ -1,0 +1,237 @@
+// The benchmark gpu makes the measurements that need a CUDA device, and writes docs/bench/gpu.json:
+//
+//	make gpu
+//	make gpu ARGS=--small     # the same code on the processor, in a minute
+//
+// It has five parts. Each ran, was skipped for a reason, or failed:
+//
+//  1. vectors: the tests of the engine's CUDA worker, on the device; and pico's answers by it, beside those of the
+//     worker in Go.
+//  2. decode: tokens a second of random weights that fill a good part of the device, 1 to 128 sequences at once. Each
+//     batch is made beside the one before it (async) or after it (sync). The limit is the memory's bandwidth.
+//  3. naps: sleep and wake of 8 and 30 GB of weights, pinned and not, and of level 2; beside the bus.
+//  4. ledger: what `rouse up` says is held of a device, beside nvidia-smi, awake, asleep and unloaded.
+//  5. vllm: vLLM through `rouse up`: the first sleep and later ones, both levels, wake and first token.
+//
+// Limits are measured by the same run (probe.py). With --small, torch computes on the processor, the sizes are small,
+// and the simulator replaces vLLM, nvidia-smi and the device of the last two parts. Without torch, the first three
+// parts are skipped. It fails where a part fails, not where one is skipped.
+//
+// It starts processes that end with it, and leaves nothing behind but generated models in the user's cache.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+//go:embed probe.py
+var probe string
+
+func runGPU() {
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt) // until the process ends
+	exit(measureGPU(ctx))
+}
+
+// bench is a run.
+type gpuBench struct {
+	out, rouse, sim, python, device, only string
+	small                                 bool
+	weights, fileWeights                  float64
+	sizes                                 []float64
+	vllmModel, models, dir                string
+	facts                                 Device
+	noTorch                               error // why torch is missing or unusable; nil if it works
+	notes                                 []string
+}
+
+func (b *gpuBench) flags() {
+	flag.StringVar(&b.out, "o", "", "`file` for the results (default: docs/bench/gpu.json, with --small bin/gpu-small.json)")
+	flag.StringVar(&b.rouse, "rouse", "bin/rouse", "the `program`")
+	flag.StringVar(&b.sim, "sim", "", "the simulator of vLLM, a `program` (default: built)")
+	flag.StringVar(&b.python, "python", "", "Python `interpreter` that has torch (default: the first of python3 and /usr/bin/python3 that does)")
+	flag.BoolVar(&b.small, "small", false, "small sizes, on the processor")
+	flag.StringVar(&b.only, "only", "", "run only these `parts`, with commas between them")
+	flag.Float64Var(&b.weights, "weights", 40e9, "most `bytes` of the weights of the part decode; it takes half of the device's free memory at most")
+	flag.Float64Var(&b.fileWeights, "file-weights", 8e9, "`bytes` of the model file of level 2, which is generated; 0: none")
+	flag.StringVar(&b.vllmModel, "vllm-model", "", "`model` that vLLM serves, a folder or a name (default: one of random weights is generated)")
+	flag.StringVar(&b.models, "models", Models(), "`folder` for generated models")
+	_ = flag.CommandLine.Parse(os.Args[2:]) // it exits
+	b.device, b.sizes = "cuda", []float64{8e9, 30e9}
+	if b.small {
+		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6}
+	}
+	if b.out == "" {
+		b.out = filepath.Join("docs", "bench", "gpu.json")
+		if b.small {
+			b.out = filepath.Join("bin", "gpu-small.json")
+		}
+	}
+}
+
+func measureGPU(ctx context.Context) error {
+	b := &gpuBench{}
+	b.flags()
+	var err error
+	if b.rouse, err = filepath.Abs(b.rouse); err != nil {
+		return err
+	}
+	if _, err := os.Stat(b.rouse); err != nil {
+		return fmt.Errorf("%w: run make build", err)
+	}
+	if b.dir, err = os.MkdirTemp("", "gpu-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if err := os.MkdirAll(filepath.Dir(b.out), 0o755); err != nil {
+		return err
+	}
+	if err := b.look(ctx); err != nil {
+		return err
+	}
+	about := report.New(strings.TrimSpace("go run ./e2e/bench " + strings.Join(os.Args[1:], " ")))
+	r := &gpuReport{Command: about.Command, At: about.At, Machine: about.Machine, Device: b.facts, Small: b.small, Notes: b.notes}
+	for _, n := range r.Notes {
+		fmt.Println(n)
+	}
+	return b.parts(ctx, r)
+}
+
+// partLimit is how long a part may take: one that hangs is not all of the run.
+const partLimit = time.Hour
+
+// parts runs them one after the other.
+func (b *gpuBench) parts(ctx context.Context, r *gpuReport) error {
+	var failed []string
+	for _, p := range []struct {
+		name, what string
+		run        func(context.Context, *gpuPart) error
+	}{
+		{"vectors", "the tests of the engine's CUDA worker on the device, and what pico and its adapters answer by it and by the worker in Go", b.vectors},
+		{"decode", "random weights, prompts of 16 tokens: tokens a second of 1 to 128 sequences at once, the time of a step, and the share of it in which the device has nothing to do", b.decode},
+		{"naps", "seconds of a sleep and of a wake with its first token, of weights of so many bytes", b.naps},
+		{"ledger", "what rouse up says is held of the device, beside nvidia-smi", b.ledger},
+		{"vllm", "vLLM through rouse up: seconds of sleeps, and from a request to its first byte", b.vllm},
+	} {
+		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), p.name) {
+			continue
+		}
+		fmt.Println(p.name + ": " + p.what)
+		part, began := gpuPart{Name: p.name, What: p.what}, time.Now()
+		limited, stop := context.WithTimeoutCause(ctx, partLimit, fmt.Errorf("it has taken longer than %s", partLimit))
+		err := p.run(limited, &part)
+		if err != nil && limited.Err() != nil {
+			err = errors.Join(context.Cause(limited), err)
+		}
+		part.end(began, err)
+		stop()
+		if part.Status == Failed {
+			failed = append(failed, p.name)
+		}
+		r.Parts = append(r.Parts, part)
+		if err := r.write(b.out); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	fmt.Println("written to", b.out)
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// look finds torch and the device, and measures the limits. It fails where there is no device, and none is done without.
+func (b *gpuBench) look(ctx context.Context) error {
+	size := 1 << 30
+	if b.small {
+		size = 16 << 20
+	}
+	names := []string{"python3", "/usr/bin/python3"}
+	if b.python != "" {
+		names = []string{b.python}
+	}
+	for _, name := range names {
+		cmd := exec.CommandContext(ctx, name, "-c", probe, b.device, fmt.Sprint(size))
+		out, err := cmd.Output()
+		if err == nil {
+			err = json.Unmarshal(out, &b.facts)
+		}
+		if err == nil {
+			b.python = name
+			b.noTorch = nil
+			break
+		}
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = errors.New(lastLine(string(exit.Stderr)))
+		}
+		b.noTorch = errors.Join(b.noTorch, fmt.Errorf("%s: %w", name, err))
+	}
+	if b.small {
+		return nil
+	}
+	if b.noTorch != nil {
+		return fmt.Errorf("torch can't be used: %w; name an interpreter that has it with --python, or run with --small", b.noTorch)
+	}
+	if b.facts.HasCUDA {
+		b.others(ctx)
+		return nil
+	}
+	// If torch can't use the device, the parts without torch still run.
+	why := fmt.Errorf("torch %s of %s finds no CUDA device: %s", b.facts.Torch, b.python, b.facts.NoCUDA)
+	if _, err := smi(ctx, nil); err != nil {
+		return fmt.Errorf("%w; %w: run with --small", why, err)
+	}
+	b.noTorch = why
+	return nil
+}
+
+// others notes what of the machine is in the way of figures, which go on all the same.
+func (b *gpuBench) others(ctx context.Context) {
+	ask := func(field string) string {
+		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu="+field, "--format=csv,noheader", "-i", "0").Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	b.facts.Driver = ask("driver_version")
+	if mode := ask("mig.mode.current"); mode == "Enabled" {
+		b.notes = append(b.notes, "MIG mode is on: the device is a part of a GPU, and nvidia-smi may not say what is used of it")
+	}
+	if used := b.facts.Total - b.facts.Free; used > 1<<30 {
+		b.notes = append(b.notes, fmt.Sprintf("%s of the device were in use before anything ran: others are on it, so figures are lower, and the ledger's part may take their memory for ours", gigabytes(float64(used))))
+	}
+	if b.facts.Unpinned != "" {
+		b.notes = append(b.notes, b.facts.Unpinned)
+	}
+}
+
+// torch is why a part that needs it is skipped.
+func (b *gpuBench) torch() error {
+	if b.noTorch == nil {
+		return nil
+	}
+	return lacks("torch can't be used: %s", strings.ReplaceAll(b.noTorch.Error(), "\n", "; "))
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

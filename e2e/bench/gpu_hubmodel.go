@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+)
+
+// hubVocab is how many tokens it has: the bytes, one that ends, and others that stand for nothing, so that whatever random
+// weights choose can be written.
+const hubVocab = 512
+
+// hubModel is a model as the Hugging Face hub has them, of random weights.
+type hubModel struct{ infertest.Spec }
+
+// vllmWeights are the bytes of the one that vLLM serves.
+const vllmWeights = 8e9
+
+// tensor is a matrix, or a vector of ones where rows is 0.
+type tensor struct {
+	name       string
+	rows, cols int
+}
+
+func (t tensor) values() int { return max(1, t.rows) * t.cols }
+
+func (s hubModel) tensors() []tensor {
+	list := []tensor{{"model.embed_tokens.weight", s.Vocab, s.Dim}, {"model.norm.weight", 0, s.Dim}}
+	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	for i := range s.Layers {
+		for _, t := range []tensor{
+			{"input_layernorm", 0, s.Dim}, {"post_attention_layernorm", 0, s.Dim}, {"self_attn.q_norm", 0, s.HeadDim}, {"self_attn.k_norm", 0, s.HeadDim},
+			{"self_attn.q_proj", q, s.Dim}, {"self_attn.k_proj", kv, s.Dim}, {"self_attn.v_proj", kv, s.Dim}, {"self_attn.o_proj", s.Dim, q},
+			{"mlp.gate_proj", s.FFN, s.Dim}, {"mlp.up_proj", s.FFN, s.Dim}, {"mlp.down_proj", s.Dim, s.FFN},
+		} {
+			t.name = fmt.Sprintf("model.layers.%d.%s.weight", i, t.name)
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// vllmFolder generates the folder of a model of random weights, unless it is there.
+func (b *gpuBench) vllmFolder(ctx context.Context) (string, error) {
+	s := hubModel{shapeOf(vllmWeights, hubVocab)}
+	dir := filepath.Join(b.models, fmt.Sprintf("hub-qwen3-%d-layers-of-%d", s.Layers, s.Dim))
+	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil { // which is written last
+		return dir, nil
+	}
+	if err := b.makeRoom(filepath.Join(dir, "config.json"), vllmWeights); err != nil {
+		return "", err
+	}
+	fmt.Fprintln(os.Stderr, "generating", dir)
+	return dir, s.write(ctx, dir)
+}
+
+func (s hubModel) write(ctx context.Context, dir string) error {
+	if err := s.writeWeights(ctx, filepath.Join(dir, "model.safetensors")); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name  string
+		value any
+	}{{"tokenizer.json", byteTokenizer()}, {"tokenizer_config.json", map[string]any{
+		"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": endToken, "model_max_length": 8192,
+		"chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+	}}, {"config.json", map[string]any{
+		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "hidden_size": s.Dim, "intermediate_size": s.FFN, "num_hidden_layers": s.Layers,
+		"num_attention_heads": s.Heads, "num_key_value_heads": s.KVHeads, "head_dim": s.HeadDim, "vocab_size": s.Vocab, "max_position_embeddings": 8192,
+		"rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "attention_bias": false, "attention_dropout": 0.0, "tie_word_embeddings": true,
+		"torch_dtype": "bfloat16", "use_sliding_window": false, "max_window_layers": s.Layers, "eos_token_id": 256, "initializer_range": 0.02,
+	}}} {
+		raw, err := json.MarshalIndent(f.value, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.name), raw, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeWeights writes a file of safetensors: the length of a header, which says where each tensor is, and the tensors.
+func (s hubModel) writeWeights(ctx context.Context, path string) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	header, at := map[string]any{}, 0
+	for _, t := range s.tensors() {
+		shape := []int{t.cols}
+		if t.rows > 0 {
+			shape = []int{t.rows, t.cols}
+		}
+		header[t.name] = map[string]any{"dtype": "BF16", "shape": shape, "data_offsets": []int{at, at + 2*t.values()}}
+		at += 2 * t.values()
+	}
+	raw, err := json.Marshal(header)
+	if err != nil {
+		return err
+	}
+	for len(raw)%8 != 0 {
+		raw = append(raw, ' ')
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := binary.Write(w, binary.LittleEndian, uint64(len(raw))); err != nil {
+		return err
+	}
+	if _, err := w.Write(raw); err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, t := range s.tensors() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := writeTensor(w, t, rng); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// writeTensor writes values in BF16: ones, or numbers of both signs from 1/64 to 1/32.
+func writeTensor(w *bufio.Writer, t tensor, rng *rand.Rand) error {
+	var four [8]byte
+	for left := t.values(); left > 0; left -= 4 {
+		v := uint64(0x3f803f803f803f80)
+		if t.rows > 0 {
+			v = rng.Uint64()&0x807f807f807f807f | 0x3c803c803c803c80
+		}
+		binary.LittleEndian.PutUint64(four[:], v)
+		if _, err := w.Write(four[:2*min(4, left)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endToken is the one with the number 256.
+const endToken = "<|end|>"
+
+// byteTokenizer is a tokenizer.json in which each byte is a token.
+func byteTokenizer() map[string]any {
+	vocab := map[string]int{}
+	next := rune(256)
+	for c := range 256 { // the characters that stand for bytes in byte-level BPE
+		r := rune(c)
+		if c <= ' ' || c >= 0x7f && c <= 0xa0 || c == 0xad {
+			r, next = next, next+1
+		}
+		vocab[string(r)] = c
+	}
+	for i := 257; i < hubVocab; i++ {
+		vocab[fmt.Sprintf("%c%d", 'a'+i%26, i)] = i
+	}
+	level := map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
+	return map[string]any{
+		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil, "pre_tokenizer": level, "post_processor": nil, "decoder": level,
+		"added_tokens": []any{map[string]any{"id": 256, "content": endToken, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}},
+		"model": map[string]any{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": false,
+			"byte_fallback": false, "vocab": vocab, "merges": []string{}},
+	}
+}

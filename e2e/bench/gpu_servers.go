@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// patience is how long anything may take: a large model is read from a disk, and compiled for.
+const patience = 20 * time.Minute
+
+// startEngine starts `rouse engine serve`.
+func (b *gpuBench) startEngine(ctx context.Context, args ...string) (*Engine, error) {
+	return StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), args...)
+}
+
+// startUp starts `rouse up` with the functions of a manifest, and env besides the environment.
+func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) (*Up, error) {
+	dir, err := os.MkdirTemp(b.dir, "up")
+	if err != nil {
+		return nil, err
+	}
+	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: dir, Manifest: manifest, Args: []string{"--record-size", "0"}, Env: env, Patience: patience})
+}
+
+// firstByte asks for a stream, reads it to its end, and says when its first event was here.
+func (u *Up) firstByte(ctx context.Context, body map[string]any) (time.Duration, error) {
+	first, _, err := u.turn(ctx, body)
+	return first, err
+}
+
+// cachedTokens is where usage says how much of the prompt was there already.
+var cachedTokens = regexp.MustCompile(`"cached_tokens":\s*(\d+)`)
+
+// turn is firstByte, and how many tokens of the prompt were there already; -1 where the stream does not say.
+func (u *Up) turn(ctx context.Context, body map[string]any) (first time.Duration, cached int, err error) {
+	cached = -1
+	began := time.Now()
+	at, err := u.Door.First(ctx, "/v1/completions", body, func(data string) {
+		if m := cachedTokens.FindStringSubmatch(data); m != nil {
+			cached, _ = strconv.Atoi(m[1]) // it is digits
+		}
+	})
+	return at.Sub(began), cached, err
+}
+
+// sleep puts a function to sleep, and says how long that took.
+func (u *Up) sleep(ctx context.Context, name string, level api.Level) (time.Duration, error) {
+	if err := u.Await(ctx, name, "quiet", func(f admin.Function) bool {
+		return Quiet(f) && len(f.Instances) == 1 && f.Instances[0].State == api.Awake
+	}); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := u.Order(ctx, name, fmt.Sprintf("sleep?level=%d", level)); err != nil {
+		return 0, err
+	}
+	err := u.Await(ctx, name, "asleep", func(f admin.Function) bool {
+		return len(f.Instances) == 1 && f.Instances[0].State == api.Asleep && f.Instances[0].Level == level
+	})
+	return time.Since(began), err
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/model"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+	"github.com/rouse-dev/rouse/engine/worker"
+)
+
+// subject is an engine over the CUDA worker, which runs.
+type gpuSubject struct {
+	*engine.Engine
+	model model.Config
+	said  *gpuSaid
+	stop  func() error
+}
+
+// open starts the worker with a model, and an engine over it. load's options go with those of the device.
+func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config, options map[string]any) (*gpuSubject, error) {
+	all := map[string]any{"device": b.device}
+	for k, v := range options {
+		all[k] = v
+	}
+	raw, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	load.Options = raw
+	f, err := gguf.Parse(pico.GGUF())
+	if err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer.FromGGUF(f) // its tokens are all that is asked for
+	if err != nil {
+		return nil, err
+	}
+	s := &gpuSubject{said: &gpuSaid{}}
+	w := worker.Open(worker.Options{Device: worker.CUDA, Python: b.python, Load: load, Log: slog.New(slog.NewTextHandler(s.said, nil))})
+	info, err := w.Start(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the worker: %w: %s", err, s.said.last()), w.Close())
+	}
+	s.model = info.Model
+	if s.Engine, err = engine.Over(w, info, tok, cfg); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1) // Run sends its end
+	go func() { done <- s.Run(running) }()
+	s.stop = func() error {
+		cancel()
+		return <-done
+	}
+	return s, nil
+}
+
+// said keeps what the worker writes, of which the end and a few words are of interest.
+type gpuSaid struct {
+	mu   sync.Mutex // guards text
+	text []byte
+}
+
+// Write implements io.Writer.
+func (s *gpuSaid) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, p...)
+	if over := len(s.text) - 64<<10; over > 0 {
+		s.text = s.text[over:]
+	}
+	return len(p), nil
+}
+
+func (s *gpuSaid) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lastLine(string(s.text))
+}
+
+// attention is how the worker says that it attends.
+func (s *gpuSaid) attention() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for line := range strings.Lines(string(s.text)) {
+		if i := strings.Index(line, "attention"); i >= 0 {
+			return strings.Trim(strings.TrimSpace(line[strings.LastIndexByte(line[:i], '=')+1:]), `"`)
+		}
+	}
+	return "unknown"
+}
+
+// weightsOf is how many bytes the weights of a dense model take that a step reads: all matrices once, of width bytes a value.
+func weightsOf(m model.Config, width float64) float64 {
+	q, kv := float64(m.Heads*m.HeadDim), float64(m.KVHeads*m.HeadDim)
+	dim := float64(m.Dim)
+	layer := dim*(2*q+2*kv) + 3*dim*float64(m.FFN)
+	return width * (float64(m.Layers)*layer + float64(m.Vocab)*dim)
+}
+
+// keysOf is how many bytes of keys and values a token has.
+func keysOf(m model.Config, width float64) float64 {
+	return 2 * width * float64(m.Layers*m.KVHeads*m.HeadDim)
+}
+
+// width is how many bytes a value has where the worker computes.
+func (b *gpuBench) width() float64 {
+	if b.device == "cpu" {
+		return 4
+	}
+	return 2
+}

@@ -1,0 +1,167 @@
+package vllmsim
+
+import (
+	"slices"
+	"time"
+)
+
+// Timing is how long things take.
+type Timing struct {
+	// Prefill is for each token of a prompt that is not in the cache.
+	Prefill time.Duration
+	// Step is for every step, and Sequence for each sequence that decodes in it.
+	Step, Sequence time.Duration
+}
+
+// Config is the size of an engine. Every number must be above 0 but Adapters.
+type BatchConfig struct {
+	// Sequences run at once; others wait.
+	Sequences int
+	// Tokens are computed in one step at most.
+	Tokens int
+	// BlockTokens is the size of a KV block, Blocks the number of blocks.
+	BlockTokens, Blocks int
+	// Adapters may be in one batch. 0: any number.
+	Adapters int
+	// Events records the changes of the prefix cache, for [Batch.Events].
+	Events bool
+	Timing Timing
+}
+
+// Sequence is one text in the making. The caller fills the first group.
+type Sequence struct {
+	// Adapter is the LoRA adapter, empty for the base model.
+	Adapter string
+	// Tokens are the prompt and then the output; Prompt is how many belong to the first.
+	Tokens []Token
+	Prompt int
+
+	// Generated counts the tokens of the output so far.
+	Generated int
+	// Cached are the tokens of the prompt that were found in the cache when it
+	// was first scheduled. Stale are those of them that were computed with weights that are gone.
+	Cached, Stale int
+	// Preemptions counts how often it had to start over.
+	Preemptions int
+
+	state    state
+	started  bool // it was in the batch once
+	computed int  // tokens whose KV entries exist
+	planned  int  // of which how many come in this step
+	blocks   []int
+	hashes   []uint64 // of the full blocks of Tokens, as far as they are known
+}
+
+type state int
+
+const (
+	outside state = iota
+	waiting
+	running
+)
+
+// Done says that the output is complete.
+func (s *Sequence) Done() bool { return s.Prompt+s.Generated >= len(s.Tokens) }
+
+// Running says that it is in the batch.
+func (s *Sequence) Running() bool { return s.state == running }
+
+// Batch is the scheduler.
+type Batch struct {
+	cfg     BatchConfig
+	pool    *pool
+	waiting []*Sequence
+	running []*Sequence
+	counts  Counts
+}
+
+// Counts are totals since the start.
+type Counts struct {
+	// Queries and Hits are tokens of prompts that the prefix cache was asked for and had.
+	Queries, Hits int
+	// Stale are hits on blocks that were computed with weights that are gone.
+	Stale       int
+	Preemptions int
+}
+
+// New makes an idle scheduler.
+func NewBatch(cfg BatchConfig) *Batch {
+	b := &Batch{cfg: cfg, pool: newPool(cfg.Blocks)}
+	b.pool.noting = cfg.Events
+	return b
+}
+
+// Add queues a sequence. It reports false where the sequence never fits: its
+// tokens need more blocks than there are.
+func (b *Batch) Add(s *Sequence) bool {
+	if len(s.Tokens) == 0 || b.blocksOf(len(s.Tokens)) > b.cfg.Blocks {
+		return false
+	}
+	s.state = waiting
+	b.waiting = append(b.waiting, s)
+	return true
+}
+
+// Remove takes a sequence out, whatever its state. Its blocks stay in the prefix cache.
+func (b *Batch) Remove(s *Sequence) {
+	same := func(o *Sequence) bool { return o == s }
+	b.waiting = slices.DeleteFunc(b.waiting, same)
+	b.running = slices.DeleteFunc(b.running, same)
+	b.release(s)
+	s.state = outside
+}
+
+func (b *Batch) release(s *Sequence) {
+	for _, block := range slices.Backward(s.blocks) { // the end of a prefix is evicted before its beginning
+		b.pool.release(block)
+	}
+	s.blocks = nil
+}
+
+// Load is the waiting and the running work.
+type Load struct {
+	Running, Waiting int
+	// Usage is the share of blocks that are in use, 0 to 1.
+	Usage float64
+	// RunningTokens are held in the cache by sequences that run; WaitingTokens are those of prompts that wait.
+	RunningTokens, WaitingTokens int
+	// RunningAdapters and WaitingAdapters are sorted and have no doubles.
+	RunningAdapters, WaitingAdapters []string
+}
+
+// Load describes the moment.
+func (b *Batch) Load() Load {
+	l := Load{Running: len(b.running), Waiting: len(b.waiting), Usage: b.pool.usage()}
+	for _, s := range b.running {
+		l.RunningTokens += s.computed
+		l.RunningAdapters = append(l.RunningAdapters, s.Adapter)
+	}
+	for _, s := range b.waiting {
+		l.WaitingTokens += s.Prompt
+		l.WaitingAdapters = append(l.WaitingAdapters, s.Adapter)
+	}
+	l.RunningAdapters, l.WaitingAdapters = adapters(l.RunningAdapters), adapters(l.WaitingAdapters)
+	return l
+}
+
+func adapters(names []string) []string {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
+}
+
+// Counts returns the totals.
+func (b *Batch) Counts() Counts { return b.counts }
+
+// All returns every sequence that runs or waits, those that run first.
+func (b *Batch) All() []*Sequence { return slices.Concat(b.running, b.waiting) }
+
+// Reset forgets the prefix cache. It reports false, and does nothing, while blocks are in use.
+func (b *Batch) Reset() bool { return b.pool.reset() }
+
+// Spoil marks everything in the prefix cache as computed with weights that are gone.
+func (b *Batch) Spoil() { b.pool.epoch++ }
+
+func (b *Batch) blocksOf(tokens int) int {
+	return (tokens + b.cfg.BlockTokens - 1) / b.cfg.BlockTokens
+}

@@ -1,0 +1,220 @@
+package vllmsim
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+)
+
+// Work is one step.
+type Work struct {
+	// Duration is the time that it takes.
+	Duration time.Duration
+	// Prefill and Decode are the tokens that it computes.
+	Prefill, Decode int
+	// Started are the sequences that came in from the queue with this step, Preempted
+	// those that went back to it.
+	Started, Preempted []*Sequence
+}
+
+// Plan chooses the next step. Where admit is false, only those come in from the
+// queue that were running before. The second result is false where there is nothing to compute.
+func (b *Batch) Plan(admit bool) (Work, bool) {
+	var w Work
+	budget := b.cfg.Tokens
+	// Preemption shortens the slice from its end, so the length is asked every time.
+	for i := 0; i < len(b.running); i++ {
+		s := b.running[i]
+		want := min(s.target()-s.computed, budget)
+		s.planned = 0
+		if want <= 0 || !b.makeRoom(s, want, &w) {
+			continue // without budget, or preempted itself: then it was the last
+		}
+		s.planned = want
+		budget -= want
+	}
+	if len(w.Preempted) == 0 {
+		b.admit(&w, budget, admit)
+	}
+	for _, s := range b.running {
+		if s.planned == 1 && s.computed >= s.Prompt {
+			w.Decode++
+		} else {
+			w.Prefill += s.planned
+		}
+	}
+	if w.Prefill+w.Decode == 0 {
+		return w, false
+	}
+	t := b.cfg.Timing
+	w.Duration = t.Step + time.Duration(w.Decode)*t.Sequence + time.Duration(w.Prefill)*t.Prefill
+	return w, true
+}
+
+// target is how many tokens must have been computed to produce the next one.
+func (s *Sequence) target() int { return s.Prompt + s.Generated }
+
+// makeRoom gives s the blocks for n more tokens, at the cost of the last arrivals.
+// It reports false where s itself was the last.
+func (b *Batch) makeRoom(s *Sequence, n int, w *Work) bool {
+	for {
+		missing := b.blocksOf(s.computed+n) - len(s.blocks)
+		if b.pool.free >= missing {
+			for range missing {
+				s.blocks = append(s.blocks, b.pool.take())
+			}
+			return true
+		}
+		last := b.running[len(b.running)-1]
+		b.running = b.running[:len(b.running)-1]
+		b.release(last)
+		last.state, last.computed, last.planned = waiting, 0, 0
+		last.Preemptions++
+		b.counts.Preemptions++
+		b.waiting = append([]*Sequence{last}, b.waiting...)
+		w.Preempted = append(w.Preempted, last)
+		if last == s {
+			return false
+		}
+	}
+}
+
+// admit lets sequences in from the queue, in order. One whose adapter has no
+// place is passed over; one without blocks ends it.
+func (b *Batch) admit(w *Work, budget int, fresh bool) {
+	for i := 0; i < len(b.waiting) && len(b.running) < b.cfg.Sequences && budget > 0; {
+		s := b.waiting[i]
+		if !b.adapterFits(s.Adapter) || !fresh && !s.started {
+			i++
+			continue
+		}
+		shared, stale := b.lookup(s)
+		there := len(shared) * b.cfg.BlockTokens
+		n := min(s.target()-there, budget)
+		for _, block := range shared { // held first, so that they are not taken for the rest
+			b.pool.hold(block)
+		}
+		missing := b.blocksOf(there+n) - len(shared)
+		if missing > b.pool.free {
+			for _, block := range shared {
+				b.pool.release(block)
+			}
+			return
+		}
+		s.blocks = append([]int(nil), shared...)
+		for range missing {
+			s.blocks = append(s.blocks, b.pool.take())
+		}
+		s.computed, s.planned, s.state = there, n, running
+		b.count(s, stale)
+		budget -= n
+		b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
+		b.running = append(b.running, s)
+		w.Started = append(w.Started, s)
+	}
+}
+
+// count takes what the cache had into the totals, once for each sequence.
+func (b *Batch) count(s *Sequence, stale int) {
+	if s.started {
+		return
+	}
+	s.started = true
+	s.Cached, s.Stale = s.computed, stale
+	b.counts.Queries += s.Prompt
+	b.counts.Hits += s.Cached
+	b.counts.Stale += stale
+}
+
+func (b *Batch) adapterFits(name string) bool {
+	if name == "" || b.cfg.Adapters == 0 {
+		return true
+	}
+	used := map[string]bool{}
+	for _, s := range b.running {
+		if s.Adapter != "" {
+			used[s.Adapter] = true
+		}
+	}
+	return used[name] || len(used) < b.cfg.Adapters
+}
+
+// lookup finds the blocks that the cache has of the beginning of s, and how many
+// of their tokens are stale. The last token is always computed, since its result is wanted.
+func (b *Batch) lookup(s *Sequence) (blocks []int, stale int) {
+	for i := 0; (i+1)*b.cfg.BlockTokens < s.target(); i++ {
+		block, found := b.pool.byHash[b.hash(s, i)]
+		if !found {
+			break
+		}
+		blocks = append(blocks, block)
+		if b.pool.blocks[block].epoch != b.pool.epoch {
+			stale += b.cfg.BlockTokens
+		}
+	}
+	return blocks, stale
+}
+
+// hash names the block i of s by everything up to its end, and by the adapter.
+func (b *Batch) hash(s *Sequence, i int) uint64 {
+	for len(s.hashes) <= i {
+		h := fnv.New64a()
+		var n [8]byte
+		put := func(v uint64) {
+			binary.LittleEndian.PutUint64(n[:], v)
+			_, _ = h.Write(n[:])
+		}
+		if k := len(s.hashes); k > 0 {
+			put(s.hashes[k-1])
+		} else {
+			_, _ = h.Write([]byte(s.Adapter))
+		}
+		from := len(s.hashes) * b.cfg.BlockTokens
+		for _, t := range s.Tokens[from : from+b.cfg.BlockTokens] {
+			put(uint64(t))
+		}
+		s.hashes = append(s.hashes, h.Sum64())
+	}
+	return s.hashes[i]
+}
+
+// Commit counts what the last plan computed. It returns the sequences that have
+// one token more, and those that are complete and have left the batch.
+func (b *Batch) Commit() (produced, finished []*Sequence) {
+	kept := b.running[:0:0]
+	for _, s := range b.running {
+		b.advance(s)
+		ready := s.computed == s.target()
+		if ready && s.planned > 0 && !s.Done() {
+			s.Generated++
+			produced = append(produced, s)
+		}
+		s.planned = 0
+		if ready && s.Done() {
+			b.release(s)
+			s.state = outside
+			finished = append(finished, s)
+			continue
+		}
+		kept = append(kept, s)
+	}
+	b.running = kept
+	return produced, finished
+}
+
+// advance adds what was planned, and names the blocks that became full.
+func (b *Batch) advance(s *Sequence) {
+	full := s.computed / b.cfg.BlockTokens
+	s.computed += s.planned
+	for i := full; i < s.computed/b.cfg.BlockTokens; i++ {
+		hash := b.hash(s, i)
+		if !b.pool.name(s.blocks[i], hash) {
+			continue
+		}
+		e := Event{Kind: Stored, Hash: hash, Tokens: s.Tokens[i*b.cfg.BlockTokens : (i+1)*b.cfg.BlockTokens]}
+		if i > 0 {
+			e.Parent = b.hash(s, i-1)
+		}
+		b.pool.note(e)
+	}
+}
