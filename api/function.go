@@ -274,17 +274,11 @@ func (f Function) WithDefaults() Function {
 
 func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
-// Default idle times if a manifest sets none.
+// Defaults of durations if a manifest sets none.
 const (
 	DefaultSleepAfter  = time.Minute
 	DefaultUnloadAfter = 15 * time.Minute
-)
-
-// Default and bounds of [Function.RemoveAfter].
-const (
 	DefaultRemoveAfter = 10 * time.Minute
-	LeastRemoveAfter   = time.Second
-	MostRemoveAfter    = 720 * time.Hour
 )
 
 // WithoutSecrets returns f without its environment and its manifest, which contains the environment too.

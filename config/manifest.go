@@ -124,7 +124,7 @@ func CheckUnique(functions []api.Function) error {
 		for _, m := range f.Names() {
 			key := name{f.Name.Namespace(), m}
 			if other, found := models[key]; found {
-				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, api.AnnotationAliases)
+				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, annotationAliases)
 			}
 			models[key] = f.Name
 		}

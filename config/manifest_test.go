@@ -274,7 +274,7 @@ func TestShownManifests(t *testing.T) {
 
 // TestEveryKeyHasASetter compares the table of keys with the setters.
 func TestEveryKeyHasASetter(t *testing.T) {
-	for _, k := range api.Keys {
+	for _, k := range config.Keys(&api.Function{}) {
 		manifest := strings.Replace(full, "autoscaling.knative.dev/window: 40s", k.Name+": []", 1)
 		_, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
 		if err == nil || !strings.Contains(err.Error(), k.Name) {

@@ -64,7 +64,7 @@ func Portable(path string) ([]Manifest, error) {
 // whole replaces the paths in a document by the resolved ones of f.
 func whole(doc *yaml.Node, f api.Function) {
 	annotations := at(doc.Content[0], "spec", "template", "metadata", "annotations")
-	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationAdapterRoot: f.Runtime.AdapterRoot} {
+	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, annotationAdapterRoot: f.Runtime.AdapterRoot} {
 		if n := at(annotations, key); n != nil && path != "" {
 			n.Value = path
 		}
@@ -110,9 +110,9 @@ func ManifestOf(f api.Function) (Manifest, error) {
 	}
 	for i, a := range f.Aliases {
 		if i > 0 {
-			annotations[api.AnnotationAliases] += ", "
+			annotations[annotationAliases] += ", "
 		}
-		annotations[api.AnnotationAliases] += string(a)
+		annotations[annotationAliases] += string(a)
 	}
 	type variable struct {
 		Name  string `yaml:"name"`

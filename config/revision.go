@@ -94,12 +94,13 @@ func Revision(r RevisionSource) (api.Function, error) {
 		wrong.add(c.resources(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))
 	}
 	has := func(key string) bool { _, found := r.Annotations[key]; return found }
+	set := settingsOf(&f)
 	for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
 		if key == api.AnnotationClass {
 			continue
 		}
 		good := f
-		if err := annotate(&f, key, r.Annotations[key], has); err != nil {
+		if err := set.annotate(key, r.Annotations[key], has); err != nil {
 			f = good
 			wrong.add(err)
 		}

@@ -1,4 +1,4 @@
-package api_test
+package config_test
 
 import (
 	"flag"
@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 var update = flag.Bool("update", false, "write the documents that are made from code")
 
-// TestKeysAreDocumented compares docs/keys.md with the table in keys.go.
+// TestKeysAreDocumented compares docs/keys.md with the table of keys.
 func TestKeysAreDocumented(t *testing.T) {
 	const path = "../docs/keys.md"
 	var want strings.Builder
@@ -23,12 +24,12 @@ func TestKeysAreDocumented(t *testing.T) {
 A function is a plain Knative Service. Rouse reads these keys of its revision template
 (`+"`spec.template.metadata.annotations`"+`), the container's image, command, args, env and resources,
 `+"`containerConcurrency`"+`, `+"`timeoutSeconds`, `responseStartTimeoutSeconds`"+` and `+"`idleTimeoutSeconds`"+`. An unknown `+"`rouse.dev/`"+` key is an error that names the
-nearest known one. This page is made from `+"`api/keys.go`"+` by `+"`make keys`"+`.
+nearest known one. This page is made from `+"`config/keys.go`"+` by `+"`make keys`"+`.
 
 | key | default | meaning |
 |---|---|---|
 `)
-	for _, k := range api.Keys {
+	for _, k := range config.Keys(&api.Function{}) {
 		fmt.Fprintf(&want, "| `%s` | %s | %s |\n", k.Name, k.Default, k.Doc)
 	}
 	fmt.Fprintf(&want, `
