@@ -1,6 +1,6 @@
 // Package jobs serves requests that clients do not wait for. These are OpenAI's files and batches, Anthropic's
-// message batches, single requests that are answered later (Prefer: respond-async), and stored responses (package
-// responses). Package store keeps their data for the tenant that created it; other tenants can't see it.
+// message batches, single requests that are answered later (Prefer: respond-async), and stored responses
+// ([keeper]). Package store keeps their data for the tenant that created it; other tenants can't see it.
 //
 // It knows nothing of instances, queues and keys. Every line and every request goes through the activator's own
 // handler, as if its caller had sent it ([activator.Activator.ServeLater]), so that the usual rules apply. It makes

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package objects
+package store
 
 import "syscall"
 

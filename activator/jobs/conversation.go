@@ -1,4 +1,4 @@
-package responses
+package jobs
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 const CodePrevious = "previous_response_not_found"
 
 // response returns a response that has ended.
-func (k *Keeper) response(owner, id string) (store.Job, error) {
+func (k *keeper) response(owner, id string) (store.Job, error) {
 	r, err := k.store.Job(owner, id)
 	if err == nil && (!r.Done() || !store.IsResponse(id)) {
 		err = store.ErrNotFound
@@ -25,7 +25,7 @@ func (k *Keeper) response(owner, id string) (store.Job, error) {
 
 // turns returns the responses of a conversation up to the one with an id, the oldest first. If one of them is
 // missing, the error is store.ErrNotFound, and the result holds the later ones.
-func (k *Keeper) turns(owner, id string) ([]store.Job, error) {
+func (k *keeper) turns(owner, id string) ([]store.Job, error) {
 	var all []store.Job
 	size := int64(0)
 	var missing error
@@ -39,8 +39,8 @@ func (k *Keeper) turns(owner, id string) ([]store.Job, error) {
 		}
 		size += r.Answer.Bytes
 		switch {
-		case len(all) == k.cfg.MaxTurns:
-			return nil, api.BadRequest("previous_response_id", "the conversation has more than %d turns: begin a new one", k.cfg.MaxTurns)
+		case len(all) == k.maxTurns:
+			return nil, api.BadRequest("previous_response_id", "the conversation has more than %d turns: begin a new one", k.maxTurns)
 		case size > maxConversation:
 			return nil, api.BadRequest("previous_response_id", "the conversation has more than %s: begin a new one", api.Bytes(maxConversation))
 		}
@@ -53,7 +53,7 @@ func (k *Keeper) turns(owner, id string) ([]store.Job, error) {
 
 // conversation returns a conversation up to the response that a request continues from, inputs and outputs, as a JSON
 // array, and the ids of its responses. take charges for bytes before they are read.
-func (k *Keeper) conversation(owner, previous string, take func(int64) error) (items []byte, ids []string, err error) {
+func (k *keeper) conversation(owner, previous string, take func(int64) error) (items []byte, ids []string, err error) {
 	turns, err := k.turns(owner, previous)
 	if err != nil {
 		return nil, nil, noPrevious(err, previous)

@@ -1,28 +1,8 @@
-// Package objects keeps named objects: in a folder, for one process ([Folder]), or in an S3 bucket, for any number
-// ([Bucket]). It is all that package store needs of a place; both pass the same tests.
-//
-// A key is a path such as kind/owner/rest: parts of ASCII letters, digits and the characters _ - = . between slashes,
-// of 200 bytes each at most. No key is the beginning of another up to a slash.
-//
-// A change has happened, and is durable, once its method has returned nil. After [ErrUnavailable] it may have happened
-// or not. After any other error it has not.
-package objects
+package store
 
 import (
-	"errors"
 	"io"
 	"time"
-)
-
-// Errors that callers distinguish.
-var (
-	ErrNotFound = errors.New("there is no such thing")
-	// ErrChanged means that the condition of a write does not hold.
-	ErrChanged = errors.New("the object was changed meanwhile")
-	// ErrFull means that there is no room.
-	ErrFull = errors.New("the store is full")
-	// ErrUnavailable means that the service does not answer now, but may later.
-	ErrUnavailable = errors.New("the store does not answer")
 )
 
 // Condition restricts a write. The zero value does not.
@@ -43,7 +23,16 @@ type Entry struct {
 	Modified time.Time
 }
 
-// Objects are the objects of one place. Methods are safe for concurrent use. They block on a disk, or on a service for
+// Objects are the named objects of one place: of a folder, for one process ([Folder]), or of an S3 bucket, for any number
+// ([Bucket]). It is all that a [Store] needs of a place; both pass the same tests.
+//
+// A key is a path such as kind/owner/rest: parts of ASCII letters, digits and the characters _ - = . between slashes,
+// of 200 bytes each at most. No key is the beginning of another up to a slash.
+//
+// A change has happened, and is durable, once its method has returned nil. After [ErrUnavailable] it may have happened
+// or not. After any other error it has not.
+//
+// Methods are safe for concurrent use. They block on a disk, or on a service for
 // a bounded time.
 type Objects interface {
 	// Put writes an object, all or nothing, and returns its version. If when does not hold, the error is ErrChanged.

@@ -1,4 +1,4 @@
-package objects
+package store
 
 import (
 	"crypto/sha256"

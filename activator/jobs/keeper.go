@@ -1,8 +1,7 @@
-package responses
+package jobs
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -13,38 +12,48 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Config sets limits. Zero fields have the defaults that they name.
-type Config struct {
-	// MaxAnswer bounds a stored answer, and one event of a stream, in bytes. Default 32 MiB.
-	MaxAnswer int
-	// MaxTurns bounds the responses of the conversation that a request continues. Default 500.
-	MaxTurns int
-}
-
 const (
+	maxTurns        = 500      // of the conversation that a request continues
 	maxConversation = 32 << 20 // bytes of the inputs and outputs of a conversation that a request continues
 	// writeTimeout is how long a client may leave an answer unread.
 	writeTimeout = time.Minute
 )
 
-// Keeper stores responses. See the package comment.
-type Keeper struct {
-	cfg   Config
+// keeper stores OpenAI's responses for clients that retrieve them later (store: true), and continues from
+// stored ones (previous_response_id). Package store keeps them, visible only to their owner.
+//
+// It stands in front of the handler of /v1/responses: Rouse's translation, or a model server that has the API itself.
+// The model server gets store: false and the whole conversation as input. So it needs no store, and the next turn may
+// go to another instance or model. Responses are stored only on request, although OpenAI stores them by default.
+//
+// The life of one request:
+//
+// 1. [readResponseRequest] extracts the few fields that matter. A request with none of them is passed through.
+//  2. The previous responses are read, the oldest first, with their inputs and outputs (conversation.go). If one is
+//     missing or another owner's, the request gets a 400, as at OpenAI.
+//  3. The next handler serves the request with the conversation as its input.
+//  4. The answer gets an id of the store. An answer in JSON is delayed until it is on disk; in a stream only the
+//     last event is (writer.go). An error or a cut answer is passed on unchanged and not stored.
+//  5. If the store is full or fails, the client gets an error instead of the answer's end: an answer that claims to
+//     be stored is.
+//
+// It is safe for concurrent use and starts no goroutines.
+type keeper struct {
+	maxAnswer, maxTurns int // bytes of a stored answer or of one event of a stream; responses of a conversation
+
 	store *store.Store
 	log   *slog.Logger
 	count func(result string)
 }
 
-// New returns a Keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
-func New(cfg Config, s *store.Store, log *slog.Logger, count func(result string)) *Keeper {
-	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 32<<20)
-	cfg.MaxTurns = cmp.Or(cfg.MaxTurns, 500)
-	return &Keeper{cfg: cfg, store: s, log: log, count: count}
+// newKeeper returns a Keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
+func newKeeper(maxAnswer int, s *store.Store, log *slog.Logger, count func(result string)) *keeper {
+	return &keeper{maxAnswer: maxAnswer, maxTurns: maxTurns, store: s, log: log, count: count}
 }
 
-// Turn is a request whose response is stored, or that continues from a stored one.
-type Turn struct {
-	Request
+// turn is a request whose response is stored, or that continues from a stored one.
+type turn struct {
+	responseRequest
 	// Owner is the response's owner.
 	Owner string
 	// Claim is the claim of a request that is answered later, whose id the response gets; nil: a direct request. The
@@ -54,12 +63,9 @@ type Turn struct {
 	Take func(n int64) error
 }
 
-// usualAnswer is the room required for an answer before the request is served.
-const usualAnswer = 64 << 10
-
 // Serve serves a turn with next, and stores the response if requested. It returns an error, without writing anything,
 // if next was not called. It blocks as long as next, and then until the response is on disk.
-func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http.Handler) error {
+func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http.Handler) error {
 	input, err := t.items()
 	if err != nil {
 		return err
@@ -68,7 +74,7 @@ func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http
 	if take == nil {
 		take = func(int64) error { return nil }
 	}
-	out := &writer{w: w, r: r, k: k, turn: &t}
+	out := &responseWriter{w: w, r: r, k: k, turn: &t}
 	if t.Store {
 		more := 1
 		out.kept = store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}
@@ -100,7 +106,7 @@ func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http
 }
 
 // setFields sets the fields of a response that the model server can't know.
-func (t *Turn) setFields(response []byte, id string) []byte {
+func (t *turn) setFields(response []byte, id string) []byte {
 	set := func(name string, v any) {
 		raw, _ := json.Marshal(v) // a string, a bool or null
 		response = jsonfield.Set(response, name, raw)

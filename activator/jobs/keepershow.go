@@ -1,4 +1,4 @@
-package responses
+package jobs
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Unavailable returns the error for a request that needs an unavailable store.
-func Unavailable() *api.Error {
+// unavailable returns the error for a request that needs an unavailable store.
+func unavailable() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, "storage_unavailable", "%v: try again", store.ErrUnavailable).WithRetryAfter(retry)
 }
 
@@ -26,7 +26,7 @@ const retry = 5 * time.Second
 
 // Show answers with a response that has ended. If it returns an error, it has written nothing; store.ErrNotFound: it was
 // just deleted.
-func (k *Keeper) Show(w http.ResponseWriter, kept store.Job) error {
+func (k *keeper) Show(w http.ResponseWriter, kept store.Job) error {
 	_, answer, err := k.store.ReadResponse(kept)
 	if err != nil {
 		return err
@@ -41,8 +41,8 @@ const (
 	mostItems  = 100
 )
 
-// page is a list of items, in the format of OpenAI's clients.
-type page struct {
+// itemPage is a list of items, in the format of OpenAI's clients.
+type itemPage struct {
 	Object string            `json:"object"`
 	Data   []json.RawMessage `json:"data"`
 	First  string            `json:"first_id"`
@@ -77,7 +77,7 @@ func Oldest(v url.Values) (bool, error) {
 
 // Items answers with a response's input: with the conversation that it continues, as far as that still exists. If it
 // returns an error, it has written nothing; store.ErrNotFound: there is no such response.
-func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
+func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	v := r.URL.Query()
 	after := v.Get("after")
 	limit, err := Limit(v, usualItems, mostItems)
@@ -107,7 +107,7 @@ func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 			return api.BadRequest("after", "there is no item %.80q to go on after", after)
 		}
 	}
-	p := page{Object: "list", Data: []json.RawMessage{}}
+	p := itemPage{Object: "list", Data: []json.RawMessage{}}
 	for ; n < len(ids) && len(p.Data) < limit; n++ {
 		if p.Last = ids[at(n)]; p.First == "" {
 			p.First = p.Last
@@ -120,7 +120,7 @@ func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 }
 
 // inputItems returns the items of a response's input, the oldest first, and their ids.
-func (k *Keeper) inputItems(owner, id string) (ids []string, items []json.RawMessage, err error) {
+func (k *keeper) inputItems(owner, id string) (ids []string, items []json.RawMessage, err error) {
 	turns, err := k.turns(owner, id)
 	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package objects
+package store
 
 import (
 	"bytes"
@@ -17,23 +17,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// BucketConfig is the configuration of a [Bucket]. Zero fields have the defaults that they name.
-type BucketConfig struct {
-	Service s3.Service
-	// At is s3://BUCKET/PREFIX.
-	At string
-	// Timeout bounds an operation with its retries, and Try each attempt, without the transfer of bodies. Default 15
-	// s and 5 s.
-	Timeout, Try time.Duration
-}
-
 // Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes:
 // If-None-Match: * to create an object, If-Match to replace one. The first operation that the service answers checks
 // this. It also reports permanent errors, such as a missing bucket.
 //
 // An attempt without an answer is repeated. If a write may have happened, the object is read and its body compared.
 type Bucket struct {
-	cfg    BucketConfig
+	cfg    Config
 	prefix string
 	bucket *s3.Bucket
 
@@ -69,7 +59,7 @@ func IsName(text, others string) bool {
 }
 
 // OpenBucket opens a bucket. It sends no request.
-func OpenBucket(cfg BucketConfig) (*Bucket, error) {
+func OpenBucket(cfg Config) (*Bucket, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	cfg.Try = cmp.Or(cfg.Try, 5*time.Second)
 	name, prefix, err := ParseURL(cfg.At)
@@ -79,7 +69,7 @@ func OpenBucket(cfg BucketConfig) (*Bucket, error) {
 	if prefix != "" {
 		prefix += "/"
 	}
-	b := &Bucket{cfg: cfg, prefix: prefix, bucket: s3.NewBucket(cfg.Service, name)}
+	b := &Bucket{cfg: cfg, prefix: prefix, bucket: s3.NewBucket(cfg.S3, name)}
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.silent.Store(true) // one attempt: a server without its service starts as fast
 	return b, nil
@@ -115,7 +105,7 @@ func (b *Bucket) check() error {
 		return err
 	}
 	as := " without credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SHARED_CREDENTIALS_FILE)"
-	if c, err := b.cfg.Service.Credentials(); err == nil && c.AccessKeyID != "" {
+	if c, err := b.cfg.S3.Credentials(); err == nil && c.AccessKeyID != "" {
 		as = " with the access key " + c.AccessKeyID
 	}
 	return fmt.Errorf("the store %s can't be used%s: %w", b.cfg.At, as, err)
@@ -169,7 +159,7 @@ func (b *Bucket) try(bytes int64, do func(ctx context.Context, again bool) error
 	return err
 }
 
-// repeat repeats an operation as long as another attempt may help, for up to [BucketConfig.Timeout]. Then the error is
+// repeat repeats an operation as long as another attempt may help, for up to [Config.Timeout]. Then the error is
 // [ErrUnavailable]. again is false for the first attempt.
 func (b *Bucket) repeat(bytes int64, do func(ctx context.Context, again bool) error) error {
 	each := b.cfg.Try + time.Duration(bytes/attemptBytes)*time.Second

@@ -1,4 +1,4 @@
-package responses
+package jobs
 
 import (
 	"bytes"
@@ -8,11 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Path is the path of requests for responses.
-const Path = "/v1/responses"
+// responsesPath is the path of requests for responses.
+const responsesPath = "/v1/responses"
 
-// Request holds the relevant fields of a request for a response.
-type Request struct {
+// responseRequest holds the relevant fields of a request for a response.
+type responseRequest struct {
 	// Store means that the response is stored, and Background that its client does not wait for it.
 	Store, Background bool
 	// Stream means that it is streamed.
@@ -24,14 +24,14 @@ type Request struct {
 	input []byte // the raw field; nil: missing
 }
 
-// watched are the fields that may occur only once, and in one spelling.
-var watched = []string{"store", "previous_response_id", "background", "input", "stream"}
+// responseFields are the fields that may occur only once, and in one spelling.
+var responseFields = []string{"store", "previous_response_id", "background", "input", "stream"}
 
-// Read parses a body. asks is false if the body is no JSON object or uses nothing of this package: it is then passed
+// readResponseRequest parses a body. asks is false if the body is no JSON object or uses nothing of this package: it is then passed
 // on unchanged. An error is an *[api.Error]. The body must not change while the Request is used.
-func Read(body []byte) (q Request, asks bool, err error) {
+func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) {
 	fields := map[string][]byte{}
-	watch := jsonfield.Watch{Names: watched}
+	watch := jsonfield.Watch{Names: responseFields}
 	var ambiguous error
 	if jsonfield.Each(body, func(name, value []byte) bool {
 		if err := watch.See(name); err != nil && ambiguous == nil {
@@ -40,26 +40,26 @@ func Read(body []byte) (q Request, asks bool, err error) {
 		fields[string(jsonfield.Text(name))] = value
 		return true
 	}) != nil {
-		return Request{}, false, nil
+		return responseRequest{}, false, nil
 	}
 	if ambiguous != nil {
-		return Request{}, false, api.BadRequest("", "%v", ambiguous)
+		return responseRequest{}, false, api.BadRequest("", "%v", ambiguous)
 	}
-	q = Request{body: body, input: fields["input"]}
+	q = responseRequest{body: body, input: fields["input"]}
 	for name, to := range map[string]any{"store": &q.Store, "background": &q.Background, "previous_response_id": &q.Previous} {
 		if value := fields[name]; value != nil && json.Unmarshal(value, to) != nil {
-			return Request{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
+			return responseRequest{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
 		}
 	}
 	q.Stream = string(fields["stream"]) == "true"
 	if q.Background && string(fields["store"]) == "false" {
-		return Request{}, false, api.BadRequest("store", "a response in the background is found again by its id: leave store out, or set it to true")
+		return responseRequest{}, false, api.BadRequest("store", "a response in the background is found again by its id: leave store out, or set it to true")
 	}
 	return q, q.Store || q.Background || q.Previous != "", nil
 }
 
 // items returns the input's items as a JSON array; a text becomes one user message.
-func (q *Request) items() ([]byte, error) {
+func (q *responseRequest) items() ([]byte, error) {
 	switch v := bytes.TrimSpace(q.input); {
 	case len(v) == 0 || string(v) == "null":
 		return []byte("[]"), nil
@@ -73,7 +73,7 @@ func (q *Request) items() ([]byte, error) {
 }
 
 // bodyToSend returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
-func (q *Request) bodyToSend(so []byte, input []byte) []byte {
+func (q *responseRequest) bodyToSend(so []byte, input []byte) []byte {
 	body := q.body
 	if q.Previous != "" {
 		body = jsonfield.Set(body, "input", join(so, input))

@@ -1,4 +1,4 @@
-package objects
+package store
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/jobs/objects/faulty"
+	"github.com/rouse-dev/rouse/activator/jobs/store/faulty"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
@@ -28,7 +28,7 @@ func openFolder(t *testing.T) Objects {
 
 func openBucket(t *testing.T, service s3.Service) *Bucket {
 	t.Helper()
-	b, err := OpenBucket(BucketConfig{Service: service, At: "s3://bucket/a/b", Try: 300 * time.Millisecond, Timeout: 20 * time.Second})
+	b, err := OpenBucket(Config{S3: service, At: "s3://bucket/a/b", Try: 300 * time.Millisecond, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func TestObjects(t *testing.T) {
 			t.Run("Conditions", func(t *testing.T) { testConditions(t, open(t)) })
 			t.Run("Race", func(t *testing.T) { testRace(t, open(t)) })
 			t.Run("Ranges", func(t *testing.T) { testRanges(t, open(t)) })
-			t.Run("Lists", func(t *testing.T) { testLists(t, open(t)) })
+			t.Run("Lists", func(t *testing.T) { testObjectLists(t, open(t)) })
 		})
 	}
 }
 
-func put(t *testing.T, o Objects, key, body string, when Condition) string {
+func putBody(t *testing.T, o Objects, key, body string, when Condition) string {
 	t.Helper()
 	version, err := o.Put(key, []byte(body), when)
 	if err != nil {
@@ -75,11 +75,11 @@ func refused(err error) bool { return errors.Is(err, ErrChanged) || errors.Is(er
 
 // testConditions: a write whose condition does not hold changes nothing.
 func testConditions(t *testing.T, o Objects) {
-	first := put(t, o, "kind/owner/id", "1", Condition{Absent: true})
+	first := putBody(t, o, "kind/owner/id", "1", Condition{Absent: true})
 	if _, err := o.Put("kind/owner/id", []byte("2"), Condition{Absent: true}); !refused(err) {
 		t.Errorf("created twice: %v", err)
 	}
-	second := put(t, o, "kind/owner/id", "3", Condition{Version: first})
+	second := putBody(t, o, "kind/owner/id", "3", Condition{Version: first})
 	if first == second {
 		t.Errorf("the version %q did not change", first)
 	}
@@ -92,7 +92,7 @@ func testConditions(t *testing.T, o Objects) {
 	if body, version, err := o.Get("kind/owner/id", 0, 0); string(body) != "3" || version != second || err != nil {
 		t.Errorf("%q, %q, %v; want 3, %q", body, version, err, second)
 	}
-	put(t, o, "kind/owner/id", "6", Condition{})
+	putBody(t, o, "kind/owner/id", "6", Condition{})
 	if _, err := o.Put("kind/owner/id", []byte("7"), Condition{Version: second}); !refused(err) {
 		t.Errorf("replaced what was written without a condition: %v", err)
 	}
@@ -114,7 +114,7 @@ func testConditions(t *testing.T, o Objects) {
 
 // testRace: of several writers that change an object at once, each change is based on the last one.
 func testRace(t *testing.T, o Objects) {
-	put(t, o, "kind/owner/id", "", Condition{Absent: true})
+	putBody(t, o, "kind/owner/id", "", Condition{Absent: true})
 	const writers, changes = 4, 5
 	var all sync.WaitGroup
 	for w := range writers {
@@ -155,7 +155,7 @@ func testRace(t *testing.T, o Objects) {
 // testRanges: any part of an object can be read.
 func testRanges(t *testing.T, o Objects) {
 	body := bytes.Repeat([]byte("0123456789"), 30_000)
-	put(t, o, "kind/owner/id/part", string(body), Condition{})
+	putBody(t, o, "kind/owner/id/part", string(body), Condition{})
 	for _, part := range [][2]int{{0, 1}, {5, 10}, {299_999, 1}, {100_000, 200_000}, {0, 300_000}} {
 		got, _, err := o.Get("kind/owner/id/part", int64(part[0]), int64(part[1]))
 		if err != nil || !bytes.Equal(got, body[part[0]:part[0]+part[1]]) {
@@ -185,17 +185,17 @@ func testRanges(t *testing.T, o Objects) {
 			t.Fatal(err)
 		}
 	}
-	put(t, o, "kind/owner/empty", "", Condition{})
+	putBody(t, o, "kind/owner/empty", "", Condition{})
 	if got, _, err := o.Get("kind/owner/empty", 0, 0); len(got) != 0 || err != nil {
 		t.Errorf("an empty one: %q, %v", got, err)
 	}
 }
 
-// testLists: a list has all keys with a prefix, in order, and shows which of them have changed.
-func testLists(t *testing.T, o Objects) {
+// testObjectLists: a list has all keys with a prefix, in order, and shows which of them have changed.
+func testObjectLists(t *testing.T, o Objects) {
 	keys := []string{"format", "a/b/1", "a/b/2", "a/b-/1", "a/B/1", "a/b/10", "a/=2e/1/0.M", "c/=/1"}
 	for _, k := range keys {
-		put(t, o, k, "of "+k, Condition{})
+		putBody(t, o, k, "of "+k, Condition{})
 	}
 	before := map[string]Entry{}
 	for prefix, want := range map[string][]string{"": keys, "a/": keys[1:7], "a/b/": {"a/b/1", "a/b/10", "a/b/2"}, "a/b/1": {"a/b/1", "a/b/10"},
@@ -216,7 +216,7 @@ func testLists(t *testing.T, o Objects) {
 			t.Errorf("below %q are %v, want %v", prefix, got, want)
 		}
 	}
-	put(t, o, "a/b/1", "changed", Condition{})
+	putBody(t, o, "a/b/1", "changed", Condition{})
 	all, err := o.List("a/b/")
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func testLists(t *testing.T, o Objects) {
 // TestFolderAgain: the next process finds what was written, and nothing that was not.
 func TestFolderAgain(t *testing.T) {
 	f := openFolder(t).(*Folder)
-	version := put(t, f, "a/b/c", "1", Condition{})
+	version := putBody(t, f, "a/b/c", "1", Condition{})
 	if _, err := f.stage([]byte("unfinished")); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestFolderAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	put(t, f, "a/b/c", "2", Condition{Version: version})
+	putBody(t, f, "a/b/c", "2", Condition{Version: version})
 	all, err := f.List("")
 	if err != nil || len(all) != 1 || all[0].Key != "a/b/c" {
 		t.Errorf("%v, %v", all, err)
@@ -276,7 +276,7 @@ func TestUnavailable(t *testing.T) {
 		}
 		faulty.Down(false)
 		if time.Sleep(retryGate); k == 0 { // the bucket was never checked
-			put(t, b, "a/b/c", "1", Condition{})
+			putBody(t, b, "a/b/c", "1", Condition{})
 		}
 		if _, _, err := b.Get("a/b/c", 0, 0); err != nil {
 			t.Errorf("available again: %v", err)
@@ -284,8 +284,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestNotAStore: a bucket that can't be used is recognised by the first answer.
-func TestNotAStore(t *testing.T) {
+// TestNotABucket: a bucket that can't be used is recognised by the first answer.
+func TestNotABucket(t *testing.T) {
 	ignoring, refusing := s3test.NewFake(), s3test.NewFake()
 	ignoring.IgnoreConditions, refusing.RefuseConditions = true, true
 	for _, f := range []*s3test.Fake{ignoring, refusing} {

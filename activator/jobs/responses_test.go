@@ -1,4 +1,4 @@
-package responses
+package jobs
 
 import (
 	"encoding/json"
@@ -18,29 +18,29 @@ import (
 )
 
 // bench is a Keeper with its own store, in front of a fake model server.
-type bench struct {
+type keeperBench struct {
 	t testing.TB
-	*Keeper
+	*keeper
 	counted map[string]int
 	// answer answers the model server's requests.
 	answer func(w http.ResponseWriter, r *http.Request, body string)
 	asked  []string // the bodies of its requests
 }
 
-func newBench(t testing.TB, cfg Config, room store.Limits) *bench {
+func newKeeperBench(t testing.TB, maxAnswer int, room store.Limits) *keeperBench {
 	t.Helper()
 	s, err := store.Open(store.Config{At: t.TempDir(), Limits: room}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	b := &bench{t: t, counted: map[string]int{}, answer: say("completed")}
-	b.Keeper = New(cfg, s, slog.New(slog.DiscardHandler), func(result string) { b.counted[result]++ })
+	b := &keeperBench{t: t, counted: map[string]int{}, answer: say("completed")}
+	b.keeper = newKeeper(maxAnswer, s, slog.New(slog.DiscardHandler), func(result string) { b.counted[result]++ })
 	return b
 }
 
-// response returns one that reports the number of items.
-func response(status, body string) string {
+// responseOf returns one that reports the number of items.
+func responseOf(status, body string) string {
 	var asked struct{ Input json.RawMessage }
 	_ = json.Unmarshal([]byte(body), &asked)
 	var items []any
@@ -53,13 +53,13 @@ func say(status string) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, _ *http.Request, body string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", "1000000") // another text's length
-		_, _ = io.WriteString(w, response(status, body))
+		_, _ = io.WriteString(w, responseOf(status, body))
 	}
 }
 
 // streamOf returns the events of a stream, up to the last of a kind.
 func streamOf(last, body string) string {
-	whole := response(strings.TrimPrefix(last, "response."), body)
+	whole := responseOf(strings.TrimPrefix(last, "response."), body)
 	begun := strings.Replace(strings.Replace(whole, `"completed"`, `"in_progress"`, 1), `"output":[`, `"output":[],"was":[`, 1)
 	return ": waiting\n\n" +
 		"event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":" + begun + "}\n\n" +
@@ -68,9 +68,9 @@ func streamOf(last, body string) string {
 }
 
 // turn serves one turn, and returns the client's answer. cut reports whether the answer was cut.
-func (b *bench) turn(owner, body string) (w *httptest.ResponseRecorder, cut bool) {
+func (b *keeperBench) turn(owner, body string) (w *httptest.ResponseRecorder, cut bool) {
 	b.t.Helper()
-	q, asks, err := Read([]byte(body))
+	q, asks, err := readResponseRequest([]byte(body))
 	if err != nil || !asks {
 		b.t.Fatalf("%s: %t, %v", body, asks, err)
 	}
@@ -80,8 +80,8 @@ func (b *bench) turn(owner, body string) (w *httptest.ResponseRecorder, cut bool
 			cut = true
 		}
 	}()
-	r := httptest.NewRequest(http.MethodPost, Path, strings.NewReader("read already"))
-	err = b.Serve(w, r, Turn{Request: q, Owner: owner}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	r := httptest.NewRequest(http.MethodPost, responsesPath, strings.NewReader("read already"))
+	err = b.Serve(w, r, turn{responseRequest: q, Owner: owner}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		if err != nil || int64(len(raw)) != r.ContentLength {
 			b.t.Errorf("%d bytes of %d, %v", len(raw), r.ContentLength, err)
@@ -114,7 +114,7 @@ func read(t testing.TB, w *httptest.ResponseRecorder) (s said) {
 }
 
 // show returns a response.
-func (b *bench) show(owner, id string) (said, error) {
+func (b *keeperBench) show(owner, id string) (said, error) {
 	w := httptest.NewRecorder()
 	kept, err := b.response(owner, id)
 	if err == nil {
@@ -128,7 +128,7 @@ func (b *bench) show(owner, id string) (said, error) {
 
 // TestConversation continues from stored responses, with another model too.
 func TestConversation(t *testing.T) {
-	b := newBench(t, Config{}, store.Limits{})
+	b := newKeeperBench(t, 32<<20, store.Limits{})
 	w, _ := b.turn("a", `{"model":"m","store":true,"input":"one","temperature":0}`)
 	first := read(t, w)
 	if first.ID == "resp_runtime" || !strings.HasPrefix(first.ID, "resp_") || !first.Store || w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
@@ -179,7 +179,7 @@ func TestConversation(t *testing.T) {
 
 // TestItems lists a response's input, with the conversation before it.
 func TestItems(t *testing.T) {
-	b := newBench(t, Config{}, store.Limits{})
+	b := newKeeperBench(t, 32<<20, store.Limits{})
 	w, _ := b.turn("a", `{"store":true,"input":"one"}`)
 	first := read(t, w)
 	w, _ = b.turn("a", `{"store":true,"previous_response_id":"`+first.ID+`","input":[{"role":"user","content":[{"type":"input_text","text":"two"}]},{"type":"function_call_output","call_id":"c","output":"3"}]}`)
@@ -229,7 +229,7 @@ func TestItems(t *testing.T) {
 // and the client gets the same events.
 func TestStream(t *testing.T) {
 	const body = `{"store":true,"stream":true,"input":"one"}`
-	b := newBench(t, Config{}, store.Limits{})
+	b := newKeeperBench(t, 32<<20, store.Limits{})
 	for last, status := range map[string]string{"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"} {
 		text := streamOf(last, body)
 		for _, ends := range []string{"\n", "\r\n", "\r"} {
@@ -251,7 +251,7 @@ func TestStream(t *testing.T) {
 	}
 	text := streamOf("response.completed", body)
 	end := strings.LastIndex(text, "event: ")
-	b = newBench(t, Config{}, store.Limits{})
+	b = newKeeperBench(t, 32<<20, store.Limits{})
 	for n := range end + 40 {
 		for _, abort := range []bool{true, false} {
 			b.answer = pieces(text[:n], 7, abort)
@@ -287,17 +287,17 @@ func pieces(text string, size int, abort bool) func(http.ResponseWriter, *http.R
 // TestFull: if the store is full, the model is not asked; if it is full at the end, the client is not told that the
 // response is stored.
 func TestFull(t *testing.T) {
-	b := newBench(t, Config{}, store.Limits{MaxRecords: 1})
+	b := newKeeperBench(t, 32<<20, store.Limits{MaxRecords: 1})
 	b.turn("a", `{"store":true,"input":"one"}`)
 	w, _ := b.turn("a", `{"store":true,"input":"two"}`)
 	if s := read(t, w); !strings.Contains(s.Error.Message, "full") || len(b.asked) != 1 {
 		t.Errorf("one more than there may be: %d %+v, asked %d times", w.Code, s, len(b.asked))
 	}
-	b = newBench(t, Config{}, store.Limits{MaxBytes: 200 << 10, Shared: "a"})
+	b = newKeeperBench(t, 32<<20, store.Limits{MaxBytes: 200 << 10, Shared: "a"})
 	long := strings.Repeat("x", 220<<10)
 	b.answer = func(w http.ResponseWriter, r *http.Request, body string) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, strings.Replace(response("completed", body), "items", long, 1))
+		_, _ = io.WriteString(w, strings.Replace(responseOf("completed", body), "items", long, 1))
 	}
 	w, _ = b.turn("a", `{"store":true,"input":"one"}`)
 	if s := read(t, w); w.Code != http.StatusInsufficientStorage || s.Error.Code != "storage_full" || strings.Contains(w.Body.String(), "xxx") {
@@ -315,7 +315,7 @@ func TestFull(t *testing.T) {
 
 // TestWrongAnswers: an incomplete response is not stored, and an error is passed on unchanged.
 func TestWrongAnswers(t *testing.T) {
-	b := newBench(t, Config{MaxAnswer: 4000}, store.Limits{})
+	b := newKeeperBench(t, 4000, store.Limits{})
 	for name, tc := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request, string)
 		status int
@@ -351,12 +351,13 @@ func TestRead(t *testing.T) {
 		`{"store":"yes"}`: "store is", `{"store":true,"store":false}`: "twice", `{"Store":true}`: "not store", `{"previous_response_id":5}`: "the id of a response",
 		`{"background":true,"store":false}`: "leave store out",
 	} {
-		_, asks, err := Read([]byte(body))
+		_, asks, err := readResponseRequest([]byte(body))
 		if asks || (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %t, %v; want %q", body, asks, err, want)
 		}
 	}
-	b := newBench(t, Config{MaxTurns: 2}, store.Limits{})
+	b := newKeeperBench(t, 32<<20, store.Limits{})
+	b.maxTurns = 2
 	if w, _ := b.turn("a", `{"store":true,"input":5}`); w.Code != http.StatusBadRequest {
 		t.Errorf("an input that is a number: %d %s", w.Code, w.Body)
 	}
@@ -379,7 +380,7 @@ func FuzzStream(f *testing.F) {
 	f.Add("event: response.completed\nevent: response.output_text.delta\ndata: {}\n\n", 7)
 	f.Add("data: {\"a\":\ndata: {\"type\":\"response.completed\"}}\n\n", 9)
 	f.Add("data: {\"error\":\"full\"}\n\ndata: [DONE]\n\n", 4)
-	b := newBench(f, Config{}, store.Limits{})
+	b := newKeeperBench(f, 32<<20, store.Limits{})
 	f.Fuzz(func(t *testing.T, text string, size int) {
 		b.t = t
 		kept := b.counted["kept"]

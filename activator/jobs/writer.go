@@ -1,4 +1,4 @@
-package responses
+package jobs
 
 import (
 	"bytes"
@@ -25,12 +25,12 @@ const (
 	events              // each whole event is passed on at once
 )
 
-// writer receives an answer from the next handler. It belongs to the goroutine that serves the request.
-type writer struct {
+// responseWriter receives an answer from the next handler. It belongs to the goroutine that serves the request.
+type responseWriter struct {
 	w    http.ResponseWriter
 	r    *http.Request
-	k    *Keeper
-	turn *Turn
+	k    *keeper
+	turn *turn
 
 	kept   store.Job // to be stored, once the answer is whole
 	before []string  // the ids of the previous responses
@@ -47,13 +47,13 @@ type writer struct {
 }
 
 // Header implements [http.ResponseWriter].
-func (w *writer) Header() http.Header { return w.w.Header() }
+func (w *responseWriter) Header() http.Header { return w.w.Header() }
 
 // Unwrap supports [http.ResponseController].
-func (w *writer) Unwrap() http.ResponseWriter { return w.w }
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.w }
 
 // FlushError sends the buffered output, if that is allowed yet.
-func (w *writer) FlushError() error {
+func (w *responseWriter) FlushError() error {
 	if w.mode == whole {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (w *writer) FlushError() error {
 }
 
 // WriteHeader determines the mode of the answer.
-func (w *writer) WriteHeader(status int) {
+func (w *responseWriter) WriteHeader(status int) {
 	if status < http.StatusOK {
 		w.w.WriteHeader(status)
 		return
@@ -85,9 +85,9 @@ func (w *writer) WriteHeader(status int) {
 
 // Write implements [http.ResponseWriter]. Output after an error from this writer is dropped, but the handler's answer
 // is still read to its end.
-func (w *writer) Write(p []byte) (int, error) {
+func (w *responseWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	most := w.k.cfg.MaxAnswer
+	most := w.k.maxAnswer
 	switch {
 	case w.mode == passed:
 		return w.w.Write(p)
@@ -120,7 +120,7 @@ func tooLarge(most int) *api.Error {
 }
 
 // finish completes the answer after the handler has returned without a panic.
-func (w *writer) finish() {
+func (w *responseWriter) finish() {
 	switch {
 	case w.mode == events && !w.over && len(w.buf) > 0: // no empty line follows the last event
 		_ = w.passEvents(append(w.buf, "\n\n"...)) // the client may have left: nothing to do about it
@@ -130,10 +130,10 @@ func (w *writer) finish() {
 }
 
 // sendAnswer stores an answer in JSON and then sends it.
-func (w *writer) sendAnswer() {
+func (w *responseWriter) sendAnswer() {
 	body, err := w.buf, error(nil)
 	if w.over {
-		err = tooLarge(w.k.cfg.MaxAnswer)
+		err = tooLarge(w.k.maxAnswer)
 	} else if body, err = w.keepResponse(body); err == nil {
 		h, out := w.Header(), http.NewResponseController(w.w)
 		h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -158,7 +158,7 @@ func (w *writer) sendAnswer() {
 }
 
 // keepResponse stores a response if requested, and returns it as the client gets it.
-func (w *writer) keepResponse(response []byte) ([]byte, error) {
+func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 	output, _ := jsonfield.Find(response, "output")
 	raw, _ := jsonfield.Find(response, "status")
 	if len(output) == 0 || output[0] != '[' || len(raw) < 2 || raw[0] != '"' {
@@ -186,7 +186,7 @@ func (w *writer) keepResponse(response []byte) ([]byte, error) {
 	return response, nil
 }
 
-func (w *writer) explainError(err error) *api.Error {
+func (w *responseWriter) explainError(err error) *api.Error {
 	var e *api.Error
 	if errors.As(err, &e) {
 		return e
@@ -197,7 +197,7 @@ func (w *writer) explainError(err error) *api.Error {
 	w.k.count("failed")
 	w.k.log.Error("keep a response", "response", w.kept.ID, "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
-		e = Unavailable()
+		e = unavailable()
 		e.Message = "the response was not stored: " + e.Message
 	} else if errors.Is(err, store.ErrFull) {
 		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "the response was not stored: %v", store.ErrFull)
@@ -209,7 +209,7 @@ func (w *writer) explainError(err error) *api.Error {
 }
 
 // passEvents passes whole events on. The last one of a response is passed on once the response is stored.
-func (w *writer) passEvents(all []byte) error {
+func (w *responseWriter) passEvents(all []byte) error {
 	var split relay.Splitter
 	for rest := all; len(rest) > 0 && !w.over; {
 		n := firstEvent(&split, rest)
@@ -240,14 +240,14 @@ func firstEvent(split *relay.Splitter, all []byte) int {
 	return len(all)
 }
 
-func (w *writer) failStream(e *api.Error) error {
+func (w *responseWriter) failStream(e *api.Error) error {
 	w.over = true
 	_, err := w.w.Write(api.StreamResponses.Error(e, w.number))
 	return err
 }
 
 // rewriteEvent returns an event as the client gets it.
-func (w *writer) rewriteEvent(event []byte) ([]byte, error) {
+func (w *responseWriter) rewriteEvent(event []byte) ([]byte, error) {
 	data, head := dataOf(event)
 	number := w.number
 	w.countEvent(data)
@@ -311,7 +311,7 @@ func isLast(event []byte) bool {
 func ends(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
 // countEvent records the number of an event, so that a following error gets the next one.
-func (w *writer) countEvent(data []byte) {
+func (w *responseWriter) countEvent(data []byte) {
 	if raw, found := jsonfield.Find(data, "sequence_number"); found {
 		if n, err := strconv.Atoi(string(raw)); err == nil {
 			w.number = n + 1

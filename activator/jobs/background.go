@@ -1,4 +1,4 @@
-package responses
+package jobs
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 )
 
 // Exists returns an error if a request can't continue from a response; nil if previous is empty.
-func (k *Keeper) Exists(owner, previous string) error {
+func (k *keeper) Exists(owner, previous string) error {
 	if previous == "" {
 		return nil
 	}
@@ -20,12 +20,12 @@ func (k *Keeper) Exists(owner, previous string) error {
 }
 
 // Kept returns the body to store for a background request.
-func (q *Request) Kept() []byte {
+func (q *responseRequest) Kept() []byte {
 	return jsonfield.Set(jsonfield.Delete(q.body, "background"), "store", []byte("true"))
 }
 
 // unfinished is a response without an answer, or without one yet, with all of a response's fields.
-type unfinished struct {
+type unfinishedResponse struct {
 	ID           string          `json:"id"`
 	Object       string          `json:"object"`
 	Created      int64           `json:"created_at"`
@@ -57,9 +57,9 @@ type failure struct {
 	Message string `json:"message"`
 }
 
-// Unfinished returns the response object for a request without an answer yet. body is the request's.
-func Unfinished(l store.Job, body []byte, status string) any {
-	u := unfinished{ID: l.ID, Object: "response", Created: l.Created.Unix(), Status: status, Background: true, Store: true, Output: []struct{}{}, Truncation: "disabled"}
+// unfinished returns the response object for a request without an answer yet. body is the request's.
+func unfinished(l store.Job, body []byte, status string) any {
+	u := unfinishedResponse{ID: l.ID, Object: "response", Created: l.Created.Unix(), Status: status, Background: true, Store: true, Output: []struct{}{}, Truncation: "disabled"}
 	for name, f := range map[string]struct {
 		to   *json.RawMessage
 		none string
@@ -79,9 +79,9 @@ func Unfinished(l store.Job, body []byte, status string) any {
 
 // KeepUnfinished stores a response without an answer for its request, with why if it failed. The errors are those of
 // [store.Store.KeepResponse].
-func (k *Keeper) KeepUnfinished(claim *store.Claim, body []byte, status string, why *api.Error) error {
+func (k *keeper) KeepUnfinished(claim *store.Claim, body []byte, status string, why *api.Error) error {
 	j := claim.Job()
-	u, _ := Unfinished(j, body, status).(unfinished)
+	u, _ := unfinished(j, body, status).(unfinishedResponse)
 	if why != nil {
 		u.Error = &failure{Code: "server_error", Message: why.Message}
 		if why.Status == http.StatusTooManyRequests {
@@ -92,7 +92,7 @@ func (k *Keeper) KeepUnfinished(claim *store.Claim, body []byte, status string, 
 	if err != nil {
 		return fmt.Errorf("tell how %s ended: %w", j.ID, err)
 	}
-	q, _, err := Read(body)
+	q, _, err := readResponseRequest(body)
 	input := []byte("[]")
 	if err == nil {
 		if items, err := q.items(); err == nil { // otherwise the invalid input is why it failed
