@@ -190,12 +190,14 @@ func count(least int, to *int) setter {
 	}
 }
 
-func (f *target) setServedName(s string) error {
-	if s == "" || strings.ContainsAny(s, ", \t\n") {
-		return fmt.Errorf("%q: want a name without spaces or commas", s)
+func oneName(to *api.ModelName) setter {
+	return func(s string) error {
+		if s == "" || strings.ContainsAny(s, ", \t\n") {
+			return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
+		}
+		*to = api.ModelName(s)
+		return nil
 	}
-	f.Model = api.ModelName(s)
-	return nil
 }
 
 func (f *target) setAliases(s string) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -62,14 +61,6 @@ func (f *target) setCost(s string) error {
 		return fmt.Errorf("%q: want a price above 0, such as 2.5", s)
 	}
 	f.Cost = v
-	return nil
-}
-
-func (f *target) setVariantOf(s string) error {
-	if s == "" || strings.ContainsAny(s, ", \t\n") {
-		return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
-	}
-	f.VariantOf = api.ModelName(s)
 	return nil
 }
 
