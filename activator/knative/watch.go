@@ -17,7 +17,7 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/knative/placed"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 )
@@ -33,7 +33,7 @@ type watch struct {
 	// seen is called with the states of the cluster's instances, besides the activator; nil: not called.
 	seen func(api.InstanceStatus)
 	// placed tracks the owners of the Services that front doors created; nil: none.
-	placed *placed.Applier
+	placed *applier
 	log    *slog.Logger
 
 	mu        sync.Mutex // guards the fields below, and orders the calls of the activator about revisions

@@ -1,4 +1,4 @@
-package placed_test
+package knative
 
 import (
 	"errors"
@@ -17,11 +17,10 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
-	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/api"
 )
 
-var _ agent.Applier = (*placed.Applier)(nil)
+var _ agent.Applier = (*applier)(nil)
 
 // manifest returns a manifest of default/chat; more are further annotations of its template, container further fields
 // of its container.
@@ -38,10 +37,10 @@ spec:
 }
 
 // cluster returns an Applier of a cluster with the objects, its client, and a function that reads the Service.
-func cluster(t *testing.T, objects ...runtime.Object) (*placed.Applier, *servingfake.Clientset, func() *v1.Service) {
+func cluster(t *testing.T, objects ...runtime.Object) (*applier, *servingfake.Clientset, func() *v1.Service) {
 	t.Helper()
 	client := servingfake.NewSimpleClientset(objects...)
-	a, err := placed.New(placed.Config{Namespace: "default", Images: map[string]string{api.RuntimeEngine: "own.example/engine:v1"}}, client.ServingV1())
+	a, err := newApplier(acceptConfig{Namespace: "default", Images: map[string]string{api.RuntimeEngine: "own.example/engine:v1"}}, client.ServingV1())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +108,8 @@ func TestLife(t *testing.T) {
 func TestNotItsOwn(t *testing.T) {
 	for name, meta := range map[string]metav1.ObjectMeta{
 		"plain":          {},
-		"without label":  {Annotations: map[string]string{placed.AnnotationFronts: `["x"]`}},
-		"without fronts": {Labels: map[string]string{placed.LabelPlaced: "true"}},
+		"without label":  {Annotations: map[string]string{annotationFronts: `["x"]`}},
+		"without fronts": {Labels: map[string]string{labelPlaced: "true"}},
 	} {
 		meta.Namespace, meta.Name = "default", "chat"
 		a, client, chat := cluster(t, &v1.Service{ObjectMeta: meta})
@@ -197,17 +196,17 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
-	if one, err := placed.Namespace([]string{"default/*", "default/chat-*"}); one != "default" || err != nil {
+func TestAcceptConfig(t *testing.T) {
+	if one, err := acceptNamespace([]string{"default/*", "default/chat-*"}); one != "default" || err != nil {
 		t.Errorf("%q, %v", one, err)
 	}
 	for pattern, want := range map[string]string{"*/chat": "names no namespace", "chat": "names no namespace", "a/*,b/*": "want one"} {
-		if _, err := placed.Namespace(strings.Split(pattern, ",")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := acceptNamespace(strings.Split(pattern, ",")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", pattern, err, want)
 		}
 	}
 	for kind, want := range map[string]string{"": "no runtime has an image", api.RuntimeCommand: "other than", "magic": "want RUNTIME=IMAGE"} {
-		cfg := placed.Config{Namespace: "default", Images: map[string]string{kind: "image"}}
+		cfg := acceptConfig{Namespace: "default", Images: map[string]string{kind: "image"}}
 		if kind == "" {
 			cfg.Images = nil
 		}

@@ -1,4 +1,4 @@
-package spent
+package activator
 
 import (
 	"encoding/json"
@@ -14,9 +14,9 @@ import (
 )
 
 // counter returns a counter, and a function that takes its reports.
-func counter() (c *Counter, take func() []api.Usage) {
+func counter() (c *usageCounter, take func() []api.Usage) {
 	var list []api.Usage
-	c = New("one", api.EmitterFunc(func(e api.Event) {
+	c = newUsageCounter("one", api.EmitterFunc(func(e api.Event) {
 		var u api.Usage
 		if err := json.Unmarshal(e.Data, &u); err != nil || e.Type != api.EventUsage || u.Check() != nil {
 			panic(fmt.Sprint(e.Type, err, u.Check()))
@@ -36,23 +36,23 @@ func TestTells(t *testing.T) {
 	c.Add(start, "default/m", api.Use{Tenant: "a", Key: "k", Requests: 1, Input: 10, Cached: 8, Output: 5, GPUSeconds: 20})
 	c.Add(start, "default/m", api.Use{Tenant: "a", Key: "k", Requests: 1, Input: 10, Cached: 8, Output: 5, GPUSeconds: 20})
 	c.Add(start, "default/m", api.Use{Tenant: "b", Requests: 1, Input: 1, Output: 1, GPUSeconds: 3})
-	c.Tell(start.Add(Every))
+	c.Tell(start.Add(usageEvery))
 	want := []api.Usage{{Function: "default/m", Activator: "one", Uses: []api.Use{
 		{Begun: start, Tenant: "a", Key: "k", Requests: 2, Input: 20, Cached: 16, Output: 10, GPUSeconds: 40}, {Begun: start, Tenant: "b", Requests: 1, Input: 1, Output: 1, GPUSeconds: 3}}}}
 	if diff := cmp.Diff(want, take()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	c.Tell(start.Add(2 * Every))
+	c.Tell(start.Add(2 * usageEvery))
 	if got := take(); len(got) != 0 {
 		t.Errorf("told of what has not changed: %v", got)
 	}
-	c.Tell(start.Add(Again))
+	c.Tell(start.Add(usageAgain))
 	if diff := cmp.Diff(want, take()); diff != "" {
 		t.Errorf("the repetition, -want +got:\n%s", diff)
 	}
-	c.Tell(start.Add(Unused))
+	c.Tell(start.Add(usageUnused))
 	take()
-	c.Tell(start.Add(Unused + Again))
+	c.Tell(start.Add(usageUnused + usageAgain))
 	if got := take(); len(got) != 0 {
 		t.Errorf("not forgotten: %v", got)
 	}
@@ -64,7 +64,7 @@ func TestBounds(t *testing.T) {
 	for k := range 3000 {
 		c.Add(start.Add(time.Duration(k)), "default/m", api.Use{Tenant: fmt.Sprint("tenant-", k), Key: fmt.Sprint("key-", k), Requests: 1, Input: 1, Output: 1, GPUSeconds: 1})
 	}
-	c.Tell(start.Add(Every))
+	c.Tell(start.Add(usageEvery))
 	got := take()
 	if len(got) != 1 || len(got[0].Uses) == 0 || len(got[0].Uses) > api.MostUses {
 		t.Fatalf("got %d events", len(got))

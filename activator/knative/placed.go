@@ -1,4 +1,4 @@
-package placed
+package knative
 
 import (
 	"context"
@@ -26,13 +26,13 @@ import (
 
 // Marks of a Service that this package has made.
 const (
-	LabelPlaced        = "clusters.rouse.dev/placed"
-	AnnotationFronts   = "clusters.rouse.dev/fronts"   // JSON: the names of its front doors
-	AnnotationManifest = "clusters.rouse.dev/manifest" // the hash of its manifest
+	labelPlaced        = "clusters.rouse.dev/placed"
+	annotationFronts   = "clusters.rouse.dev/fronts"   // JSON: the names of its front doors
+	annotationManifest = "clusters.rouse.dev/manifest" // the hash of its manifest
 )
 
-// Config is an Applier's configuration.
-type Config struct {
+// acceptConfig is an Applier's configuration.
+type acceptConfig struct {
 	// Namespace is the namespace in which all Services are created.
 	Namespace string
 	// Images are the images of the accepted runtimes.
@@ -41,8 +41,8 @@ type Config struct {
 	Models []string
 }
 
-// Namespace returns the one namespace in patterns of functions.
-func Namespace(patterns []string) (string, error) {
+// acceptNamespace returns the one namespace in patterns of functions.
+func acceptNamespace(patterns []string) (string, error) {
 	var one string
 	for _, p := range patterns {
 		namespace, _, found := strings.Cut(p, "/")
@@ -58,7 +58,7 @@ func Namespace(patterns []string) (string, error) {
 }
 
 // Validate returns an error for the first invalid field, with the valid values.
-func (c Config) Validate() error {
+func (c acceptConfig) Validate() error {
 	switch {
 	case c.Namespace == "" || path.Clean(c.Namespace) != c.Namespace:
 		return errors.New("no namespace is given for the functions of front doors")
@@ -73,26 +73,44 @@ func (c Config) Validate() error {
 	return config.Accept{Models: c.Models}.Validate()
 }
 
-// Applier creates and removes Services. It implements agent.Applier. Its methods are safe for concurrent use,
-// and those that the cluster's watch calls do nothing on nil.
-type Applier struct {
-	cfg      Config
+// applier creates the functions of remote front doors in a Kubernetes cluster, as Knative Services of one
+// namespace.
+//
+// It refuses whatever a cluster's operator would not run for others: a runtime without an image named by the
+// operator, a command, a handler, an environment, a sidecar, or another namespace than the operator's. It also
+// refuses to change a Service that it has not made.
+//
+// The life of one Service:
+//
+//  1. A front door's manifest arrives ([applier.Apply]). The Service gets its annotations, resources and runtime
+//     arguments, and nothing else: the image and the container's security settings are the cluster's own.
+//  2. The Service is marked with [labelPlaced], its owners ([annotationFronts]), and its manifest's hash. The
+//     cluster's watch reports it ([applier.See]), so that every agent of the cluster knows its owners, also one that
+//     started later.
+//  3. Another front door with the same manifest is added to its owners.
+//  4. A front door that no longer needs it is removed from its owners ([applier.Remove]); without owners the Service
+//     is deleted. Each write requires the state that was read. If the object has changed meanwhile, it is read
+//     again.
+//
+// It implements agent.Applier. Its methods are safe for concurrent use, and those that the cluster's watch calls do nothing on nil.
+type applier struct {
+	cfg      acceptConfig
 	services servingclient.ServiceInterface
 
 	mu     sync.Mutex
 	owners map[api.FunctionName][]string // of this package's Services, from the watch; lists are replaced, never changed
 }
 
-// New returns an Applier that creates Services with a client.
-func New(cfg Config, client servingclient.ServicesGetter) (*Applier, error) {
+// newApplier returns an Applier that creates Services with a client.
+func newApplier(cfg acceptConfig, client servingclient.ServicesGetter) (*applier, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Applier{cfg: cfg, services: client.Services(cfg.Namespace), owners: map[api.FunctionName][]string{}}, nil
+	return &applier{cfg: cfg, services: client.Services(cfg.Namespace), owners: map[api.FunctionName][]string{}}, nil
 }
 
 // See handles a Service of the cluster, and reports whether its owners have changed.
-func (a *Applier) See(s *v1.Service) (changed bool) {
+func (a *applier) See(s *v1.Service) (changed bool) {
 	if a == nil || s.Namespace != a.cfg.Namespace {
 		return false
 	}
@@ -100,13 +118,13 @@ func (a *Applier) See(s *v1.Service) (changed bool) {
 }
 
 // Forget handles the deletion of a Service.
-func (a *Applier) Forget(s *v1.Service) {
+func (a *applier) Forget(s *v1.Service) {
 	if a != nil {
 		a.note(api.NewFunctionName(s.Namespace, s.Name), nil)
 	}
 }
 
-func (a *Applier) note(name api.FunctionName, owners []string) (changed bool) {
+func (a *applier) note(name api.FunctionName, owners []string) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	changed = !slices.Equal(a.owners[name], owners)
@@ -119,26 +137,26 @@ func (a *Applier) note(name api.FunctionName, owners []string) (changed bool) {
 }
 
 // Owners returns the front doors that own a Service.
-func (a *Applier) Owners(name api.FunctionName) []string {
+func (a *applier) Owners(name api.FunctionName) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.owners[name]
 }
 
 // Apply creates or updates a function for a front door.
-func (a *Applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
+func (a *applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
 	want, err := a.service(m, front)
 	if err != nil {
 		return api.Errorf(http.StatusForbidden, api.CodeStartFailed, "%v", err)
 	}
 	return a.change(ctx, m.Name, func(is *v1.Service) error {
 		if is == nil {
-			mark(want, []string{front})
+			markOwners(want, []string{front})
 			_, err := a.services.Create(ctx, want, metav1.CreateOptions{})
 			return err
 		}
 		owners := ownersOf(is)
-		same := is.Annotations[AnnotationManifest] == want.Annotations[AnnotationManifest]
+		same := is.Annotations[annotationManifest] == want.Annotations[annotationManifest]
 		switch {
 		case len(owners) == 0:
 			return api.Errorf(http.StatusConflict, "", "%s is declared there by somebody else", m.Name)
@@ -150,19 +168,19 @@ func (a *Applier) Apply(ctx context.Context, m protocol.Manifest, front string) 
 		is = is.DeepCopy()
 		if !same {
 			is.Spec = want.Spec
-			is.Annotations[AnnotationManifest] = want.Annotations[AnnotationManifest]
+			is.Annotations[annotationManifest] = want.Annotations[annotationManifest]
 		}
 		if !slices.Contains(owners, front) {
 			owners = append(slices.Clone(owners), front)
 		}
-		mark(is, owners)
+		markOwners(is, owners)
 		_, err := a.services.Update(ctx, is, metav1.UpdateOptions{})
 		return err
 	})
 }
 
 // Remove removes a front door from a function's owners; the function is deleted with its last one.
-func (a *Applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
+func (a *applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	if name.Namespace() != a.cfg.Namespace {
 		return nil
 	}
@@ -175,7 +193,7 @@ func (a *Applier) Remove(ctx context.Context, name api.FunctionName, front strin
 			return a.services.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
 		}
 		is = is.DeepCopy()
-		mark(is, owners)
+		markOwners(is, owners)
 		_, err := a.services.Update(ctx, is, metav1.UpdateOptions{})
 		return err
 	})
@@ -183,7 +201,7 @@ func (a *Applier) Remove(ctx context.Context, name api.FunctionName, front strin
 
 // change calls do with the present Service of that name, or nil, and repeats that if the object has changed
 // meanwhile.
-func (a *Applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
+func (a *applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultRetry, raced, func() error {
 		is, err := a.services.Get(ctx, name.Name(), metav1.GetOptions{})
@@ -203,7 +221,7 @@ func (a *Applier) change(ctx context.Context, name api.FunctionName, do func(is 
 }
 
 // explain turns an error of the API server into one for the front door's client.
-func (a *Applier) explain(err error, name api.FunctionName) error {
+func (a *applier) explain(err error, name api.FunctionName) error {
 	var e *api.Error
 	switch {
 	case err == nil || errors.As(err, &e):
@@ -220,31 +238,31 @@ func (a *Applier) explain(err error, name api.FunctionName) error {
 
 // ownersOf returns the front doors that a Service was made for; none: not made by this package.
 func ownersOf(s *v1.Service) (fronts []string) {
-	if s.Labels[LabelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[AnnotationFronts]), &fronts) != nil {
+	if s.Labels[labelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[annotationFronts]), &fronts) != nil {
 		return nil
 	}
 	return fronts
 }
 
-// Keep copies the marks of a Service's metadata, for watches that drop most of it.
-func Keep(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
-	if from.Labels[LabelPlaced] == "" {
+// keepMarks copies the marks of a Service's metadata, for watches that drop most of it.
+func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
+	if from.Labels[labelPlaced] == "" {
 		return
 	}
 	if to.Annotations == nil {
 		to.Annotations = map[string]string{}
 	}
-	to.Labels, to.DeletionTimestamp = map[string]string{LabelPlaced: from.Labels[LabelPlaced]}, from.DeletionTimestamp
-	to.Annotations[AnnotationFronts] = from.Annotations[AnnotationFronts]
+	to.Labels, to.DeletionTimestamp = map[string]string{labelPlaced: from.Labels[labelPlaced]}, from.DeletionTimestamp
+	to.Annotations[annotationFronts] = from.Annotations[annotationFronts]
 }
 
-// mark records a Service's owners.
-func mark(s *v1.Service, owners []string) {
+// markOwners records a Service's owners.
+func markOwners(s *v1.Service, owners []string) {
 	text, _ := json.Marshal(owners) // strings always marshal
-	s.Annotations[AnnotationFronts] = string(text)
+	s.Annotations[annotationFronts] = string(text)
 }
 
-func hashed(manifest string) string {
+func manifestHash(manifest string) string {
 	sum := sha256.Sum256([]byte(manifest))
 	return hex.EncodeToString(sum[:])
 }

@@ -1,4 +1,4 @@
-package placed
+package knative
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 var dropped = []string{api.AnnotationClusters, api.AnnotationRemoveAfter, api.AnnotationRegions}
 
 // service returns the Service for a front door's manifest, or an error for a part that is not accepted.
-func (a *Applier) service(m protocol.Manifest, front string) (*v1.Service, error) {
+func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error) {
 	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m.Name, m.YAML, front)
 	if err != nil {
 		return nil, err
@@ -47,25 +47,25 @@ func (a *Applier) service(m protocol.Manifest, front string) (*v1.Service, error
 	}
 	annotations[api.AnnotationClass], annotations["autoscaling.knative.dev/initial-scale"] = api.Class, "0"
 	annotations[api.AnnotationRuntime], annotations[api.AnnotationModel] = kind, f.Runtime.Model
-	own := map[string]string{AnnotationManifest: hashed(m.YAML)}
+	own := map[string]string{annotationManifest: manifestHash(m.YAML)}
 	if len(f.Runtime.Adapters) > 0 {
 		own[api.AnnotationAdapters] = config.AdapterList(f.Runtime.Adapters)
 	}
 	return &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: f.Name.Name(), Labels: map[string]string{LabelPlaced: "true"}, Annotations: own},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: f.Name.Name(), Labels: map[string]string{labelPlaced: "true"}, Annotations: own},
 		Spec: v1.ServiceSpec{ConfigurationSpec: v1.ConfigurationSpec{Template: v1.RevisionTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
 			Spec: v1.RevisionSpec{
 				ContainerConcurrency: said.Spec.Template.Spec.ContainerConcurrency, TimeoutSeconds: said.Spec.Template.Spec.TimeoutSeconds,
-				PodSpec: pod(f, kind, image, containers[0].Resources),
+				PodSpec: placedPod(f, kind, image, containers[0].Resources),
 			},
 		}}},
 	}, nil
 }
 
-// pod returns a function's pod: without rights in the cluster, and with the memory and devices that the manifest
+// placedPod returns a function's pod: without rights in the cluster, and with the memory and devices that the manifest
 // requests.
-func pod(f api.Function, kind, image string, asked corev1.ResourceRequirements) corev1.PodSpec {
+func placedPod(f api.Function, kind, image string, asked corev1.ResourceRequirements) corev1.PodSpec {
 	needs := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: asked.Limits}
 	maps.Copy(needs.Requests, asked.Requests)
 	_, requested := needs.Requests[corev1.ResourceMemory]
