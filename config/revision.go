@@ -46,7 +46,7 @@ type revisionContainer struct {
 	Resources resources `json:"resources"`
 }
 
-// resources are what a container requests, and its limits.
+// resources are a container's requests and limits.
 type resources struct {
 	Requests map[string]quantity `json:"requests" yaml:"requests"`
 	Limits   map[string]quantity `json:"limits" yaml:"limits"`

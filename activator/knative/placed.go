@@ -73,26 +73,15 @@ func (c acceptConfig) Validate() error {
 	return config.Accept{Models: c.Models}.Validate()
 }
 
-// applier creates the functions of remote front doors in a Kubernetes cluster, as Knative Services of one
-// namespace.
+// applier creates the functions of remote front doors as Knative Services of one namespace. It implements agent.Applier.
 //
-// It refuses whatever a cluster's operator would not run for others: a runtime without an image named by the
-// operator, a command, a handler, an environment, a sidecar, or another namespace than the operator's. It also
-// refuses to change a Service that it has not made.
+// It refuses whatever a cluster's operator would not run for others: a runtime without an image named by the operator, a
+// command, a handler, an environment, a sidecar, or another namespace. A Service gets its manifest's annotations,
+// resources and runtime arguments, and the marks above; it is deleted without owners. Services of others stay unchanged.
+// Each write requires the state that was read, else the object is read again. The cluster's watch reports Services
+// ([applier.See]), so that every agent of the cluster knows their owners.
 //
-// The life of one Service:
-//
-//  1. A front door's manifest arrives ([applier.Apply]). The Service gets its annotations, resources and runtime
-//     arguments, and nothing else: the image and the container's security settings are the cluster's own.
-//  2. The Service is marked with [labelPlaced], its owners ([annotationFronts]), and its manifest's hash. The
-//     cluster's watch reports it ([applier.See]), so that every agent of the cluster knows its owners, also one that
-//     started later.
-//  3. Another front door with the same manifest is added to its owners.
-//  4. A front door that no longer needs it is removed from its owners ([applier.Remove]); without owners the Service
-//     is deleted. Each write requires the state that was read. If the object has changed meanwhile, it is read
-//     again.
-//
-// It implements agent.Applier. Its methods are safe for concurrent use, and those that the cluster's watch calls do nothing on nil.
+// Its methods are safe for concurrent use, and those that the cluster's watch calls do nothing on nil.
 type applier struct {
 	cfg      acceptConfig
 	services servingclient.ServiceInterface

@@ -1,4 +1,4 @@
-package declared
+package cli
 
 import (
 	"errors"
@@ -12,23 +12,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Path returns the file in which a function is kept.
-func Path(name api.FunctionName) (string, error) {
-	dir := ConfigFolder()
+// keptPath returns the file in which a function is kept.
+func keptPath(name api.FunctionName) (string, error) {
+	dir := configFolder()
 	if dir == "" {
 		return "", errors.New("there is no folder to keep functions in: set XDG_CONFIG_HOME or HOME")
 	}
 	file := name.Name() + ".yaml"
-	if name.Namespace() != api.DefaultNamespace || file == KeysFile {
+	if name.Namespace() != api.DefaultNamespace || file == keysFileName {
 		file = name.Namespace() + "." + file
 	}
 	return filepath.Join(dir, file), nil
 }
 
-// Keep atomically writes a function's manifest to its file. Only its user may read it: an environment has secrets. A file with
+// keepManifest atomically writes a function's manifest to its file. Only its user may read it: an environment has secrets. A file with
 // other content as well is not touched.
-func Keep(m config.Manifest) error {
-	path, err := Path(m.Function.Name)
+func keepManifest(m config.Manifest) error {
+	path, err := keptPath(m.Function.Name)
 	if err != nil {
 		return err
 	}
@@ -44,9 +44,9 @@ func Keep(m config.Manifest) error {
 	return nil
 }
 
-// Forget removes the kept manifest of a function, and reports whether there was one.
-func Forget(name api.FunctionName) (bool, error) {
-	path, err := Path(name)
+// forgetKept removes the kept manifest of a function, and reports whether there was one.
+func forgetKept(name api.FunctionName) (bool, error) {
+	path, err := keptPath(name)
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package replay
+package cli
 
 import (
 	"cmp"
@@ -16,9 +16,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// WhatIf is the simulated result of policies on a record's requests: for functions that use GPUs, or for those that use none. The two share only host memory,
+// whatIf is the simulated result of policies on a record's requests: for functions that use GPUs, or for those that use none. The two share only host memory,
 // and each is simulated without the other.
-type WhatIf struct {
+type whatIf struct {
 	From     time.Time         `json:"from"`
 	To       time.Time         `json:"to"`
 	GPUs     bool              `json:"gpus"`
@@ -31,8 +31,8 @@ type WhatIf struct {
 	Assumes []string `json:"assumes"`
 }
 
-// KnownPolicies reports unknown names of policies; nil: none.
-func KnownPolicies(policies []string) error {
+// knownPolicies reports unknown names of policies; nil: none.
+func knownPolicies(policies []string) error {
 	for _, p := range policies {
 		if !slices.Contains(simulate.All, p) {
 			return fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
@@ -41,10 +41,10 @@ func KnownPolicies(policies []string) error {
 	return nil
 }
 
-// WhatIf simulates policies on the record: first for the functions that use GPUs, then for the others. An empty kind is left out; if one kind can't be
+// whatIf simulates policies on the record: first for the functions that use GPUs, then for the others. An empty kind is left out; if one kind can't be
 // simulated, the other's result says so.
-func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, err error) {
-	if err := KnownPolicies(policies); err != nil {
+func (r *recording) WhatIf(ctx context.Context, policies []string) (list []whatIf, err error) {
+	if err := knownPolicies(policies); err != nil {
 		return nil, err
 	}
 	t, err := r.traffic(ctx)
@@ -98,8 +98,8 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, 
 	return list, nil
 }
 
-func (t *traffic) whatIf(ctx context.Context, onGPUs bool, functions []*told, policies []string) (WhatIf, error) {
-	w := WhatIf{From: t.from, To: t.to, GPUs: onGPUs, Then: Then{GPUHours: t.gpuHours, HostHours: t.hostHours}}
+func (t *traffic) whatIf(ctx context.Context, onGPUs bool, functions []*told, policies []string) (whatIf, error) {
+	w := whatIf{From: t.from, To: t.to, GPUs: onGPUs, Then: Then{GPUHours: t.gpuHours, HostHours: t.hostHours}}
 	cfg, err := t.machines(&w)
 	if err != nil {
 		return w, err
@@ -119,12 +119,12 @@ func (t *traffic) whatIf(ctx context.Context, onGPUs bool, functions []*told, po
 	return w, nil
 }
 
-func (w *WhatIf) assume(format string, args ...any) {
+func (w *whatIf) assume(format string, args ...any) {
 	w.Assumes = append(w.Assumes, fmt.Sprintf(format, args...))
 }
 
 // machines returns the simulator's world that is most similar to the recorded one, without models.
-func (t *traffic) machines(w *WhatIf) (simulate.Config, error) {
+func (t *traffic) machines(w *whatIf) (simulate.Config, error) {
 	cfg := simulate.Config{Nodes: 1, Hold: time.Second, MaxScale: 1}
 	nodes := make(map[string]bool)
 	var gpus, hosts []inventory.Device
@@ -159,7 +159,7 @@ func (t *traffic) machines(w *WhatIf) (simulate.Config, error) {
 }
 
 // models adds the models that fit to cfg, and returns their requests.
-func (w *WhatIf) models(cfg *simulate.Config, functions []*told) (trace simulate.Trace, err error) {
+func (w *whatIf) models(cfg *simulate.Config, functions []*told) (trace simulate.Trace, err error) {
 	published, rates, guessed, untold, out := 0, 0, 0, 0, 0
 	for _, f := range functions {
 		if len(f.requests) > 0 {

@@ -1,4 +1,4 @@
-package replay
+package cli
 
 import (
 	"bytes"
@@ -125,7 +125,7 @@ func hour(t *testing.T) (folder string) {
 // TestCheck: a record is replayed as it was; by another version with a note; with a gap, that is said.
 func TestCheck(t *testing.T) {
 	folder := hour(t)
-	r, err := Open(folder, "v2")
+	r, err := openRecording(folder, "v2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestCheck(t *testing.T) {
 	if err := os.WriteFile(one, joined, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = Open(one, "v1"); err != nil || len(r.Segments) != 2 || len(r.Notes) != 0 {
+	if r, err = openRecording(one, "v1"); err != nil || len(r.Segments) != 2 || len(r.Notes) != 0 {
 		t.Fatalf("two segments in a file: %+v, %v", r, err)
 	}
 	if all, err = r.Check(t.Context()); err != nil || all[0].First != nil || all[1].First != nil {
@@ -172,7 +172,7 @@ func TestCheck(t *testing.T) {
 // TestAt checks that answers contain the knowledge of that time.
 func TestAt(t *testing.T) {
 	time.Local = time.UTC
-	r, err := Open(hour(t), "v1")
+	r, err := openRecording(hour(t), "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,13 +230,13 @@ func joined(t *testing.T, folder string) (data []byte, ends []int) {
 }
 
 // opened is a record of a file with data.
-func opened(t *testing.T, data []byte) (*Record, error) {
+func opened(t *testing.T, data []byte) (*recording, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "some.flight")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Open(path, "v1")
+	return openRecording(path, "v1")
 }
 
 // TestPutTogether: segments in any order, and two records of one day in one file, give what the whole record gives.
@@ -263,7 +263,7 @@ func TestPutTogether(t *testing.T) {
 		if err != nil || len(r.Segments) != len(ends) || !strings.HasPrefix(strings.Join(r.Notes, "\n"), tc.note) || (tc.note == "") != (len(r.Notes) == 0) {
 			t.Fatalf("%s: %+v, %v", name, r, err)
 		}
-		if all, err := r.Check(t.Context()); err != nil || slices.ContainsFunc(all, func(c Checked) bool { return c.First != nil || c.Gap != "" }) {
+		if all, err := r.Check(t.Context()); err != nil || slices.ContainsFunc(all, func(c checkedSegment) bool { return c.First != nil || c.Gap != "" }) {
 			t.Errorf("%s: %+v, %v", name, all, err)
 		}
 		if list, err := r.WhatIf(t.Context(), []string{"keepalive"}); err != nil || len(list) != 1 || list[0].Requests != 60 || list[0].Then.Wakes != 10 {
@@ -314,14 +314,14 @@ func TestNothingThen(t *testing.T) {
 // Everything that is replayed is decided as it was, or the replay says from where on it is not.
 func TestDamaged(t *testing.T) {
 	data, ends := joined(t, hour(t))
-	rounds := func(all []Checked) (n int) {
+	rounds := func(all []checkedSegment) (n int) {
 		for _, c := range all {
 			n += c.Rounds
 		}
 		return n
 	}
 	most := 0
-	check := func(what string, data []byte, whole bool) {
+	checkSegment := func(what string, data []byte, whole bool) {
 		r, err := opened(t, data)
 		if err != nil {
 			return
@@ -330,8 +330,8 @@ func TestDamaged(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		otherwise := slices.ContainsFunc(all, func(c Checked) bool { return c.First != nil })
-		gap := slices.ContainsFunc(all, func(c Checked) bool { return c.Gap != "" })
+		otherwise := slices.ContainsFunc(all, func(c checkedSegment) bool { return c.First != nil })
+		gap := slices.ContainsFunc(all, func(c checkedSegment) bool { return c.Gap != "" })
 		written := r.Segments[len(r.Segments)-1].Open // a cut between two chunks looks like a file that is being written
 		if most == 0 {
 			most = rounds(all)
@@ -341,21 +341,21 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: otherwise: %t, notes %q", what, otherwise, r.Notes)
 		}
 	}
-	check("the whole record", data, true)
+	checkSegment("the whole record", data, true)
 	for n := 1; n < len(data); n += len(data)/40 + 1 {
-		check(fmt.Sprintf("cut at %d", n), data[:n], true)
+		checkSegment(fmt.Sprintf("cut at %d", n), data[:n], true)
 		changed := bytes.Clone(data)
 		changed[n] ^= 1 << (n % 8)
-		check(fmt.Sprintf("byte %d", n), changed, true)
+		checkSegment(fmt.Sprintf("byte %d", n), changed, true)
 		rest := min(n+500, len(data))
-		check(fmt.Sprintf("without %d to %d", n, rest), append(bytes.Clone(data[:n]), data[rest:]...), true)
+		checkSegment(fmt.Sprintf("without %d to %d", n, rest), append(bytes.Clone(data[:n]), data[rest:]...), true)
 	}
 }
 
 // TestWhatIf checks that all requests of the record are simulated with the measured times, and that assumptions are
 // listed.
 func TestWhatIf(t *testing.T) {
-	r, err := Open(hour(t), "v1")
+	r, err := openRecording(hour(t), "v1")
 	if err != nil {
 		t.Fatal(err)
 	}

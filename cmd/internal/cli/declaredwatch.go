@@ -1,4 +1,4 @@
-package declared
+package cli
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const (
 const mostWatched = 4000
 
 // Watch has s follow the declarations until ctx ends. now holds the declarations that s already serves.
-func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger) error {
+func (r *reader) Watch(ctx context.Context, now declaredSet, s Server, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch what is declared: %w", err)
@@ -92,7 +92,7 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 
 // follower tracks which declarations a server serves.
 type follower struct {
-	r       *Reader
+	r       *reader
 	s       Server
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
@@ -140,7 +140,7 @@ func (f *follower) apply(ctx context.Context) {
 }
 
 // report reports the problems of a set, each once, and again if it was solved in between.
-func (f *follower) report(set Set, err error) {
+func (f *follower) report(set declaredSet, err error) {
 	wrong := map[string]bool{}
 	say := func(what, message string, args ...any) {
 		wrong[what] = true
@@ -201,13 +201,13 @@ func (f *follower) watch(w *fsnotify.Watcher) {
 }
 
 // folders returns the folders in which something may change, by their real paths: the new target of a link is another folder.
-func (r *Reader) folders() (dirs []string) {
+func (r *reader) folders() (dirs []string) {
 	paths := slices.DeleteFunc(slices.Clone(r.from.Files), func(path string) bool { return path == "-" })
 	if kept := r.from.Kept; kept != "" && os.MkdirAll(kept, 0o700) == nil { // it may not be writable
 		paths = append(paths, kept)
 	}
 	for _, path := range paths {
-		files, _ := Files(path) // an unreadable one has none
+		files, _ := manifestFiles(path) // an unreadable one has none
 		for _, file := range append(files, path) {
 			dirs = append(dirs, behind(file)...)
 		}

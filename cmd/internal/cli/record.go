@@ -1,4 +1,4 @@
-package replay
+package cli
 
 import (
 	"cmp"
@@ -17,21 +17,28 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 )
 
-// Record is an open flight record.
-type Record struct {
+// recording answers questions about a flight record (package autoscaler/flight): whether this program decides like the recorded
+// one, what it would have answered at a time, and what another policy would have cost. It changes nothing and uses no server.
+//
+//  1. [openRecording] reads the segments of a file or a folder, and says which of them this program can't replay, and why.
+//  2. [recording.Check] replays each segment separately, beginning with its state, and compares each decision byte by byte.
+//  3. [recording.At] replays the segment that contains a time until then, and returns the autoscaler in that state.
+//  4. [recording.WhatIf] collects requests and properties of models during a replay (recordedtraffic.go); the simulator runs other policies on
+//     that (whatif.go).
+type recording struct {
 	Path     string
 	Segments []*flight.Segment
 	// Notes has lines for display about missing parts, and possible differences here.
 	Notes []string
 }
 
-// Open opens a file or a folder. version is this program's. An error says why none of it can be replayed.
-func Open(path, version string) (*Record, error) {
+// openRecording opens a file or a folder. version is this program's. An error says why none of it can be replayed.
+func openRecording(path, version string) (*recording, error) {
 	all, err := flight.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{Path: path}
+	r := &recording{Path: path}
 	var refused error
 	all, twice := inOrder(all)
 	if twice > 0 {
@@ -77,7 +84,7 @@ func Open(path, version string) (*Record, error) {
 }
 
 // note adds a note, once.
-func (r *Record) note(format string, args ...any) {
+func (r *recording) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
 	}
@@ -96,8 +103,8 @@ func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	return list, len(all) - len(list)
 }
 
-// Difference is the first round of a segment whose decisions differ.
-type Difference struct {
+// difference is the first round of a segment whose decisions differ.
+type difference struct {
 	At       time.Time      `json:"at"`
 	Recorded []api.Decision `json:"recorded"`
 	Decided  []api.Decision `json:"decided"`
@@ -105,8 +112,8 @@ type Difference struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Checked is the result of a segment.
-type Checked struct {
+// checkedSegment is the result of a segment.
+type checkedSegment struct {
 	From      time.Time   `json:"from"`
 	To        time.Time   `json:"to"`
 	Run       string      `json:"run"`
@@ -115,15 +122,15 @@ type Checked struct {
 	Rounds    int         `json:"rounds"`
 	Decisions int         `json:"decisions"`
 	Alike     int         `json:"alike"`
-	First     *Difference `json:"first,omitempty"`
+	First     *difference `json:"first,omitempty"`
 	// Gap says that the continuation is missing; empty: it exists, or the segment is its program's last.
 	Gap string `json:"gap,omitempty"`
 }
 
 // Check replays all segments. A segment is not replayed beyond the first different decision: the rest depends on it.
-func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
+func (r *recording) Check(ctx context.Context) (all []checkedSegment, err error) {
 	for k, s := range r.Segments {
-		c, err := check(ctx, s)
+		c, err := checkSegment(ctx, s)
 		if err != nil {
 			return all, err
 		}
@@ -135,21 +142,21 @@ func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
 	return all, nil
 }
 
-func check(ctx context.Context, s *flight.Segment) (Checked, error) {
-	c := Checked{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
+func checkSegment(ctx context.Context, s *flight.Segment) (checkedSegment, error) {
+	c := checkedSegment{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
 	for round, err := range rounds(ctx, s) {
 		if err != nil {
 			if ctx.Err() != nil {
 				return c, context.Cause(ctx)
 			}
-			c.First = &Difference{At: c.To, Error: err.Error()}
+			c.First = &difference{At: c.To, Error: err.Error()}
 			return c, nil
 		}
 		c.Rounds++
 		c.To, c.Functions = round.At, round.replay.Declared()
 		c.Decisions += len(round.Recorded)
-		if !alike(round.Decided, round.Recorded) {
-			c.First = &Difference{At: round.At, Recorded: round.Recorded, Decided: round.Decided}
+		if !sameDecisions(round.Decided, round.Recorded) {
+			c.First = &difference{At: round.At, Recorded: round.Recorded, Decided: round.Decided}
 			return c, nil
 		}
 		c.Alike += len(round.Recorded)
@@ -157,8 +164,8 @@ func check(ctx context.Context, s *flight.Segment) (Checked, error) {
 	return c, nil
 }
 
-// alike reports whether decisions are the same, byte by byte in their displayed form.
-func alike(a, b []api.Decision) bool {
+// sameDecisions reports whether decisions are the same, byte by byte in their displayed form.
+func sameDecisions(a, b []api.Decision) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -1,4 +1,4 @@
-package declared_test
+package cli
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
@@ -41,7 +40,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-func names(s declared.Set) (all []string) {
+func names(s declaredSet) (all []string) {
 	for _, f := range s.Functions {
 		all = append(all, f.Name.Short())
 	}
@@ -63,7 +62,7 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := declared.NewReader(declared.Sources{Files: []string{dir}, Models: []string{"pico"}, Kept: kept, ModelsDirs: []string{models}}).Read()
+	s, err := newReader(sources{Files: []string{dir}, Models: []string{"pico"}, Kept: kept, ModelsDirs: []string{models}}).Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,27 +72,27 @@ func TestRead(t *testing.T) {
 	if len(s.Left) != 2 || len(s.Read) != 2 || len(s.Bad) != 0 {
 		t.Errorf("left out %v, read %v, bad %v", s.Left, s.Read, s.Bad)
 	}
-	for from, want := range map[*declared.Sources]string{
+	for from, want := range map[*sources]string{
 		{}:                               "pico",
 		{Kept: filepath.Join(dir, "no")}: "pico",
 		{MayBeNone: true}:                "",
 		{Kept: kept}:                     "chat kept",
 	} {
-		if s, err := declared.NewReader(*from).Read(); err != nil || strings.Join(names(s), " ") != want {
+		if s, err := newReader(*from).Read(); err != nil || strings.Join(names(s), " ") != want {
 			t.Errorf("%+v declares %q, %v; want %q", from, names(s), err, want)
 		}
 	}
-	for want, from := range map[string]declared.Sources{
+	for want, from := range map[string]sources{
 		"a manifest is given with -f": {Models: []string{"functions.yaml"}},
 		"is called pico already":      {Models: []string{"pico", "pico"}},
 		"read the folder of models":   {ModelsDirs: []string{filepath.Join(dir, "no")}},
 		"declared twice":              {Files: []string{filepath.Join(dir, "b.yaml"), filepath.Join(dir, "b.yaml")}},
 	} {
-		if _, err := declared.NewReader(from).Read(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newReader(from).Read(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	s, err = declared.NewReader(declared.Sources{Files: []string{filepath.Join(dir, "no.yaml")}}).Read()
+	s, err = newReader(sources{Files: []string{filepath.Join(dir, "no.yaml")}}).Read()
 	if err != nil || len(s.Bad) != 1 || !strings.Contains(s.Bad[0].Why.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v, %v", s.Bad, err)
 	}
@@ -183,7 +182,7 @@ func TestWatch(t *testing.T) {
 	dir, kept, models := t.TempDir(), filepath.Join(t.TempDir(), "kept"), t.TempDir()
 	file := filepath.Join(dir, "functions.yaml")
 	put(t, file, manifest("chat", "")+"---\n"+manifest("code", ""))
-	r := declared.NewReader(declared.Sources{Files: []string{file}, Kept: kept, ModelsDirs: []string{models}, MayBeNone: true})
+	r := newReader(sources{Files: []string{file}, Kept: kept, ModelsDirs: []string{models}, MayBeNone: true})
 	now, err := r.Read()
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +252,7 @@ func TestWatch(t *testing.T) {
 // TestQuants: two quantizations of one repository are two functions, under names of their own.
 func TestQuants(t *testing.T) {
 	models := func(refs ...string) ([]string, error) {
-		s, err := declared.NewReader(declared.Sources{Models: refs}).Read()
+		s, err := newReader(sources{Models: refs}).Read()
 		return names(s), err
 	}
 	if got, err := models("hf.co/org/M-GGUF", "hf.co/org/M-GGUF:Q8_0", "hf.co/org/M-GGUF:UD-Q4_K_XL"); err != nil || !slices.Equal(got, []string{"m-gguf", "m-gguf-q8-0", "m-gguf-ud-q4-k-xl"}) {
@@ -272,7 +271,7 @@ func TestUnusable(t *testing.T) {
 	good, bad := filepath.Join(dir, "good.gguf"), filepath.Join(dir, "bad.gguf")
 	put(t, good, string(pico.GGUF()))
 	put(t, bad, strings.Replace(string(pico.GGUF()), "general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00llama", "general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00mamba", 1))
-	s, err := declared.NewReader(declared.Sources{Models: []string{good, bad}}).Read()
+	s, err := newReader(sources{Models: []string{good, bad}}).Read()
 	if err != nil || !slices.Equal(names(s), []string{"good", "bad"}) || len(s.Hints) != 1 || !strings.Contains(s.Hints[0], `bad can't be served as it is: read model metadata: architecture "mamba" is not supported`) {
 		t.Errorf("got %v, %q, %v", names(s), s.Hints, err)
 	}
@@ -297,7 +296,7 @@ func TestWatchLinks(t *testing.T) {
 	link(one, "now")
 	link(filepath.Join("now", "folder"), "folder")
 	link(filepath.Join(one, "models"), "models")
-	r := declared.NewReader(declared.Sources{Files: []string{filepath.Join(home, "file.yaml"), filepath.Join(home, "folder")}, ModelsDirs: []string{filepath.Join(home, "models")}})
+	r := newReader(sources{Files: []string{filepath.Join(home, "file.yaml"), filepath.Join(home, "folder")}, ModelsDirs: []string{filepath.Join(home, "models")}})
 	now, err := r.Read()
 	if err != nil || !slices.Equal(names(now), []string{"file", "folder", "m1"}) {
 		t.Fatalf("got %v, %v", names(now), err)
@@ -347,34 +346,34 @@ func TestKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := declared.Keep(m); err != nil {
+	if err := keepManifest(m); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(home, "rouse", "chat.yaml")
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("it is kept as %v, %v", info, err)
 	}
-	s, err := declared.NewReader(declared.Sources{Kept: filepath.Dir(path)}).Read()
+	s, err := newReader(sources{Kept: filepath.Dir(path)}).Read()
 	if err != nil || len(s.Functions) != 1 || s.Functions[0].Runtime.Model != f.Runtime.Model {
 		t.Errorf("kept are %v, %v", s.Functions, err)
 	}
-	if was, err := declared.Forget(f.Name); !was || err != nil {
+	if was, err := forgetKept(f.Name); !was || err != nil {
 		t.Errorf("forgotten: %v, %v", was, err)
 	}
-	if was, err := declared.Forget(f.Name); was || err != nil {
+	if was, err := forgetKept(f.Name); was || err != nil {
 		t.Errorf("forgotten twice: %v, %v", was, err)
 	}
 	put(t, path, manifest("chat", "")+"---\n"+manifest("other", ""))
-	if err := declared.Keep(m); err == nil || !strings.Contains(err.Error(), "other functions") {
+	if err := keepManifest(m); err == nil || !strings.Contains(err.Error(), "other functions") {
 		t.Errorf("a file of two functions is replaced: %v", err)
 	}
-	if _, err := declared.Forget(f.Name); err == nil {
+	if _, err := forgetKept(f.Name); err == nil {
 		t.Error("a file of two functions is removed")
 	}
-	if p, err := declared.Path("default/keys"); err != nil || filepath.Base(p) != "default.keys.yaml" {
+	if p, err := keptPath("default/keys"); err != nil || filepath.Base(p) != "default.keys.yaml" {
 		t.Errorf("the path of a function that is called keys is %s, %v", p, err)
 	}
-	if p, err := declared.Path("team/chat"); err != nil || filepath.Base(p) != "team.chat.yaml" {
+	if p, err := keptPath("team/chat"); err != nil || filepath.Base(p) != "team.chat.yaml" {
 		t.Errorf("the path is %s, %v", p, err)
 	}
 }

@@ -1,4 +1,4 @@
-package replay
+package cli
 
 import (
 	"cmp"
@@ -21,8 +21,8 @@ type traffic struct {
 	// gpuHours and hostHours count devices with an instance that did not sleep; hosts, those with instances without GPUs.
 	gpuHours, hostHours float64
 
-	doors map[door]*atDoor
-	used  map[user]autoscaler.UsedBy
+	doors map[recordedDoor]*atDoor
+	used  map[recordedUser]autoscaler.UsedBy
 }
 
 // told is a record's information on one function.
@@ -56,7 +56,7 @@ const (
 )
 
 type (
-	door struct {
+	recordedDoor struct {
 		run, activator string
 		function       api.FunctionName
 	}
@@ -65,16 +65,16 @@ type (
 		there int // waiting and running
 		last  time.Time
 	}
-	user struct {
-		door
+	recordedUser struct {
+		recordedDoor
 		instance api.InstanceID
 		who      string
 	}
 )
 
 // traffic replays the record to collect its requests.
-func (r *Record) traffic(ctx context.Context) (*traffic, error) {
-	t := &traffic{of: map[api.FunctionName]*told{}, doors: map[door]*atDoor{}, used: map[user]autoscaler.UsedBy{}}
+func (r *recording) traffic(ctx context.Context) (*traffic, error) {
+	t := &traffic{of: map[api.FunctionName]*told{}, doors: map[recordedDoor]*atDoor{}, used: map[recordedUser]autoscaler.UsedBy{}}
 	for _, s := range r.Segments {
 		var last *autoscaler.Replay
 		var before map[api.FunctionName]admin.Learned
@@ -120,14 +120,14 @@ func (t *traffic) take(run string, next round) {
 	}
 	for _, u := range next.Seen.Used {
 		for _, by := range u.By {
-			t.use(user{door{run, u.Activator, u.Function}, by.Instance, by.Who}, by)
+			t.use(recordedUser{recordedDoor{run, u.Activator, u.Function}, by.Instance, by.Who}, by)
 		}
 	}
 }
 
 // demand derives arrivals from a demand: one for each new time of the last request, and more if the number of requests grew.
 func (t *traffic) demand(run string, d api.Demand, awake bool) {
-	at := door{run, d.Activator, d.Function}
+	at := recordedDoor{run, d.Activator, d.Function}
 	there := d.Waiting + d.Running
 	known := t.doors[at]
 	if known == nil {
@@ -152,7 +152,7 @@ func (t *traffic) demand(run string, d api.Demand, awake bool) {
 }
 
 // use adds the usage since the previous report.
-func (t *traffic) use(who user, now autoscaler.UsedBy) {
+func (t *traffic) use(who recordedUser, now autoscaler.UsedBy) {
 	before, known := t.used[who]
 	t.used[who] = now
 	if !known || !before.Begun.Equal(now.Begun) || now.Requests < before.Requests {

@@ -1,4 +1,4 @@
-package replay
+package cli
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "15:04:05", "15:04"}
 
 // Time parses a time in the time zone of this machine, in which all times are printed: a time of day means the last one in the record.
-func (r *Record) Time(text string) (time.Time, error) {
+func (r *recording) Time(text string) (time.Time, error) {
 	first, last := r.Segments[0], r.Segments[len(r.Segments)-1]
 	for k, shape := range times {
 		t, err := time.ParseInLocation(shape, text, time.Local)
@@ -49,7 +49,7 @@ type Past struct {
 
 // At returns the autoscaler as it was at a time; zero: at the end. If a segment has no function of that name, an earlier one may have it: name
 // selects the segment, if it is not empty.
-func (r *Record) At(ctx context.Context, at time.Time, name string) (*Past, error) {
+func (r *recording) At(ctx context.Context, at time.Time, name string) (*Past, error) {
 	if first := r.Segments[0].Began; !at.IsZero() && at.Before(first) {
 		return nil, fmt.Errorf("the record begins at %s: nothing is known of %s", first.Local().Format(time.DateTime), at.Local().Format(time.DateTime))
 	}
@@ -96,7 +96,7 @@ func there(names map[string]bool) string {
 }
 
 // stale says why the end of the kth segment, at last, is not the state at a time; empty: it is. earlier says that later segments lack the function.
-func (r *Record) stale(k int, last, at time.Time, name string, earlier bool) string {
+func (r *recording) stale(k int, last, at time.Time, name string, earlier bool) string {
 	of, until := "", ""
 	switch next := k + 1; {
 	case earlier:
@@ -112,7 +112,7 @@ func (r *Record) stale(k int, last, at time.Time, name string, earlier bool) str
 }
 
 // until replays s until the last round that is not after a time. ended reports whether there is none after it.
-func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {
+func (r *recording) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {
 	if replay, err = autoscaler.NewReplay(s); err != nil {
 		return nil, false, err
 	}

@@ -1,9 +1,7 @@
-package declared_test
+package cli
 
 import (
 	"testing"
-
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
 )
 
 func TestFolders(t *testing.T) {
@@ -17,10 +15,10 @@ func TestFolders(t *testing.T) {
 		t.Setenv("HOME", tt.home)
 		t.Setenv("XDG_CONFIG_HOME", tt.config)
 		t.Setenv("XDG_STATE_HOME", tt.state)
-		if got := declared.ConfigFolder(); got != tt.wantConfig {
+		if got := configFolder(); got != tt.wantConfig {
 			t.Errorf("%+v: configuration lies in %q", tt, got)
 		}
-		if got := declared.StateFolder(); got != tt.wantState {
+		if got := stateFolder(); got != tt.wantState {
 			t.Errorf("%+v: state lies in %q", tt, got)
 		}
 	}
@@ -29,7 +27,7 @@ func TestFolders(t *testing.T) {
 func TestShort(t *testing.T) {
 	t.Setenv("HOME", "/home/ann")
 	for path, want := range map[string]string{"/home/ann/.config/rouse": "~/.config/rouse", "/home/anna/x": "/home/anna/x", "/home/ann": "/home/ann", "/srv": "/srv"} {
-		if got := declared.ShortPath(path); got != want {
+		if got := shortPath(path); got != want {
 			t.Errorf("Short(%q) = %q, want %q", path, got, want)
 		}
 	}

@@ -1,18 +1,4 @@
-// Package declared reads a server's declarations on one machine: files and folders of manifests, models, folders of models,
-// Ollama's store, and the kept configuration. It can watch all of them, and apply changes to a server.
-//
-// The life of a change, in [Reader.Watch]:
-//
-//  1. The kernel reports a change in a folder. The watch waits until nothing happens for a moment: an editor writes a file in
-//     several steps.
-//  2. Everything is read again. An unreadable manifest keeps its functions, and each problem is reported once.
-//  3. New and different functions are declared, and missing ones removed; an unchanged function is not touched. A refusal of the
-//     server is reported once, and retried when something changes.
-//
-// Functions that were declared by hand (rouse apply) are left alone, even if a file of the same function is deleted.
-//
-// A [Reader] is not safe for concurrent use.
-package declared
+package cli
 
 import (
 	"cmp"
@@ -30,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// Sources say where functions are declared. If two sources declare one function, the first wins.
-type Sources struct {
+// sources say where functions are declared. If two sources declare one function, the first wins.
+type sources struct {
 	// Functions are already declared ones.
 	Functions []api.Function
 	// Files are manifests and folders of manifests; "-" is standard input.
@@ -50,8 +36,8 @@ type Sources struct {
 	MayBeNone bool
 }
 
-// Set is the result of reading.
-type Set struct {
+// declaredSet is the result of reading.
+type declaredSet struct {
 	Functions []api.Function
 	// Left are skipped items, each with the reason: files that no model server takes, names that are taken.
 	Left []catalog.Skipped
@@ -63,20 +49,25 @@ type Set struct {
 	Read []string
 }
 
-// Reader reads sources repeatedly.
-type Reader struct {
-	from  Sources
+// reader reads a server's declarations on one machine: files and folders of manifests, models, folders of models,
+// Ollama's store, and the kept configuration. [reader.Watch] applies changes to a server: after a change, once nothing happens
+// for a moment, everything is read again, and what differs is declared or removed. An unreadable manifest keeps its functions.
+// Functions that were declared by hand (rouse apply) are left alone, even if a file of the same function is deleted.
+//
+// It is not safe for concurrent use.
+type reader struct {
+	from  sources
 	last  map[string][]api.Function // of manifests, by file, as last read
 	stdin []api.Function            // it can be read only once
 	pico  bool                      // nothing was declared at first
 }
 
-// NewReader returns a reader. It reads nothing yet.
-func NewReader(from Sources) *Reader { return &Reader{from: from, last: map[string][]api.Function{}} }
+// newReader returns a reader. It reads nothing yet.
+func newReader(from sources) *reader { return &reader{from: from, last: map[string][]api.Function{}} }
 
 // Read reads everything. An unreadable manifest is in Set.Bad, and its functions stay as before. Any other error, such as a name
 // that two functions want, concerns the whole.
-func (r *Reader) Read() (Set, error) {
+func (r *reader) Read() (declaredSet, error) {
 	first := len(r.last) == 0 && !r.pico
 	b := &builder{r: r, taken: map[api.FunctionName]string{}, names: map[api.ModelName]string{}}
 	for _, f := range r.from.Functions {
@@ -100,7 +91,7 @@ func (r *Reader) Read() (Set, error) {
 		if err != nil {
 			return b.set, err
 		}
-		b.found(functions, left, number(len(functions), "model")+" below "+ShortPath(dir))
+		b.found(functions, left, count(len(functions), "model")+" below "+shortPath(dir))
 	}
 	if r.pico = r.pico || first && len(b.set.Functions) == 0 && len(b.set.Bad) == 0 && !r.from.MayBeNone; r.pico {
 		f, err := config.ForModel(pico.Name, "built in")
@@ -111,15 +102,15 @@ func (r *Reader) Read() (Set, error) {
 	}
 	if s := r.from.Ollama; s != nil {
 		functions, left := s.Functions(r.from.GPU)
-		b.found(functions, left, number(len(functions), "model")+" of Ollama's store, "+ShortPath(s.Dir))
+		b.found(functions, left, count(len(functions), "model")+" of Ollama's store, "+shortPath(s.Dir))
 	}
 	return b.set, config.CheckUnique(b.set.Functions)
 }
 
 // builder collects a set.
 type builder struct {
-	r     *Reader
-	set   Set
+	r     *reader
+	set   declaredSet
 	taken map[api.FunctionName]string // where it was declared
 	names map[api.ModelName]string    // models' names in the default namespace, with their function
 }
@@ -147,7 +138,7 @@ func (b *builder) manifests(path string) error {
 		}
 		return nil
 	}
-	files, err := Files(path)
+	files, err := manifestFiles(path)
 	if err != nil {
 		return err
 	}
@@ -174,8 +165,8 @@ func (b *builder) load(file string) []api.Function {
 	return functions
 }
 
-// Files returns the manifests in a folder, by name, or the file itself. It ignores hidden files, which editors create.
-func Files(path string) ([]string, error) {
+// manifestFiles returns the manifests in a folder, by name, or the file itself. It ignores hidden files, which editors create.
+func manifestFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the manifest: %w", err)
@@ -237,16 +228,16 @@ func (b *builder) kept() error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return nil
 	}
-	files, err := Files(dir)
+	files, err := manifestFiles(dir)
 	if err != nil {
 		return err
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == KeysFile })
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == keysFileName })
 	n := 0
 	for _, file := range files {
 		for _, f := range b.load(file) {
 			if other, is := b.taken[f.Name]; is && !slices.ContainsFunc(files, func(file string) bool { return file == other }) {
-				b.set.Left = append(b.set.Left, catalog.Skipped{What: f.Name.Short() + " in " + ShortPath(file), Why: fmt.Errorf("it is declared in %s", other)})
+				b.set.Left = append(b.set.Left, catalog.Skipped{What: f.Name.Short() + " in " + shortPath(file), Why: fmt.Errorf("it is declared in %s", other)})
 				continue
 			}
 			b.declare(f)
@@ -254,17 +245,9 @@ func (b *builder) kept() error {
 		}
 	}
 	if len(files) > 0 {
-		b.set.Read = append(b.set.Read, number(n, "function")+" of "+ShortPath(dir))
+		b.set.Read = append(b.set.Read, count(n, "function")+" of "+shortPath(dir))
 	}
 	return nil
-}
-
-// number returns "1 model" or "2 models".
-func number(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // found declares functions that were found; a taken name stays with its owner.
