@@ -118,7 +118,7 @@ func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
 		status = "in_progress"
 	}
 	s.mu.Unlock()
-	api.WriteJSON(w, http.StatusOK, unfinished(j, body, status))
+	api.WriteJSON(w, http.StatusOK, unfinished(j, body, status, nil))
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activa
 		return err
 	}
 	w.Header()["X-Request-Id"] = []string{j.ID}
-	api.WriteJSON(w, http.StatusOK, unfinished(j, body, "queued"))
+	api.WriteJSON(w, http.StatusOK, unfinished(j, body, "queued", nil))
 	return nil
 }
 
