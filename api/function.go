@@ -288,12 +288,7 @@ func (f Function) WithoutSecrets() Function {
 }
 
 // ServiceName returns Service, or Name if Service is empty.
-func (f Function) ServiceName() FunctionName {
-	if f.Service != "" {
-		return f.Service
-	}
-	return f.Name
-}
+func (f Function) ServiceName() FunctionName { return cmp.Or(f.Service, f.Name) }
 
 // Unloaded reports whether s describes a sleeping instance of f without a process, which must load the model when it
 // is woken. A sidecar's process is not f's and keeps running.

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"encoding/json"
 	"log/slog"
 	"maps"
@@ -270,11 +271,7 @@ func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, f
 
 // serviceOf returns a route's Service; a route without one is its own.
 func serviceOf(route *v1.Route) api.FunctionName {
-	name := route.Labels[serving.ServiceLabelKey]
-	if name == "" {
-		name = route.Name
-	}
-	return api.NewFunctionName(route.Namespace, name)
+	return api.NewFunctionName(route.Namespace, cmp.Or(route.Labels[serving.ServiceLabelKey], route.Name))
 }
 
 func (w *watch) pod(pod *corev1.Pod) {
@@ -310,8 +307,5 @@ func functionOf(pod *corev1.Pod) api.FunctionName {
 }
 
 func podEndpoint(ip string, port int) api.Endpoint {
-	if port == 0 {
-		port = 8080
-	}
-	return api.Endpoint("http://" + net.JoinHostPort(ip, strconv.Itoa(port)))
+	return api.Endpoint("http://" + net.JoinHostPort(ip, strconv.Itoa(cmp.Or(port, 8080))))
 }

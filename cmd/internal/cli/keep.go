@@ -32,13 +32,14 @@ func keepManifest(m config.Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := ownFile(path, m.Function.Name); err != nil {
-		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
+	err = ownFile(path, m.Function.Name)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
+	if err == nil {
+		err = disk.WriteFile(path, m.YAML, 0o600)
 	}
-	if err := disk.WriteFile(path, m.YAML, 0o600); err != nil {
+	if err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
 	return nil
