@@ -218,7 +218,7 @@ fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
 keys: ## write what is made from code: docs/keys.md, docs/cli.md, docs/metrics.md, docs/paths.md, docs/events
-	$(GO) test ./api -run 'Test(Keys|Events)AreDocumented' -update
+	$(GO) test ./api ./config -run 'Test(Keys|Events)AreDocumented' -update
 	$(GO) test ./cmd/internal/manual -run 'Test(Commands|Metrics|Paths)AreDocumented' -update
 
 clean: ## remove what was built

@@ -50,7 +50,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/queue"
-	"github.com/rouse-dev/rouse/activator/spent"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -119,7 +119,7 @@ type Activator struct {
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
 	tracer   *waketrace.Tracer
-	spent    *spent.Counter
+	spent    *usageCounter
 	// idle is closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
 	idleOnce sync.Once
@@ -157,7 +157,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		client: forward.NewClient(deps.Transport), streams: newStreamTransports(),
 		tracer:  waketrace.NewTracer(deps.Traces),
-		spent:   spent.New(cfg.Name, deps.Emitter),
+		spent:   newUsageCounter(cfg.Name, deps.Emitter),
 		idle:    make(chan struct{}),
 		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
@@ -185,7 +185,7 @@ func (a *Activator) Handler() http.Handler { return a.handler }
 func (a *Activator) Run(ctx context.Context) error {
 	var told sync.WaitGroup
 	told.Go(func() {
-		tell := time.NewTicker(spent.Every)
+		tell := time.NewTicker(usageEvery)
 		defer tell.Stop()
 		for ctx.Err() == nil {
 			select {

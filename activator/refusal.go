@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -21,9 +22,6 @@ func (a *Activator) explain(e *api.Error, f api.FunctionName, r *http.Request) *
 
 // notStored refuses a request that uses a store of responses: in front of this activator nothing handles the field.
 func (a *Activator) notStored(field string) *api.Error {
-	how := a.cfg.Stored
-	if how == "" {
-		how = "this server has no store"
-	}
+	how := cmp.Or(a.cfg.Stored, "this server has no store")
 	return api.BadRequest(field, "%s can't be kept: responses are not stored here: %s, or leave it out", field, how)
 }

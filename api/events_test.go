@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"iter"
 	"os"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 )
+
+var update = flag.Bool("update", false, "write the documents that are made from code")
 
 // events lists all event types with their senders and occasions.
 var events = []struct {

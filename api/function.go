@@ -274,17 +274,11 @@ func (f Function) WithDefaults() Function {
 
 func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
-// Default idle times if a manifest sets none.
+// Defaults of durations if a manifest sets none.
 const (
 	DefaultSleepAfter  = time.Minute
 	DefaultUnloadAfter = 15 * time.Minute
-)
-
-// Default and bounds of [Function.RemoveAfter].
-const (
 	DefaultRemoveAfter = 10 * time.Minute
-	LeastRemoveAfter   = time.Second
-	MostRemoveAfter    = 720 * time.Hour
 )
 
 // WithoutSecrets returns f without its environment and its manifest, which contains the environment too.
@@ -294,12 +288,7 @@ func (f Function) WithoutSecrets() Function {
 }
 
 // ServiceName returns Service, or Name if Service is empty.
-func (f Function) ServiceName() FunctionName {
-	if f.Service != "" {
-		return f.Service
-	}
-	return f.Name
-}
+func (f Function) ServiceName() FunctionName { return cmp.Or(f.Service, f.Name) }
 
 // Unloaded reports whether s describes a sleeping instance of f without a process, which must load the model when it
 // is woken. A sidecar's process is not f's and keeps running.

@@ -106,18 +106,18 @@ func TestAcceptPrograms(t *testing.T) {
 // TestEveryAnnotationIsJudged checks that a key not known to be harmless is rejected.
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
-		api.AnnotationEndpoint, api.AnnotationAdapterRoot, api.AnnotationHandler,
-		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, api.AnnotationReuse,
+		api.AnnotationEndpoint, "rouse.dev/adapter-root", "rouse.dev/handler",
+		"rouse.dev/runtime-sleeps", api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, "rouse.dev/reuse-connections",
 	}
 	values := map[string]string{
-		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", api.AnnotationAdapterRoot: "/x",
-		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", api.AnnotationHoldMemory: "1Gi",
-		api.AnnotationRehearse: "never", api.AnnotationSuspend: "off", api.AnnotationEvict: "true", api.AnnotationPrewake: "true", api.AnnotationRuntimeSleep: "true", api.AnnotationReuse: "true", api.AnnotationDualPods: "true",
-		api.AnnotationInject: "true", api.AnnotationCredentials: "drop", api.AnnotationPrefixCache: "client", api.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
-		api.AnnotationMediaHosts: "a.example", api.AnnotationClusters: "a", api.AnnotationRegions: "a", api.AnnotationHandler: "sh", api.AnnotationVariantOf: "m",
+		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", "rouse.dev/adapter-root": "/x",
+		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", "rouse.dev/hold-memory": "1Gi",
+		"rouse.dev/rehearse": "never", "rouse.dev/suspend": "off", "rouse.dev/evict-sheddable": "true", "rouse.dev/prewake": "true", "rouse.dev/runtime-sleeps": "true", "rouse.dev/reuse-connections": "true", api.AnnotationDualPods: "true",
+		api.AnnotationInject: "true", "rouse.dev/client-credentials": "drop", "rouse.dev/prefix-cache": "client", api.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
+		api.AnnotationMediaHosts: "a.example", api.AnnotationClusters: "a", api.AnnotationRegions: "a", "rouse.dev/handler": "sh", "rouse.dev/variant-of": "m",
 	}
 	harmless := 0
-	for _, key := range api.Keys {
+	for _, key := range config.Keys(&api.Function{}) {
 		text := values[key.Name]
 		if text == "" {
 			text = "1"

@@ -15,64 +15,20 @@ import (
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// setters apply one annotation each; their errors say what was expected.
-var setters = map[string]func(*api.Function, string) error{
-	api.AnnotationRuntime:       text(func(f *api.Function) *string { return &f.Runtime.Kind }),
-	api.AnnotationModel:         text(func(f *api.Function) *string { return &f.Runtime.Model }),
-	api.AnnotationServedName:    setServedName,
-	api.AnnotationAliases:       setAliases,
-	api.AnnotationMemory:        size(func(f *api.Function) *api.Bytes { return &f.Memory.Host }),
-	api.AnnotationDeviceMemory:  size(func(f *api.Function) *api.Bytes { return &f.Memory.PerDevice }),
-	api.AnnotationSleepAfter:    duration(func(f *api.Function) *time.Duration { return &f.SleepAfter }),
-	api.AnnotationSleepLevel:    setSleepLevel,
-	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
-	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
-	api.AnnotationRehearse:      choice(func(f *api.Function) *string { return &f.Rehearse }, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever),
-	api.AnnotationSuspend:       choice(func(f *api.Function) *string { return &f.Suspend }, api.SuspendAuto, api.SuspendOn, api.SuspendOff),
-	api.AnnotationRuntimeSleep:  truth(func(f *api.Function, v bool) { f.Runtime.Sleeps = v }),
-	api.AnnotationReuse:         truth(func(f *api.Function, v bool) { f.Runtime.ReuseConnections = &v }),
-	api.AnnotationEndpoint:      setEndpoint,
-	api.AnnotationAdapters:      setAdapters,
-	api.AnnotationAdapterRoot:   text(func(f *api.Function) *string { return &f.Runtime.AdapterRoot }),
-	api.AnnotationHandler:       setHandler,
-	api.AnnotationHoldCapacity:  count(1, func(f *api.Function) *int { return &f.Hold.Capacity }),
-	api.AnnotationHoldMemory:    size(func(f *api.Function) *api.Bytes { return &f.Hold.MaxBytes }),
-	api.AnnotationHoldTimeout:   positive(func(f *api.Function) *time.Duration { return &f.Hold.Timeout }),
-	api.AnnotationStartTimeout:  positive(func(f *api.Function) *time.Duration { return &f.StartTimeout }),
-	api.AnnotationWakeTimeout:   positive(func(f *api.Function) *time.Duration { return &f.WakeTimeout }),
-	api.AnnotationPriority:      setPriority,
-	api.AnnotationTargetTTFT:    duration(func(f *api.Function) *time.Duration { return &f.Target.TTFT }),
-	api.AnnotationCost:          setCost,
-	api.AnnotationVariantOf:     setVariantOf,
-	api.AnnotationDualPods:      truth(func(f *api.Function, v bool) { f.DualPods = v }),
-	api.AnnotationProviderPatch: setProviderPatch,
-	api.AnnotationCanaryTokens:  setCanaryTokens,
-	api.AnnotationCredentials:   oneOf(func(f *api.Function) *bool { return &f.PassCredentials }, api.CredentialsDrop, api.CredentialsPass),
-	api.AnnotationMediaHosts:    setMediaHosts,
-	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
-	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
+// settings are the setters of a function's annotations by name.
+type settings map[string]setter
 
-	api.AnnotationClusters:    text(func(f *api.Function) *string { return &f.Clusters }),
-	api.AnnotationRemoveAfter: setRemoveAfter,
-	api.AnnotationRegions:     setRegions,
-
-	api.AnnotationInject: oneOf(func(*api.Function) *bool { return new(bool) }, "true", "false"), // read by the part that creates its pods
-
-	api.AnnotationMinScale: count(0, func(f *api.Function) *int { return &f.MinScale }),
-	api.AnnotationMaxScale: setMaxScale,
-
-	api.AnnotationActivationScale: count(1, func(f *api.Function) *int { return &f.ActivationScale }),
-
-	api.AnnotationClass: setClass,
-
-	api.AnnotationRequestTimeout:   duration(func(f *api.Function) *time.Duration { return &f.RequestTimeout }),
-	api.AnnotationFirstByteTimeout: duration(func(f *api.Function) *time.Duration { return &f.FirstByteTimeout }),
-	api.AnnotationIdleTimeout:      duration(func(f *api.Function) *time.Duration { return &f.IdleTimeout }),
+func settingsOf(f *api.Function) settings {
+	s := settings{api.AnnotationClass: checkClass}
+	for _, k := range Keys(f) {
+		s[k.Name] = k.set
+	}
+	return s
 }
 
 // passing passes credentials to a server that is not a model server, unless an annotation says otherwise.
 func passing(f *api.Function, has func(key string) bool) {
-	if f.Runtime.Kind == api.RuntimeHTTP && !has(api.AnnotationCredentials) {
+	if f.Runtime.Kind == api.RuntimeHTTP && !has(annotationCredentials) {
 		f.PassCredentials = true
 	}
 }
@@ -87,7 +43,7 @@ var spellings = map[string]string{
 
 // annotate applies one annotation; has reports whether another is present. It ignores annotations of Knative and
 // others, but rejects unknown keys of Knative's autoscalers.
-func annotate(f *api.Function, key, value string, has func(key string) bool) error {
+func (s settings) annotate(key, value string, has func(key string) bool) error {
 	name := key
 	if newer, older := spellings[key]; older {
 		if has(newer) {
@@ -95,18 +51,18 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 		}
 		name = newer
 	}
-	set, known := setters[name]
+	set, known := s[name]
 	switch {
 	case !known && strings.HasPrefix(key, "rouse.dev/conversation-"):
 		return fmt.Errorf("the annotation %.100s is gone: give the engine the option --%.100s, among the container's args", key, key[len("rouse.dev/"):])
 	case key == "rouse.dev/target-kv-usage", key == "rouse.dev/target-queue":
 		return fmt.Errorf("the annotation %s is gone, and what it set is fixed now: leave it out", key)
 	case !known && strings.HasPrefix(key, "rouse.dev/"):
-		return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, nearestOf(key, setters))
+		return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, nearestOf(key, s))
 	case !known:
 		return checkScaling(key)
 	}
-	if err := set(f, strings.TrimSpace(value)); err != nil {
+	if err := set(strings.TrimSpace(value)); err != nil {
 		return fmt.Errorf("annotation %s: %w", key, err)
 	}
 	return nil
@@ -122,7 +78,8 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 		return "", false
 	}
 	has := func(key string) bool { _, found := given(key); return found }
-	err := eachAnnotation(n, src, func(key, value string) error { return annotate(f, key, value, has) })
+	s := settingsOf(f)
+	err := eachAnnotation(n, src, func(key, value string) error { return s.annotate(key, value, has) })
 	passing(f, has)
 	if err != nil {
 		return err
@@ -169,14 +126,16 @@ func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error)
 // accepts the adapters, which override the template's, and rejects other annotations of Rouse or of Knative's
 // autoscalers.
 func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
+	var read api.Function
+	s := settingsOf(&read)
 	return eachAnnotation(n, src, func(key, value string) error {
-		if err := annotate(&api.Function{}, key, value, func(string) bool { return false }); err != nil {
+		if err := s.annotate(key, value, func(string) bool { return false }); err != nil {
 			return err
 		}
-		_, known := setters[key]
+		_, known := s[key]
 		switch {
 		case key == api.AnnotationAdapters:
-			f.Runtime.Adapters, _ = Adapters(value)
+			f.Runtime.Adapters = read.Runtime.Adapters
 		case known, strings.HasPrefix(key, scalingPrefix):
 			return fmt.Errorf("the annotation %s stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations", key)
 		}
@@ -184,62 +143,64 @@ func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	})
 }
 
-func text(field func(*api.Function) *string) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
+func text(to *string) setter {
+	return func(s string) error {
 		if s == "" {
 			return fmt.Errorf("it is empty: give it a value or leave it out")
 		}
-		*field(f) = s
+		*to = s
 		return nil
 	}
 }
 
-func size(field func(*api.Function) *api.Bytes) func(*api.Function, string) error {
-	return func(f *api.Function, s string) (err error) {
-		*field(f), err = api.ParseBytes(s)
+func size(to *api.Bytes) setter {
+	return func(s string) (err error) {
+		*to, err = api.ParseBytes(s)
 		return err
 	}
 }
 
-func duration(field func(*api.Function) *time.Duration) func(*api.Function, string) error {
-	return lasting(0, "a duration such as 30s, 10m or 0", field)
+func duration(to *time.Duration) setter {
+	return lasting(0, "a duration such as 30s, 10m or 0", to)
 }
 
-func positive(field func(*api.Function) *time.Duration) func(*api.Function, string) error {
-	return lasting(1, "a duration above zero, such as 30s or 10m", field)
+func positive(to *time.Duration) setter {
+	return lasting(1, "a duration above zero, such as 30s or 10m", to)
 }
 
-func lasting(least time.Duration, want string, field func(*api.Function) *time.Duration) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
+func lasting(least time.Duration, want string, to *time.Duration) setter {
+	return func(s string) error {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < least {
 			return fmt.Errorf("%q: want %s", s, want)
 		}
-		*field(f) = d
+		*to = d
 		return nil
 	}
 }
 
-func count(least int, field func(*api.Function) *int) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
+func count(least int, to *int) setter {
+	return func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least {
 			return fmt.Errorf("%q: want a whole number of at least %d", s, least)
 		}
-		*field(f) = n
+		*to = n
 		return nil
 	}
 }
 
-func setServedName(f *api.Function, s string) error {
-	if s == "" || strings.ContainsAny(s, ", \t\n") {
-		return fmt.Errorf("%q: want a name without spaces or commas", s)
+func oneName(to *api.ModelName) setter {
+	return func(s string) error {
+		if s == "" || strings.ContainsAny(s, ", \t\n") {
+			return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
+		}
+		*to = api.ModelName(s)
+		return nil
 	}
-	f.Model = api.ModelName(s)
-	return nil
 }
 
-func setAliases(f *api.Function, s string) error {
+func (f *target) setAliases(s string) error {
 	for a := range strings.SplitSeq(s, ",") {
 		if a = strings.TrimSpace(a); a == "" {
 			return fmt.Errorf("%q: want names separated by commas", s)
@@ -249,7 +210,7 @@ func setAliases(f *api.Function, s string) error {
 	return nil
 }
 
-func setMediaHosts(f *api.Function, s string) error {
+func (f *target) setMediaHosts(s string) error {
 	for h := range strings.SplitSeq(s, ",") {
 		h = strings.ToLower(strings.TrimSpace(h))
 		if h == "" || strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789.:-[]") != "" {
@@ -260,16 +221,16 @@ func setMediaHosts(f *api.Function, s string) error {
 	return nil
 }
 
-func setRemoveAfter(f *api.Function, s string) error {
+func (f *target) setRemoveAfter(s string) error {
 	d, err := time.ParseDuration(s)
-	if err != nil || d < api.LeastRemoveAfter || d > api.MostRemoveAfter {
-		return fmt.Errorf("%q: want a duration from %s to %s", s, api.LeastRemoveAfter, api.MostRemoveAfter)
+	if err != nil || d < leastRemoveAfter || d > mostRemoveAfter {
+		return fmt.Errorf("%q: want a duration from %s to %s", s, leastRemoveAfter, mostRemoveAfter)
 	}
 	f.RemoveAfter = d
 	return nil
 }
 
-func setRegions(f *api.Function, s string) error {
+func (f *target) setRegions(s string) error {
 	f.Regions = api.ParseRegions(s)
 	if len(f.Regions) == 0 {
 		return fmt.Errorf("%q: want regions separated by commas, such as eu-west-1,eu-central-1", s)
@@ -277,7 +238,7 @@ func setRegions(f *api.Function, s string) error {
 	return nil
 }
 
-func setEndpoint(f *api.Function, s string) error {
+func (f *target) setEndpoint(s string) error {
 	var err error
 	f.Runtime.Endpoint, err = api.ParseEndpoint(s)
 	return err
@@ -288,8 +249,8 @@ func Adapters(s string) ([]api.Adapter, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
 	}
-	var f api.Function
-	if err := setAdapters(&f, s); err != nil {
+	var f target
+	if err := f.setAdapters(s); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", api.AnnotationAdapters, err)
 	}
 	return f.Runtime.Adapters, nil
@@ -304,7 +265,7 @@ func AdapterList(all []api.Adapter) string {
 	return strings.Join(list, ",")
 }
 
-func setAdapters(f *api.Function, s string) error {
+func (f *target) setAdapters(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		name, path, found := strings.Cut(strings.TrimSpace(pair), "=")
 		if !found || name == "" || path == "" || strings.ContainsAny(name, " \t\n") {
@@ -316,7 +277,7 @@ func setAdapters(f *api.Function, s string) error {
 }
 
 // setHandler accepts a JSON list, or words without quotes.
-func setHandler(f *api.Function, s string) error {
+func (f *target) setHandler(s string) error {
 	argv := strings.Fields(s)
 	if strings.HasPrefix(s, "[") {
 		argv = nil
@@ -332,17 +293,17 @@ func setHandler(f *api.Function, s string) error {
 }
 
 // choice sets a field to one of three values.
-func choice(field func(*api.Function) *string, a, b, c string) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
+func choice(to *string, a, b, c string) setter {
+	return func(s string) error {
 		if s != a && s != b && s != c {
 			return fmt.Errorf("%.100q: want %s, %s or %s", s, a, b, c)
 		}
-		*field(f) = s
+		*to = s
 		return nil
 	}
 }
 
-func setSleepLevel(f *api.Function, s string) error {
+func (f *target) setSleepLevel(s string) error {
 	switch s {
 	case "1":
 		f.SleepLevel = api.Level1
@@ -355,20 +316,25 @@ func setSleepLevel(f *api.Function, s string) error {
 	return nil
 }
 
-func truth(set func(f *api.Function, v bool)) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
+func truth(to *bool) setter {
+	return func(s string) error {
 		v, err := strconv.ParseBool(s)
 		if err != nil {
 			return fmt.Errorf("%q: want true or false", s)
 		}
-		set(f, v)
+		*to = v
 		return nil
 	}
 }
 
+func (f *target) setReuse(s string) error {
+	f.Runtime.ReuseConnections = new(bool)
+	return truth(f.Runtime.ReuseConnections)(s)
+}
+
 // setMaxScale reads 0 as no bound, as Knative does.
-func setMaxScale(f *api.Function, s string) error {
-	if err := count(0, func(f *api.Function) *int { return &f.MaxScale })(f, s); err != nil {
+func (f *target) setMaxScale(s string) error {
+	if err := count(0, &f.MaxScale)(s); err != nil {
 		return err
 	}
 	if f.MaxScale == 0 {
@@ -377,7 +343,7 @@ func setMaxScale(f *api.Function, s string) error {
 	return nil
 }
 
-func setPriority(f *api.Function, s string) error {
+func (f *target) setPriority(s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil {
 		return fmt.Errorf("%q: want a whole number", s)
@@ -386,7 +352,7 @@ func setPriority(f *api.Function, s string) error {
 	return nil
 }
 
-func setClass(_ *api.Function, s string) error {
+func checkClass(s string) error {
 	if s != api.Class {
 		return fmt.Errorf("%q: Rouse serves functions of the class %s", s, api.Class)
 	}

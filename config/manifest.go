@@ -21,7 +21,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -38,15 +37,25 @@ const (
 // Load reads every function declared in the file at path; "-" is standard input. Relative model paths are resolved
 // against the file's folder.
 func Load(path string) ([]api.Function, error) {
+	functions, _, err := load(path)
+	return functions, err
+}
+
+// load is [Load] with the document of each function.
+func load(path string) ([]api.Function, []*yaml.Node, error) {
+	var raw []byte
+	var err error
+	name, dir := path, filepath.Dir(path)
 	if path == "-" {
-		return Parse(os.Stdin, "standard input", ".")
+		name, dir = "standard input", "."
+		raw, err = io.ReadAll(os.Stdin)
+	} else {
+		raw, err = os.ReadFile(path)
 	}
-	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the manifest: %w", err)
+		return nil, nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	defer f.Close()
-	return Parse(f, path, filepath.Dir(path))
+	return parse(raw, name, dir)
 }
 
 // Here parses the manifest of a function that was declared for clusters as if this cluster had declared it; errors
@@ -77,7 +86,12 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	var functions []api.Function
+	functions, _, err := parse(raw, name, dir)
+	return functions, err
+}
+
+// parse is [Parse] with the document of each function.
+func parse(raw []byte, name, dir string) (functions []api.Function, docs []*yaml.Node, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	for {
 		var doc yaml.Node
@@ -86,24 +100,24 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+			return nil, nil, fmt.Errorf("%s: not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
 		}
 		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
 			continue
 		}
 		f, err := parseService(doc.Content[0], source{name, dir})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		functions = append(functions, f)
+		functions, docs = append(functions, f), append(docs, &doc)
 	}
 	if len(functions) == 0 {
-		return nil, fmt.Errorf("%s: no %s of %s in it", name, Kind, APIVersion)
+		return nil, nil, fmt.Errorf("%s: no %s of %s in it", name, Kind, APIVersion)
 	}
 	if err := CheckUnique(functions); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return functions, nil
+	return functions, docs, nil
 }
 
 // CheckUnique returns an error for the first function name, or model name within a namespace, that is used twice.
@@ -124,7 +138,7 @@ func CheckUnique(functions []api.Function) error {
 		for _, m := range f.Names() {
 			key := name{f.Name.Namespace(), m}
 			if other, found := models[key]; found {
-				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, api.AnnotationAliases)
+				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, annotationAliases)
 			}
 			models[key] = f.Name
 		}
@@ -205,10 +219,7 @@ type container struct {
 		Value     string    `yaml:"value"`
 		ValueFrom yaml.Node `yaml:"valueFrom"`
 	} `yaml:"env"`
-	Resources struct {
-		Requests map[string]string `yaml:"requests"`
-		Limits   map[string]string `yaml:"limits"`
-	} `yaml:"resources"`
+	Resources resources `yaml:"resources"`
 }
 
 func parseService(n *yaml.Node, src source) (api.Function, error) {
@@ -226,9 +237,9 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 		return api.Function{}, src.errorf(n, "metadata.%v", err)
 	}
 	spec := s.Spec.Template.Spec
-	own, err := ownContainer(spec.Containers, n, src)
+	own, err := ownContainer(spec.Containers, func(c container) int { return len(c.Ports) })
 	if err != nil {
-		return api.Function{}, err
+		return api.Function{}, src.errorf(n, "spec.template.%v", err)
 	}
 	f := api.Function{
 		Name:        api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name),
@@ -272,20 +283,21 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 
 // ownContainer finds the function's container: the only one, or the only one with a port, as Knative requires. The
 // others are sidecars; one of them is the runtime, which the function does not start.
-func ownContainer(all []container, n *yaml.Node, src source) (container, error) {
+func ownContainer[C any](all []C, ports func(C) int) (own C, err error) {
 	if len(all) == 1 {
 		return all[0], nil
 	}
-	var own []container
+	found := 0
 	for _, c := range all {
-		if len(c.Ports) > 0 {
-			own = append(own, c)
+		if ports(c) > 0 {
+			own = c
+			found++
 		}
 	}
-	if len(own) != 1 {
-		return container{}, src.errorf(n, "spec.template.spec.containers has %d entries of which %d have ports: want exactly one container, or exactly one with ports", len(all), len(own))
+	if found != 1 {
+		return *new(C), fmt.Errorf("spec.containers has %d entries of which %d have ports: want exactly one container, or exactly one with ports", len(all), found)
 	}
-	return own[0], nil
+	return own, nil
 }
 
 func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error {
@@ -307,30 +319,15 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 			f.Runtime.Env = append(f.Runtime.Env, e.Name+"="+e.Value)
 		}
 	}
-	for _, list := range []map[string]string{c.Resources.Requests, c.Resources.Limits} {
+	for _, list := range []map[string]quantity{c.Resources.Requests, c.Resources.Limits} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if err := checkResource(name); err != nil {
 				return src.errorf(n, "%v", err)
 			}
 		}
 	}
-	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
-		b, err := api.ParseBytes(memory)
-		if err != nil {
-			return src.errorf(n, "the container's resources: %v", err)
-		}
-		f.Memory.Host = b
-	}
-	for _, name := range api.GPUResources() {
-		gpus := c.Resources.Limits[name]
-		if gpus == "" {
-			continue
-		}
-		count, err := strconv.Atoi(gpus)
-		if err != nil || count < 0 {
-			return src.errorf(n, "the container's limit %s is %q, want a number of GPUs", name, gpus)
-		}
-		f.Memory.Devices += count
+	if err := c.Resources.add(&f.Memory, api.GPUResources()); err != nil {
+		return src.errorf(n, "%v", err)
 	}
 	return nil
 }

@@ -272,9 +272,25 @@ func TestShownManifests(t *testing.T) {
 	}
 }
 
+// TestGPUsOfRequests checks that GPUs count if only the requests name them, as in a revision.
+func TestGPUsOfRequests(t *testing.T) {
+	got, err := config.Parse(strings.NewReader(strings.Replace(full, "limits: {nvidia.com/gpu: 2}", "limits: {}", 1)), "m.yaml", ".")
+	if err != nil || got[0].Memory.Devices != 0 {
+		t.Fatalf("%+v, %v: want no GPU", got, err)
+	}
+	got, err = config.Parse(strings.NewReader(strings.Replace(full, "requests: {memory: 512Mi}", "requests: {nvidia.com/gpu: 3}", 1)), "m.yaml", ".")
+	if err != nil || got[0].Memory.Devices != 2 {
+		t.Fatalf("%+v, %v: want the limit's 2 GPUs", got, err)
+	}
+	got, err = config.Parse(strings.NewReader(strings.NewReplacer("requests: {memory: 512Mi}", "requests: {nvidia.com/gpu: 3}", "limits: {nvidia.com/gpu: 2}", "limits: {}").Replace(full)), "m.yaml", ".")
+	if err != nil || got[0].Memory.Devices != 3 {
+		t.Fatalf("%+v, %v: want the requests' 3 GPUs", got, err)
+	}
+}
+
 // TestEveryKeyHasASetter compares the table of keys with the setters.
 func TestEveryKeyHasASetter(t *testing.T) {
-	for _, k := range api.Keys {
+	for _, k := range config.Keys(&api.Function{}) {
 		manifest := strings.Replace(full, "autoscaling.knative.dev/window: 40s", k.Name+": []", 1)
 		_, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
 		if err == nil || !strings.Contains(err.Error(), k.Name) {

@@ -2,11 +2,7 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
 
@@ -22,39 +18,16 @@ type Manifest struct {
 
 // Portable is [Load] with the text of each function.
 func Portable(path string) ([]Manifest, error) {
-	var raw []byte
-	var err error
-	name, dir := path, filepath.Dir(path)
-	if path == "-" {
-		name, dir = "standard input", "."
-		raw, err = io.ReadAll(os.Stdin)
-	} else {
-		raw, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the manifest: %w", err)
-	}
-	functions, err := Parse(bytes.NewReader(raw), name, dir)
+	functions, docs, err := load(path)
 	if err != nil {
 		return nil, err
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	var all []Manifest
-	for {
-		var doc yaml.Node
-		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil { // parsed above
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
-			continue
-		}
-		f := functions[len(all)]
-		whole(&doc, f)
-		text, err := yaml.Marshal(&doc)
+	for i, f := range functions {
+		whole(docs[i], f)
+		text, err := yaml.Marshal(docs[i])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", f.Origin, err)
 		}
 		all = append(all, Manifest{f, text})
 	}
@@ -64,7 +37,7 @@ func Portable(path string) ([]Manifest, error) {
 // whole replaces the paths in a document by the resolved ones of f.
 func whole(doc *yaml.Node, f api.Function) {
 	annotations := at(doc.Content[0], "spec", "template", "metadata", "annotations")
-	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationAdapterRoot: f.Runtime.AdapterRoot} {
+	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, annotationAdapterRoot: f.Runtime.AdapterRoot} {
 		if n := at(annotations, key); n != nil && path != "" {
 			n.Value = path
 		}
@@ -110,9 +83,9 @@ func ManifestOf(f api.Function) (Manifest, error) {
 	}
 	for i, a := range f.Aliases {
 		if i > 0 {
-			annotations[api.AnnotationAliases] += ", "
+			annotations[annotationAliases] += ", "
 		}
-		annotations[api.AnnotationAliases] += string(a)
+		annotations[annotationAliases] += string(a)
 	}
 	type variable struct {
 		Name  string `yaml:"name"`

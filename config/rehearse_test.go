@@ -14,14 +14,14 @@ func TestForeseen(t *testing.T) {
 		want       api.Function
 		err        string
 	}{
-		{key: api.AnnotationPrewake, value: "false", want: api.Function{NoPrewake: true}},
-		{key: api.AnnotationPrewake, value: "true"},
-		{key: api.AnnotationPrewake, value: "often", err: "want true or false"},
-		{key: api.AnnotationRehearse, value: "always", want: api.Function{Rehearse: api.RehearseAlways}},
-		{key: api.AnnotationRehearse, value: "yes", err: `"yes": want measured, always or never`},
+		{key: "rouse.dev/prewake", value: "false", want: api.Function{NoPrewake: true}},
+		{key: "rouse.dev/prewake", value: "true"},
+		{key: "rouse.dev/prewake", value: "often", err: "want true or false"},
+		{key: "rouse.dev/rehearse", value: "always", want: api.Function{Rehearse: api.RehearseAlways}},
+		{key: "rouse.dev/rehearse", value: "yes", err: `"yes": want measured, always or never`},
 	} {
 		var f api.Function
-		err := annotate(&f, tc.key, tc.value, none)
+		err := settingsOf(&f).annotate(tc.key, tc.value, none)
 		if tc.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("%s: %s: got %v, want %q", tc.key, tc.value, err, tc.err)

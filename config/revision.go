@@ -43,10 +43,13 @@ type revisionContainer struct {
 		Name  string `json:"name"`
 		Value string `json:"value"` // empty also with valueFrom
 	} `json:"env"`
-	Resources struct {
-		Requests map[string]quantity `json:"requests"`
-		Limits   map[string]quantity `json:"limits"`
-	} `json:"resources"`
+	Resources resources `json:"resources"`
+}
+
+// resources are a container's requests and limits.
+type resources struct {
+	Requests map[string]quantity `json:"requests" yaml:"requests"`
+	Limits   map[string]quantity `json:"limits" yaml:"limits"`
 }
 
 // quantity is a Kubernetes quantity: a JSON string or number.
@@ -91,15 +94,16 @@ func Revision(r RevisionSource) (api.Function, error) {
 	spec.chosen().bound(&f)
 	own.describe(&f)
 	for _, c := range spec.Containers {
-		wrong.add(c.resources(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))
+		wrong.add(c.Resources.add(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))
 	}
 	has := func(key string) bool { _, found := r.Annotations[key]; return found }
+	set := settingsOf(&f)
 	for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
 		if key == api.AnnotationClass {
 			continue
 		}
 		good := f
-		if err := annotate(&f, key, r.Annotations[key], has); err != nil {
+		if err := set.annotate(key, r.Annotations[key], has); err != nil {
 			f = good
 			wrong.add(err)
 		}
@@ -141,20 +145,8 @@ func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, 
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return revisionSpec{}, own, fmt.Errorf("read the spec: %w", err)
 	}
-	if len(spec.Containers) == 1 {
-		return spec, spec.Containers[0], nil
-	}
-	ports := 0
-	for _, c := range spec.Containers {
-		if len(c.Ports) > 0 {
-			ports++
-			own = c
-		}
-	}
-	if ports != 1 {
-		return spec, revisionContainer{}, fmt.Errorf("spec.containers has %d entries of which %d have ports: want exactly one container, or exactly one with ports", len(spec.Containers), ports)
-	}
-	return spec, own, nil
+	own, err = ownContainer(spec.Containers, func(c revisionContainer) int { return len(c.Ports) })
+	return spec, own, err
 }
 
 // describe reads runtime, model, served name and concurrency from the container's command line and ROUSE_ variables.
@@ -174,10 +166,10 @@ func (c revisionContainer) describe(f *api.Function) {
 	}
 }
 
-// resources adds the container's requests to need; its error covers all invalid ones. gpus are the GPU resources.
-func (c revisionContainer) resources(need *api.Memory, gpus []string) error {
+// add adds the requested memory and GPUs to need; its error covers all invalid ones. gpus are the GPU resources.
+func (r resources) add(need *api.Memory, gpus []string) error {
 	var wrong problems
-	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
+	if memory := cmp.Or(r.Requests["memory"], r.Limits["memory"]); memory != "" {
 		b, err := api.ParseBytes(string(memory))
 		if err != nil {
 			wrong.add(fmt.Errorf("the container's resources: %w", err))
@@ -185,7 +177,7 @@ func (c revisionContainer) resources(need *api.Memory, gpus []string) error {
 		need.Host += b
 	}
 	for _, name := range gpus {
-		limit := cmp.Or(c.Resources.Limits[name], c.Resources.Requests[name])
+		limit := cmp.Or(r.Limits[name], r.Requests[name])
 		if limit == "" {
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -56,7 +55,7 @@ func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 	return nil
 }
 
-func setCost(f *api.Function, s string) error {
+func (f *target) setCost(s string) error {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v > 0) || math.IsInf(v, 0) {
 		return fmt.Errorf("%q: want a price above 0, such as 2.5", s)
@@ -65,16 +64,8 @@ func setCost(f *api.Function, s string) error {
 	return nil
 }
 
-func setVariantOf(f *api.Function, s string) error {
-	if s == "" || strings.ContainsAny(s, ", \t\n") {
-		return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
-	}
-	f.VariantOf = api.ModelName(s)
-	return nil
-}
-
 // setProviderPatch accepts a JSON object. The part that creates the pod checks its content.
-func setProviderPatch(f *api.Function, s string) error {
+func (f *target) setProviderPatch(s string) error {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {
 		return fmt.Errorf(`%.100q: want a JSON object, such as {"spec":{"containers":[…]}}`, s)
@@ -84,18 +75,18 @@ func setProviderPatch(f *api.Function, s string) error {
 }
 
 // oneOf returns a setter for a choice of two words; the second one means true.
-func oneOf(field func(*api.Function) *bool, off, on string) func(*api.Function, string) error {
-	return func(f *api.Function, s string) error {
+func oneOf(to *bool, off, on string) setter {
+	return func(s string) error {
 		if s != off && s != on {
 			return fmt.Errorf("%q: want %s or %s", s, off, on)
 		}
-		*field(f) = s == on
+		*to = s == on
 		return nil
 	}
 }
 
 // setCanaryTokens stores "0" as -1: in the field, 0 means the runtime's default.
-func setCanaryTokens(f *api.Function, s string) error {
+func (f *target) setCanaryTokens(s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > maxCanary {
 		return fmt.Errorf("%q: want a whole number from 0 to %d", s, maxCanary)
@@ -120,7 +111,7 @@ func checkTogether(f *api.Function) error {
 	name := cmp.Or(f.Model, api.ModelName(f.ServiceName().Name()))
 	if f.VariantOf != "" && f.VariantOf == name {
 		f.VariantOf = ""
-		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", api.AnnotationVariantOf, name, api.AnnotationServedName))
+		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", annotationVariantOf, name, api.AnnotationServedName))
 	}
 	if err := f.Runtime.CheckAdapters(); err != nil {
 		f.Runtime.Adapters = nil
@@ -134,7 +125,7 @@ func boundScales(f *api.Function) (errs []error) {
 	for _, s := range []struct {
 		name string
 		n    *int
-	}{{api.AnnotationMinScale, &f.MinScale}, {api.AnnotationActivationScale, &f.ActivationScale}} {
+	}{{api.AnnotationMinScale, &f.MinScale}, {annotationActivationScale, &f.ActivationScale}} {
 		if f.MaxScale > 0 && *s.n > f.MaxScale {
 			errs = append(errs, fmt.Errorf("%s is %d and %s is %d: the first can't be larger", s.name, *s.n, api.AnnotationMaxScale, f.MaxScale))
 			*s.n = f.MaxScale

@@ -15,12 +15,12 @@ const patch = `{"spec":{"containers":[{"name":"user-container"}]}}`
 
 // scaling has annotations with every scaling key.
 var scaling = map[string]string{
-	api.AnnotationTargetTTFT:    "800ms",
-	api.AnnotationCost:          "2.5",
-	api.AnnotationVariantOf:     "big",
+	"rouse.dev/target-ttft":     "800ms",
+	"rouse.dev/cost":            "2.5",
+	"rouse.dev/variant-of":      "big",
 	api.AnnotationDualPods:      "true",
 	api.AnnotationProviderPatch: patch,
-	api.AnnotationCanaryTokens:  "0",
+	"rouse.dev/canary-tokens":   "0",
 }
 
 var scalingWant = api.Function{
@@ -67,13 +67,13 @@ func TestScalingKeys(t *testing.T) {
 // TestScalingErrorsSayWhatToChange sets each key to a bad value, in a manifest and in a revision.
 func TestScalingErrorsSayWhatToChange(t *testing.T) {
 	for key, bad := range map[string]map[string]string{ // the value, and words of the error
-		api.AnnotationTargetTTFT:    {"fast": "30s", "-1s": "30s"},
-		api.AnnotationCost:          {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
-		api.AnnotationVariantOf:     {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
-		api.AnnotationDualPods:      {"both": "true or false"},
-		api.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
-		api.AnnotationReuse:         {"maybe": "true or false"},
-		api.AnnotationCanaryTokens:  {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
+		"rouse.dev/target-ttft":       {"fast": "30s", "-1s": "30s"},
+		"rouse.dev/cost":              {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
+		"rouse.dev/variant-of":        {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
+		api.AnnotationDualPods:        {"both": "true or false"},
+		api.AnnotationProviderPatch:   {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
+		"rouse.dev/reuse-connections": {"maybe": "true or false"},
+		"rouse.dev/canary-tokens":     {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
 	} {
 		for value, want := range bad {
 			annotations := map[string]string{key: value}

@@ -19,7 +19,7 @@ func TestOlderSpelling(t *testing.T) {
 	} {
 		var f api.Function
 		for key, value := range tt.keys {
-			if err := annotate(&f, key, value, func(k string) bool { _, has := tt.keys[k]; return has }); err != nil {
+			if err := settingsOf(&f).annotate(key, value, func(k string) bool { _, has := tt.keys[k]; return has }); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

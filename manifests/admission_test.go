@@ -63,7 +63,7 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	limits := string(read(t, "base/limits.yaml"))
-	for _, key := range []string{api.AnnotationPriority, api.AnnotationMinScale, api.AnnotationActivationScale, api.AnnotationClass, api.Class} {
+	for _, key := range []string{api.AnnotationPriority, api.AnnotationMinScale, "autoscaling.knative.dev/activation-scale", api.AnnotationClass, api.Class} {
 		if !strings.Contains(limits, "'"+key+"'") {
 			t.Errorf("the limits say nothing of %s", key)
 		}

@@ -75,7 +75,7 @@ type fault struct {
 	Param   *string `json:"param"`
 }
 
-func batchOf(b store.Job) batchObject {
+func batchOf(_ *http.Request, b store.Job) batchObject {
 	at := func(t time.Time) *int64 {
 		if t.IsZero() {
 			return nil
@@ -151,15 +151,7 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 		return api.BadRequest("input_file_id", "the file %s has the purpose %s: want batch", f.ID, f.Purpose)
 	}
 	b, err := s.newBatch(c, store.Batch{Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Metadata: want.Metadata, KeepOutput: keep}, window)
-	return writeBatch(w, err, b)
-}
-
-// writeBatch answers with a batch, unless there is an error.
-func writeBatch(w http.ResponseWriter, err error, b store.Job) error {
-	if err == nil {
-		api.WriteJSON(w, http.StatusOK, batchOf(b))
-	}
-	return err
+	return writeJob(w, r, err, b, batchOf)
 }
 
 // newBatch stores a caller's batch and schedules it.
@@ -226,11 +218,6 @@ func parseWindow(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (s *Server) showBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixBatch)
-	return writeBatch(w, err, b)
-}
-
 func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := query(r.URL.Query(), 20, 100)
 	if err != nil {
@@ -242,13 +229,8 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 	} else if err != nil {
 		return err
 	}
-	api.WriteJSON(w, http.StatusOK, pageOf(list, more, batchOf, func(b store.Job) string { return b.ID }))
+	api.WriteJSON(w, http.StatusOK, pageOf(list, more, func(b store.Job) batchObject { return batchOf(r, b) }, func(b store.Job) string { return b.ID }))
 	return nil
-}
-
-func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.cancelJob(c.Owner(), r.PathValue("id"), store.PrefixBatch)
-	return writeBatch(w, err, b)
 }
 
 // findJob returns a job whose id has a prefix.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 )
 
@@ -130,7 +129,7 @@ func TestCharged(t *testing.T) {
 
 // slowly is objects whose files take a second to open.
 type slowly struct {
-	objects.Objects
+	store.Objects
 	mu         sync.Mutex // guards the fields below
 	now, most  map[string]int
 	all, often int
@@ -160,7 +159,7 @@ func TestChecks(t *testing.T) {
 		if err := b.store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		in, err := objects.OpenFolder(t.TempDir(), 0, 1)
+		in, err := store.OpenFolder(t.TempDir(), 0, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // Package jobs serves requests that clients do not wait for. These are OpenAI's files and batches, Anthropic's
-// message batches, single requests that are answered later (Prefer: respond-async), and stored responses (package
-// responses). Package store keeps their data for the tenant that created it; other tenants can't see it.
+// message batches, single requests that are answered later (Prefer: respond-async), and stored responses
+// ([keeper]). Package store keeps their data for the tenant that created it; other tenants can't see it.
 //
 // It knows nothing of instances, queues and keys. Every line and every request goes through the activator's own
 // handler, as if its caller had sent it ([activator.Activator.ServeLater]), so that the usual rules apply. It makes
@@ -27,6 +27,19 @@
 //
 // A background response is such a request, with the id of the response. Once it has ended, whatever its outcome, it
 // is a stored response.
+//
+// The life of a request whose response is stored, or that continues from a stored one:
+//
+//  1. The few fields that matter are read. A request with none of them is passed through. Responses are stored only on
+//     request, although OpenAI stores them by default.
+//  2. The previous responses are read, the oldest first, with their inputs and outputs (conversation.go). If one is
+//     missing or another owner's, the request gets a 400, as at OpenAI.
+//  3. The next handler serves the request with store: false and the conversation as its input. So the model server needs
+//     no store, and the next turn may go to another instance or model.
+//  4. The answer gets an id of the store. An answer in JSON is delayed until it is on disk; in a stream only the
+//     last event is (writer.go). An error or a cut answer is passed on unchanged and not stored.
+//  5. If the store is full or fails, the client gets an error instead of the answer's end: an answer that claims to
+//     be stored is.
 //
 // Goroutines: [Server.Handler] is safe for concurrent use; [Server.Run] is called once, and waits for all goroutines
 // that it starts.

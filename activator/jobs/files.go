@@ -9,7 +9,7 @@ import (
 	"net/url"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/jobs/responses"
+
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -55,10 +55,10 @@ func pageOf[T, R any](records []R, more bool, object func(R) T, id func(R) strin
 
 func query(v url.Values, usual, most int) (q store.Query, err error) {
 	q.After = v.Get("after")
-	if q.Limit, err = responses.Limit(v, usual, most); err != nil {
+	if q.Limit, err = Limit(v, usual, most); err != nil {
 		return q, err
 	}
-	q.Oldest, err = responses.Oldest(v)
+	q.Oldest, err = Oldest(v)
 	return q, err
 }
 

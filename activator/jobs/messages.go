@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/jobs/responses"
+
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -90,20 +90,7 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	if err != nil {
 		err = errors.Join(err, s.store.DeleteFile(c.Owner(), kept.ID))
 	}
-	return writeMessages(w, r, err, b)
-}
-
-// writeMessages answers with a batch of messages, unless there is an error.
-func writeMessages(w http.ResponseWriter, r *http.Request, err error, b store.Job) error {
-	if err == nil {
-		api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
-	}
-	return err
-}
-
-func (s *Server) showMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
-	return writeMessages(w, r, err, b)
+	return writeJob(w, r, err, b, messagesOf)
 }
 
 // messagesPage is a part of a list, in the format of Anthropic's clients: the newest first.
@@ -122,7 +109,7 @@ const (
 
 func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	v := r.URL.Query()
-	limit, err := responses.Limit(v, usualMessages, mostMessages)
+	limit, err := Limit(v, usualMessages, mostMessages)
 	if err != nil {
 		return err
 	}
@@ -181,11 +168,6 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 	w.Header().Set("Content-Length", strconv.FormatInt(b.OutBytes+b.ErrBytes, 10))
 	_, _ = io.Copy(w, io.MultiReader(parts...)) // the client may have left: nothing to do about it
 	return nil
-}
-
-func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.cancelJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
-	return writeMessages(w, r, err, b)
 }
 
 func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {

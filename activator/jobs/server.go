@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/jobs/responses"
+
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -93,7 +93,7 @@ type Server struct {
 	front   Front
 	log     *slog.Logger
 	metrics *metrics
-	keeper  *responses.Keeper
+	keeper  *keeper
 	gate    gate
 	pace    pace
 	memory  memory
@@ -130,7 +130,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 	}
 	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
 	b.requests = pool{most: requestsAbreast, each: requestsAbreast, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
-	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
+	b.keeper = newKeeper(cfg.MaxAnswer, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
 
@@ -140,7 +140,7 @@ const (
 	pathBatches  = "/v1/batches"
 	pathAsync    = "/v1/async"
 	pathMessages = "/v1/messages/batches" // Anthropic's
-	pathStored   = responses.Path + "/"   // of a single response
+	pathStored   = responsesPath + "/"    // of a single response
 )
 
 // kind names the things under a path, and the parameter that holds their id in errors.
@@ -174,7 +174,14 @@ func isOurs(path string) bool {
 // Handler serves the paths of files and batches, requests for later answers, and responses to be stored; next gets
 // all others.
 func (s *Server) Handler(next http.Handler) http.Handler {
-	ours, next := s.routes(), s.withStoredResponses(next)
+	ours, next := http.NewServeMux(), s.withStoredResponses(next)
+	for _, r := range s.routes() {
+		ours.Handle(r.pattern, s.withCaller(r.handler))
+	}
+	ours.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
@@ -203,45 +210,60 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 // handler answers a caller's request; the error that it returns is written to the client.
 type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) error
 
-// Paths returns all paths of a [Server], as "METHOD PATH" with names in braces.
+// route is a path, as "METHOD PATH" with names in braces.
+type route struct {
+	pattern string
+	handler handler
+}
+
+// Paths returns all paths of a [Server].
 func Paths() (all []string) {
-	(&Server{}).eachRoute(func(pattern string, _ handler) { all = append(all, pattern) })
+	for _, r := range (&Server{}).routes() {
+		all = append(all, r.pattern)
+	}
 	return all
 }
 
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	s.eachRoute(func(pattern string, h handler) { mux.Handle(pattern, s.withCaller(h)) })
-	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inbound.Unread(w, r)
-		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
-	}))
-	return mux
+func (s *Server) routes() []route {
+	return []route{
+		{"POST /v1/files", s.upload},
+		{"GET /v1/files", s.listFiles},
+		{"GET /v1/files/{id}", s.showFile},
+		{"GET /v1/files/{id}/content", s.fileContent},
+		{"DELETE /v1/files/{id}", s.deleteFile},
+		{"POST /v1/batches", s.createBatch},
+		{"GET /v1/batches", s.listBatches},
+		{"GET /v1/batches/{id}", withJob(s.findJob, store.PrefixBatch, batchOf)},
+		{"POST /v1/batches/{id}/cancel", withJob(s.cancelJob, store.PrefixBatch, batchOf)},
+		{"POST /v1/messages/batches", s.createMessages},
+		{"GET /v1/messages/batches", s.listMessages},
+		{"GET /v1/messages/batches/{id}", withJob(s.findJob, store.PrefixMessages, messagesOf)},
+		{"GET /v1/messages/batches/{id}/results", s.messageResults},
+		{"POST /v1/messages/batches/{id}/cancel", withJob(s.cancelJob, store.PrefixMessages, messagesOf)},
+		{"DELETE /v1/messages/batches/{id}", s.deleteMessages},
+		{"GET /v1/async/{id}", s.showLater},
+		{"DELETE /v1/async/{id}", s.deleteLater},
+		{"GET /v1/responses/{id}", s.showResponse},
+		{"DELETE /v1/responses/{id}", s.deleteResponse},
+		{"GET /v1/responses/{id}/input_items", s.responseItems},
+		{"POST /v1/responses/{id}/cancel", s.cancelResponse},
+	}
 }
 
-// eachRoute calls add with each path and its handler.
-func (s *Server) eachRoute(add func(pattern string, h handler)) {
-	add("POST "+pathFiles, s.upload)
-	add("GET "+pathFiles, s.listFiles)
-	add("GET "+pathFiles+"/{id}", s.showFile)
-	add("GET "+pathFiles+"/{id}/content", s.fileContent)
-	add("DELETE "+pathFiles+"/{id}", s.deleteFile)
-	add("POST "+pathBatches, s.createBatch)
-	add("GET "+pathBatches, s.listBatches)
-	add("GET "+pathBatches+"/{id}", s.showBatch)
-	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
-	add("POST "+pathMessages, s.createMessages)
-	add("GET "+pathMessages, s.listMessages)
-	add("GET "+pathMessages+"/{id}", s.showMessages)
-	add("GET "+pathMessages+"/{id}/results", s.messageResults)
-	add("POST "+pathMessages+"/{id}/cancel", s.cancelMessages)
-	add("DELETE "+pathMessages+"/{id}", s.deleteMessages)
-	add("GET "+pathAsync+"/{id}", s.showLater)
-	add("DELETE "+pathAsync+"/{id}", s.deleteLater)
-	add("GET "+pathStored+"{id}", s.showResponse)
-	add("DELETE "+pathStored+"{id}", s.deleteResponse)
-	add("GET "+pathStored+"{id}/input_items", s.responseItems)
-	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
+// withJob returns a handler that calls do with a job's owner, id and the prefix that the id must have, and answers with the job.
+func withJob[T any](do func(owner, id, prefix string) (store.Job, error), prefix string, object func(*http.Request, store.Job) T) handler {
+	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+		b, err := do(c.Owner(), r.PathValue("id"), prefix)
+		return writeJob(w, r, err, b, object)
+	}
+}
+
+// writeJob answers with a job, unless there is an error.
+func writeJob[T any](w http.ResponseWriter, r *http.Request, err error, b store.Job, object func(*http.Request, store.Job) T) error {
+	if err == nil {
+		api.WriteJSON(w, http.StatusOK, object(r, b))
+	}
+	return err
 }
 
 // withCaller identifies the caller before h answers.
@@ -279,7 +301,7 @@ func explain(err error) error {
 	case errors.Is(err, store.ErrNotFound):
 		return api.Errorf(http.StatusNotFound, "", "there is no such thing, or it is another tenant's")
 	case errors.Is(err, store.ErrUnavailable):
-		return responses.Unavailable()
+		return unavailable()
 	case errors.Is(err, store.ErrFull):
 		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "%v", store.ErrFull)
 		for cause := err; cause != nil; cause = errors.Unwrap(cause) {

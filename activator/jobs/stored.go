@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/jobs/responses"
+
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -18,7 +18,7 @@ const NeedsKey = "what a client without a key stores would be everybody's: use a
 // withStoredResponses returns next extended by stored responses, and by requests that continue from them.
 func (s *Server) withStoredResponses(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || r.URL.Path != responses.Path || s.front.OwnHost(r.Host) {
+		if r.Method != http.MethodPost || r.URL.Path != responsesPath || s.front.OwnHost(r.Host) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -39,7 +39,7 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 	if err != nil {
 		return err
 	}
-	q, asks, err := responses.Read(body.Bytes())
+	q, asks, err := readResponseRequest(body.Bytes())
 	switch {
 	case err != nil:
 		body.Release()
@@ -55,22 +55,22 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 	if q.Background {
 		return s.takeBackground(w, r, c, q, body.Bytes())
 	}
-	return s.keeper.Serve(w, r, responses.Turn{Request: q, Owner: c.Owner(), Take: func(n int64) error { return body.Take(r.Context(), n) }}, next)
+	return s.keeper.Serve(w, r, turn{responseRequest: q, Owner: c.Owner(), Take: func(n int64) error { return body.Take(r.Context(), n) }}, next)
 }
 
 // serveStored serves a line of a batch, or a later request. Its body is complete.
 func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.front.ServeLater(w, r, q.caller, q.terms) })
-	if r.URL.Path != responses.Path {
+	if r.URL.Path != responsesPath {
 		next.ServeHTTP(w, r)
 		return
 	}
 	text, err := io.ReadAll(r.Body)
 	if err == nil {
 		r.Body = io.NopCloser(bytes.NewReader(text))
-		var asked responses.Request
+		var asked responseRequest
 		var asks bool
-		asked, asks, err = responses.Read(text)
+		asked, asks, err = readResponseRequest(text)
 		switch {
 		case err != nil:
 		case !asks:
@@ -79,7 +79,7 @@ func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {
 		case asked.Background && q.claim == nil:
 			err = api.BadRequest("background", "the request is answered later as it is: leave background out")
 		default:
-			err = s.keeper.Serve(w, r, responses.Turn{Request: asked, Owner: q.caller.Owner(), Claim: q.claim}, next)
+			err = s.keeper.Serve(w, r, turn{responseRequest: asked, Owner: q.caller.Owner(), Claim: q.claim}, next)
 		}
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
 		status = "in_progress"
 	}
 	s.mu.Unlock()
-	api.WriteJSON(w, http.StatusOK, responses.Unfinished(j, body, status))
+	api.WriteJSON(w, http.StatusOK, unfinished(j, body, status, nil))
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request, c activa
 }
 
 // takeBackground accepts a background response: a request that is answered later, with the response's id.
-func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activator.Caller, q responses.Request, body []byte) error {
+func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activator.Caller, q responseRequest, body []byte) error {
 	if q.Stream {
 		return api.BadRequest("stream", "a response in the background can't be streamed: ask for it by its id, or leave background out")
 	}
@@ -156,7 +156,7 @@ func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activa
 		return err
 	}
 	w.Header()["X-Request-Id"] = []string{j.ID}
-	api.WriteJSON(w, http.StatusOK, responses.Unfinished(j, body, "queued"))
+	api.WriteJSON(w, http.StatusOK, unfinished(j, body, "queued", nil))
 	return nil
 }
 

@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
-	"github.com/rouse-dev/rouse/activator/jobs/responses"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -42,14 +40,14 @@ type stored struct {
 
 func (b *bench) respond(tenant, body string, header ...string) *httptest.ResponseRecorder {
 	b.t.Helper()
-	return b.do(http.MethodPost, responses.Path, tenant, strings.NewReader(body), append([]string{"Content-Type", "application/json"}, header...)...)
+	return b.do(http.MethodPost, responsesPath, tenant, strings.NewReader(body), append([]string{"Content-Type", "application/json"}, header...)...)
 }
 
 // ends waits until a response has ended.
 func (b *bench) ends(tenant, id string) stored {
 	b.t.Helper()
 	for range 10_000 {
-		if r := want[stored](b, http.StatusOK, b.do(http.MethodGet, responses.Path+"/"+id, tenant, nil)); r.Status != "queued" && r.Status != "in_progress" {
+		if r := want[stored](b, http.StatusOK, b.do(http.MethodGet, responsesPath+"/"+id, tenant, nil)); r.Status != "queued" && r.Status != "in_progress" {
 			return r
 		}
 		time.Sleep(time.Second)
@@ -82,7 +80,7 @@ func TestStored(t *testing.T) {
 		}
 		b.answers(respond(0))
 		r := want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"x","store":true}`))
-		path := responses.Path + "/" + r.ID
+		path := responsesPath + "/" + r.ID
 		for _, method := range []string{http.MethodGet, http.MethodDelete} {
 			if w := b.do(method, path, "b", nil); w.Code != http.StatusNotFound {
 				t.Errorf("another tenant's: %s is %d %s", method, w.Code, w.Body)
@@ -103,7 +101,7 @@ func TestStored(t *testing.T) {
 		if w := b.do(http.MethodGet, path+"?stream=true", "a", nil); w.Code != http.StatusBadRequest {
 			t.Errorf("streamed again: %d %s", w.Code, w.Body)
 		}
-		if w := b.do(http.MethodGet, responses.Path+"/x/y/z", "a", nil); w.Code != http.StatusNotFound {
+		if w := b.do(http.MethodGet, responsesPath+"/x/y/z", "a", nil); w.Code != http.StatusNotFound {
 			t.Errorf("another path: %d %s", w.Code, w.Body)
 		}
 		b.stop()
@@ -131,10 +129,10 @@ func TestBackground(t *testing.T) {
 			t.Errorf("taken in as %+v", first)
 		}
 		synctest.Wait()
-		if r := want[stored](b, http.StatusOK, b.do(http.MethodGet, responses.Path+"/"+first.ID, "a", nil)); r.Status != "in_progress" {
+		if r := want[stored](b, http.StatusOK, b.do(http.MethodGet, responsesPath+"/"+first.ID, "a", nil)); r.Status != "in_progress" {
 			t.Errorf("while it is served it is %+v", r)
 		}
-		if w := b.do(http.MethodGet, responses.Path+"/"+first.ID, "b", nil); w.Code != http.StatusNotFound {
+		if w := b.do(http.MethodGet, responsesPath+"/"+first.ID, "b", nil); w.Code != http.StatusNotFound {
 			t.Errorf("another tenant's: %d %s", w.Code, w.Body)
 		}
 		b.stop()
@@ -153,7 +151,7 @@ func TestBackground(t *testing.T) {
 		for body, words := range map[string]string{
 			`{"model":"m","background":true,"stream":true}`:                   "can't be streamed",
 			`{"model":"m","background":true,"store":false}`:                   "leave store out",
-			`{"model":"m","background":true,"previous_response_id":"resp_0"}`: responses.CodePrevious,
+			`{"model":"m","background":true,"previous_response_id":"resp_0"}`: CodePrevious,
 		} {
 			if w := b.respond("a", body); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), words) {
 				t.Errorf("%s: %d %s", body, w.Code, w.Body)
@@ -164,11 +162,11 @@ func TestBackground(t *testing.T) {
 
 // hasty is objects of a store that reports new work before its creator has an answer.
 type hasty struct {
-	objects.Objects
+	store.Objects
 	tell func(store.News)
 }
 
-func (h *hasty) Put(key string, body []byte, when objects.Condition) (string, error) {
+func (h *hasty) Put(key string, body []byte, when store.Condition) (string, error) {
 	version, err := h.Objects.Put(key, body, when)
 	if rest, found := strings.CutPrefix(key, "jobs/"); found && when.Absent && err == nil {
 		_, id, _ := strings.Cut(rest, "/")
@@ -182,7 +180,7 @@ func TestToldBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
 		b.stop()
-		folder, err := objects.OpenFolder(t.TempDir(), 0, 0)
+		folder, err := store.OpenFolder(t.TempDir(), 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +201,7 @@ func TestToldBefore(t *testing.T) {
 		if n := len(b.front.requests()); n != 1 || b.front.running != 1 {
 			t.Errorf("it was begun %d times, and %d run; want one", n, b.front.running)
 		}
-		want[stored](b, http.StatusOK, b.do(http.MethodPost, responses.Path+"/"+id+"/cancel", "a", nil))
+		want[stored](b, http.StatusOK, b.do(http.MethodPost, responsesPath+"/"+id+"/cancel", "a", nil))
 		synctest.Wait()
 		if b.front.running != 0 {
 			t.Errorf("%d run that were cancelled", b.front.running)
@@ -228,7 +226,7 @@ func TestBackgroundEnds(t *testing.T) {
 		}
 		id := ask()
 		for range 2 { // the second time it has ended
-			if r := want[stored](b, http.StatusOK, b.do(http.MethodPost, responses.Path+"/"+id+"/cancel", "a", nil)); r.Status != "cancelled" || r.ID != id {
+			if r := want[stored](b, http.StatusOK, b.do(http.MethodPost, responsesPath+"/"+id+"/cancel", "a", nil)); r.Status != "cancelled" || r.ID != id {
 				t.Errorf("cancelled it is %+v", r)
 			}
 			synctest.Wait()
@@ -237,9 +235,9 @@ func TestBackgroundEnds(t *testing.T) {
 			t.Errorf("after that it is %+v, %d run", r, b.front.running)
 		}
 		id = ask()
-		want[deleted](b, http.StatusOK, b.do(http.MethodDelete, responses.Path+"/"+id, "a", nil))
+		want[deleted](b, http.StatusOK, b.do(http.MethodDelete, responsesPath+"/"+id, "a", nil))
 		synctest.Wait()
-		if w := b.do(http.MethodGet, responses.Path+"/"+id, "a", nil); w.Code != http.StatusNotFound || b.front.running != 0 {
+		if w := b.do(http.MethodGet, responsesPath+"/"+id, "a", nil); w.Code != http.StatusNotFound || b.front.running != 0 {
 			t.Errorf("deleted it is %d %s, %d run", w.Code, w.Body, b.front.running)
 		}
 		if r := b.ends("a", ask("X-Request-Timeout", "60")); r.Status != "failed" || r.Error == nil || !strings.Contains(r.Error.Message, "within 1m") {
@@ -252,7 +250,7 @@ func TestBackgroundEnds(t *testing.T) {
 			t.Errorf("failed it is %+v", r)
 		}
 		url := b.later("a", `{"model":"m","n":1}`).Header().Get("Location")
-		if w := b.do(http.MethodDelete, responses.Path+url[strings.LastIndex(url, "/"):], "a", nil); w.Code != http.StatusNotFound {
+		if w := b.do(http.MethodDelete, responsesPath+url[strings.LastIndex(url, "/"):], "a", nil); w.Code != http.StatusNotFound {
 			t.Errorf("another request is deleted as a response: %d %s", w.Code, w.Body)
 		}
 	})

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -125,10 +126,7 @@ func field(p *multipart.Part, name string) (string, error) {
 func clipName(name string) string {
 	name = strings.ToValidUTF8(name, "�")
 	name = strings.ToValidUTF8(name[:min(len(name), 255)], "")
-	if name == "" {
-		return "upload.jsonl"
-	}
-	return name
+	return cmp.Or(name, "upload.jsonl")
 }
 
 // Bounds of expires_after, as OpenAI's.

@@ -15,7 +15,6 @@ import (
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
 
-	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -101,7 +100,7 @@ func strip(object any) (any, error) {
 		if list, has := o.Annotations[api.AnnotationAdapters]; has {
 			meta.Annotations = map[string]string{api.AnnotationAdapters: list}
 		}
-		placed.Keep(&meta, o.ObjectMeta)
+		keepMarks(&meta, o.ObjectMeta)
 		return &v1.Service{ObjectMeta: meta}, nil
 	}
 	return object, nil

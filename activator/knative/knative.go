@@ -40,7 +40,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
-	"github.com/rouse-dev/rouse/activator/knative/placed"
+
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
@@ -137,18 +137,18 @@ func (c Config) Validate() error {
 }
 
 // accepted returns what front doors may create; nil: nothing.
-func (c Config) accepted() (*placed.Config, error) {
+func (c Config) accepted() (*acceptConfig, error) {
 	if c.Join == nil || len(c.Join.Accept.Functions) == 0 {
 		if len(c.AcceptImages) > 0 {
 			return nil, errors.New("--accept-images: no function is accepted: give --accept-functions")
 		}
 		return nil, nil
 	}
-	namespace, err := placed.Namespace(c.Join.Accept.Functions)
+	namespace, err := acceptNamespace(c.Join.Accept.Functions)
 	if err != nil {
 		return nil, fmt.Errorf("--accept-functions: %w", err)
 	}
-	cfg := &placed.Config{Namespace: namespace, Images: c.AcceptImages, Models: c.Join.Accept.Models}
+	cfg := &acceptConfig{Namespace: namespace, Images: c.AcceptImages, Models: c.Join.Accept.Models}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("--accept-images, --accept-models: %w", err)
 	}

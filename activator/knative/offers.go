@@ -15,7 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/federation/agent"
-	"github.com/rouse-dev/rouse/activator/knative/placed"
+
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -24,13 +24,13 @@ var errNoFront = errors.New("no front door knows this agent yet: its log says wh
 
 // join creates the agent that offers functions to front doors, and creates functions for them if the cluster accepts
 // that.
-func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *placed.Applier, err error) {
+func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *applier, err error) {
 	deps := agent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
-	var applier *placed.Applier
+	var applier *applier
 	if accepted, err := p.cfg.accepted(); err != nil {
 		return nil, err
 	} else if accepted != nil {
-		if applier, err = placed.New(*accepted, services); err != nil {
+		if applier, err = newApplier(*accepted, services); err != nil {
 			return nil, err
 		}
 		deps.Applier = applier

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"encoding/json"
 	"log/slog"
 	"maps"
@@ -17,7 +18,7 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/knative/placed"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 )
@@ -33,7 +34,7 @@ type watch struct {
 	// seen is called with the states of the cluster's instances, besides the activator; nil: not called.
 	seen func(api.InstanceStatus)
 	// placed tracks the owners of the Services that front doors created; nil: none.
-	placed *placed.Applier
+	placed *applier
 	log    *slog.Logger
 
 	mu        sync.Mutex // guards the fields below, and orders the calls of the activator about revisions
@@ -270,11 +271,7 @@ func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, f
 
 // serviceOf returns a route's Service; a route without one is its own.
 func serviceOf(route *v1.Route) api.FunctionName {
-	name := route.Labels[serving.ServiceLabelKey]
-	if name == "" {
-		name = route.Name
-	}
-	return api.NewFunctionName(route.Namespace, name)
+	return api.NewFunctionName(route.Namespace, cmp.Or(route.Labels[serving.ServiceLabelKey], route.Name))
 }
 
 func (w *watch) pod(pod *corev1.Pod) {
@@ -310,8 +307,5 @@ func functionOf(pod *corev1.Pod) api.FunctionName {
 }
 
 func podEndpoint(ip string, port int) api.Endpoint {
-	if port == 0 {
-		port = 8080
-	}
-	return api.Endpoint("http://" + net.JoinHostPort(ip, strconv.Itoa(port)))
+	return api.Endpoint("http://" + net.JoinHostPort(ip, strconv.Itoa(cmp.Or(port, 8080))))
 }

@@ -130,7 +130,7 @@ func TestAdaptersOfAService(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	g := newRig(t, host)
-	one, two := revision("tiny-00001", api.Class), revision("tiny-00002", api.Class, api.AnnotationAliases, "second")
+	one, two := revision("tiny-00001", api.Class), revision("tiny-00002", api.Class, "rouse.dev/aliases", "second")
 	g.watch.revision(one)
 	g.watch.revision(two)
 	g.watch.revision(revision("tiny-00003", "hpa.autoscaling.knative.dev"))
@@ -235,12 +235,12 @@ func TestFeed(t *testing.T) {
 	defer cancel()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: control.ControlSecret, Namespace: control.SystemNamespace}, Data: map[string][]byte{control.ControlSecretKey: []byte("first")}}
 	kube := kubefake.NewClientset(secret, pod("tiny-00001", "a", "10.0.0.1"))
-	other := revision("other-00001", api.Class, api.AnnotationAliases, "tiny, default/more, quiet/more, third")
+	other := revision("other-00001", api.Class, "rouse.dev/aliases", "tiny, default/more, quiet/more, third")
 	other.Namespace, other.Labels[serving.ServiceLabelKey] = "team", "other"
 	made := func(namespace, name string, hour int64) *servingv1.Service {
 		return &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(3600*hour, 0)}}
 	}
-	knative := servingfake.NewSimpleClientset(revision("tiny-00001", api.Class, api.AnnotationAliases, "third"), route(map[string]int64{"tiny-00001": 100}), other,
+	knative := servingfake.NewSimpleClientset(revision("tiny-00001", api.Class, "rouse.dev/aliases", "third"), route(map[string]int64{"tiny-00001": 100}), other,
 		made("default", "tiny", 1), made("team", "other", 2))
 	_ = kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}})
 	revisions := servinginformers.NewSharedInformerFactory(knative, 0)

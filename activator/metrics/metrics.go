@@ -5,6 +5,7 @@
 package metrics
 
 import (
+	"cmp"
 	"strconv"
 	"sync"
 	"time"
@@ -95,10 +96,7 @@ type Function struct {
 
 // Of returns the metrics of a function; an empty name means [None].
 func (m *Metrics) Of(name api.FunctionName) *Function {
-	label := string(name)
-	if label == "" {
-		label = None
-	}
+	label := cmp.Or(string(name), None)
 	return &Function{
 		m: m, label: label,
 		duration: m.duration.WithLabelValues(label), hold: m.hold.WithLabelValues(label), first: m.first.WithLabelValues(label),

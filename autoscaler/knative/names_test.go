@@ -26,7 +26,7 @@ func (c *cluster) service(name api.FunctionName, hour int64, aliases string) {
 	if aliases != "" {
 		meta := metav1.ObjectMeta{Namespace: name.Namespace(), Name: name.Name() + "-00001",
 			Labels:      map[string]string{serving.ServiceLabelKey: name.Name()},
-			Annotations: map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "pico", api.AnnotationAliases: aliases}}
+			Annotations: map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "pico", "rouse.dev/aliases": aliases}}
 		objects = append(objects, &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: meta},
 			&servingv1.Revision{ObjectMeta: meta, Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: "any"}}}}})
 	}
@@ -54,7 +54,7 @@ func (c *cluster) conditions() (of [2]*apis.Condition) {
 
 // TestLostNamesAreTold: the loser's Service and revision say so, ready as before, until the name is free.
 func TestLostNamesAreTold(t *testing.T) {
-	inCluster(t, 0, map[string]string{api.AnnotationAliases: "gpt-4o, team/chat, team/later"}, func(t *testing.T, c *cluster) {
+	inCluster(t, 0, map[string]string{"rouse.dev/aliases": "gpt-4o, team/chat, team/later"}, func(t *testing.T, c *cluster) {
 		asked := map[api.FunctionName]int{} // who was to be looked at again
 		c.fleet.mu.Lock()
 		c.fleet.changed = func(n api.FunctionName) { asked[n]++ }
@@ -98,7 +98,7 @@ func TestLostNamesAreTold(t *testing.T) {
 
 // TestVariantsLoseTogether: the services of a model with variants are told that its name is another's.
 func TestVariantsLoseTogether(t *testing.T) {
-	inCluster(t, 0, map[string]string{api.AnnotationVariantOf: "big"}, func(t *testing.T, c *cluster) {
+	inCluster(t, 0, map[string]string{"rouse.dev/variant-of": "big"}, func(t *testing.T, c *cluster) {
 		c.service("default/tiny", 2, "")
 		c.pass()
 		c.service("team/chat", 1, "big")

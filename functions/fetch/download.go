@@ -47,10 +47,7 @@ type said struct {
 
 // validator returns the value for If-Range; "" if nothing tells one content from the next.
 func (s said) validator() string {
-	if s.ETag != "" {
-		return s.ETag
-	}
-	return s.Modified
+	return cmp.Or(s.ETag, s.Modified)
 }
 
 // partID returns the name of f's part: its digest, so that references share it, or a hash of its source.

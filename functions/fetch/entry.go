@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
@@ -293,25 +294,7 @@ func (c *Cache) mendTree(dir string, r *record) error {
 
 // writeFile writes a small file atomically, even across a crash.
 func writeFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return fileError("write to the model cache", err)
-	}
-	defer discard(f.Name())
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
+	if err := disk.WriteFile(path, content, 0o644); err != nil {
 		return fileError("write to the model cache", err)
 	}
 	return syncDir(filepath.Dir(path))

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -204,30 +205,18 @@ func isArchive(l v1.Descriptor) bool {
 }
 
 func layerTitle(l v1.Descriptor) string {
-	title := l.Annotations[titleAnnotation]
-	if title == "" {
-		title = l.Annotations[filepathAnnotation]
-	}
-	return strings.TrimPrefix(title, "./")
+	return strings.TrimPrefix(cmp.Or(l.Annotations[titleAnnotation], l.Annotations[filepathAnnotation]), "./")
 }
 
 // untitledName returns a file name for a layer without one.
 func untitledName(l v1.Descriptor, used map[string]int) string {
 	t := strings.ToLower(string(l.MediaType))
 	n := "model"
-	switch {
-	case strings.Contains(t, "mmproj"):
-		n = "mmproj.gguf"
-	case strings.Contains(t, "gguf"):
-		n = "model.gguf"
-	case strings.Contains(t, "safetensors"):
-		n = "model.safetensors"
-	case strings.Contains(t, "license"):
-		n = "LICENSE"
-	case strings.Contains(t, "readme"):
-		n = "README.md"
-	case strings.Contains(t, "json"):
-		n = "model.json"
+	for _, known := range [][2]string{{"mmproj", "mmproj.gguf"}, {"gguf", "model.gguf"}, {"safetensors", "model.safetensors"}, {"license", "LICENSE"}, {"readme", "README.md"}, {"json", "model.json"}} {
+		if strings.Contains(t, known[0]) {
+			n = known[1]
+			break
+		}
 	}
 	used[n]++
 	if used[n] == 1 {

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -23,8 +24,7 @@ const maxAnswer = 64 << 20
 // transfer makes one request and appends the received bytes. A nil error means that the answer was complete.
 func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing shows whether the rest belongs to it
-		f.meter.found(file.name, -p.size)
-		if err := p.restart(file); err != nil {
+		if err := f.restart(p, file); err != nil {
 			return err
 		}
 	}
@@ -57,14 +57,13 @@ func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) e
 		return err
 	}
 	defer resp.Body.Close()
-	var first, to, total int64
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return errNoRanges
 	case resp.StatusCode != http.StatusPartialContent:
 		return statusOf(resp, file.hint)
 	}
-	if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &to, &total); err != nil || first != at || to != last || api.Bytes(total) != file.size {
+	if first, to, total, err := rangeOf(resp); err != nil || first != at || to != last || api.Bytes(total) != file.size {
 		return permanentf("%s sent another part than the requested one, or the file's size differs from its listing", file.from)
 	}
 	if n, err := io.ReadFull(resp.Body, b); err != nil {
@@ -169,26 +168,31 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
+// rangeOf returns the part of a file that an answer has, and the file's size.
+func rangeOf(resp *http.Response) (first, last, total int64, err error) {
+	_, err = fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total)
+	return first, last, total, err
+}
+
 // begin checks the head of an answer, and prepares the part for its body.
 func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
-		var first, last, total int64
-		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total); err != nil {
-			return f.unusable(p, file, fmt.Errorf("%s sent a part without its range", file.from))
+		first, _, total, err := rangeOf(resp)
+		if err != nil {
+			return cmp.Or(f.restart(p, file), fmt.Errorf("%s sent a part without its range", file.from))
 		}
 		changed := !file.sums.any() && heard(resp, total).validator() != p.said.validator()
 		if p.size == 0 && first == 0 {
 			return p.note(heard(resp, total))
 		}
 		if api.Bytes(first) != p.size || changed || (p.total() >= 0 && api.Bytes(total) != p.total()) {
-			return f.unusable(p, file, fmt.Errorf("%s has changed, or answers with another part than asked for", file.from))
+			return cmp.Or(f.restart(p, file), fmt.Errorf("%s has changed, or answers with another part than asked for", file.from))
 		}
 		return nil
 	case http.StatusOK:
 		if p.size > 0 {
-			f.meter.found(file.name, -p.size)
-			if err := p.restart(file); err != nil {
+			if err := f.restart(p, file); err != nil {
 				return err
 			}
 		}
@@ -198,18 +202,15 @@ func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 		}
 		return p.note(s)
 	case http.StatusRequestedRangeNotSatisfiable:
-		return f.unusable(p, file, fmt.Errorf("%s has changed: it is shorter than what has arrived", file.from))
+		return cmp.Or(f.restart(p, file), fmt.Errorf("%s has changed: it is shorter than what has arrived", file.from))
 	}
 	return statusOf(resp, file.hint)
 }
 
-// unusable restarts the part, and returns reason for another attempt.
-func (f *fetching) unusable(p *part, file file, reason error) error {
+// restart discards what has arrived of a part.
+func (f *fetching) restart(p *part, file file) error {
 	f.meter.found(file.name, -p.size)
-	if err := p.restart(file); err != nil {
-		return err
-	}
-	return reason
+	return p.restart(file)
 }
 
 // heard returns what an answer's headers say about the file.

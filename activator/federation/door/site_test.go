@@ -245,7 +245,7 @@ func (a applier) Owners(name api.FunctionName) []string {
 
 // placed returns a function that a front door places by a selector.
 func placed(selector string) api.Function {
-	return api.Function{Name: "default/chat", Clusters: selector, Manifest: "chat", RemoveAfter: api.LeastRemoveAfter, Hold: api.Hold{Timeout: 20 * time.Second}}.WithDefaults()
+	return api.Function{Name: "default/chat", Clusters: selector, Manifest: "chat", RemoveAfter: time.Second, Hold: api.Hold{Timeout: 20 * time.Second}}.WithDefaults()
 }
 
 // joined waits until front doors know what sites accept.

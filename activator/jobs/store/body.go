@@ -7,8 +7,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 )
 
 // Body is a stored body. ReadAt is safe for concurrent use, the other methods are not.
@@ -148,7 +146,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		case n > 0:
 			return n, nil
 		case err != nil && tries == mostResumed:
-			return 0, fmt.Errorf("%w: %w", objects.ErrUnavailable, err)
+			return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 	}
 }

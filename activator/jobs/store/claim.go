@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 )
 
 // Claim is the right to work on a job, until another claim follows: from then on every method returns ErrFenced. It
@@ -89,7 +87,7 @@ func (c *Claim) Close() {
 	}
 	next := c.job.clone()
 	next.Holder = ""
-	if _, err := put(c.s, c.key(), objects.Condition{Version: c.version}, next); err == nil {
+	if _, err := put(c.s, c.key(), Condition{Version: c.version}, next); err == nil {
 		c.s.changeHint(next, claimHint(next.Epoch, c.s.member), claimHint(next.Epoch, ""))
 	}
 }
@@ -143,12 +141,12 @@ func (c *Claim) Change(do func(*Job) error) error {
 		if err := do(next); err != nil {
 			return err
 		}
-		version, err := put(c.s, c.key(), objects.Condition{Version: c.version}, next)
+		version, err := put(c.s, c.key(), Condition{Version: c.version}, next)
 		if err == nil {
 			c.job, c.version = next, version
 			return nil
 		}
-		if c.unsure = true; !errors.Is(err, objects.ErrChanged) {
+		if c.unsure = true; !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}
@@ -301,11 +299,11 @@ func (c *Claim) Finish(status string, faults []Fault) error {
 // endBatch ends a batch that is sealed.
 func (c *Claim) endBatch() error {
 	for _, f := range c.job.outputs(c.s.cfg.Keep) {
-		_, err := put(c.s, keyOf(kindFile, f.Owner, f.ID), objects.Condition{Absent: true}, &f)
+		_, err := put(c.s, keyOf(kindFile, f.Owner, f.ID), Condition{Absent: true}, &f)
 		switch {
 		case err == nil: // its bytes were reserved with the results
 			c.s.release(f.Owner, recordOf(f.ID, 0).times(-1))
-		case !errors.Is(err, objects.ErrChanged):
+		case !errors.Is(err, ErrChanged):
 			return err
 		}
 	}

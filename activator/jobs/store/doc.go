@@ -1,5 +1,5 @@
 // Package store keeps clients' data at the front door: files, and jobs, which are batches, requests that are answered
-// later, and responses. It keeps them in package objects: a folder of one process, or an S3 bucket of any number.
+// later, and responses. It keeps them in [Objects]: a folder of one process, or an S3 bucket of any number.
 //
 // The package knows nothing of HTTP or models, and decides nothing about order. All data is its owner's: for others it
 // does not exist (ErrNotFound). Once a method has returned nil, its changes are durable. After ErrUnavailable a change

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 )
 
 // File is the record of a file.
@@ -97,7 +95,7 @@ func (u *Upload) Commit(name, purpose string, keep time.Duration) (File, error) 
 	now := time.Now()
 	f := File{ID: u.id, Owner: u.owner, Name: name, Purpose: purpose, Bytes: u.n, Created: now, Expires: now.Add(keep), Of: u.id, Pieces: u.done}
 	if u.err == nil {
-		_, u.err = put(u.s, keyOf(kindFile, u.owner, u.id), objects.Condition{Absent: true}, &f)
+		_, u.err = put(u.s, keyOf(kindFile, u.owner, u.id), Condition{Absent: true}, &f)
 	}
 	if u.err != nil {
 		u.s.forget(keyOf(kindFile, u.owner, u.id))

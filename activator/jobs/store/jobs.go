@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 )
 
 // New stores a job. A batch has its input, endpoint, window and metadata; the error is ErrNotFound if the owner has no
@@ -53,7 +51,7 @@ func (s *Store) createJob(j *Job, body []byte) error {
 		err = s.write(hintKey(j.Owner, j.ID, firstHint), nil)
 	}
 	if err == nil {
-		_, err = put(s, keyOf(kindJob, j.Owner, j.ID), objects.Condition{Absent: true}, j)
+		_, err = put(s, keyOf(kindJob, j.Owner, j.ID), Condition{Absent: true}, j)
 	}
 	if err != nil { // it may exist, but no one knows its id
 		s.forget(keyOf(kindJob, j.Owner, j.ID), hintKey(j.Owner, j.ID, firstHint), dataKey(j.Owner, j.ID, j.Body.Name))
@@ -202,14 +200,14 @@ func (s *Store) createResponse(r *Job, body []byte) error {
 	}
 	err = s.writeBody(r.Owner, r.ID, r.Answer, body)
 	if err == nil {
-		_, err = put(s, keyOf(kindJob, r.Owner, r.ID), objects.Condition{Absent: true}, r)
+		_, err = put(s, keyOf(kindJob, r.Owner, r.ID), Condition{Absent: true}, r)
 	}
 	if err == nil {
 		return nil
 	}
 	s.release(r.Owner, u)
 	s.forget(dataKey(r.Owner, r.ID, r.Answer.Name))
-	if errors.Is(err, objects.ErrChanged) {
+	if errors.Is(err, ErrChanged) {
 		return ErrFenced
 	}
 	s.forget(keyOf(kindJob, r.Owner, r.ID)) // it may exist: its client is told that it does not

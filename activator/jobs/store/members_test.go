@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/jobs/objects/faulty"
+	"github.com/rouse-dev/rouse/activator/jobs/store/faulty"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )

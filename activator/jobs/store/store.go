@@ -13,17 +13,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
 // The errors that callers distinguish.
 var (
-	ErrNotFound = objects.ErrNotFound
+	ErrNotFound = errors.New("there is no such thing")
 	// ErrFull means that [Limits.MaxBytes] or the disk is used up.
-	ErrFull = objects.ErrFull
+	ErrFull = errors.New("the store is full")
 	// ErrUnavailable means that the store does not answer now, but may later.
-	ErrUnavailable = objects.ErrUnavailable
+	ErrUnavailable = errors.New("the store does not answer")
+	// ErrChanged means that the condition of a write of an object does not hold.
+	ErrChanged = errors.New("the object was changed meanwhile")
 	// ErrFenced means that another claim has followed, or that the object is gone.
 	ErrFenced = errors.New("the claim does not count any more")
 	// ErrInUse means that a batch still reads the file.
@@ -48,7 +49,8 @@ type Config struct {
 	Spare int64
 	// S3 is the service of buckets.
 	S3 s3.Service
-	// Timeout and Try bound requests to a bucket: see [objects.BucketConfig].
+	// Timeout bounds an operation of a bucket with its retries, and Try each attempt, without the transfer of bodies.
+	// Default 15 s and 5 s.
 	Timeout, Try time.Duration
 	// Poll is the interval of looking for work, and of beats. Default 5 s.
 	Poll time.Duration
@@ -95,7 +97,7 @@ func (c Config) Gather() time.Duration {
 // Validate returns an error for an invalid location.
 func (c Config) Validate() error {
 	if c.Shared() {
-		_, _, err := objects.ParseURL(c.At)
+		_, _, err := ParseURL(c.At)
 		return err
 	}
 	if scheme, _, found := strings.Cut(c.At, "://"); found {
@@ -107,13 +109,13 @@ func (c Config) Validate() error {
 // Store is an open store.
 type Store struct {
 	cfg     Config
-	objects objects.Objects
+	objects Objects
 	member  string // this process's name in the store
 	ids     ids
 	room    *room
 	log     *slog.Logger
-	ready   objects.Gate
-	joined  objects.Gate
+	ready   Gate
+	joined  Gate
 
 	mu       sync.Mutex           // guards the fields below
 	held     map[string]hold      // the claims of this member, by id
@@ -137,18 +139,18 @@ type beat struct {
 }
 
 // Open opens the store; cfg.At must not be empty. log may be nil. It fails if a bucket can't be used: see
-// [objects.Bucket]. If the service does not answer, Open succeeds, and methods return [ErrUnavailable] until it does.
+// [Bucket]. If the service does not answer, Open succeeds, and methods return [ErrUnavailable] until it does.
 func Open(cfg Config, log *slog.Logger) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	var in objects.Objects
+	var in Objects
 	var err error
 	if cfg.Shared() {
-		in, err = objects.OpenBucket(objects.BucketConfig{Service: cfg.S3, At: cfg.At, Timeout: cfg.Timeout, Try: cfg.Try})
+		in, err = OpenBucket(cfg)
 	} else {
-		in, err = objects.OpenFolder(cfg.At, cfg.Wait, cfg.Spare)
+		in, err = OpenFolder(cfg.At, cfg.Wait, cfg.Spare)
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func Open(cfg Config, log *slog.Logger) (*Store, error) {
 }
 
 // OpenIn opens the store in some objects, which it closes.
-func OpenIn(in objects.Objects, cfg Config, log *slog.Logger) (*Store, error) {
+func OpenIn(in Objects, cfg Config, log *slog.Logger) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Limits.Shared != "" {
 		cfg.Limits.Shared = ownerKey(cfg.Limits.Shared)
@@ -188,7 +190,7 @@ func (s *Store) prepare() error {
 		f, _, err := read[format](s, "format")
 		if errors.Is(err, ErrNotFound) {
 			f = &format{Version: thisFormat}
-			if _, err = put(s, "format", objects.Condition{Absent: true}, f); errors.Is(err, objects.ErrChanged) {
+			if _, err = put(s, "format", Condition{Absent: true}, f); errors.Is(err, ErrChanged) {
 				f, _, err = read[format](s, "format")
 			}
 		}
@@ -253,7 +255,7 @@ func ownerKey(owner string) string {
 	long := 0 // objects may store an upper-case letter as two
 	for i := range len(owner) {
 		switch ch := owner[i]; {
-		case ch >= 0x80 || !objects.IsName(string(rune(ch)), "_-"):
+		case ch >= 0x80 || !IsName(string(rune(ch)), "_-"):
 			fmt.Fprintf(&k, "=%02x", ch)
 		case 'A' <= ch && ch <= 'Z':
 			long++
@@ -273,7 +275,7 @@ func ownerKey(owner string) string {
 }
 
 // isID reports whether an id may be one of ours. Others are not looked up.
-func isID(id string) bool { return id != "" && len(id) <= 100 && objects.IsName(id, "_-") }
+func isID(id string) bool { return id != "" && len(id) <= 100 && IsName(id, "_-") }
 
 // The kinds of records: the first part of their keys.
 const (
@@ -321,8 +323,8 @@ func find[T any](s *Store, kind, owner, id string) (v *T, version string, err er
 	return read[T](s, keyOf(kind, owner, id))
 }
 
-// put writes a record on a condition: see [objects.Objects].
-func put[T any](s *Store, key string, when objects.Condition, v *T) (version string, err error) {
+// put writes a record on a condition: see [Objects].
+func put[T any](s *Store, key string, when Condition, v *T) (version string, err error) {
 	raw, err := json.Marshal(stamped[T]{Write: rand.Text(), Record: *v})
 	if err != nil {
 		return "", err
@@ -332,7 +334,7 @@ func put[T any](s *Store, key string, when objects.Condition, v *T) (version str
 
 // write writes an object that is no record.
 func (s *Store) write(key string, body []byte) error {
-	_, err := s.objects.Put(key, body, objects.Condition{})
+	_, err := s.objects.Put(key, body, Condition{})
 	return err
 }
 
@@ -349,7 +351,7 @@ func (s *Store) changeJob(owner, id string, do func(*Job) error) (j *Job, versio
 		if err := do(j); err != nil {
 			return j, version, err
 		}
-		if version, err = put(s, keyOf(kindJob, owner, id), objects.Condition{Version: version}, j); !errors.Is(err, objects.ErrChanged) {
+		if version, err = put(s, keyOf(kindJob, owner, id), Condition{Version: version}, j); !errors.Is(err, ErrChanged) {
 			return j, version, err
 		}
 	}

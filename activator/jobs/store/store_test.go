@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
@@ -116,13 +115,13 @@ func checkBytes(t *testing.T, s *Store) {
 
 // stops is objects that stop before a write, as a process that is killed.
 type stops struct {
-	objects.Objects
+	Objects
 	writes int
 }
 
 var errKilled = errors.New("the process is killed")
 
-func (s *stops) Put(key string, body []byte, when objects.Condition) (string, error) {
+func (s *stops) Put(key string, body []byte, when Condition) (string, error) {
 	if s.writes--; s.writes < 0 {
 		return "", errKilled
 	}
@@ -282,14 +281,14 @@ func claim(t *testing.T, s *Store, id string) *Claim {
 func TestNotAStore(t *testing.T) {
 	f := s3test.NewFake()
 	f.IgnoreConditions = true
-	if _, err := Open(quick(s3test.Serve(t, f), Limits{}), nil); !errors.Is(err, objects.ErrConditions) {
+	if _, err := Open(quick(s3test.Serve(t, f), Limits{}), nil); !errors.Is(err, ErrConditions) {
 		t.Errorf("a service without conditions: %v", err)
 	}
 	s := open(t, quick(s3test.Serve(t, s3test.NewFake()), Limits{}))
 	key := "format"
 	_, version, err := read[format](s, key)
 	if err == nil {
-		_, err = put(s, key, objects.Condition{Version: version}, &format{Version: thisFormat + 1})
+		_, err = put(s, key, Condition{Version: version}, &format{Version: thisFormat + 1})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-
-	"github.com/rouse-dev/rouse/activator/jobs/objects"
 )
 
 // expiry is when a file expires, by its record at the time of reading.
@@ -16,11 +14,11 @@ type expiry struct {
 
 // survey is the content of the whole store.
 type survey struct {
-	used    map[string]use           // by owner
-	records map[string]objects.Entry // by key
-	data    []objects.Entry
-	hints   []objects.Entry
-	members []objects.Entry
+	used    map[string]use   // by owner
+	records map[string]Entry // by key
+	data    []Entry
+	hints   []Entry
+	members []Entry
 }
 
 func (s *Store) survey() (*survey, error) {
@@ -28,7 +26,7 @@ func (s *Store) survey() (*survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &survey{used: map[string]use{}, records: map[string]objects.Entry{}}
+	v := &survey{used: map[string]use{}, records: map[string]Entry{}}
 	for _, e := range all {
 		parts := strings.Split(e.Key, "/")
 		var u use
@@ -102,7 +100,7 @@ func (s *Store) forgetExpiries(v *survey) {
 
 // expireJob deletes a job if it has expired. It reads only those whose last write is as old as the time that they are
 // kept.
-func (s *Store) expireJob(key string, e objects.Entry, now time.Time) (bool, error) {
+func (s *Store) expireJob(key string, e Entry, now time.Time) (bool, error) {
 	if now.Sub(e.Modified) < s.cfg.Keep {
 		return false, nil
 	}
@@ -114,7 +112,7 @@ func (s *Store) expireJob(key string, e objects.Entry, now time.Time) (bool, err
 }
 
 // expireFile deletes a file if it has expired. Its client has chosen the time, so each is read once.
-func (s *Store) expireFile(key string, e objects.Entry, now time.Time) (bool, error) {
+func (s *Store) expireFile(key string, e Entry, now time.Time) (bool, error) {
 	s.mu.Lock()
 	known, read1 := s.expiries[key]
 	s.mu.Unlock()
@@ -147,7 +145,7 @@ func (s *Store) sweepOrphans(v *survey, age time.Duration) {
 			now = m.Modified
 		}
 	}
-	old := func(e objects.Entry, age time.Duration) bool { return age == 0 || now.Sub(e.Modified) > age }
+	old := func(e Entry, age time.Duration) bool { return age == 0 || now.Sub(e.Modified) > age }
 	for _, m := range v.members {
 		if old(m, 24*age) {
 			s.forget(m.Key)

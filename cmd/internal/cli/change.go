@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
+
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/config"
@@ -59,7 +59,7 @@ of models are made whole. Where no server runs they are only kept.`,
 func toApply(files, models []string) (all []config.Manifest, err error) {
 	var functions []api.Function
 	for _, path := range files {
-		inside, err := declared.Files(path)
+		inside, err := manifestFiles(path)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 	kept := ""
 	if save {
 		var err error
-		if kept, err = declared.Path(f.Name); err != nil {
+		if kept, err = keptPath(f.Name); err != nil {
 			return err
 		}
 		f.Origin = kept // the origin that reading it there gives
@@ -115,10 +115,10 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 		}
 	}
 	if save {
-		if err := declared.Keep(m); err != nil {
+		if err := keepManifest(m); err != nil {
 			return err
 		}
-		result += " in " + declared.ShortPath(kept)
+		result += " in " + shortPath(kept)
 		if c != nil {
 			result = strings.Replace(result, " in ", ", kept in ", 1)
 		}
@@ -157,12 +157,12 @@ there again at the next start, unless --save removes it too.`,
 // removeOne removes a function, and with save its kept manifest. c is nil if no server runs.
 func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	f := functionOf(name)
-	kept, _ := declared.Path(f)
+	kept, _ := keptPath(f)
 	_, missing := os.Stat(kept)
 	forgotten := false
 	if save {
 		var err error
-		if forgotten, err = declared.Forget(f); err != nil {
+		if forgotten, err = forgetKept(f); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,7 @@ func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
 	if !save && kept != "" && missing == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "it is kept in %s, and there again at the next start: rouse rm --save %s removes it there\n", declared.ShortPath(kept), name)
+		fmt.Fprintf(cmd.ErrOrStderr(), "it is kept in %s, and there again at the next start: rouse rm --save %s removes it there\n", shortPath(kept), name)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 
@@ -29,11 +30,8 @@ a token, declare both hashes, change the file at the cluster, and take the old h
 			if err != nil {
 				return fmt.Errorf("make a token: %w", err)
 			}
-			if _, err := fmt.Fprintln(file, token); err != nil {
-				_ = file.Close()
-				return fmt.Errorf("make a token: %w", err)
-			}
-			if err := file.Close(); err != nil {
+			_, err = fmt.Fprintln(file, token)
+			if err = errors.Join(err, file.Close()); err != nil {
 				return fmt.Errorf("make a token: %w", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "tokenHashes: [%s]\n", door.HashToken(token))

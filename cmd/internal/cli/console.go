@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
+
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
@@ -75,7 +75,7 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 }
 
 // logReady is ready for programs.
-func (c *console) logReady(info local.Info, functions []api.Function, set declared.Set, try string) {
+func (c *console) logReady(info local.Info, functions []api.Function, set declaredSet, try string) {
 	for _, f := range functions {
 		c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
 	}
@@ -95,7 +95,7 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 }
 
 // ready prints what is served, where, and how to ask.
-func (c *console) ready(info local.Info, functions []api.Function, set declared.Set) {
+func (c *console) ready(info local.Info, functions []api.Function, set declaredSet) {
 	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // for a cluster that is yet to come
 	if len(functions) > 0 {
 		first = functions[0]
@@ -147,7 +147,7 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 const mostListed = 20
 
 // tellSet prints what was read without being named, and what was skipped. The caller holds c.mu.
-func (c *console) tellSet(set declared.Set) {
+func (c *console) tellSet(set declaredSet) {
 	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
 		fmt.Fprintln(c.out)
 	}
@@ -191,7 +191,7 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 	line := r.Message
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "in" {
-			line += fmt.Sprintf(" (%s)", declared.ShortPath(a.Value.String()))
+			line += fmt.Sprintf(" (%s)", shortPath(a.Value.String()))
 		}
 		return true
 	})

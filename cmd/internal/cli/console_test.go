@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
+
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
@@ -31,7 +31,7 @@ func TestConsoleTellsAPerson(t *testing.T) {
 	c.ready(local.Info{Version: "v1", URL: "http://127.0.0.1:8080"}, []api.Function{
 		{Name: "default/pico", Model: "pico", Runtime: api.Runtime{Kind: api.RuntimeEngine, Model: "pico"}, Origin: "built in"},
 		{Name: "default/mine", Model: "mine", Runtime: api.Runtime{Kind: api.RuntimeCommand, Command: []string{"serve", "--port", "$(PORT)"}}, Origin: "f.yaml"},
-	}, declared.Set{})
+	}, declaredSet{})
 	for _, want := range []string{"http://127.0.0.1:8080\n", "pico  engine, pico (built in)", "mine  serve --port $(PORT) (f.yaml)", `curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"pico"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the first lines lack %q:\n%s", want, out.String())
@@ -67,7 +67,7 @@ func TestConsoleWarnsOfAnOpenDoor(t *testing.T) {
 	for address, want := range map[string]bool{"http://127.0.0.1:8080": false, "http://[::1]:8080": false, "http://[::]:8080": true, "http://192.0.2.1:80": true} {
 		for _, people := range []bool{true, false} {
 			var out bytes.Buffer
-			newConsole(&out, &out, people, false, slog.LevelInfo).ready(local.Info{URL: address}, []api.Function{{Name: "default/pico", Model: "pico"}}, declared.Set{})
+			newConsole(&out, &out, people, false, slog.LevelInfo).ready(local.Info{URL: address}, []api.Function{{Name: "default/pico", Model: "pico"}}, declaredSet{})
 			if got := strings.Contains(out.String(), openWarning); got != want {
 				t.Errorf("%s: warns is %v, want %v:\n%s", address, got, want, out.String())
 			}
@@ -96,7 +96,7 @@ func TestBarExpectsWhatTheLastStartTook(t *testing.T) {
 func TestConsoleTellsAProgram(t *testing.T) {
 	var out, errs bytes.Buffer
 	c := newConsole(&out, &errs, false, false, slog.LevelInfo)
-	c.ready(local.Info{URL: "http://127.0.0.1:8080"}, []api.Function{{Name: "default/pico", Model: "pico"}}, declared.Set{})
+	c.ready(local.Info{URL: "http://127.0.0.1:8080"}, []api.Function{{Name: "default/pico", Model: "pico"}}, declaredSet{})
 	c.observe(report(api.InstanceStatus{State: api.Starting}))
 	if out.Len() > 0 {
 		t.Errorf("standard output has %q, want nothing", out.String())

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
@@ -22,7 +21,7 @@ const (
 
 // historyFile returns the file of typed lines; empty: none.
 func historyFile() string {
-	if dir := declared.StateFolder(); dir != "" {
+	if dir := stateFolder(); dir != "" {
 		return filepath.Join(dir, "history")
 	}
 	return ""

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
@@ -36,11 +35,11 @@ func keysCommand() *cobra.Command {
 
 // defaultKeys returns the default file of keys.
 func defaultKeys() (string, error) {
-	dir := declared.ConfigFolder()
+	dir := configFolder()
 	if dir == "" {
 		return "", errors.New("name the file of keys with --file: there is no home folder, and no XDG_CONFIG_HOME")
 	}
-	return filepath.Join(dir, declared.KeysFile), nil
+	return filepath.Join(dir, keysFileName), nil
 }
 
 // keysFile is a path.

@@ -14,10 +14,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
+
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
-	"github.com/rouse-dev/rouse/cmd/internal/replay"
+
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
@@ -84,18 +84,18 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 	case len(f.policies) > 0 && len(words) > 0:
 		return fmt.Errorf("--policy: it compares whole records, and answers no %s", words[0])
 	}
-	if err := replay.KnownPolicies(f.policies); err != nil {
+	if err := knownPolicies(f.policies); err != nil {
 		return err
 	}
 	if file == "" {
-		if file = filepath.Join(declared.StateFolder(), local.RecordDir); declared.StateFolder() == "" {
+		if file = filepath.Join(stateFolder(), local.RecordDir); stateFolder() == "" {
 			return errors.New("this user has no home, where records are: name a file")
 		}
 		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("nothing was recorded in %s: rouse up records, or name a file", declared.ShortPath(file))
+			return fmt.Errorf("nothing was recorded in %s: rouse up records, or name a file", shortPath(file))
 		}
 	}
-	r, err := replay.Open(file, verb.Version())
+	r, err := openRecording(file, verb.Version())
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 }
 
 // answer prints what a command would have printed then.
-func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []string) error {
+func (f *replayFlags) answer(cmd *cobra.Command, r *recording, words []string) error {
 	var at time.Time
 	var err error
 	if f.at != "" {
@@ -154,7 +154,7 @@ func listThen(w io.Writer, list []admin.Function) error {
 }
 
 // check decides everything again and compares.
-func check(cmd *cobra.Command, r *replay.Record) error {
+func check(cmd *cobra.Command, r *recording) error {
 	all, err := r.Check(cmd.Context())
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func check(cmd *cobra.Command, r *replay.Record) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", c.Gap)
 		}
 	}
-	err = render.Print(cmd, all, func(w io.Writer, all []replay.Checked) error {
+	err = render.Print(cmd, all, func(w io.Writer, all []checkedSegment) error {
 		rows := [][]string{{"FROM", "TO", "FUNCTIONS", "ROUNDS", "DECISIONS", "ALIKE"}}
 		for _, c := range all {
 			rows = append(rows, []string{c.From.Local().Format(time.DateTime), c.To.Local().Format(time.DateTime), fmt.Sprint(c.Functions), fmt.Sprint(c.Rounds), fmt.Sprint(c.Decisions), alike(c)})
@@ -192,7 +192,7 @@ func check(cmd *cobra.Command, r *replay.Record) error {
 	return err
 }
 
-func alike(c replay.Checked) string {
+func alike(c checkedSegment) string {
 	if c.First != nil {
 		return fmt.Sprintf("%d, then not", c.Alike)
 	}
@@ -200,7 +200,7 @@ func alike(c replay.Checked) string {
 }
 
 // differs prints a difference of a replay.
-func differs(w io.Writer, d *replay.Difference) {
+func differs(w io.Writer, d *difference) {
 	fmt.Fprintf(w, "\nAt %s:\n", d.At.Local().Format("2006-01-02 15:04:05.000000"))
 	if d.Error != "" {
 		fmt.Fprintf(w, "  it can't be replayed any further: %s\n", d.Error)
@@ -220,12 +220,12 @@ func differs(w io.Writer, d *replay.Difference) {
 }
 
 // compare prints what policies would have cost.
-func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
+func (f *replayFlags) compare(cmd *cobra.Command, r *recording) error {
 	list, err := r.WhatIf(cmd.Context(), f.policies)
 	if err != nil {
 		return err
 	}
-	return render.Print(cmd, list, func(out io.Writer, list []replay.WhatIf) error {
+	return render.Print(cmd, list, func(out io.Writer, list []whatIf) error {
 		for k, w := range list {
 			if k > 0 {
 				fmt.Fprintln(out)
@@ -239,7 +239,7 @@ func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
 }
 
 // compared prints the results of policies for functions that use GPUs, or for those that use none.
-func compared(out io.Writer, w replay.WhatIf) error {
+func compared(out io.Writer, w whatIf) error {
 	use, hours := "use no GPU", w.Then.HostHours
 	if w.GPUs {
 		use, hours = "use GPUs", w.Then.GPUHours

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
+
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/config"
@@ -185,7 +185,7 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 	if err := fetchFor(cmd, f, ""); err != nil {
 		return t, err
 	}
-	flags := &upFlags{Config: local.Config{Listen: "127.0.0.1:0"}, noConfig: true, from: declared.Sources{Functions: []api.Function{f}}}
+	flags := &upFlags{Config: local.Config{Listen: "127.0.0.1:0"}, noConfig: true, from: sources{Functions: []api.Function{f}}}
 	cfg, err := flags.config()
 	if err != nil {
 		return t, err

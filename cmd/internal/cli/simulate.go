@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
-	"github.com/rouse-dev/rouse/cmd/internal/replay"
 )
 
 // shapeFlags are the flags of a generated trace.
@@ -257,7 +256,7 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	case p.SleeperLimit < 1:
 		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", p.SleeperLimit)
 	}
-	if err := replay.KnownPolicies(s.policies); err != nil {
+	if err := knownPolicies(s.policies); err != nil {
 		return nil, err
 	}
 	var policies []string

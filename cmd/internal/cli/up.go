@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
-	"github.com/rouse-dev/rouse/cmd/internal/declared"
+
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
@@ -35,7 +35,7 @@ import (
 // upFlags are the flags of rouse up; many are fields of the server's configuration.
 type upFlags struct {
 	local.Config
-	from                declared.Sources
+	from                sources
 	noConfig, watch     bool
 	ollama              string
 	adminToken          string
@@ -45,8 +45,8 @@ type upFlags struct {
 	logFormat, logLevel string
 	accessLog           string
 
-	reader *declared.Reader
-	set    declared.Set
+	reader *reader
+	set    declaredSet
 }
 
 func upCommand() *cobra.Command {
@@ -181,7 +181,7 @@ func again(signals <-chan os.Signal) {
 // config completes the server's configuration, and reads the files that flags name.
 func (f *upFlags) config() (cfg local.Config, err error) {
 	cfg = f.Config
-	cfg.StateDir, cfg.Version = declared.StateFolder(), verb.Version()
+	cfg.StateDir, cfg.Version = stateFolder(), verb.Version()
 	cfg.Sink, cfg.SinkOverrides = os.Getenv("K_SINK"), os.Getenv("K_CE_OVERRIDES")
 	cfg.DrainTimeout = max(cfg.DrainTimeout, time.Nanosecond)
 	if cfg.Listen, err = api.ListenAddress(f.Listen); err != nil {
@@ -235,7 +235,7 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 		from.GPU = catalog.FindGPU
 	}
 	if !f.noConfig {
-		from.Kept = declared.ConfigFolder()
+		from.Kept = configFolder()
 	}
 	switch f.ollama {
 	case "":
@@ -249,13 +249,13 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 			return nil, fmt.Errorf("--ollama: %s is no store of Ollama's: it has no folder manifests", f.ollama)
 		}
 	}
-	f.reader = declared.NewReader(from)
+	f.reader = newReader(from)
 	var err error
 	if f.set, err = f.reader.Read(); err != nil {
 		return nil, err
 	}
 	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(from.Functions) == 0 {
-		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+declared.ShortPath(store.Dir)+": --ollama serves them in place")
+		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+shortPath(store.Dir)+": --ollama serves them in place")
 	}
 	if len(f.set.Bad) > 0 && !f.watch { // a watching server reports it, and serves the rest
 		return nil, f.set.Bad[0].Why

@@ -161,13 +161,7 @@ func (c *checker) ingress(ctx context.Context) {
 		c.failed("ingress", err)
 		return
 	}
-	class := network["ingress-class"]
-	if class == "" {
-		class = network["ingress.class"]
-	}
-	if class == "" {
-		class = usualIngress
-	}
+	class := cmp.Or(network["ingress-class"], network["ingress.class"], usualIngress)
 	short, _, _ := strings.Cut(class, ".")
 	wants, known := ingresses[class]
 	if !known {
@@ -199,19 +193,12 @@ func (c *checker) features(ctx context.Context) {
 		c.failed("features", err)
 		return
 	}
-	off := func(key, usual string) bool {
-		v := strings.ToLower(features[key])
-		if v == "" {
-			v = usual
-		}
-		return v == "disabled"
-	}
 	var lacks []string
 	for _, f := range []struct{ key, usual, what string }{
 		{"kubernetes.podspec-volumes-emptydir", "enabled", "volumes of memory, which vLLM and SGLang want as /dev/shm"},
 		{"kubernetes.podspec-persistent-volume-claim", "disabled", "persistent volumes, where fetched models stay"},
 	} {
-		if off(f.key, f.usual) {
+		if cmp.Or(strings.ToLower(features[f.key]), f.usual) == "disabled" {
 			lacks = append(lacks, f.what+" ("+f.key+")")
 		}
 	}

@@ -1,6 +1,7 @@
 package kn
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,7 +46,7 @@ func choose(ref, runtime string, own bool) (kind, model string, err error) {
 		if err != nil {
 			return "", "", fmt.Errorf("--model: %w", err)
 		}
-		return orKind(runtime, api.RuntimeEngine), f.Runtime.Model, nil
+		return cmp.Or(runtime, api.RuntimeEngine), f.Runtime.Model, nil
 	case runtime != "": // 1.
 		return runtime, ref, nil
 	case ref == shipped, isGGUF(ref): // 3.
@@ -56,13 +57,6 @@ func choose(ref, runtime string, own bool) (kind, model string, err error) {
 		return api.RuntimeVLLM, ref, nil
 	}
 	return "", "", unknown(ref) // 6.
-}
-
-func orKind(runtime, kind string) string {
-	if runtime != "" {
-		return runtime
-	}
-	return kind
 }
 
 // isHub reports whether a reference has other programs' form for a hub's GGUF files: hf.co/ORG/NAME:QUANT.

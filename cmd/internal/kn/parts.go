@@ -1,6 +1,7 @@
 package kn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -203,10 +204,7 @@ func (n *creation) volumeFor(at string) string {
 		return '-'
 	}
 	base := strings.Trim(strings.Map(letter, strings.ToLower(at)), "-")
-	base = strings.Trim(base[:min(len(base), 50)], "-")
-	if base == "" {
-		base = "volume"
-	}
+	base = cmp.Or(strings.Trim(base[:min(len(base), 50)], "-"), "volume")
 	name := base
 	for k := 2; n.volume(name) != nil; k++ {
 		name = fmt.Sprintf("%s-%d", base, k)

@@ -139,7 +139,7 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 				}
 				rows := [][]string{{"NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "EXPIRES"}}
 				for _, k := range list {
-					rows = append(rows, []string{k.Name, cmp.Or(k.Tenant, "-"), all(strings.Join(k.Models, ",")), limit(k.RequestsPerMinute), limit(k.TokensPerMinute), limit(int64(k.Concurrent)), expires(k.Expires)})
+					rows = append(rows, []string{k.Name, cmp.Or(k.Tenant, "-"), cmp.Or(strings.Join(k.Models, ","), "all"), limit(k.RequestsPerMinute), limit(k.TokensPerMinute), limit(int64(k.Concurrent)), expires(k.Expires)})
 				}
 				return render.Table(w, rows)
 			})
@@ -147,13 +147,6 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 	}
 	render.Flag(cmd)
 	return cmd
-}
-
-func all(models string) string {
-	if models == "" {
-		return "all"
-	}
-	return models
 }
 
 func limit(n int64) string {

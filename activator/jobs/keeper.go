@@ -1,0 +1,110 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+const (
+	maxTurns        = 500      // of the conversation that a request continues
+	maxConversation = 32 << 20 // bytes of the inputs and outputs of a conversation that a request continues
+	// writeTimeout is how long a client may leave an answer unread.
+	writeTimeout = time.Minute
+)
+
+// keeper stores OpenAI's responses for clients that retrieve them later (store: true), and continues from stored ones
+// (previous_response_id). Package store keeps them, visible only to their owner. It stands in front of the handler of
+// /v1/responses: Rouse's translation, or a model server that has the API itself. The package comment has the life of a
+// request. It is safe for concurrent use and starts no goroutines.
+type keeper struct {
+	maxAnswer, maxTurns int // bytes of a stored answer or of one event of a stream; responses of a conversation
+
+	store *store.Store
+	log   *slog.Logger
+	count func(result string)
+}
+
+// newKeeper returns a keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
+func newKeeper(maxAnswer int, s *store.Store, log *slog.Logger, count func(result string)) *keeper {
+	return &keeper{maxAnswer: maxAnswer, maxTurns: maxTurns, store: s, log: log, count: count}
+}
+
+// turn is a request whose response is stored, or that continues from a stored one.
+type turn struct {
+	responseRequest
+	// Owner is the response's owner.
+	Owner string
+	// Claim is the claim of a request that is answered later, whose id the response gets; nil: a direct request. The
+	// claimed request is done once the response is stored.
+	Claim *store.Claim
+	// Take charges the body's account for n more bytes; nil: not charged.
+	Take func(n int64) error
+}
+
+// Serve serves a turn with next, and stores the response if requested. It returns an error, without writing anything,
+// if next was not called. It blocks as long as next, and then until the response is on disk.
+func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http.Handler) error {
+	input, err := t.items()
+	if err != nil {
+		return err
+	}
+	take := t.Take
+	if take == nil {
+		take = func(int64) error { return nil }
+	}
+	out := &responseWriter{w: w, r: r, k: k, turn: &t}
+	if t.Store {
+		more := 1
+		out.kept = store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}
+		if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
+			out.kept.ID, more = t.Claim.Job().ID, 0
+		}
+		if err := k.store.Fits(t.Owner, int64(len(input))+usualAnswer, more); err != nil {
+			return err
+		}
+		out.input = input
+	}
+	var so []byte
+	if t.Previous != "" {
+		if so, out.before, err = k.conversation(t.Owner, t.Previous, take); err != nil {
+			return err
+		}
+	}
+	if err := take(int64(len(t.body) + len(so))); err != nil { // until next has read it
+		return err
+	}
+	body := t.bodyToSend(so, input)
+	r = r.Clone(r.Context())
+	r.Header.Del("Accept-Encoding")
+	r.Header.Del("Content-Length")
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	next.ServeHTTP(out, r)
+	out.finish()
+	return nil
+}
+
+// setFields sets the fields of a response that the model server can't know.
+func (t *turn) setFields(response []byte, id string) []byte {
+	set := func(name string, v any) {
+		raw, _ := json.Marshal(v) // a string, a bool or null
+		response = jsonfield.Set(response, name, raw)
+	}
+	if t.Store {
+		set("id", id)
+		set("store", true)
+	}
+	if t.Claim != nil {
+		set("background", true)
+	}
+	if t.Previous != "" {
+		set("previous_response_id", t.Previous)
+	}
+	return response
+}

@@ -1,0 +1,195 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// unavailable returns the error for a request that needs an unavailable store.
+func unavailable() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, "storage_unavailable", "%v: try again", store.ErrUnavailable).WithRetryAfter(retry)
+}
+
+// retry is the Retry-After while the store is unavailable.
+const retry = 5 * time.Second
+
+// Show answers with a response that has ended. If it returns an error, it has written nothing; store.ErrNotFound: it was
+// just deleted.
+func (k *keeper) Show(w http.ResponseWriter, kept store.Job) error {
+	_, answer, err := k.store.ReadResponse(kept)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(w, http.StatusOK, json.RawMessage(answer))
+	return nil
+}
+
+// Bounds of a list of items, as OpenAI's.
+const (
+	usualItems = 20
+	mostItems  = 100
+)
+
+// itemPage is a list of items, in the format of OpenAI's clients.
+type itemPage struct {
+	Object string            `json:"object"`
+	Data   []json.RawMessage `json:"data"`
+	First  string            `json:"first_id"`
+	Last   string            `json:"last_id"`
+	More   bool              `json:"has_more"`
+}
+
+// Limit returns how many entries of a list a client asks for.
+func Limit(v url.Values, usual, most int) (int, error) {
+	text := v.Get("limit")
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// Oldest reports whether a client asks for a list with the oldest first.
+func Oldest(v url.Values) (bool, error) {
+	switch order := v.Get("order"); order {
+	case "", "desc":
+		return false, nil
+	case "asc":
+		return true, nil
+	default:
+		return false, api.BadRequest("order", "order is %.40q: want asc or desc", order)
+	}
+}
+
+// Items answers with a response's input: with the conversation that it continues, as far as that still exists. If it
+// returns an error, it has written nothing; store.ErrNotFound: there is no such response.
+func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
+	v := r.URL.Query()
+	after := v.Get("after")
+	limit, err := Limit(v, usualItems, mostItems)
+	if err != nil {
+		return err
+	}
+	oldest, err := Oldest(v)
+	if err != nil {
+		return err
+	}
+	ids, items, err := k.inputItems(owner, id)
+	if err != nil {
+		return err
+	}
+	at := func(n int) int { // the index of the list's nth item
+		if !oldest {
+			return len(ids) - 1 - n
+		}
+		return n
+	}
+	n := 0
+	if after != "" {
+		for n < len(ids) && ids[at(n)] != after {
+			n++
+		}
+		if n++; n > len(ids) {
+			return api.BadRequest("after", "there is no item %.80q to go on after", after)
+		}
+	}
+	p := itemPage{Object: "list", Data: []json.RawMessage{}}
+	for ; n < len(ids) && len(p.Data) < limit; n++ {
+		if p.Last = ids[at(n)]; p.First == "" {
+			p.First = p.Last
+		}
+		p.Data = append(p.Data, items[at(n)])
+	}
+	p.More = n < len(ids)
+	api.WriteJSON(w, http.StatusOK, p)
+	return nil
+}
+
+// inputItems returns the items of a response's input, the oldest first, and their ids.
+func (k *keeper) inputItems(owner, id string) (ids []string, items []json.RawMessage, err error) {
+	turns, err := k.turns(owner, id)
+	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
+		return nil, nil, err
+	}
+	for n, t := range turns {
+		input, answer, err := k.store.ReadResponse(t)
+		if errors.Is(err, store.ErrNotFound) && n < len(turns)-1 {
+			ids, items = nil, nil // it was just deleted
+			continue
+		} else if err != nil {
+			return nil, nil, err
+		}
+		number := 0
+		see := func(item []byte) bool {
+			itemID, said := listItem(item, fmt.Sprintf("%s_%d", strings.TrimPrefix(t.ID, "resp_"), number))
+			ids, items = append(ids, itemID), append(items, said)
+			number++
+			return true
+		}
+		if err := jsonfield.Items(input, see); err != nil {
+			return nil, nil, err
+		}
+		if output, found := jsonfield.Find(answer, "output"); found && n < len(turns)-1 {
+			if err := jsonfield.Items(output, see); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return ids, items, nil
+}
+
+// listItem returns an item in the form of a list: with its type, an id, and content in parts.
+func listItem(item []byte, name string) (id string, said []byte) {
+	said = bytes.Clone(item)
+	var read struct {
+		ID, Type, Role string
+		Content        json.RawMessage
+	}
+	_ = json.Unmarshal(item, &read) // the model server has refused non-objects
+	if len(item) == 0 || item[0] != '{' {
+		return "item_" + name, said
+	}
+	text := func(s string) []byte { raw, _ := json.Marshal(s); return raw } // a string always marshals
+	if read.Type == "" {
+		read.Type = "message"
+		said = jsonfield.Set(said, "type", text(read.Type))
+	}
+	if read.ID == "" {
+		read.ID = prefixes[read.Type] + name
+		if prefixes[read.Type] == "" {
+			read.ID = "item_" + name
+		}
+		said = jsonfield.Set(said, "id", text(read.ID))
+	}
+	if read.Type != "message" {
+		return read.ID, said
+	}
+	if len(read.Content) > 0 && read.Content[0] == '"' {
+		part := []byte(`[{"type":"input_text","text":` + string(read.Content) + `}]`)
+		if read.Role == "assistant" {
+			part = []byte(`[{"type":"output_text","text":` + string(read.Content) + `,"annotations":[],"logprobs":[]}]`)
+		}
+		said = jsonfield.Set(said, "content", part)
+	}
+	if _, found := jsonfield.Find(said, "status"); !found {
+		said = jsonfield.Set(said, "status", text("completed"))
+	}
+	return read.ID, said
+}
+
+// prefixes are the prefixes of items' ids, as at OpenAI.
+var prefixes = map[string]string{"message": "msg_", "function_call": "fc_", "function_call_output": "fc_", "reasoning": "rs_"}

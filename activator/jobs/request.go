@@ -1,0 +1,99 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// responsesPath is the path of requests for responses.
+const responsesPath = "/v1/responses"
+
+// responseRequest holds the relevant fields of a request for a response.
+type responseRequest struct {
+	// Store means that the response is stored, and Background that its client does not wait for it.
+	Store, Background bool
+	// Stream means that it is streamed.
+	Stream bool
+	// Previous is the id of the response that it continues from; empty: none.
+	Previous string
+
+	body  []byte
+	input []byte // the raw field; nil: missing
+}
+
+// responseFields are the fields that may occur only once, and in one spelling.
+var responseFields = []string{"store", "previous_response_id", "background", "input", "stream"}
+
+// readResponseRequest parses a body. asks is false if the body is no JSON object or uses nothing of this package: it is then passed
+// on unchanged. An error is an *[api.Error]. The body must not change while the Request is used.
+func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) {
+	fields := map[string][]byte{}
+	watch := jsonfield.Watch{Names: responseFields}
+	var ambiguous error
+	if jsonfield.Each(body, func(name, value []byte) bool {
+		if err := watch.See(name); err != nil && ambiguous == nil {
+			ambiguous = err
+		}
+		fields[string(jsonfield.Text(name))] = value
+		return true
+	}) != nil {
+		return responseRequest{}, false, nil
+	}
+	if ambiguous != nil {
+		return responseRequest{}, false, api.BadRequest("", "%v", ambiguous)
+	}
+	q = responseRequest{body: body, input: fields["input"]}
+	for name, to := range map[string]any{"store": &q.Store, "background": &q.Background, "previous_response_id": &q.Previous} {
+		if value := fields[name]; value != nil && json.Unmarshal(value, to) != nil {
+			return responseRequest{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
+		}
+	}
+	q.Stream = string(fields["stream"]) == "true"
+	if q.Background && string(fields["store"]) == "false" {
+		return responseRequest{}, false, api.BadRequest("store", "a response in the background is found again by its id: leave store out, or set it to true")
+	}
+	return q, q.Store || q.Background || q.Previous != "", nil
+}
+
+// items returns the input's items as a JSON array; a text becomes one user message.
+func (q *responseRequest) items() ([]byte, error) {
+	switch v := bytes.TrimSpace(q.input); {
+	case len(v) == 0 || string(v) == "null":
+		return []byte("[]"), nil
+	case v[0] == '"':
+		return append(append([]byte(`[{"type":"message","role":"user","content":`), v...), "}]"...), nil
+	case v[0] == '[':
+		return v, nil
+	default:
+		return nil, api.BadRequest("input", "input is %.40s: want a text, or an array of items", v)
+	}
+}
+
+// bodyToSend returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
+func (q *responseRequest) bodyToSend(so []byte, input []byte) []byte {
+	body := q.body
+	if q.Previous != "" {
+		body = jsonfield.Set(body, "input", join(so, input))
+	}
+	body = jsonfield.Delete(jsonfield.Delete(body, "previous_response_id"), "background")
+	return jsonfield.Set(body, "store", []byte("false"))
+}
+
+func join(a, b []byte) []byte {
+	a, b = inner(a), inner(b)
+	out := make([]byte, 0, len(a)+len(b)+3)
+	out = append(append(out, '['), a...)
+	if len(a) > 0 && len(b) > 0 {
+		out = append(out, ',')
+	}
+	return append(append(out, b...), ']')
+}
+
+// inner returns the text between the brackets of an array.
+func inner(array []byte) []byte {
+	array = bytes.TrimSpace(array)
+	return bytes.TrimSpace(array[1 : len(array)-1])
+}

@@ -1,0 +1,14 @@
+//go:build linux || darwin
+
+package store
+
+import "syscall"
+
+// free returns the free space on a folder's disk.
+func free(dir string) (bytes int64, known bool) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, false
+	}
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:gosec,unconvert // types differ between systems
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"sync"
+	"time"
+)
+
+// Gate is an action that is retried until it has succeeded once. The zero value is ready; it is safe for concurrent
+// use.
+type Gate struct {
+	mu    sync.Mutex // guards the fields below; held during an attempt
+	open  bool
+	tried time.Time
+	err   error
+}
+
+// retryGate is the interval between attempts at a gate.
+const retryGate = time.Second
+
+// Pass runs try unless it has succeeded before, and returns its error. Within a second of a failed attempt, callers
+// get that attempt's error.
+func (g *Gate) Pass(try func() error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open {
+		return nil
+	}
+	if g.err != nil && time.Since(g.tried) < retryGate {
+		return g.err
+	}
+	g.err = try()
+	g.open, g.tried = g.err == nil, time.Now()
+	return g.err
+}
+
+// Open reports whether it has succeeded.
+func (g *Gate) Open() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open
+}

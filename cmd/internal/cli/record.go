@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
+)
+
+// recording answers questions about a flight record (package autoscaler/flight): whether this program decides like the recorded
+// one, what it would have answered at a time, and what another policy would have cost. It changes nothing and uses no server.
+//
+//  1. [openRecording] reads the segments of a file or a folder, and says which of them this program can't replay, and why.
+//  2. [recording.Check] replays each segment separately, beginning with its state, and compares each decision byte by byte.
+//  3. [recording.At] replays the segment that contains a time until then, and returns the autoscaler in that state.
+//  4. [recording.WhatIf] collects requests and properties of models during a replay (recordedtraffic.go); the simulator runs other policies on
+//     that (whatif.go).
+type recording struct {
+	Path     string
+	Segments []*flight.Segment
+	// Notes has lines for display about missing parts, and possible differences here.
+	Notes []string
+}
+
+// openRecording opens a file or a folder. version is this program's. An error says why none of it can be replayed.
+func openRecording(path, version string) (*recording, error) {
+	all, err := flight.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &recording{Path: path}
+	var refused error
+	all, twice := inOrder(all)
+	if twice > 0 {
+		r.note("%d of %d segments are there more than once: the one that goes furthest is used", twice, len(all)+twice)
+	}
+	note := r.note
+	left := make(map[string][]*flight.Segment) // left out, by reason
+	for k, s := range all {
+		if s.Open && k < len(all)-1 {
+			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, s.Began.Local().Format(time.DateTime))
+		}
+		if s.Damage != "" {
+			note("%s, %s", s.From, s.Damage)
+		}
+		if s.Run != "" && s.Version != version {
+			note("it was recorded by Rouse %s, and this is %s: decisions may differ", s.Version, version)
+		}
+		if _, err := autoscaler.NewReplay(s); err != nil {
+			left[err.Error()] = append(left[err.Error()], s)
+			refused = err
+			continue
+		}
+		if s.Arch != runtime.GOARCH {
+			note("it was recorded on %s, and this is %s: numbers with fractions, and by them decisions, may differ", s.Arch, runtime.GOARCH)
+		}
+		if s.Why != "" && s.Why != flight.Ended {
+			note("there is a gap after %s: %s", s.From, s.Why)
+		}
+		r.Segments = append(r.Segments, s)
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		list := left[why]
+		if s := list[0]; len(list) == 1 {
+			note("%s: the segment that begins at %s is left out: %s", s.From, s.Began.Local().Format(time.DateTime), why)
+			continue
+		}
+		note("%d segments that begin between %s and %s are left out: %s", len(list), list[0].Began.Local().Format(time.DateTime), list[len(list)-1].Began.Local().Format(time.DateTime), why)
+	}
+	if len(r.Segments) == 0 {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(errors.New("nothing of it can be replayed"), refused))
+	}
+	return r, nil
+}
+
+// note adds a note, once.
+func (r *recording) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
+	}
+}
+
+// inOrder returns segments in the order of their beginnings, each once: files may have been combined in any order, and a segment may have been fetched
+// twice, the second time with more content. twice is how many are left out.
+func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *flight.Segment) int {
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Run, b.Run), cmp.Compare(b.Rounds, a.Rounds))
+	})
+	list = slices.CompactFunc(slices.Clone(all), func(a, b *flight.Segment) bool {
+		return a.Run != "" && a.Run == b.Run && a.Began.Equal(b.Began)
+	})
+	return list, len(all) - len(list)
+}
+
+// difference is the first round of a segment whose decisions differ.
+type difference struct {
+	At       time.Time      `json:"at"`
+	Recorded []api.Decision `json:"recorded"`
+	Decided  []api.Decision `json:"decided"`
+	// Error says why the segment could not be replayed further; empty: it could.
+	Error string `json:"error,omitempty"`
+}
+
+// checkedSegment is the result of a segment.
+type checkedSegment struct {
+	From      time.Time   `json:"from"`
+	To        time.Time   `json:"to"`
+	Run       string      `json:"run"`
+	Version   string      `json:"version"`
+	Functions int         `json:"functions"`
+	Rounds    int         `json:"rounds"`
+	Decisions int         `json:"decisions"`
+	Alike     int         `json:"alike"`
+	First     *difference `json:"first,omitempty"`
+	// Gap says that the continuation is missing; empty: it exists, or the segment is its program's last.
+	Gap string `json:"gap,omitempty"`
+}
+
+// Check replays all segments. A segment is not replayed beyond the first different decision: the rest depends on it.
+func (r *recording) Check(ctx context.Context) (all []checkedSegment, err error) {
+	for k, s := range r.Segments {
+		c, err := checkSegment(ctx, s)
+		if err != nil {
+			return all, err
+		}
+		if next := k + 1; next < len(r.Segments) && c.First == nil && r.Segments[next].Run == s.Run && r.Segments[next].Follows && !r.Segments[next].Began.Equal(c.To) {
+			c.Gap = fmt.Sprintf("there is a gap from %s to %s: what was recorded then is not in %s", c.To.Local().Format(time.DateTime), r.Segments[next].Began.Local().Format(time.DateTime), r.Path)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func checkSegment(ctx context.Context, s *flight.Segment) (checkedSegment, error) {
+	c := checkedSegment{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
+	for round, err := range rounds(ctx, s) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return c, context.Cause(ctx)
+			}
+			c.First = &difference{At: c.To, Error: err.Error()}
+			return c, nil
+		}
+		c.Rounds++
+		c.To, c.Functions = round.At, round.replay.Declared()
+		c.Decisions += len(round.Recorded)
+		if !sameDecisions(round.Decided, round.Recorded) {
+			c.First = &difference{At: round.At, Recorded: round.Recorded, Decided: round.Decided}
+			return c, nil
+		}
+		c.Alike += len(round.Recorded)
+	}
+	return c, nil
+}
+
+// sameDecisions reports whether decisions are the same, byte by byte in their displayed form.
+func sameDecisions(a, b []api.Decision) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	one, err1 := json.Marshal(a)
+	other, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(one) == string(other)
+}
+
+type round struct {
+	autoscaler.Round
+	replay *autoscaler.Replay
+}
+
+// rounds replays a segment. An error is the last element.
+func rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
+	return func(yield func(round, error) bool) {
+		replay, err := autoscaler.NewReplay(s)
+		if err != nil {
+			yield(round{}, err)
+			return
+		}
+		for ctx.Err() == nil {
+			next, err := replay.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(round{next, replay}, err) || err != nil {
+				return
+			}
+		}
+		yield(round{}, context.Cause(ctx))
+	}
+}
