@@ -1,6 +1,8 @@
 package page
 
 import (
+	"bytes"
+	"compress/gzip"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -9,12 +11,17 @@ import (
 	"testing"
 )
 
-// mostBytes bounds what a browser loads for the page.
-const mostBytes = 150_000
+// Bounds of what a browser loads for the page, and of the same compressed.
+const (
+	mostBytes      = 150_000
+	mostCompressed = 60_000
+)
 
 // TestPage: each file has its type, a tag, and the policy that lets it load nothing from elsewhere; all are small.
 func TestPage(t *testing.T) {
 	total := 0
+	var compressed bytes.Buffer
+	zip := gzip.NewWriter(&compressed)
 	err := fs.WalkDir(built, "built", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -31,6 +38,7 @@ func TestPage(t *testing.T) {
 		}
 		w := ask(Files(), http.MethodGet, Prefix+name)
 		total += w.Body.Len()
+		_, _ = zip.Write(w.Body.Bytes()) // a buffer accepts everything
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") == "" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "script-src 'self';") ||
 			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
@@ -43,8 +51,9 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if total > mostBytes {
-		t.Errorf("the page has %d bytes, want %d at most", total, mostBytes)
+	_ = zip.Close()
+	if total > mostBytes || compressed.Len() > mostCompressed {
+		t.Errorf("the page has %d bytes, %d compressed, want %d and %d at most", total, compressed.Len(), mostBytes, mostCompressed)
 	}
 	for _, missing := range []string{"nothing.js", "../page.go", "", "x/"} {
 		w := httptest.NewRecorder()

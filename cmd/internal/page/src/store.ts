@@ -4,7 +4,8 @@ import { call, events, functionPath, Refused } from './api'
 import { short, word } from './format'
 import type { Decision, Device, Info, Summary } from './types'
 
-export type Connection = 'connecting' | 'live' | 'lost' | 'denied'
+// Connection is connecting before the first stream, lost between two tries, and reconnecting during one.
+export type Connection = 'connecting' | 'live' | 'lost' | 'reconnecting' | 'denied'
 
 export const connection = signal<Connection>('connecting')
 export const lostAt = signal(0)
@@ -113,7 +114,7 @@ function take(name: string, data: string) {
   draw()
 }
 
-const patience = 40_000 // ms; the server says something every 15 s
+const patience = 25_000 // ms; the server says something every 15 s
 let current: AbortController | null = null
 let wake: (() => void) | null = null
 
@@ -132,6 +133,7 @@ export async function follow() {
     if (document.hidden) hiding = setTimeout(() => current?.abort(), 60_000) as unknown as number
     else if (connection.value !== 'live') again()
   })
+  addEventListener('online', () => connection.value === 'lost' && again())
   for (;;) {
     const abort = new AbortController()
     current = abort
@@ -154,7 +156,7 @@ export async function follow() {
     })
     wake = null
     wait = Math.min(wait * 2, 10_000)
-    if (connection.value === 'denied') connection.value = 'connecting'
+    connection.value = connection.value === 'denied' ? 'connecting' : 'reconnecting'
   }
 }
 
