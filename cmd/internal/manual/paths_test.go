@@ -71,12 +71,12 @@ var meanings = map[string]string{
 	"GET /rouse/v1/record":   "the [flight record](record.md)",
 	"GET /rouse/v1/clusters": "clusters behind this front door",
 	"GET /rouse/v1/picks":    "`request=ID`: which instances were chosen for a request, and why",
-	"GET /rouse/v1/logs":     "`tail=N&follow=true`: what the instances of all functions print, each line after its function's name",
 	"GET /rouse/v1/watch":    "what there is and then what changes, as server-sent events",
 	"GET /rouse/v1/requests": "`tail=N`: the last lines of the access log",
 	"GET /rouse/v1/events":   "`function=NAMESPACE/NAME&tail=N&follow=true`: [CloudEvents](events.md), lines of JSON",
 
 	"GET /rouse/v1/functions":                                             "all functions",
+	"GET /rouse/v1/functions/logs":                                        "`tail=N&follow=true`: what the instances of all print, each line after its function's name",
 	"POST /rouse/v1/functions":                                            "declare one, or change it",
 	"GET /rouse/v1/functions/{namespace}/{name}":                          "one of them, with its instances",
 	"DELETE /rouse/v1/functions/{namespace}/{name}":                       "remove it",

@@ -97,7 +97,7 @@ func asksAdmin(method, path string) bool {
 		return method == http.MethodGet || method == http.MethodPost || method == http.MethodDelete
 	}
 	switch path {
-	case admin.PathInfo, admin.PathDevices, admin.PathUsage, admin.PathClusters, admin.PathPicks, admin.PathWatch, admin.PathHistory, admin.PathRequests, admin.PathLogs, admin.PathFunctions, control.PathEvents:
+	case admin.PathInfo, admin.PathDevices, admin.PathUsage, admin.PathClusters, admin.PathPicks, admin.PathWatch, admin.PathHistory, admin.PathRequests, admin.PathFunctions, control.PathEvents:
 		return method == http.MethodGet
 	}
 	return false

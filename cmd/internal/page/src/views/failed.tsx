@@ -42,13 +42,14 @@ export function Reason({ f }: { f: Summary }) {
 // Failure is the reason, what to do about it, and when it is tried again.
 export function Failure({ f }: { f: Summary }) {
   const next = Date.parse(f.retryAt ?? '')
+  const again = !f.clusters && !!f.failures // else another try changes nothing
   return (
     <>
       <Reason f={f} />
       <p class="remedy">
         <b>What to do</b> {remedy(f.failed || f.lastError || '')}{' '}
-        {next > now.value ? `It is tried again for requests from ${clock(f.retryAt!)} on. ` : 'The next request tries again. '}
-        {!f.clusters && <button onClick={async () => { if (await order(f.name, '/wake')) say(`${short(f.name)} is awake`) }}>Try now</button>}
+        {again && (next > now.value ? `It is tried again for requests from ${clock(f.retryAt!)} on. ` : 'The next request tries again. ')}
+        {again && <button onClick={async () => { if (await order(f.name, '/wake')) say(`${short(f.name)} is awake`) }}>Try now</button>}
       </p>
     </>
   )
@@ -63,7 +64,7 @@ export function FailedList({ all, most }: { all: Summary[]; most: number }) {
       <ul>
         {all.slice(0, most).map((f) => (
           <li key={f.name}>
-            <a href={link(f.name)}>{short(f.name)}</a> <small>{f.failures ? `${f.failures} times in a row, ` : ''}last asked {ago(f.lastRequest, now.value)}</small>
+            <a href={link(f.name)}>{short(f.name)}</a> <small>{[f.failures && `${f.failures} in a row`, f.lastRequest && `last asked ${ago(f.lastRequest, now.value)}`].filter(Boolean).join(', ')}</small>
             <Failure f={f} />
           </li>
         ))}

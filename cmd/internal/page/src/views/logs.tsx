@@ -58,13 +58,13 @@ export function Logs({ name }: { name: string }) {
 
 const search = signal('')
 
-// LogsView follows what all instances print. It begins anew when a function is declared or removed.
+// LogsView follows what all instances print. It begins anew when another function has something to print.
 export function LogsView() {
-  const names = functions.value.filter((f) => !f.clusters).map((f) => f.name).join()
+  const names = functions.value.filter((f) => !f.clusters && (f.instances?.length || f.lastError)).map((f) => f.name).join()
   return (
     <div class="fill">
       <div class="bar"><h1>Logs</h1><Search text={search} label="Search the lines" /><p class="faint">Of all functions: what their model servers print, live.</p></div>
-      <Follow key={names} path="/rouse/v1/logs?tail=200&follow=true" label="Output of all functions" search={search.value} />
+      <Follow key={names} path="/rouse/v1/functions/logs?tail=200&follow=true" label="Output of all functions" search={search.value} />
     </div>
   )
 }

@@ -30,7 +30,6 @@ function Tile({ title, about, bad, href, children }: { title: string; about: str
 function Numbers() {
   const waiting = functions.value.reduce((n, f) => n + (f.waiting ?? 0), 0)
   const running = functions.value.reduce((n, f) => n + (f.running ?? 0), 0)
-  const dead = failedFirst.value.filter((f) => f.failed).length
   const held = <Tile title="Held" about={`${running} running`} href="#/functions">{waiting}</Tile>
   if (inCluster.value) {
     const u = used.value
@@ -41,7 +40,6 @@ function Numbers() {
         <Tile title="Requests/s" about="of the last five minutes" href="#/usage">{sum('requests')}</Tile>
         <Tile title="Tokens/s" about="generated" href="#/usage">{sum('outputTokens')}</Tile>
         {held}
-        <Tile title="Failed" about={`of ${functions.value.length} functions`} bad={dead > 0} href="#/functions">{dead}</Tile>
       </dl>
     )
   }
@@ -54,7 +52,7 @@ function Numbers() {
       <Tile title="First token, p50" about={`of ${count(r.first.length)} in five minutes`} href="#/requests">{time(0.5)}</Tile>
       <Tile title="First token, p95" about="waits and wakes counted" href="#/requests">{time(0.95)}</Tile>
       {held}
-      <Tile title="Failures" about={`requests in five minutes, ${r.refused} refused; ${dead} ${dead === 1 ? 'function' : 'functions'}`} bad={r.failed + dead > 0} href="#/requests">{r.failed}</Tile>
+      <Tile title="Failures" about={`in five minutes, and ${r.refused} refused`} bad={r.failed > 0} href="#/requests">{r.failed}</Tile>
     </dl>
   )
 }
