@@ -96,8 +96,8 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 		api.WriteJSON(w, http.StatusOK, append([]api.Pick{}, s.cfg.Picks(r.Context(), r.FormValue("request"))...))
 	}, http.MethodGet)
 	add(admin.PathWatch, s.watch, http.MethodGet)
-	add(admin.PathLogs, s.allLogs, http.MethodGet)
 	add(admin.PathFunctions, s.list, http.MethodGet)
+	add(admin.PathFunctions+"/logs", s.allLogs, http.MethodGet)
 	one := admin.PathFunctions + "/{namespace}/{name}"
 	add(one, s.seen(s.describe, func(w http.ResponseWriter, r *http.Request, far admin.Far) {
 		api.WriteJSON(w, http.StatusOK, s.farView(r.Context(), far))

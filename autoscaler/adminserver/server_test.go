@@ -86,7 +86,7 @@ func TestLogsOfAll(t *testing.T) {
 	r := mux.NewRouter()
 	s.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, admin.PathLogs+"?tail=7&follow=true", nil))
+	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, admin.PathFunctions+"/logs?tail=7&follow=true", nil))
 	next := map[string]int{}
 	for line := range strings.Lines(w.Body.String()) {
 		name, text, _ := strings.Cut(line, "  ")

@@ -37,15 +37,15 @@ setInterval(() => {
 
 // said is what a screen reader is told.
 export const said = signal('')
-let changes: string[] = []
+const changes = new Map<string, string>() // the last of each function
 let saying = 0
 
-function tell(text: string) {
-  changes.push(text)
+function tell(name: string, text: string) {
+  changes.set(name, text)
   if (saying) return
   saying = setTimeout(() => {
-    said.value = changes.length > 3 ? `${changes.length} functions have changed` : changes.join('; ')
-    changes = []
+    said.value = changes.size > 3 ? `${changes.size} functions have changed` : [...changes.values()].join('; ')
+    changes.clear()
     saying = 0
   }, 1000) as unknown as number
 }
@@ -72,7 +72,7 @@ function put(list: Summary[]) {
   for (const f of list) {
     const old = known.get(f.name)
     if (!old) sorted = false
-    else if (old.state !== f.state && ready.value) tell(`${short(f.name)} is ${word(f.state)}`)
+    else if (old.state !== f.state && ready.value) tell(f.name, `${short(f.name)} is ${word(f.state)}`)
     known.set(f.name, f)
     fresh?.add(f.name)
   }

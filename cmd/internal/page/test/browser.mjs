@@ -219,7 +219,8 @@ const checks = {
     await page.getByRole('button', { name: 'Follow' }).click()
     await page.getByRole('log').waitFor()
     await accessible(page, 'a function')
-    await page.getByRole('button', { name: 'Close', exact: true }).last().click()
+    await page.getByRole('region', { name: 'Logs' }).getByRole('button', { name: 'Close' }).click()
+    await page.locator('main').evaluate((m) => { m.scrollTop = 0 })
     await shot(page, 'function')
     for (const view of ['Requests', 'Decisions', 'Usage', 'Clusters']) {
       await go(page, view)
