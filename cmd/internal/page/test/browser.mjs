@@ -175,6 +175,8 @@ const checks = {
     await page.getByRole('button', { name: 'Now' }).press('Enter')
     await gpu.getByRole('row').filter({ hasText: 'one' }).getByText('awake').waitFor()
     await page.getByRole('link', { name: 'All decisions' }).click()
+    await page.getByRole('button', { name: /^sleep \d+$/ }).click()
+    await page.getByRole('table').getByRole('cell', { name: 'wake', exact: true }).first().waitFor({ state: 'detached' })
     await page.getByRole('row').filter({ hasText: 'makes room for default/two' }).first().getByRole('link').first().click()
     await page.getByRole('region', { name: 'Decisions about then' }).waitFor()
     assert.deepEqual(page.faults, [])
@@ -205,6 +207,7 @@ const checks = {
   },
 
   async 'orders and what is told of them'() {
+    await ask('pico')
     const page = await openAt('Functions')
     const row = page.getByRole('row').filter({ has: page.getByRole('link', { name: 'pico', exact: true }) })
     await row.getByRole('button', { name: 'Wake pico' }).or(row.getByRole('button', { name: 'Sleep pico' })).first().waitFor()
@@ -347,6 +350,17 @@ const checks = {
       await page.locator('.tile', { hasText: title }).locator('b').getByText(text, { exact: true }).waitFor()
     await page.locator('.tile', { hasText: 'Failures' }).getByText('1 refused').waitFor()
     await page.context().close()
+
+    const cluster = await open() // whose requests are not here
+    await cluster.route('**/rouse/v1/requests*', (route) => cluster.faults.push('asks for requests') && route.abort())
+    await cluster.route('**/rouse/v1/usage*', (route) => route.fulfill({ json: { since: '2026-01-02T03:00:00Z', until: '2026-01-02T03:05:00Z', rows: [{ state: 'awake', requests: 450, outputTokens: 900 }, { state: 'awake', requests: 150, outputTokens: 300 }] } }))
+    await cluster.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/a', 'awake')], { leader: 'l' }) }))
+    await cluster.goto(address)
+    for (const [title, text] of [['Requests/s', '2.00'], ['Tokens/s', '4.00']]) await cluster.locator('.tile', { hasText: title }).locator('b').getByText(text, { exact: true }).waitFor()
+    await go(cluster, 'Requests')
+    await cluster.getByText('in the access logs of its activators').waitFor()
+    assert.deepEqual(cluster.faults, [])
+    await cluster.context().close()
   },
 
   async 'one request, with what it waited for'() {
@@ -481,8 +495,8 @@ const checks = {
 
 const fn = (name, state) => ({ name, model: name.split('/')[1], runtime: 'engine', state, max: 1, need: { host: 1 }, instances: state === 'gone' ? [] : [{ instance: 'i', state, since: new Date().toISOString(), memory: { host: 1e9 } }] })
 const event = (name, data) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`
-function stream(list) {
-  return event('server', { version: 'v', url: origin }) + event('functions', list) + event('devices', [{ id: 'host', name: 'host memory', capacity: 16e9, total: 16e9, awake: 0, rising: 0, reserved: 0, asleep: 0, leaving: 0, free: 16e9 }]) + event('ready', {})
+function stream(list, server) {
+  return event('server', { version: 'v', url: origin, ...server }) + event('functions', list) + event('devices', [{ id: 'host', name: 'host memory', capacity: 16e9, total: 16e9, awake: 0, rising: 0, reserved: 0, asleep: 0, leaving: 0, free: 16e9 }]) + event('ready', {})
 }
 
 let failed = 0
