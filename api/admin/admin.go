@@ -23,7 +23,7 @@ const (
 	PathDevices   = "/rouse/v1/devices"   // GET: []Device
 	PathRequests  = "/rouse/v1/requests"  // GET ?tail=N, on one machine: the last lines of the access log, a list of JSON objects
 	PathPicks     = "/rouse/v1/picks"     // GET ?request=ID: []api.Pick, the choices of instances for a request; in a cluster activators serve it too
-	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
+	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it; /logs below it: GET text lines of all, as of one
 	// Below PathFunctions, each function has these paths:
 	//
 	//	/NAMESPACE/NAME          GET Function, DELETE

@@ -97,6 +97,7 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	}, http.MethodGet)
 	add(admin.PathWatch, s.watch, http.MethodGet)
 	add(admin.PathFunctions, s.list, http.MethodGet)
+	add(admin.PathFunctions+"/logs", s.allLogs, http.MethodGet)
 	one := admin.PathFunctions + "/{namespace}/{name}"
 	add(one, s.seen(s.describe, func(w http.ResponseWriter, r *http.Request, far admin.Far) {
 		api.WriteJSON(w, http.StatusOK, s.farView(r.Context(), far))
@@ -301,15 +302,46 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) 
 		api.WriteError(w, err)
 		return
 	}
+	pass(lines(w))
+}
+
+// allLogs writes what the instances of all functions print, each line after its function's name. It follows those that
+// have an instance, or have failed, when it is called.
+func (s *Server) allLogs(w http.ResponseWriter, r *http.Request) {
+	n, follow := cloudevent.Parameters(r, -1)
+	write := lines(w)
+	var mu sync.Mutex // held by the one that writes
+	var all sync.WaitGroup
+	for _, v := range s.cfg.Decider.List() {
+		if len(v.Instances) == 0 && v.LastError == "" {
+			continue
+		}
+		all.Go(func() {
+			pass, err := s.cfg.Logs(r.Context(), v, n, follow)
+			if err != nil {
+				return // it has nothing to print
+			}
+			pass(func(line string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return write(string(v.Function.Name) + "  " + line)
+			})
+		})
+	}
+	all.Wait()
+}
+
+// lines begins an answer of lines of text. It returns what writes a line, whose error is that the reader has left.
+func lines(w http.ResponseWriter) func(line string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)
 	_ = rc.Flush() // send the header before the first line
-	pass(func(line string) error {
+	return func(line string) error {
 		if _, err := io.WriteString(w, line+"\n"); err != nil {
-			return err // the reader has left
+			return err
 		}
-		return rc.Flush() // the reader has left
-	})
+		return rc.Flush()
+	}
 }
 
 // events writes events, all or those of one function, which in a cluster includes present and future revisions.

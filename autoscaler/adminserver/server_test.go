@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gorilla/mux"
@@ -49,6 +52,51 @@ func TestLogs(t *testing.T) {
 		if w.Code != tc.status || tc.err == nil && w.Body.String() != tc.want {
 			t.Errorf("%s: got %d %q, want %d %q", name, w.Code, w.Body, tc.status, tc.want)
 		}
+	}
+}
+
+// several has functions: two with an instance, one that failed, and one that was never asked for.
+type several struct{ Decider }
+
+func (several) List() []admin.Function {
+	awake := []api.InstanceStatus{{State: api.Awake}}
+	return []admin.Function{{Function: api.Function{Name: "default/a"}, Instances: awake}, {Function: api.Function{Name: "default/quiet"}},
+		{Function: api.Function{Name: "default/mute"}, Instances: awake}, {Function: api.Function{Name: "team/b"}, LastError: "exit status 1"}}
+}
+
+// TestLogsOfAll: the lines of all functions that may have printed something, each whole, in its own order and with its name. A function
+// whose output can't be read is left out.
+func TestLogsOfAll(t *testing.T) {
+	const each = 200
+	s := New(Config{Decider: several{}, Logs: func(_ context.Context, v admin.Function, n int, follow bool) (func(func(string) error), error) {
+		if n != 7 || !follow {
+			t.Errorf("%s: tail %d, follow %v", v.Function.Name, n, follow)
+		}
+		if v.Function.Name == "default/mute" {
+			return nil, errors.New("no instance answers")
+		}
+		return func(line func(string) error) {
+			for k := range each {
+				if err := line(strconv.Itoa(k)); err != nil {
+					t.Error(err)
+				}
+			}
+		}, nil
+	}})
+	r := mux.NewRouter()
+	s.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, admin.PathFunctions+"/logs?tail=7&follow=true", nil))
+	next := map[string]int{}
+	for line := range strings.Lines(w.Body.String()) {
+		name, text, _ := strings.Cut(line, "  ")
+		if want := strconv.Itoa(next[name]) + "\n"; text != want {
+			t.Fatalf("%s: got %q, want %q", name, text, want)
+		}
+		next[name]++
+	}
+	if want := map[string]int{"default/a": each, "team/b": each}; !maps.Equal(next, want) {
+		t.Errorf("got lines of %v, want %v", next, want)
 	}
 }
 

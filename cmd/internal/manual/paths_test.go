@@ -76,6 +76,7 @@ var meanings = map[string]string{
 	"GET /rouse/v1/events":   "`function=NAMESPACE/NAME&tail=N&follow=true`: [CloudEvents](events.md), lines of JSON",
 
 	"GET /rouse/v1/functions":                                             "all functions",
+	"GET /rouse/v1/functions/logs":                                        "`tail=N&follow=true`: what the instances of all print, each line after its function's name",
 	"POST /rouse/v1/functions":                                            "declare one, or change it",
 	"GET /rouse/v1/functions/{namespace}/{name}":                          "one of them, with its instances",
 	"DELETE /rouse/v1/functions/{namespace}/{name}":                       "remove it",

@@ -7,6 +7,7 @@ package page
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -89,7 +90,7 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	sum := sha256.Sum256(raw)
-	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+	tag := `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-cache") // revalidated each time by its ETag
 	h.Set("ETag", tag)
@@ -97,5 +98,13 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	_, _ = w.Write(raw) // net/http writes nothing for HEAD
+	h.Set("Vary", "Accept-Encoding")
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		_, _ = w.Write(raw) // net/http writes nothing for HEAD
+		return
+	}
+	h.Set("Content-Encoding", "gzip")
+	zip := gzip.NewWriter(w)
+	_, _ = zip.Write(raw) // the reader has left
+	_ = zip.Close()
 }

@@ -1,6 +1,9 @@
 package page
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -9,12 +12,15 @@ import (
 	"testing"
 )
 
-// mostBytes bounds what a browser loads for the page.
-const mostBytes = 150_000
+// Bounds of what a browser loads for the page, and of the same compressed.
+const (
+	mostBytes      = 150_000
+	mostCompressed = 60_000
+)
 
 // TestPage: each file has its type, a tag, and the policy that lets it load nothing from elsewhere; all are small.
 func TestPage(t *testing.T) {
-	total := 0
+	total, compressed := 0, 0
 	err := fs.WalkDir(built, "built", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -31,6 +37,15 @@ func TestPage(t *testing.T) {
 		}
 		w := ask(Files(), http.MethodGet, Prefix+name)
 		total += w.Body.Len()
+		zipped := ask(Files(), http.MethodGet, Prefix+name, "Accept-Encoding", "gzip, br")
+		compressed += zipped.Body.Len()
+		zip, err := gzip.NewReader(zipped.Body)
+		if err != nil {
+			return err
+		}
+		if whole, err := io.ReadAll(zip); err != nil || zipped.Header().Get("Content-Encoding") != "gzip" || !bytes.Equal(whole, w.Body.Bytes()) {
+			t.Errorf("%s compressed: %v, %d bytes of %d, %v", name, err, len(whole), w.Body.Len(), zipped.Header())
+		}
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") == "" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "script-src 'self';") ||
 			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
@@ -43,8 +58,8 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if total > mostBytes {
-		t.Errorf("the page has %d bytes, want %d at most", total, mostBytes)
+	if total > mostBytes || compressed > mostCompressed {
+		t.Errorf("the page has %d bytes, %d compressed, want %d and %d at most", total, compressed, mostBytes, mostCompressed)
 	}
 	for _, missing := range []string{"nothing.js", "../page.go", "", "x/"} {
 		w := httptest.NewRecorder()

@@ -8,7 +8,9 @@ import { Clusters } from './views/clusters'
 import { Decisions } from './views/decisions'
 import { FunctionView } from './views/function'
 import { Functions } from './views/functions'
+import { LogsView } from './views/logs'
 import { MemoryView } from './views/memory'
+import { Overview } from './views/overview'
 import { Playground } from './views/playground'
 import { Requests } from './views/requests'
 import { UsageView } from './views/usage'
@@ -39,12 +41,14 @@ function decode(part: string): string {
 }
 
 const views: Record<string, { title: string; view: (at: { at?: string }) => JSX.Element }> = {
-  '': { title: 'Functions', view: Functions },
+  '': { title: 'Overview', view: Overview },
+  functions: { title: 'Functions', view: Functions },
   play: { title: 'Playground', view: Playground },
   memory: { title: 'Memory', view: MemoryView },
   requests: { title: 'Requests', view: Requests },
   decisions: { title: 'Decisions', view: Decisions },
   usage: { title: 'Usage', view: UsageView },
+  logs: { title: 'Logs', view: LogsView },
   clusters: { title: 'Clusters', view: Clusters },
 }
 
@@ -69,12 +73,12 @@ function ThemeButton() {
 }
 
 function Header() {
-  const at = route.value[0] === 'f' ? '' : route.value[0]
-  const state = { connecting: 'connecting', live: 'live', lost: 'connection lost', denied: 'no right' }[connection.value]
+  const at = route.value[0] === 'f' ? 'functions' : route.value[0]
+  const state = { connecting: 'connecting', live: 'live', lost: 'connection lost', reconnecting: 'reconnecting', denied: 'no right' }[connection.value]
   return (
     <header>
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus() }}>To the content</a>
-      <a class="mark" href="#/" aria-label="Rouse: functions"><img src="/rouse/page/icon.svg" alt="" width="22" height="22" /><b>Rouse</b></a>
+      <a class="mark" href="#/" aria-label="Rouse: overview"><img src="/rouse/page/icon.svg" alt="" width="22" height="22" /><b>Rouse</b></a>
       <nav aria-label="Views">
         {Object.entries(views).map(([path, v]) => (
           <a key={path} href={'#/' + path} aria-current={at === path ? 'page' : undefined}>{v.title}</a>
@@ -160,10 +164,10 @@ function View() {
   }, [hash.value])
   let body: JSX.Element
   if ((name !== 'play' || signsIn) && connection.value === 'denied') body = <Door />
-  else if (name !== 'play' && !ready.value) body = <p class="empty">{connection.value === 'lost' ? 'The server does not answer. Trying again …' : 'One moment …'}</p>
+  else if (name !== 'play' && !ready.value) body = <p class="empty">{['lost', 'reconnecting'].includes(connection.value) ? 'The server does not answer. Trying again …' : 'One moment …'}</p>
   else if (name === 'f' && a && b) body = <FunctionView key={a + '/' + b} name={a + '/' + b} />
   else if (v) body = <v.view at={a} />
-  else body = <p class="empty">There is no such view. <a href="#/">Functions</a></p>
+  else body = <p class="empty">There is no such view. <a href="#/">Overview</a></p>
   return <main id="main" ref={main} tabIndex={-1}>{body}</main>
 }
 
@@ -171,7 +175,7 @@ function App() {
   return (
     <>
       <Header />
-      {connection.value === 'lost' && ready.value && <Banner>Connection lost: this is how things were at {clock(new Date(lostAt.value).toISOString())}. Trying again … <button onClick={again}>Now</button></Banner>}
+      {['lost', 'reconnecting'].includes(connection.value) && ready.value && <Banner>Connection lost: this is how things were at {clock(new Date(lostAt.value).toISOString())}. Trying again … <button onClick={again}>Now</button></Banner>}
       <View />
       {note.value && (
         <div class={'note' + (note.value.bad ? ' bad' : '')} role={note.value.bad ? 'alert' : 'status'}>

@@ -1,5 +1,5 @@
 // Parts that views share.
-import { useSignal } from '@preact/signals'
+import { useSignal, type Signal } from '@preact/signals'
 import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
 import { word } from './format'
@@ -40,6 +40,22 @@ export interface Column<T> {
   title: string
   class?: string
   cell: (row: T) => ComponentChildren
+  by?: (row: T) => number | string // what the rows can be ordered by; numbers begin with the largest
+}
+
+export interface Order { title: string; back: boolean }
+
+// ordered are rows by what was chosen of the columns; null leaves them as they are.
+export function ordered<T>(rows: T[], columns: Column<T>[], order: Order | null): T[] {
+  const by = order && columns.find((c) => c.title === order.title)?.by
+  if (!by) return rows
+  const keys = new Map(rows.map((r) => [r, by(r)]))
+  return [...rows].sort((a, b) => {
+    const x = keys.get(a)!
+    const y = keys.get(b)!
+    const n = typeof x === 'number' && typeof y === 'number' ? y - x : String(x).localeCompare(String(y))
+    return order.back ? -n : n
+  })
 }
 
 const step = 4 // rows by which what is in the document moves on
@@ -56,6 +72,13 @@ export function VirtualTable<T>({ label, rows, columns, id, height, empty }: {
   const box = useRef<HTMLDivElement>(null)
   const from = useSignal(0)
   const seen = useSignal(30)
+  const order = useSignal<Order | null>(null)
+  const list = ordered(rows, columns, order.value)
+  const choose = (title: string) => { // one way, the other, and as they were
+    const o = order.value
+    order.value = o?.title !== title ? { title, back: false } : o.back ? null : { title, back: true }
+    if (box.current) box.current.scrollTop = 0
+  }
   const look = () => {
     const b = box.current
     if (!b) return
@@ -69,11 +92,18 @@ export function VirtualTable<T>({ label, rows, columns, id, height, empty }: {
     return () => o.disconnect()
   }, [])
   const first = Math.min(from.value, Math.max(0, rows.length - 1))
-  const part = rows.slice(first, first + seen.value)
+  const part = list.slice(first, first + seen.value)
   return (
     <div class="table" role="table" aria-label={label} aria-rowcount={rows.length + 1}>
       <div class="head" role="row" aria-rowindex={1}>
-        {columns.map((c) => <span key={c.title} role="columnheader" class={c.class}>{c.title}</span>)}
+        {columns.map((c) => {
+          const way = rows.length > 0 && order.value?.title === c.title ? (typeof c.by!(rows[0]!) === 'number') === order.value.back ? 'ascending' : 'descending' : undefined
+          return (
+            <span key={c.title} role="columnheader" class={c.class} aria-sort={way}>
+              {c.by && rows.length > 0 ? <button class="sort" onClick={() => choose(c.title)}>{c.title}{way && <i aria-hidden="true">{way === 'ascending' ? '▴' : '▾'}</i>}</button> : c.title}
+            </span>
+          )
+        })}
       </div>
       <div class="body" ref={box} onScroll={look} role={rows.length ? 'rowgroup' : undefined} tabIndex={rows.length ? 0 : undefined}>
         {rows.length === 0 && <div class="empty">{empty}</div>}
@@ -85,6 +115,47 @@ export function VirtualTable<T>({ label, rows, columns, id, height, empty }: {
           ))}
         </div>
       </div>
+    </div>
+  )
+}
+
+// Chips are choices of which one is made, with how many there are of each; the empty one is all.
+export function Chips({ label, all, counts, chosen, choose, name = (s) => s }: {
+  label: string
+  all: number
+  counts: [string, number][]
+  chosen: string
+  choose: (value: string) => void
+  name?: (value: string) => string
+}) {
+  return (
+    <div class="chips" role="group" aria-label={label}>
+      <button aria-pressed={chosen === ''} onClick={() => choose('')}>all {all}</button>
+      {counts.filter(([s, n]) => n || chosen === s).map(([s, n]) => (
+        <button key={s} aria-pressed={chosen === s} onClick={() => choose(chosen === s ? '' : s)}>{name(s)} {n}</button>
+      ))}
+    </div>
+  )
+}
+
+// Search is a field for words, all of which are looked for.
+export const Search = ({ text, label }: { text: Signal<string>; label: string }) => (
+  <input type="search" placeholder="Search" aria-label={label} value={text.value} onInput={(e) => (text.value = e.currentTarget.value)} />
+)
+
+// matcher says whether a text has all words of another.
+export function matcher(search: string): (text: string) => boolean {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean)
+  return (text) => !words.length || words.every((w) => text.toLowerCase().includes(w))
+}
+
+// Copy is a text that a click takes.
+export function Copy({ title, text }: { title: string; text: string }) {
+  const copy = () => navigator.clipboard.writeText(text).then(() => say(title + ' copied'), () => say('The browser lets nothing be copied here: select the text.', true))
+  return (
+    <div class="copy">
+      <h3>{title} <button onClick={copy} aria-label={'Copy ' + title}>Copy</button></h3>
+      <pre tabIndex={0} aria-label={title} role="group">{text}</pre>
     </div>
   )
 }

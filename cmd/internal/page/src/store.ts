@@ -4,7 +4,8 @@ import { call, events, functionPath, Refused } from './api'
 import { short, word } from './format'
 import type { Decision, Device, Info, Summary } from './types'
 
-export type Connection = 'connecting' | 'live' | 'lost' | 'denied'
+// Connection is connecting before the first stream, lost between two tries, and reconnecting during one.
+export type Connection = 'connecting' | 'live' | 'lost' | 'reconnecting' | 'denied'
 
 export const connection = signal<Connection>('connecting')
 export const lostAt = signal(0)
@@ -36,15 +37,15 @@ setInterval(() => {
 
 // said is what a screen reader is told.
 export const said = signal('')
-let changes: string[] = []
+const changes = new Map<string, string>() // the last of each function
 let saying = 0
 
-function tell(text: string) {
-  changes.push(text)
+function tell(name: string, text: string) {
+  changes.set(name, text)
   if (saying) return
   saying = setTimeout(() => {
-    said.value = changes.length > 3 ? `${changes.length} functions have changed` : changes.join('; ')
-    changes = []
+    said.value = changes.size > 3 ? `${changes.size} functions have changed` : [...changes.values()].join('; ')
+    changes.clear()
     saying = 0
   }, 1000) as unknown as number
 }
@@ -71,7 +72,7 @@ function put(list: Summary[]) {
   for (const f of list) {
     const old = known.get(f.name)
     if (!old) sorted = false
-    else if (old.state !== f.state && ready.value) tell(`${short(f.name)} is ${word(f.state)}`)
+    else if (old.state !== f.state && ready.value) tell(f.name, `${short(f.name)} is ${word(f.state)}`)
     known.set(f.name, f)
     fresh?.add(f.name)
   }
@@ -113,7 +114,7 @@ function take(name: string, data: string) {
   draw()
 }
 
-const patience = 40_000 // ms; the server says something every 15 s
+const patience = 25_000 // ms; the server says something every 15 s
 let current: AbortController | null = null
 let wake: (() => void) | null = null
 
@@ -132,6 +133,7 @@ export async function follow() {
     if (document.hidden) hiding = setTimeout(() => current?.abort(), 60_000) as unknown as number
     else if (connection.value !== 'live') again()
   })
+  addEventListener('online', () => connection.value === 'lost' && again())
   for (;;) {
     const abort = new AbortController()
     current = abort
@@ -154,7 +156,7 @@ export async function follow() {
     })
     wake = null
     wait = Math.min(wait * 2, 10_000)
-    if (connection.value === 'denied') connection.value = 'connecting'
+    connection.value = connection.value === 'denied' ? 'connecting' : 'reconnecting'
   }
 }
 

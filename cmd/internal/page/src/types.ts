@@ -93,14 +93,16 @@ export interface Wake {
   spans: Span[] | null
 }
 
-export interface Usage { since: string; rows: UsageRow[] | null }
+export interface Usage { since: string; until: string; rows: UsageRow[] | null }
 
 export interface UsageRow {
   function?: string
   tenant?: string
+  key?: string
   state: string
   requests: number
   inputTokens: number
+  cachedTokens: number
   outputTokens: number
   gpuSeconds: number
 }
@@ -135,8 +137,29 @@ export interface Asked {
   hold_ms?: number
   wake_ms?: number
   ttft_ms?: number
+  stream?: boolean
   input_tokens?: number
+  cached_tokens?: number
   output_tokens?: number
+  gpu_seconds?: number
+  attempts?: number
+  resumed?: number
+  moved?: number
+}
+
+// Pick is why an instance was chosen for a request.
+export interface Pick {
+  function: string
+  instance: string
+  activator?: string
+  after?: string
+  at: string
+  by: string
+  known?: number
+  prompt?: number
+  running: number
+  slots: number
+  gpuSeconds?: number
 }
 
 // Info is what the server says of itself; leader is that of a cluster.

@@ -1,6 +1,7 @@
 // What a person sees of the page, in a real Chromium, against a running server: node browser.mjs CHROMIUM ADDRESS PID [FOLDER].
 // ADDRESS has the token. In FOLDER, if one is given, are screenshots then. PAGE_ONLY chooses checks by name. It ends with 1 and what failed.
 import { chromium } from 'playwright-core'
+import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
@@ -24,6 +25,24 @@ async function open(options = {}) {
   return page
 }
 
+// go chooses a view.
+const go = (page, view) => page.getByRole('navigation').getByRole('link', { name: view, exact: true }).click()
+
+// openAt opens the page with its token, and chooses a view.
+async function openAt(view, options) {
+  const page = await open(options)
+  await page.goto(address)
+  await go(page, view)
+  return page
+}
+
+// ask has a model answer, and returns the request's id.
+async function ask(model) {
+  const resp = await fetch(origin + '/v1/chat/completions', { method: 'POST', body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }], max_tokens: 4 }) })
+  assert.equal(resp.status, 200, await resp.text())
+  return resp.headers.get('x-request-id')
+}
+
 async function shot(page, name) {
   if (folder) await page.screenshot({ path: join(folder, name + '.png') })
 }
@@ -35,7 +54,7 @@ async function accessible(page, where) {
   const { executionContextId: contextId } = await cdp.send('Page.createIsolatedWorld', { frameId: frameTree.frame.id })
   await cdp.send('Runtime.evaluate', { contextId, expression: axe })
   const { result, exceptionDetails } = await cdp.send('Runtime.evaluate', { contextId, awaitPromise: true, returnByValue: true,
-    expression: `axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.filter(v => ['serious','critical'].includes(v.impact)).map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html + ' ' + n.failureSummary).join(' | ')))` })
+    expression: `axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html + ' ' + n.failureSummary).join(' | ')))` })
   assert.equal(exceptionDetails, undefined)
   assert.deepEqual(result.value, [], 'accessibility of ' + where)
 }
@@ -43,12 +62,11 @@ async function accessible(page, where) {
 const checks = {
   async 'the views'() {
     for (const colorScheme of ['light', 'dark']) {
-      const page = await open({ colorScheme })
-      await page.goto(address)
+      const page = await openAt('Functions', { colorScheme })
       await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
       assert.equal(page.url().includes('token'), false, 'the token stays in the address')
-      for (const view of ['Playground', 'Memory', 'Requests', 'Decisions', 'Usage', 'Clusters', 'Functions']) {
-        await page.getByRole('navigation').getByRole('link', { name: view }).click()
+      for (const view of ['Overview', 'Playground', 'Memory', 'Requests', 'Decisions', 'Usage', 'Logs', 'Clusters', 'Functions']) {
+        await go(page, view)
         await page.getByRole('heading', { level: 1 }).first().waitFor()
         await accessible(page, view + ', ' + colorScheme)
       }
@@ -58,9 +76,7 @@ const checks = {
   },
 
   async 'a playground that wakes'() {
-    const page = await open()
-    await page.goto(address)
-    await page.getByRole('link', { name: 'Playground' }).click()
+    const page = await openAt('Playground')
     await page.getByLabel('Two models side by side').check()
     for (const n of [0, 1]) await page.locator('.pane select').nth(n).selectOption('pico')
     await page.getByLabel('Prompt', { exact: true }).fill('echo hello world')
@@ -82,9 +98,7 @@ const checks = {
   },
 
   async 'tools, images, and what is refused'() {
-    const page = await open({ colorScheme: 'dark' })
-    await page.goto(address)
-    await page.getByRole('link', { name: 'Playground' }).click()
+    const page = await openAt('Playground', { colorScheme: 'dark' })
     await page.locator('.pane select').selectOption('pico')
     await page.getByText('Settings and tools').click()
     await page.getByLabel('Tools, as JSON').fill('{"name": ')
@@ -121,7 +135,7 @@ const checks = {
     const page = await open()
     await page.route('**/v1/chat/completions', () => {}) // it is held for ever
     await page.goto(address)
-    await page.getByRole('link', { name: 'Playground' }).click()
+    await go(page, 'Playground')
     await page.locator('.pane select').selectOption('pico')
     await page.getByLabel('Prompt', { exact: true }).fill('hello')
     await page.getByLabel('Prompt', { exact: true }).press('Enter')
@@ -134,13 +148,10 @@ const checks = {
     const page = await open()
     await page.goto(address)
     const token = await page.evaluate(() => sessionStorage.getItem('rouse-token'))
-    for (const model of ['one', 'two', 'one']) { // each takes the GPU of the other
-      const resp = await fetch(origin + '/v1/chat/completions', { method: 'POST', body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }], max_tokens: 4 }) })
-      assert.equal(resp.status, 200, await resp.text())
-    }
+    for (const model of ['one', 'two', 'one']) await ask(model) // each takes the GPU of the other
     const history = await (await fetch(origin + '/rouse/v1/history', { headers: { Authorization: 'Bearer ' + token } })).json()
     const at = Date.parse(history.changes.find((c) => c.function === 'default/two' && c.state === 'awake').at)
-    await page.getByRole('link', { name: 'Memory' }).click()
+    await go(page, 'Memory')
     const gpu = page.getByRole('region', { name: 'Simulated GPU' })
     await gpu.locator('path.band.awake').first().waitFor()
     await gpu.getByRole('row').filter({ hasText: 'one' }).getByText('awake').waitFor()
@@ -164,6 +175,8 @@ const checks = {
     await page.getByRole('button', { name: 'Now' }).press('Enter')
     await gpu.getByRole('row').filter({ hasText: 'one' }).getByText('awake').waitFor()
     await page.getByRole('link', { name: 'All decisions' }).click()
+    await page.getByRole('button', { name: /^sleep \d+$/ }).click()
+    await page.getByRole('table').getByRole('cell', { name: 'wake', exact: true }).first().waitFor({ state: 'detached' })
     await page.getByRole('row').filter({ hasText: 'makes room for default/two' }).first().getByRole('link').first().click()
     await page.getByRole('region', { name: 'Decisions about then' }).waitFor()
     assert.deepEqual(page.faults, [])
@@ -171,8 +184,7 @@ const checks = {
   },
 
   async 'adapters and scale by hand'() {
-    const page = await open()
-    await page.goto(address + '') // the token, then the view
+    const page = await openAt('Functions')
     await page.getByRole('link', { name: 'pico', exact: true }).click()
     const adapters = page.getByRole('region', { name: 'Adapters', exact: true })
     await adapters.getByLabel('Name').fill('loud')
@@ -195,8 +207,8 @@ const checks = {
   },
 
   async 'orders and what is told of them'() {
-    const page = await open()
-    await page.goto(address)
+    await ask('pico')
+    const page = await openAt('Functions')
     const row = page.getByRole('row').filter({ has: page.getByRole('link', { name: 'pico', exact: true }) })
     await row.getByRole('button', { name: 'Wake pico' }).or(row.getByRole('button', { name: 'Sleep pico' })).first().waitFor()
     if (await row.getByRole('button', { name: 'Wake pico' }).isVisible()) await row.getByRole('button', { name: 'Wake pico' }).click()
@@ -210,10 +222,11 @@ const checks = {
     await page.getByRole('button', { name: 'Follow' }).click()
     await page.getByRole('log').waitFor()
     await accessible(page, 'a function')
-    await page.getByRole('button', { name: 'Close', exact: true }).last().click()
+    await page.getByRole('region', { name: 'Logs' }).getByRole('button', { name: 'Close' }).click()
+    await page.locator('main').evaluate((m) => { m.scrollTop = 0 })
     await shot(page, 'function')
     for (const view of ['Requests', 'Decisions', 'Usage', 'Clusters']) {
-      await page.getByRole('navigation').getByRole('link', { name: view }).click()
+      await go(page, view)
       await page.getByRole('table').getByText(/pico/).or(page.getByText('No cluster joins')).first().waitFor()
       await shot(page, view.toLowerCase())
     }
@@ -222,10 +235,10 @@ const checks = {
   },
 
   async 'a small screen'() {
-    const page = await open({ viewport: { width: 360, height: 640 }, colorScheme: 'dark' })
-    await page.goto(address)
+    const id = await ask('pico')
+    const page = await openAt('Functions', { viewport: { width: 360, height: 640 }, colorScheme: 'dark' })
     await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
-    for (const view of ['', 'play', 'memory', 'requests', 'decisions', 'usage', 'clusters', 'f/default/pico']) {
+    for (const view of ['', 'functions', 'play', 'memory', 'requests', 'requests/' + id, 'decisions', 'usage', 'logs', 'clusters', 'f/default/pico']) {
       await page.evaluate((v) => { location.hash = '#/' + v }, view)
       await page.getByRole('heading', { level: 1 }).first().waitFor()
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360 && document.querySelector('main').scrollWidth <= 360), `#/${view} is wider than 360 px`)
@@ -246,48 +259,176 @@ const checks = {
     await page.getByRole('heading', { name: 'Your right has ended' }).waitFor()
     await page.getByLabel('Token').fill(address)
     await page.getByRole('button', { name: 'Open' }).click()
-    await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
+    await page.getByRole('heading', { name: 'Overview' }).waitFor()
     assert.equal(await page.evaluate(() => Object.keys(localStorage).join() + document.cookie), '', 'a secret is kept beyond the tab')
     await page.context().close()
   },
 
   async 'a stream that is cut'() {
     const page = await open()
-    let cut = true
-    await page.route('**/rouse/v1/watch', async (route) => (cut ? route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/then', 'awake')]) }) : route.continue()))
+    let next = (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/then', 'awake')]) })
+    await page.route('**/rouse/v1/watch', (route) => next(route))
     await page.goto(address)
+    await go(page, 'Functions')
     await page.getByText('Connection lost:').waitFor()
     await page.getByRole('link', { name: 'then', exact: true }).waitFor()
     const dot = (state) => page.locator('header').getByText(state).locator('i').evaluate((e) => getComputedStyle(e).backgroundColor)
+    next = (route) => route.abort()
     const lost = await dot('connection lost')
-    cut = false
+    let answer
+    next = (route) => (answer = route) // a try that has no answer yet
+    await page.locator('header').getByText('reconnecting').waitFor()
+    await page.getByText('Connection lost:').waitFor()
+    const trying = await dot('reconnecting')
+    next = (route) => route.continue()
+    await answer.continue()
     await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
-    assert.notEqual(await dot('live'), lost, 'the dot is the same when the connection is lost')
+    assert.equal(new Set([lost, trying, await dot('live')]).size, 3, 'the dot is the same live, lost and reconnecting')
     await page.getByRole('link', { name: 'then', exact: true }).waitFor({ state: 'detached' })
     await page.context().close()
   },
 
   async 'what has failed'() {
     const page = await open()
-    const failed = { ...fn('default/z', 'gone'), failed: 'exit status 65; its last output:\nno weights ' + 'x'.repeat(100) }
-    await page.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/a', 'awake'), failed]) }))
+    const whole = 'exit status 65; its last output:\nthe first line\nno weights ' + 'x'.repeat(100)
+    const failed = { ...fn('default/z', 'gone'), failed: '…no weights ' + 'x'.repeat(100), lastError: whole.slice(-200), failures: 3, retryAt: new Date(Date.now() + 3600_000).toISOString() }
+    const large = { ...fn('default/y', 'gone'), failed: 'needs 2 GPUs, there are 1' }
+    await page.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/a', 'awake'), large, failed]) }))
     await page.route('**/v1/chat/completions', (route) => route.fulfill({ status: 503, json: { error: { message: 'ask who operates it', code: 'start_failed' } } }))
-    await page.route('**/rouse/v1/functions/default/z', (route) => route.fulfill({ json: { lastError: failed.failed } }))
+    await page.route('**/rouse/v1/functions/default/z', (route) => route.fulfill({ json: { lastError: whole } }))
+    await page.route('**/rouse/v1/functions/default/z/*', (route) => route.fulfill({ json: [] }))
     await page.goto(address)
     const said = page.getByRole('region', { name: 'What has failed' })
+    await said.getByText('the first line').waitFor()
     await said.getByText('no weights ' + 'x'.repeat(100)).waitFor()
-    assert.match(await page.getByRole('row').nth(1).innerText(), /^z\s/, 'it does not come first')
+    await said.getByText(/Declare fewer GPUs/).waitFor()
+    await said.getByText(/3 in a row/).waitFor()
+    assert.equal(await said.getByRole('button', { name: 'Try now' }).count(), 1, 'what can never fit is tried again')
+    await said.getByText(/It is tried again for requests from [\d:-]+/).waitFor()
+    const top = (at) => at.evaluate((e) => e.getBoundingClientRect().top)
+    assert.ok(await top(said) < await top(page.locator('.tiles')), 'what has failed does not come first')
+    await shot(page, 'failed')
+    await go(page, 'Functions')
+    assert.match(await page.getByRole('row').nth(1).innerText(), /^[yz]\s/, 'it does not come first')
     const colour = (at) => at.evaluate((e) => getComputedStyle(e).color)
-    assert.equal(await colour(page.locator('.state.failed').first()), await colour(said.locator('.bad')))
-    assert.notEqual(await colour(page.locator('.state.failed').first()), await colour(page.locator('.state.awake').first()))
+    const red = await colour(page.locator('.state.failed').first())
+    assert.notEqual(red, await colour(page.locator('.state.awake').first()))
     await accessible(page, 'what has failed')
-    await page.getByRole('button', { name: 'failed 1' }).click()
+    await page.getByRole('button', { name: 'failed 2' }).click()
     await page.getByRole('link', { name: 'a', exact: true }).waitFor({ state: 'detached' })
-    await page.getByRole('link', { name: 'Playground' }).click()
+    await page.getByRole('link', { name: 'z', exact: true }).click()
+    await page.getByRole('region', { name: 'Why it failed' }).getByText('the first line').waitFor()
+    assert.equal(await colour(page.getByText('the first line')), red)
+    await accessible(page, 'why it failed')
+    await go(page, 'Playground')
     await page.locator('.pane select').selectOption('z')
     await page.getByLabel('Prompt', { exact: true }).fill('hello')
     await page.getByRole('button', { name: 'Send' }).click()
     await page.getByRole('alert').getByText('no weights').waitFor()
+    await page.context().close()
+  },
+
+  async 'an overview'() {
+    for (const model of ['one', 'two', 'one', 'pico', 'pico', 'pico']) await ask(model)
+    const real = await openAt('Overview')
+    await real.getByRole('region', { name: 'Memory' }).getByText(/of .* free/).first().waitFor()
+    await real.getByRole('region', { name: 'Last decisions' }).getByRole('listitem').first().waitFor()
+    await real.locator('.tile', { hasText: 'First token, p50' }).getByText(/ (ms|s|µs)$/).waitFor()
+    await accessible(real, 'the overview')
+    await shot(real, 'overview')
+    assert.deepEqual(real.faults, [])
+    await real.context().close()
+
+    const page = await open()
+    const now = Date.parse('2026-01-02T03:04:05Z')
+    await page.clock.setFixedTime(now)
+    const asked = Array.from({ length: 60 }, (_, k) => ({ time: new Date(now - 1000 * k).toISOString(), request: 'r' + k, model: 'm', status: k === 3 ? 503 : k === 4 ? 404 : 200, output_tokens: 30, ttft_ms: k === 3 || k === 4 ? undefined : k + 1 }))
+    await page.route('**/rouse/v1/requests*', (route) => route.fulfill({ json: asked.toReversed() }))
+    await page.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([{ ...fn('default/a', 'awake'), waiting: 2, running: 5 }]) }))
+    await page.goto(address)
+    for (const [title, text] of [['Requests/s', '1.00'], ['Tokens/s', '30.0'], ['First token, p50', '31.0 ms'], ['First token, p95', '58.0 ms'], ['Held', '2'], ['Failures', '1']])
+      await page.locator('.tile', { hasText: title }).locator('b').getByText(text, { exact: true }).waitFor()
+    await page.locator('.tile', { hasText: 'Failures' }).getByText('1 refused').waitFor()
+    await page.context().close()
+
+    const cluster = await open() // whose requests are not here
+    await cluster.route('**/rouse/v1/requests*', (route) => cluster.faults.push('asks for requests') && route.abort())
+    await cluster.route('**/rouse/v1/usage*', (route) => route.fulfill({ json: { since: '2026-01-02T03:00:00Z', until: '2026-01-02T03:05:00Z', rows: [{ state: 'awake', requests: 450, outputTokens: 900 }, { state: 'awake', requests: 150, outputTokens: 300 }] } }))
+    await cluster.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/a', 'awake')], { leader: 'l' }) }))
+    await cluster.goto(address)
+    for (const [title, text] of [['Requests/s', '2.00'], ['Tokens/s', '4.00']]) await cluster.locator('.tile', { hasText: title }).locator('b').getByText(text, { exact: true }).waitFor()
+    await go(cluster, 'Requests')
+    await cluster.getByText('in the access logs of its activators').waitFor()
+    assert.deepEqual(cluster.faults, [])
+    await cluster.context().close()
+  },
+
+  async 'one request, with what it waited for'() {
+    await ask('two')
+    const id = await ask('one') // which takes the GPU of the other
+    const page = await openAt('Requests')
+    await page.getByRole('searchbox').fill(id)
+    await page.getByRole('button', { name: 'woke a model 1' }).click()
+    await page.getByRole('link', { name: 'Request ' + id }).press('Enter')
+    await page.getByRole('heading', { name: 'Request ' + id }).waitFor()
+    await page.getByRole('region', { name: 'Choices' }).getByText(/one-\d+: .*slots in use/).first().waitFor()
+    await page.getByRole('region', { name: 'Wake' }).locator('.waterfall li').first().waitFor()
+    await page.getByRole('definition').getByText(/GPU-seconds/).waitFor()
+    await accessible(page, 'a request')
+    await shot(page, 'request')
+    await page.evaluate(() => { location.hash = '#/requests/none' })
+    await page.getByText('It is not among the last requests').waitFor()
+    assert.deepEqual(page.faults, [])
+    await page.context().close()
+  },
+
+  async 'a function to copy, and the logs of all'() {
+    const page = await openAt('Functions', { permissions: ['clipboard-read', 'clipboard-write'] })
+    await page.getByRole('link', { name: 'pico', exact: true }).click()
+    await page.getByRole('button', { name: 'Copy curl' }).click()
+    await page.getByText('curl copied').waitFor()
+    const said = execFileSync('sh', ['-c', await page.evaluate(() => navigator.clipboard.readText())], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+    assert.ok(JSON.parse(said).choices, said)
+    await page.getByText('How it is declared').click()
+    await page.getByRole('group', { name: 'Declaration' }).getByText('"default/pico"').waitFor()
+    await ask('one')
+    await go(page, 'Logs')
+    await page.getByRole('log').getByText(/default\/one {2}/).waitFor()
+    await accessible(page, 'logs')
+    await shot(page, 'logs')
+    await page.getByRole('searchbox').fill('no such line is there')
+    await page.getByText('No line matches.').waitFor()
+    assert.deepEqual(page.faults, [])
+    await page.context().close()
+  },
+
+  async 'usage by key'() {
+    const page = await open()
+    const row = (tenant, key, requests) => ({ tenant, key, function: 'default/m', state: 'awake', requests, inputTokens: 10, cachedTokens: 0, outputTokens: 20, gpuSeconds: 3600 })
+    const queries = []
+    await page.route('**/rouse/v1/usage*', (route) => {
+      const q = new URL(route.request().url()).searchParams
+      queries.push(q)
+      return route.fulfill({ json: { since: q.get('from') ?? '2026-01-01T00:00:00Z', until: q.get('to') ?? '2026-01-02T00:00:00Z', rows: [row('acme', 'alice', 3), row('acme', '=1+"2"', 4), row('other', 'bob', 5)] } })
+    })
+    await page.goto(address)
+    await go(page, 'Usage')
+    await page.getByRole('row', { name: /acme alice m 3/ }).waitFor()
+    await page.locator('.bars g').nth(23).waitFor({ state: 'attached' })
+    assert.ok(queries.every((q) => q.get('keys') === 'true' && q.get('from')))
+    await page.getByRole('button', { name: '7 days' }).press('Enter')
+    await page.locator('.bars g').nth(27).waitFor({ state: 'attached' })
+    await page.getByLabel('Tenant').selectOption('acme')
+    await page.getByRole('row', { name: /other bob/ }).waitFor({ state: 'detached' })
+    await page.getByLabel('Price of a GPU hour').fill('2')
+    const coming = page.waitForEvent('download')
+    await page.getByRole('button', { name: 'Save as CSV' }).click()
+    const lines = readFileSync(await (await coming).path(), 'utf8').split('\r\n')
+    assert.equal(lines.length, 4)
+    assert.match(lines[1], /^"acme","alice","default\/m","awake","3","10","0","20","3600","2.00",/)
+    assert.match(lines[2], /^"acme","'=1\+""2""",/, 'a cell is a formula')
+    await accessible(page, 'usage')
+    assert.deepEqual(page.faults, [])
     await page.context().close()
   },
 
@@ -316,12 +457,20 @@ const checks = {
     const all = Array.from({ length: 10_000 }, (_, k) => fn(`team-${k % 7}/model-${String(k).padStart(5, '0')}`, states[k % 4]))
     await page.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream(all) }))
     await page.goto(address)
+    await go(page, 'Functions')
     const table = page.getByRole('table', { name: 'Functions' })
     await table.getByRole('row').nth(5).waitFor()
     assert.equal(await table.getAttribute('aria-rowcount'), '10001')
     await table.locator('.body').evaluate((b) => { b.scrollTop = b.scrollHeight })
     await page.getByRole('link', { name: 'team-6/model-09995', exact: true }).waitFor()
     assert.ok(await page.getByRole('row').count() < 60, 'rows that nobody sees are in the document')
+    const header = table.getByRole('columnheader', { name: 'Function' })
+    await header.getByRole('button').press('Enter')
+    assert.equal(await header.getAttribute('aria-sort'), 'ascending')
+    await page.getByRole('link', { name: 'team-0/model-00000', exact: true }).waitFor()
+    await header.getByRole('button').press('Enter')
+    assert.equal(await header.getAttribute('aria-sort'), 'descending')
+    await page.getByRole('link', { name: 'team-6/model-09995', exact: true }).waitFor()
     await page.getByRole('searchbox').fill('model-04242')
     await page.getByRole('link', { name: 'team-0/model-04242', exact: true }).waitFor()
     assert.deepEqual(page.faults, [])
@@ -329,8 +478,7 @@ const checks = {
   },
 
   async 'another origin'() {
-    const page = await open()
-    await page.goto(address)
+    const page = await openAt('Functions')
     await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
     const token = await page.evaluate(() => sessionStorage.getItem('rouse-token'))
     const foreign = await open()
@@ -347,8 +495,8 @@ const checks = {
 
 const fn = (name, state) => ({ name, model: name.split('/')[1], runtime: 'engine', state, max: 1, need: { host: 1 }, instances: state === 'gone' ? [] : [{ instance: 'i', state, since: new Date().toISOString(), memory: { host: 1e9 } }] })
 const event = (name, data) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`
-function stream(list) {
-  return event('server', { version: 'v', url: origin }) + event('functions', list) + event('devices', [{ id: 'host', name: 'host memory', capacity: 16e9, total: 16e9, awake: 0, rising: 0, reserved: 0, asleep: 0, leaving: 0, free: 16e9 }]) + event('ready', {})
+function stream(list, server) {
+  return event('server', { version: 'v', url: origin, ...server }) + event('functions', list) + event('devices', [{ id: 'host', name: 'host memory', capacity: 16e9, total: 16e9, awake: 0, rising: 0, reserved: 0, asleep: 0, leaving: 0, free: 16e9 }]) + event('ready', {})
 }
 
 let failed = 0

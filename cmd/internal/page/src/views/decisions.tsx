@@ -1,7 +1,7 @@
 import { computed, signal } from '@preact/signals'
 import { brief, clock, short } from '../format'
 import { past, refresh } from '../history'
-import { link, usePoll, VirtualTable, type Column } from '../parts'
+import { Chips, link, matcher, Search, usePoll, VirtualTable, type Column } from '../parts'
 import { decisions } from '../store'
 import type { Decision } from '../types'
 
@@ -14,14 +14,23 @@ const all = computed<Decision[]>(() => {
   return [...kept, ...decisions.value.filter((d) => Date.parse(d.at) > last)]
 })
 
-const shown = computed(() => {
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean)
-  const list = all.value.filter((d) => {
-    const text = `${d.function} ${d.instance ?? ''} ${d.action} ${d.reason} ${d.error ?? ''}`.toLowerCase()
-    return words.every((w) => text.includes(w))
-  })
-  return list.reverse()
+const kind = signal('')
+
+const matching = computed(() => {
+  const matches = matcher(search.value)
+  return all.value.filter((d) => matches(`${d.function} ${d.instance ?? ''} ${d.action} ${d.reason} ${d.error ?? ''}`)).reverse()
 })
+
+// kindsOf is what was decided; failed is what could not be carried out.
+const kindsOf = (d: Decision) => (d.error ? ['failed', d.action] : [d.action])
+
+const counts = computed(() => {
+  const n = new Map<string, number>([['failed', 0]])
+  for (const d of matching.value) for (const k of kindsOf(d)) n.set(k, (n.get(k) ?? 0) + 1)
+  return [...n]
+})
+
+const shown = computed(() => (kind.value ? matching.value.filter((d) => kindsOf(d).includes(kind.value)) : matching.value))
 
 const columns: Column<Decision>[] = [
   { title: 'When', class: 'when', cell: (d) => <a href={'#/memory/' + Date.parse(d.at)} title="Who held what then">{clock(d.at)}</a> },
@@ -36,7 +45,8 @@ export function Decisions() {
     <div class="fill">
       <div class="bar">
         <h1>Decisions</h1>
-        <input type="search" placeholder="Search" aria-label="Search decisions" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
+        <Search text={search} label="Search decisions" />
+        <Chips label="Kinds" all={matching.value.length} counts={counts.value} chosen={kind.value} choose={(k) => (kind.value = k)} />
         <p class="faint">Of the last day, with the reasons of then. A time leads to who held what at it.</p>
       </div>
       {failed}

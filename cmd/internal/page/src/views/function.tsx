@@ -1,11 +1,13 @@
 import { useSignal } from '@preact/signals'
-import { useEffect, useRef } from 'preact/hooks'
-import { call, functionPath, get, lines } from '../api'
+import { functionPath, get } from '../api'
 import { ago, brief, bytes, clock, doing, duration, held, short, stateOf } from '../format'
 import { Orders, StateWord, usePoll } from '../parts'
 import { functionNamed, now, order, say } from '../store'
 import type { Decision, Summary, Wake } from '../types'
 import { Adapters } from './adapters'
+import { Failure } from './failed'
+import { Logs } from './logs'
+import { Use } from './use'
 import { Waterfall } from './waterfall'
 
 // FunctionView is all about one function.
@@ -18,12 +20,14 @@ export function FunctionView({ name }: { name: string }) {
     wakes.value = w.reverse()
     why.value = d.reverse()
   }, 2000, name)
-  if (!f) return <p class="empty">There is no function {short(name)}. <a href="#/">Functions</a></p>
+  if (!f) return <p class="empty">There is no function {short(name)}. <a href="#/functions">Functions</a></p>
   return (
     <div class="detail">
       <div class="bar"><h1>{short(name)}</h1><StateWord state={stateOf(f)} more={doing(f)} /><Orders f={f} all /><Scale f={f} /></div>
       {failed}
+      {(f.failed || f.lastError) && <section class="waiting failed" aria-label={f.failed ? 'Why it failed' : 'Last error'}><h2>{f.failed ? 'Why it failed' : 'Last error'}</h2><Failure f={f} /></section>}
       <Facts f={f} />
+      {!f.clusters && <Use f={f} />}
       <Instances f={f} />
       {!f.clusters && <Adapters f={f} />}
       <Wakes list={wakes.value} />
@@ -77,7 +81,6 @@ function Facts({ f }: { f: Summary }) {
       {f.waits && <div class="full"><dt>Waits for</dt><dd>{brief(f.waits)}</dd></div>}
       {f.scale && <div><dt>Set</dt><dd>{f.scale.by || 'somebody'} wants {f.scale.replicas} until {clock(f.scale.until)}</dd></div>}
       {f.clusters && <div><dt>Clusters</dt><dd>{f.clusters.join(', ') || 'none has it now'}</dd></div>}
-      {(f.failed || f.lastError) && <div class="full"><dt>{f.failed ? 'Failed' : 'Last error'}</dt><dd class="bad">{f.failed || f.lastError}</dd></div>}
     </dl>
   )
 }
@@ -122,38 +125,6 @@ function Wakes({ list }: { list: Wake[] }) {
           <Waterfall wake={w} />
         </>
       )}
-    </section>
-  )
-}
-
-const keptLines = 1000
-
-// Logs follows what instances print, while it is open.
-function Logs({ name }: { name: string }) {
-  const open = useSignal(false)
-  const text = useSignal<string[]>([])
-  const box = useRef<HTMLPreElement>(null)
-  useEffect(() => {
-    if (!open.value) return
-    const abort = new AbortController()
-    text.value = []
-    const read = async () => {
-      const resp = await call(functionPath(name, '/logs?tail=200&follow=true'), { signal: abort.signal })
-      for await (const line of lines(resp)) text.value = [...text.value.slice(1 - keptLines), line]
-    }
-    read().catch((err: Error) => {
-      if (!abort.signal.aborted) text.value = [...text.value, '(' + err.message + ')']
-    })
-    return () => abort.abort()
-  }, [open.value, name])
-  useEffect(() => {
-    const b = box.current
-    if (b) b.scrollTop = b.scrollHeight
-  }, [text.value])
-  return (
-    <section aria-label="Logs">
-      <h2>Logs <button aria-expanded={open.value} onClick={() => (open.value = !open.value)}>{open.value ? 'Close' : 'Follow'}</button></h2>
-      {open.value && <pre ref={box} class="logs" tabIndex={0} role="log" aria-label={'Output of ' + short(name)}>{text.value.join('\n') || 'Nothing was printed yet.'}</pre>}
     </section>
   )
 }

@@ -33,9 +33,9 @@ function pretty(text: string): string {
 function CallView({ c, done, set }: { c: Call; done: boolean; set: (text: string) => void }) {
   return (
     <div class="call">
-      <h3>Calls <code>{c.name}</code></h3>
+      <h2>Calls <code>{c.name}</code></h2>
       <pre>{pretty(c.args)}</pre>
-      {done ? c.result !== undefined && <><h3>Result</h3><pre>{c.result}</pre></> : (
+      {done ? c.result !== undefined && <><h2>Result</h2><pre>{c.result}</pre></> : (
         <label>Result of {c.name}
           <textarea rows={2} value={c.result ?? ''} placeholder='What the tool gives, such as {"celsius": 21}' onInput={(e) => set(e.currentTarget.value)} />
         </label>
