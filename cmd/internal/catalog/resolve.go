@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // Resolve declares a function for a model reference. store may be nil; if the machine has a GPU, a runtime that uses it is preferred
@@ -57,10 +58,14 @@ func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, er
 	}
 	if isLibrary {
 		f, err := config.ForModel(ref, origin)
+		if !installed("ollama") { // its weights are a GGUF file
+			f.Runtime.Kind = api.RuntimeEngine
+			return onGPU(f, gpu), err
+		}
 		f.Memory.Devices = devices(gpu)
 		return f, err
 	}
-	return api.Function{}, fmt.Errorf("the model %q does not exist here%s", model, meant(model))
+	return api.Function{}, &Missing{model, meant(model)}
 }
 
 func isFile(path string) bool {
@@ -73,6 +78,23 @@ var (
 	hubForm     = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
 )
 
+// Missing is the error of a model that is not here.
+type Missing struct {
+	Model string
+	meant string
+}
+
+// Error implements error.
+func (e *Missing) Error() string { return fmt.Sprintf("the model %q does not exist here%s", e.Model, e.meant) }
+
+// Library returns the reference of what may be meant in Ollama's library; empty: nothing.
+func (e *Missing) Library() string {
+	if libraryForm().MatchString(e.Model) && !strings.Contains(e.meant, "./") {
+		return "ollama://" + e.Model
+	}
+	return ""
+}
+
 // meant suggests how to write a name that looks like another program's.
 func meant(model string) string {
 	for _, with := range []string{model + ".gguf", model + ".GGUF"} {
@@ -81,6 +103,8 @@ func meant(model string) string {
 		}
 	}
 	switch {
+	case names.Distance(model, pico.Name, 2) <= 2:
+		return ": did you mean " + pico.Name + ", which ships with Rouse?"
 	case libraryForm().MatchString(model):
 		return ": did you mean ollama://" + model + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
 	case hubForm().MatchString(model):
