@@ -65,7 +65,7 @@ func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, er
 		f.Memory.Devices = devices(gpu)
 		return f, err
 	}
-	return api.Function{}, &Missing{model, meant(model)}
+	return api.Function{}, meant(model)
 }
 
 func isFile(path string) bool {
@@ -80,35 +80,34 @@ var (
 
 // Missing is the error of a model that is not here.
 type Missing struct {
-	Model string
-	meant string
+	// Library is the reference of what may be meant in Ollama's library; empty: nothing.
+	Library string
+
+	text string
 }
 
 // Error implements error.
-func (e *Missing) Error() string { return fmt.Sprintf("the model %q does not exist here%s", e.Model, e.meant) }
+func (e *Missing) Error() string { return e.text }
 
-// Library returns the reference of what may be meant in Ollama's library; empty: nothing.
-func (e *Missing) Library() string {
-	if libraryForm().MatchString(e.Model) && !strings.Contains(e.meant, "./") {
-		return "ollama://" + e.Model
-	}
-	return ""
-}
-
-// meant suggests how to write a name that looks like another program's.
-func meant(model string) string {
+// meant says that a model is not here, and how to write a name that looks like another program's.
+func meant(model string) *Missing {
+	e := &Missing{text: fmt.Sprintf("the model %q does not exist here: ", model)}
 	for _, with := range []string{model + ".gguf", model + ".GGUF"} {
 		if isFile(with) {
-			return ": did you mean ./" + with + "?"
+			e.text += "did you mean ./" + with + "?"
+			return e
 		}
 	}
 	switch {
-	case names.Distance(model, pico.Name, 2) <= 2:
-		return ": did you mean " + pico.Name + ", which ships with Rouse?"
+	case names.Distance(model, pico.Name, 1) <= 1:
+		e.text += "did you mean " + pico.Name + ", which ships with Rouse?"
 	case libraryForm().MatchString(model):
-		return ": did you mean ollama://" + model + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
+		e.Library = "ollama://" + model
+		e.text += "did you mean " + e.Library + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
 	case hubForm().MatchString(model):
-		return ": did you mean hf.co/" + model + ", or ollama://" + model + "?"
+		e.text += "did you mean hf.co/" + model + ", or ollama://" + model + "?"
+	default:
+		e.text += "want a GGUF file, hf.co/ORG/NAME[:QUANT], ollama://NAME, a URL, or pico, which ships with Rouse"
 	}
-	return ": want a GGUF file, hf.co/ORG/NAME[:QUANT], ollama://NAME, a URL, or pico, which ships with Rouse"
+	return e
 }

@@ -78,17 +78,17 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 func resolveAsking(cmd *cobra.Command, model string, gpu func() catalog.GPU) (api.Function, error) {
 	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv), gpu)
 	var missing *catalog.Missing
-	if !errors.As(err, &missing) || missing.Library() == "" {
+	if !errors.As(err, &missing) || missing.Library == "" {
 		return f, err
 	}
 	if in := cmd.InOrStdin(); render.IsTerminal(in) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s is not here: fetch it from Ollama's library? [y/N] ", model)
 		answer, _ := bufio.NewReader(in).ReadString('\n')
 		if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
-			return catalog.Resolve(missing.Library(), "rouse run", nil, gpu)
+			return catalog.Resolve(missing.Library, "rouse run", nil, gpu)
 		}
 	}
-	return f, fmt.Errorf("%w\nFrom Ollama's library:  %s run %s", err, program(), missing.Library())
+	return f, fmt.Errorf("%w\nFrom Ollama's library:  %s run %s", err, program(), missing.Library)
 }
 
 // fetchFor fetches the model of a function, so that the user sees the progress and no request waits for it. It does nothing for a
