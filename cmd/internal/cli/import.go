@@ -19,52 +19,46 @@ import (
 func importCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use:   "import",
+		Use:   "import llama-swap FILE | import ollama [FOLDER|URL]",
 		Short: "Make a manifest of what llama-swap or Ollama serves",
 		Long: `Make a manifest for rouse up -f, on standard output or in a file, of what another program serves here. What
 can't be kept of its settings goes to standard error, a line each, with the reason. Nothing of the other program is
-changed. On a machine with a GPU each function takes one: lower rouse.dev/device-memory where several fit.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.PersistentFlags().StringVar(&out, "out", "", "`file` to write the manifest to, for you alone; one that exists is left alone (default: standard output)")
-	cmd.AddCommand(&cobra.Command{
-		Use:   "llama-swap FILE",
-		Short: "Make a manifest of llama-swap's configuration",
-		Long: `Make a manifest of llama-swap's config.yaml: commands with their macros and ports, environments, names and aliases,
-ttl, limits of concurrency, timeouts and persistent groups. Variables (${env.NAME}) are replaced by those of this shell.`,
+changed. On a machine with a GPU each function takes one: lower rouse.dev/device-memory where several fit.
+
+Of llama-swap's configuration, config.yaml, commands are kept with their macros and ports, environments, names and
+aliases, ttl, limits of concurrency, timeouts and persistent groups. ${env.NAME} is replaced by the variable of this shell.
+
+Of Ollama's store, the usual one ($OLLAMA_MODELS, ~/.ollama/models) or that in FOLDER, each model is served where it lies,
+by Ollama or by another runtime that suits this machine. Without a store, or with a URL, the Ollama that runs there
+($OLLAMA_HOST) is asked, and goes on serving its models, behind Rouse.`,
 		Example: `  rouse import llama-swap config.yaml --out functions.yaml
+  rouse import ollama --out functions.yaml
   rouse up -f functions.yaml`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			functions, left, err := catalog.LlamaSwap(args[0], catalog.FindGPU())
+		Args:      cobra.RangeArgs(1, 2),
+		ValidArgs: []string{"llama-swap", "ollama"},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			var functions []api.Function
+			var left []catalog.Skipped
+			switch {
+			case args[0] == "llama-swap" && len(args) == 2:
+				functions, left, err = catalog.LlamaSwap(args[1], catalog.FindGPU())
+			case args[0] == "ollama":
+				functions, left, err = fromOllama(cmd, append(args, "")[1])
+			default:
+				err = fmt.Errorf("want %s", cmd.Use)
+			}
 			if err != nil {
 				return err
 			}
 			return writeManifest(cmd, out, functions, left)
 		},
-	}, &cobra.Command{
-		Use:   "ollama [FOLDER|URL]",
-		Short: "Make a manifest of the models that Ollama has here",
-		Long: `Make a manifest of the models in Ollama's store: the usual one ($OLLAMA_MODELS, ~/.ollama/models) or that in FOLDER. They
-are served where they lie, by Ollama or by another runtime that suits this machine. Without a store, or with a URL, the Ollama that runs there
-($OLLAMA_HOST) is asked, and goes on serving them, behind Rouse.`,
-		Example: `  rouse import ollama --out functions.yaml`,
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			functions, left, err := fromOllama(cmd, args)
-			if err != nil {
-				return err
-			}
-			return writeManifest(cmd, out, functions, left)
-		},
-	})
+	}
+	cmd.Flags().StringVar(&out, "out", "", "`file` to write the manifest to, for you alone; one that exists is left alone (default: standard output)")
 	return cmd
 }
 
 // fromOllama declares the models of a store, or of a server if there is no store.
-func fromOllama(cmd *cobra.Command, args []string) (functions []api.Function, left []catalog.Skipped, err error) {
-	from := cmp.Or(append(args, "")...)
+func fromOllama(cmd *cobra.Command, from string) (functions []api.Function, left []catalog.Skipped, err error) {
 	store := catalog.StoreOf(func(name string) string {
 		if from != "" && name == "OLLAMA_MODELS" {
 			return from
@@ -132,14 +126,19 @@ func writeManifest(cmd *cobra.Command, out string, functions []api.Function, lef
 		_, err := render.Harmless(cmd.OutOrStdout()).Write(text.Bytes())
 		return err
 	}
-	file, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		_, err = file.Write(text.Bytes())
-		err = errors.Join(err, file.Close())
-	}
-	if err != nil {
+	if err := writeNew(out, text.Bytes()); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	fmt.Fprintf(errs, "%d functions are in %s:  %s up -f %s\n", n, out, program(), out)
 	return nil
+}
+
+// writeNew writes a file that only this user can read, unless there is one.
+func writeNew(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
 }

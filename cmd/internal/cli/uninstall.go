@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -26,16 +25,15 @@ completions go as they came: apt remove rouse, dnf remove rouse, brew uninstall 
 			if err != nil {
 				return fmt.Errorf("find the program: %w", err)
 			}
-			user, system := serviceManager{Kind: systemd}, serviceManager{Kind: systemd, System: true}
-			if runtime.GOOS == "darwin" {
-				user.Kind = launchd
+			m, err := managerOf(cmd, serviceManager{Kind: "auto", DryRun: true})
+			if err != nil {
+				return err
 			}
-			unit, _ := user.Path()
-			systemUnit, _ := system.Path()
+			unit, _ := m.Path()
 			rows := [][]string{{"WHAT", "WHERE", "REMOVE"}}
 			for _, r := range [][]string{
 				{"your service", unit, "rouse service uninstall"},
-				{"the system's service", systemUnit, "sudo rouse service uninstall --system"},
+				{"the system's service", "/etc/systemd/system/" + unitName, "sudo rouse service uninstall --system"},
 				{"functions and keys", declared.ConfigFolder(), "rm -r"},
 				{"what was learned and typed", declared.StateFolder(), "rm -r"},
 				{"fetched models", fetch.Environment(os.Getenv).Dir, "rouse models prune, or rm -r"},
