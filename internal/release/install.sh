@@ -40,6 +40,7 @@ done
 if [ -z "$to" ]; then
 	to=/usr/local/bin
 	[ -d "$to" ] && [ -w "$to" ] || to=$HOME/.local/bin
+	[ -z "$remove" ] || [ -e "$to/rouse" ] || to=$HOME/.local/bin
 fi
 share=${to%/bin}/share
 

@@ -52,8 +52,9 @@ type upFlags struct {
 func upCommand() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
-		Use:   "up [-f FILE|FOLDER …] [--model MODEL …] [--command NAME=COMMAND …] [--models-dir FOLDER] [--ollama]",
-		Short: "Serve functions on this machine until Ctrl-C",
+		SuggestFor: []string{"serve", "start"},
+		Use:        "up [-f FILE|FOLDER …] [--model MODEL …] [--command NAME=COMMAND …] [--models-dir FOLDER] [--ollama]",
+		Short:      "Serve functions on this machine until Ctrl-C",
 		Long: `Serve functions on this machine until Ctrl-C.
 
 A FILE is a plain Knative Service manifest, as kubectl takes it; of a FOLDER all *.yaml, *.yml and *.json are
