@@ -54,7 +54,13 @@ func (c *found) add(what string, f api.Function, err error) {
 		if f.Name == other.Name && err == nil {
 			err = fmt.Errorf("%s has taken the name %s: rename one of them", c.what[i], f.Name.Short())
 		}
-		f.Aliases = slices.DeleteFunc(f.Aliases, func(a api.ModelName) bool { return slices.Contains(other.Names(), a) })
+		f.Aliases = slices.DeleteFunc(f.Aliases, func(a api.ModelName) bool {
+			taken := slices.Contains(other.Names(), a)
+			if taken {
+				c.skip(what+" as "+printable(string(a)), fmt.Errorf("%s has that name", c.what[i]))
+			}
+			return taken
+		})
 	}
 	if err != nil {
 		c.skip(what, err)

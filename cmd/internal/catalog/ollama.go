@@ -324,3 +324,17 @@ func (s *Store) Functions(gpu func() GPU) (functions []api.Function, left []Skip
 	}
 	return all.functions, all.left
 }
+
+// Attached declares functions for models that an Ollama at e has, which goes on serving them.
+func Attached(models []string, e api.Endpoint, gpu GPU) (functions []api.Function, left []Skipped) {
+	var all found
+	for _, name := range models {
+		f, err := config.ForModel("m=ollama://"+name, string(e))
+		f.Runtime.Model, f.Runtime.Endpoint, f.Memory.Devices = name, e, gpu.Devices
+		if err == nil {
+			f, err = config.Named(f, name)
+		}
+		all.add(printable(name), f, err)
+	}
+	return all.functions, all.left
+}

@@ -69,7 +69,7 @@ func fromOllama(cmd *cobra.Command, from string) (functions []api.Function, left
 		functions, left = store.Functions(catalog.FindGPU)
 		models, _ := store.Models()
 		for _, m := range models {
-			if m.Ignores != "" && m.Engine == nil {
+			if f, err := m.Function("", catalog.FindGPU); err == nil && m.Ignores != "" && f.Runtime.Kind != api.RuntimeOllama {
 				left = append(left, catalog.Skipped{What: m.Name, Why: errors.New(m.Ignores)})
 			}
 		}
@@ -83,18 +83,11 @@ func fromOllama(cmd *cobra.Command, from string) (functions []api.Function, left
 	if err := newClient(e, "").Call(cmd.Context(), http.MethodGet, "/api/tags", nil, &has); err != nil {
 		return nil, nil, fmt.Errorf("there is no store of Ollama's here, and it does not answer: %w", err)
 	}
+	var names []string
 	for _, m := range has.Models {
-		f, err := config.ForModel("m=ollama://"+m.Name, string(e))
-		f.Runtime.Model, f.Runtime.Endpoint, f.Memory.Devices = m.Name, e, catalog.FindGPU().Devices
-		if err == nil {
-			f, err = config.Named(f, m.Name)
-		}
-		if err != nil {
-			left = append(left, catalog.Skipped{What: m.Name, Why: err})
-			continue
-		}
-		functions = append(functions, f)
+		names = append(names, m.Name)
 	}
+	functions, left = catalog.Attached(names, e, catalog.FindGPU())
 	return functions, left, nil
 }
 
