@@ -184,7 +184,7 @@ func TestExamplesAreUnderstood(t *testing.T) {
 					continue
 				}
 				seen++
-				words, err := shlex.Split(args)
+				words, err := shlex.Split(strings.TrimSuffix(args, `\`))
 				if err != nil {
 					t.Errorf("%s: %v", line, err)
 				}
