@@ -227,6 +227,9 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	if err := n.Decode(&s); err != nil {
 		return api.Function{}, fmt.Errorf("%s: %s", src.name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
 	}
+	if s.Kind == "" && at(n, "models") != nil {
+		return api.Function{}, src.errorf(n, "it looks like llama-swap's configuration: `rouse import llama-swap` makes a manifest of it")
+	}
 	if s.Kind != Kind || s.APIVersion != APIVersion {
 		return api.Function{}, src.errorf(n, "found kind %q of apiVersion %q, want kind %s of %s", s.Kind, s.APIVersion, Kind, APIVersion)
 	}

@@ -3,6 +3,8 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -75,35 +77,53 @@ func at(n *yaml.Node, keys ...string) *yaml.Node {
 	return n
 }
 
-// ManifestOf returns a manifest for a function made by [ForModel]: one model, with its names and environment.
+// ManifestOf returns a manifest for a function made by [ForModel], or for a command: one model or command, with its names,
+// environment, GPUs and timeouts.
 func ManifestOf(f api.Function) (Manifest, error) {
-	annotations := map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationRuntime: f.Runtime.Kind}
-	if f.Model != "" && string(f.Model) != f.Name.Name() {
-		annotations[api.AnnotationServedName] = string(f.Model)
-	}
-	for i, a := range f.Aliases {
-		if i > 0 {
-			annotations[annotationAliases] += ", "
+	annotations := map[string]string{}
+	set := func(key, value, usual string) {
+		if value != usual {
+			annotations[key] = value
 		}
-		annotations[annotationAliases] += string(a)
 	}
-	type variable struct {
-		Name  string `yaml:"name"`
-		Value string `yaml:"value"`
+	usual := api.Function{Name: f.Name, Runtime: f.Runtime}.WithDefaults()
+	set(api.AnnotationModel, f.Runtime.Model, "")
+	set(api.AnnotationRuntime, f.Runtime.Kind, "")
+	set(api.AnnotationEndpoint, string(f.Runtime.Endpoint), "")
+	set(api.AnnotationServedName, string(f.Model), string(usual.Model))
+	set(api.AnnotationSleepAfter, f.SleepAfter.String(), api.DefaultSleepAfter.String())
+	set(api.AnnotationStartTimeout, f.StartTimeout.String(), usual.StartTimeout.String())
+	set(api.AnnotationFirstByteTimeout, f.FirstByteTimeout.String(), "0s")
+	set(api.AnnotationMinScale, strconv.Itoa(f.MinScale), "0")
+	aliases := make([]string, len(f.Aliases))
+	for i, a := range f.Aliases {
+		aliases[i] = string(a)
 	}
-	container := struct {
-		Image string     `yaml:"image"`
-		Env   []variable `yaml:"env,omitempty"`
-	}{Image: "dev.local/rouse-function:v1"}
+	set(annotationAliases, strings.Join(aliases, ", "), "")
+	container := map[string]any{"image": "dev.local/rouse-function:v1"}
+	if len(f.Runtime.Command) > 0 {
+		container["command"] = f.Runtime.Command
+	}
+	if f.Memory.Devices > 0 {
+		container["resources"] = map[string]any{"limits": map[string]int{api.GPUResources()[0]: f.Memory.Devices}}
+	}
+	var env []map[string]string
 	for _, kv := range f.Runtime.Env {
-		name, value, _ := bytes.Cut([]byte(kv), []byte("="))
-		container.Env = append(container.Env, variable{string(name), string(value)})
+		name, value, _ := strings.Cut(kv, "=")
+		env = append(env, map[string]string{"name": name, "value": value})
+	}
+	if len(env) > 0 {
+		container["env"] = env
+	}
+	spec := map[string]any{"containers": []any{container}}
+	if f.Concurrency != usual.Concurrency {
+		spec["containerConcurrency"] = f.Concurrency
 	}
 	doc := map[string]any{
 		"apiVersion": APIVersion, "kind": Kind, "metadata": map[string]string{"name": f.Name.Name()},
 		"spec": map[string]any{"template": map[string]any{
 			"metadata": map[string]any{"annotations": annotations},
-			"spec":     map[string]any{"containers": []any{container}},
+			"spec":     spec,
 		}},
 	}
 	var b bytes.Buffer

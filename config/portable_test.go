@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -95,5 +96,19 @@ func TestManifestOf(t *testing.T) {
 		if diff := cmp.Diff(f, reread(t, t.TempDir(), m)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s\n%s", ref, diff, m.YAML)
 		}
+	}
+	f, err := config.Named(api.Function{
+		Runtime: api.Runtime{Kind: api.RuntimeCommand, Command: []string{"serve", "--port", "$(PORT)", "a b", "1"}, Model: "org/name", Env: []string{"A=1"}},
+		Memory:  api.Memory{Devices: 2}, Concurrency: 3, MinScale: 1, StartTimeout: time.Minute, FirstByteTimeout: time.Second, UnloadAfter: api.DefaultUnloadAfter, Origin: "a test",
+	}, "Org/Name:7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := config.ManifestOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(f, reread(t, t.TempDir(), m)); diff != "" {
+		t.Errorf("a command (-want +got):\n%s\n%s", diff, m.YAML)
 	}
 }

@@ -160,7 +160,7 @@ func (f *function) suspender() (supervise.Suspender, error) {
 	self, err := os.Executable()
 	switch fn := f.cfg.Function; {
 	case fn.Suspend == api.SuspendOff:
-		return nil, errors.New("the annotation " + api.AnnotationSuspend + " is off")
+		return nil, errors.New("the annotation rouse.dev/suspend is off")
 	case fn.Runtime.Endpoint != "":
 		return nil, errors.New("others start its server, so its processes are not known: let the function start it")
 	case err != nil:

@@ -14,7 +14,7 @@
 // ROUSE_RUNTIME and ROUSE_MODEL, which annotations override. "none" joins no control plane.
 //
 // A custom program with pre- and post-processing in Go is [Main] with a
-// function that wraps the handler; docs/functions.md shows one.
+// function that wraps the handler; docs/functions-inside.md shows one.
 //
 // Signals: the first SIGTERM or SIGINT drains and ends the runtime, a second one
 // ends it at once.

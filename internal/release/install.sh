@@ -1,19 +1,24 @@
 #!/bin/sh
-# Installs rouse and kn-rouse for this machine, after it has checked their sum.
+# Installs rouse and kn-rouse for this machine, after it has checked their sum, with man pages, completions of shells and, on
+# Linux, a unit of systemd for users.
 #
 #   curl -fsSL https://github.com/rouse-dev/rouse/releases/latest/download/install.sh | sh
 #   sh install.sh --from FOLDER --to ~/bin
+#   sh install.sh --uninstall
 set -eu
 
 from=https://github.com/rouse-dev/rouse/releases/latest/download
 to=
+remove=
 
 usage() {
 	cat <<'HELP'
-usage: install.sh [--from FOLDER|URL] [--to FOLDER]
+usage: install.sh [--from FOLDER|URL] [--to FOLDER] [--uninstall]
 
-  --from   where the files of a release are; default: the latest release
-  --to     where the programs go; default: /usr/local/bin if it can be written, else ~/.local/bin
+  --from        where the files of a release are; default: the latest release
+  --to          where the programs go; default: /usr/local/bin if it can be written, else ~/.local/bin.
+                The rest goes to share beside a folder bin, else below FOLDER
+  --uninstall   take away what was installed there; models, settings and what was learned stay
 HELP
 }
 
@@ -26,10 +31,29 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--from) [ $# -gt 1 ] || fail "--from needs a folder or a URL"; from=$2; shift 2 ;;
 	--to) [ $# -gt 1 ] || fail "--to needs a folder"; to=$2; shift 2 ;;
+	--uninstall) remove=yes; shift ;;
 	-h | --help) usage; exit ;;
 	*) usage >&2; fail "what is $1?" ;;
 	esac
 done
+
+if [ -z "$to" ]; then
+	to=/usr/local/bin
+	[ -d "$to" ] && [ -w "$to" ] || to=$HOME/.local/bin
+	[ -z "$remove" ] || [ -e "$to/rouse" ] || to=$HOME/.local/bin
+fi
+share=${to%/bin}/share
+
+if [ -n "$remove" ]; then
+	[ -e "$to/rouse" ] || fail "there is no rouse in $to: say with --to where it is"
+	"$to/rouse" uninstall || true
+	rm -f "$to/rouse" "$to/kn-rouse" "$share"/man/man1/rouse.1 "$share"/man/man1/rouse-*.1 "$share"/man/man1/kn-rouse*.1 "$share/systemd/user/rouse.service"
+	for program in rouse kn-rouse; do
+		rm -f "$share/bash-completion/completions/$program" "$share/zsh/site-functions/_$program" "$share/fish/vendor_completions.d/$program.fish"
+	done
+	echo "the programs are gone from $to"
+	exit
+fi
 
 # Windows itself has no process groups and signals as models need them.
 case $(uname -s) in
@@ -77,10 +101,6 @@ fi
 [ "${sum%% *}" = "${line%% *}" ] || fail "$archive has the sum ${sum%% *}, want ${line%% *}: nothing was installed"
 
 tar -xzf "$work/$archive" -C "$work"
-if [ -z "$to" ]; then
-	to=/usr/local/bin
-	[ -d "$to" ] && [ -w "$to" ] || to=$HOME/.local/bin
-fi
 mkdir -p "$to" || fail "$to can't be made: give another folder with --to"
 for program in rouse kn-rouse rouse-suspend; do
 	[ -e "$work/${archive%.tar.gz}/$program" ] || continue # rouse-suspend is for Linux
@@ -88,6 +108,23 @@ for program in rouse kn-rouse rouse-suspend; do
 	cp "$work/${archive%.tar.gz}/$program" "$to/.$program.new" && mv -f "$to/.$program.new" "$to/$program" ||
 		fail "$to can't be written: give another folder with --to, or run this as its owner"
 done
+# put FILE FOLDER [NAME] puts a file of the archive into a folder, which it makes.
+put() {
+	mkdir -p "$2" && cp "$1" "$2/${3:-$(basename "$1")}" || fail "$2 can't be written: give another folder with --to"
+}
+parts=$work/${archive%.tar.gz}
+for page in "$parts"/man/*.1; do
+	put "$page" "$share/man/man1"
+done
+for program in rouse kn-rouse; do
+	put "$parts/completions/$program.bash" "$share/bash-completion/completions" "$program"
+	put "$parts/completions/$program.zsh" "$share/zsh/site-functions" "_$program"
+	put "$parts/completions/$program.fish" "$share/fish/vendor_completions.d"
+done
+if [ "$os" = linux ]; then
+	sed "s|^ExecStart=/usr/bin/|ExecStart=$to/|" "$parts/rouse.service" >"$work/rouse.service"
+	put "$work/rouse.service" "$share/systemd/user"
+fi
 echo "$("$to/rouse" --version) is in $to"
 case :$PATH: in
 *":$to:"*) echo 'try:  rouse run pico "echo hello world"' ;;

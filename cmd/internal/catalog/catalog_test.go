@@ -279,3 +279,19 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// TestAttached: an Ollama that goes on serving is attached to; names that make one function are said.
+func TestAttached(t *testing.T) {
+	functions, left := catalog.Attached([]string{"qwen2.5:0.5b", "hf.co/org/name:Q8_0", "qwen2-5:0-5b", "\x1b"}, "http://127.0.0.1:11434", catalog.GPU{Is: true, Devices: 1})
+	var got []string
+	for _, f := range functions {
+		got = append(got, fmt.Sprint(f.Name.Name(), " ", f.Runtime.Kind, " ", f.Runtime.Model, " ", f.Runtime.Endpoint, " ", f.Aliases, " ", f.Memory.Devices))
+	}
+	want := []string{"qwen2-5-0-5b ollama qwen2.5:0.5b http://127.0.0.1:11434 [qwen2.5:0.5b] 1", "hf-co-org-name-q8-0 ollama hf.co/org/name:Q8_0 http://127.0.0.1:11434 [hf.co/org/name:Q8_0] 1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("functions (-want +got):\n%s", diff)
+	}
+	if all := fmt.Sprint(left); len(left) != 2 || !strings.Contains(all, "qwen2-5:0-5b is left out: qwen2.5:0.5b has taken the name") || strings.Contains(all, "\x1b") {
+		t.Errorf("left out are %q", all)
+	}
+}

@@ -1,5 +1,5 @@
 // Package catalog finds the models on this machine and declares functions for them: those that Ollama has pulled, in its own store,
-// and the GGUF files below a folder. It only reads: nothing is copied, moved or fetched, and models are served in place.
+// the GGUF files below a folder, and llama-swap's configuration. It only reads: nothing is copied, moved or fetched, and models are served in place.
 //
 // For each model it chooses what serves it, and explains unexpected choices: our engine if possible, else Ollama, if that is
 // installed. Unreadable models are skipped, each with its reason; one bad file hides no other.
@@ -12,8 +12,11 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // Skipped is something that is not served, and why.
@@ -34,4 +37,34 @@ func printable(name string) string {
 		}
 		return r
 	}, name)
+}
+
+// found collects functions, the first of each name.
+type found struct {
+	functions []api.Function
+	what      []string // of each
+	left      []Skipped
+}
+
+func (c *found) skip(what string, why error) { c.left = append(c.left, Skipped{what, why}) }
+
+// add adds what was found, or the reason why it is none. An alias stays with its first function.
+func (c *found) add(what string, f api.Function, err error) {
+	for i, other := range c.functions {
+		if f.Name == other.Name && err == nil {
+			err = fmt.Errorf("%s has taken the name %s: rename one of them", c.what[i], f.Name.Short())
+		}
+		f.Aliases = slices.DeleteFunc(f.Aliases, func(a api.ModelName) bool {
+			taken := slices.Contains(other.Names(), a)
+			if taken {
+				c.skip(what+" as "+printable(string(a)), fmt.Errorf("%s has that name", c.what[i]))
+			}
+			return taken
+		})
+	}
+	if err != nil {
+		c.skip(what, err)
+		return
+	}
+	c.functions, c.what = append(c.functions, f), append(c.what, what)
 }

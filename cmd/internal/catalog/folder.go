@@ -32,21 +32,12 @@ func Folder(dir string, gpu func() GPU) (functions []api.Function, left []Skippe
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := map[api.FunctionName]string{}
+	all := found{left: left}
 	for _, path := range files {
 		f, err := inFolder(path, dir)
-		f = onGPU(f, gpu)
-		if other, is := taken[f.Name]; err == nil && is {
-			err = fmt.Errorf("%s has taken the name %s: rename one of them", printable(other), f.Name.Short())
-		}
-		if err != nil {
-			left = append(left, Skipped{printable(path), err})
-			continue
-		}
-		taken[f.Name] = path
-		functions = append(functions, f)
+		all.add(printable(path), onGPU(f, gpu), err)
 	}
-	return functions, left, nil
+	return all.functions, all.left, nil
 }
 
 // inFolder declares the function of one file.

@@ -317,18 +317,24 @@ func functionName(model string) string {
 // Functions declares a function for each model of the store that can be served here.
 func (s *Store) Functions(gpu func() GPU) (functions []api.Function, left []Skipped) {
 	models, left := s.Models()
-	taken := map[api.FunctionName]string{}
+	all := found{left: left}
 	for _, m := range models {
 		f, err := m.Function("Ollama's store "+s.Dir, gpu)
-		if other, is := taken[f.Name]; err == nil && is {
-			err = fmt.Errorf("%s has taken the name %s", other, f.Name.Short())
-		}
-		if err != nil {
-			left = append(left, Skipped{m.Name, err})
-			continue
-		}
-		taken[f.Name] = m.Name
-		functions = append(functions, f)
+		all.add(m.Name, f, err)
 	}
-	return functions, left
+	return all.functions, all.left
+}
+
+// Attached declares functions for models that an Ollama at e has, which goes on serving them.
+func Attached(models []string, e api.Endpoint, gpu GPU) (functions []api.Function, left []Skipped) {
+	var all found
+	for _, name := range models {
+		f, err := config.ForModel("m=ollama://"+name, string(e))
+		f.Runtime.Model, f.Runtime.Endpoint, f.Memory.Devices = name, e, gpu.Devices
+		if err == nil {
+			f, err = config.Named(f, name)
+		}
+		all.add(printable(name), f, err)
+	}
+	return all.functions, all.left
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // Resolve declares a function for a model reference. store may be nil; if the machine has a GPU, a runtime that uses it is preferred
@@ -57,10 +58,14 @@ func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, er
 	}
 	if isLibrary {
 		f, err := config.ForModel(ref, origin)
+		if !installed("ollama") { // its weights are a GGUF file
+			f.Runtime.Kind = api.RuntimeEngine
+			return onGPU(f, gpu), err
+		}
 		f.Memory.Devices = devices(gpu)
 		return f, err
 	}
-	return api.Function{}, fmt.Errorf("the model %q does not exist here%s", model, meant(model))
+	return api.Function{}, meant(model)
 }
 
 func isFile(path string) bool {
@@ -73,18 +78,36 @@ var (
 	hubForm     = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
 )
 
-// meant suggests how to write a name that looks like another program's.
-func meant(model string) string {
+// Missing is the error of a model that is not here.
+type Missing struct {
+	// Library is the reference of what may be meant in Ollama's library; empty: nothing.
+	Library string
+
+	text string
+}
+
+// Error implements error.
+func (e *Missing) Error() string { return e.text }
+
+// meant says that a model is not here, and how to write a name that looks like another program's.
+func meant(model string) *Missing {
+	e := &Missing{text: fmt.Sprintf("the model %q does not exist here: ", model)}
 	for _, with := range []string{model + ".gguf", model + ".GGUF"} {
 		if isFile(with) {
-			return ": did you mean ./" + with + "?"
+			e.text += "did you mean ./" + with + "?"
+			return e
 		}
 	}
 	switch {
+	case names.Distance(model, pico.Name, 1) <= 1:
+		e.text += "did you mean " + pico.Name + ", which ships with Rouse?"
 	case libraryForm().MatchString(model):
-		return ": did you mean ollama://" + model + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
+		e.Library = "ollama://" + model
+		e.text += "did you mean " + e.Library + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
 	case hubForm().MatchString(model):
-		return ": did you mean hf.co/" + model + ", or ollama://" + model + "?"
+		e.text += "did you mean hf.co/" + model + ", or ollama://" + model + "?"
+	default:
+		e.text += "want a GGUF file, hf.co/ORG/NAME[:QUANT], ollama://NAME, a URL, or pico, which ships with Rouse"
 	}
-	return ": want a GGUF file, hf.co/ORG/NAME[:QUANT], ollama://NAME, a URL, or pico, which ships with Rouse"
+	return e
 }

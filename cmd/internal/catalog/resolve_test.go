@@ -16,6 +16,7 @@ import (
 func TestResolve(t *testing.T) {
 	s := aStore(t)
 	t.Chdir(t.TempDir())
+	t.Setenv("PATH", t.TempDir()) // without Ollama
 	if err := os.WriteFile("chat.gguf", pico.GGUF(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestResolve(t *testing.T) {
 		{"qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
 		{"ollama://qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
 		{"small=ollama://qwen2.5:0.5b", "small", api.RuntimeEngine, blob},
-		{"ollama://llama3.2", "llama3-2", api.RuntimeOllama, "ollama://llama3.2"},
+		{"ollama://llama3.2", "llama3-2", api.RuntimeEngine, "ollama://llama3.2"},
 	} {
 		f, err := catalog.Resolve(tt.ref, "a test", s, nil)
 		if err != nil || f.Name.Name() != tt.name || f.Runtime.Kind != tt.kind || !strings.HasPrefix(f.Runtime.Model, tt.model) {
@@ -47,6 +48,7 @@ func TestResolve(t *testing.T) {
 		"llama3.2:3b":     "did you mean ollama://llama3.2:3b?",
 		"Qwen/Qwen3-0.6B": "did you mean hf.co/Qwen/Qwen3-0.6B",
 		"<b>model</b>":    "want a GGUF file",
+		"picco":           "did you mean pico:latest?",
 		"a\x1b[31mb":      "control characters",
 		"half":            "its manifest can't be read",
 		"...=pico":        "no function's name can be made of",
@@ -96,6 +98,9 @@ func TestOnGPU(t *testing.T) {
 		{"llama-server ollama", "qwen2.5:0.5b", nvidia, api.RuntimeOllama, 1},
 		{"llama-server", "qwen2.5:0.5b", nvidia, api.RuntimeLlamaCpp, 1},
 		{"", "qwen2.5:0.5b", nvidia, api.RuntimeEngine, 0},
+		{"llama-server ollama", "ollama://llama3.2", nvidia, api.RuntimeOllama, 1},
+		{"llama-server", "ollama://llama3.2", nvidia, api.RuntimeLlamaCpp, 1},
+		{"", "ollama://llama3.2", nvidia, api.RuntimeEngine, 0},
 	} {
 		bin := t.TempDir()
 		for _, program := range strings.Fields(tc.installed) {

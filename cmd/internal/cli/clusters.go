@@ -2,9 +2,7 @@ package cli
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -26,12 +24,7 @@ a token, declare both hashes, change the file at the cluster, and take the old h
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			token := rand.Text() + rand.Text()
-			file, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-			if err != nil {
-				return fmt.Errorf("make a token: %w", err)
-			}
-			_, err = fmt.Fprintln(file, token)
-			if err = errors.Join(err, file.Close()); err != nil {
+			if err := writeNew(args[0], []byte(token+"\n")); err != nil {
 				return fmt.Errorf("make a token: %w", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "tokenHashes: [%s]\n", door.HashToken(token))

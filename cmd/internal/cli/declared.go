@@ -24,6 +24,8 @@ type sources struct {
 	Files []string
 	// Models are model references, as for rouse up --model.
 	Models []string
+	// Commands are command lines of model servers, each as NAME=COMMAND.
+	Commands []string
 	// Kept is the folder of the kept configuration; empty or missing: none.
 	Kept string
 	// ModelsDirs are folders of GGUF files.
@@ -82,6 +84,13 @@ func (r *reader) Read() (declaredSet, error) {
 		if err := b.model(ref); err != nil {
 			return b.set, err
 		}
+	}
+	for _, named := range r.from.Commands {
+		f, err := catalog.Command(named, "--command", r.from.GPU)
+		if err != nil {
+			return b.set, err
+		}
+		b.declare(f)
 	}
 	if err := b.kept(); err != nil {
 		return b.set, err

@@ -29,7 +29,7 @@ func listCommand() *cobra.Command {
 
 func describeCommand() *cobra.Command {
 	cmd := shared.Command(&cobra.Command{
-		Use:   "describe NAME",
+		Use: "describe NAME", SuggestFor: []string{"show", "inspect"},
 		Short: "Show all that is known of a function",
 		Args:  cobra.ExactArgs(1),
 	}, ofFunction, func(cmd *cobra.Command, s *verb.Server, args []string) error {

@@ -52,7 +52,7 @@ model is woken, and the request is answered.
 	former.Use, former.Hidden = "wake NAME", true // its former name
 	trace.AddCommand(former)
 	verb.Fill(root, "rouse",
-		verb.Group{Title: "Serve:", Commands: []*cobra.Command{upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), cli.Command(), engineCommand()}},
+		verb.Group{Title: "Serve:", Commands: []*cobra.Command{upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), importCommand(), uninstallCommand(), cli.Command(), engineCommand()}},
 		verb.Group{Title: "Use:", Commands: []*cobra.Command{runCommand(), pullCommand(), benchCommand(), modelsCommand(), simulateCommand()}},
 		verb.Group{Title: "Watch:", Commands: []*cobra.Command{listCommand(), uiCommand(), pageCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), trace, shared.Usage(), shared.Record(), replayCommand()}})
 	root.AddCommand(joinCommand())

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -54,7 +55,7 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	if !config.IsReference(nameOrModel) && (!here || !known || c.serves(cmd.Context(), door, there, nameOrModel)) {
 		return t, nil
 	}
-	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv), func() catalog.GPU { return c.gpu(cmd.Context()) })
+	f, err := resolveAsking(cmd, nameOrModel, func() catalog.GPU { return c.gpu(cmd.Context()) })
 	switch {
 	case err != nil && !config.IsReference(nameOrModel): // the server decides
 		t.meant = fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
@@ -71,6 +72,23 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 		err = errors.Join(err, c.Call(context.WithoutCancel(cmd.Context()), http.MethodDelete, admin.FunctionPath(f.Name, ""), nil, nil))
 	}
 	return t, err
+}
+
+// resolveAsking is [catalog.Resolve], but asks on a terminal whether a model that is not here is to be fetched from Ollama's library.
+func resolveAsking(cmd *cobra.Command, model string, gpu func() catalog.GPU) (api.Function, error) {
+	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv), gpu)
+	var missing *catalog.Missing
+	if !errors.As(err, &missing) || missing.Library == "" {
+		return f, err
+	}
+	if in := cmd.InOrStdin(); render.IsTerminal(in) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s is not here: fetch it from Ollama's library? [y/N] ", model)
+		answer, _ := bufio.NewReader(in).ReadString('\n')
+		if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
+			return catalog.Resolve(missing.Library, "rouse run", nil, gpu)
+		}
+	}
+	return f, fmt.Errorf("%w\nFrom Ollama's library:  %s run %s", err, program(), missing.Library)
 }
 
 // fetchFor fetches the model of a function, so that the user sees the progress and no request waits for it. It does nothing for a
@@ -169,7 +187,7 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there
 
 // serveFor serves one model until end is called.
 func serveFor(cmd *cobra.Command, model string) (t target, err error) {
-	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv), catalog.FindGPU)
+	f, err := resolveAsking(cmd, model, catalog.FindGPU)
 	if err != nil {
 		if !config.IsReference(model) && model != pico.Name {
 			err = fmt.Errorf("%w\nFor a function: %w", err, errNoServer)

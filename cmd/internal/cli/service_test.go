@@ -266,3 +266,15 @@ func TestInstall(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPackagedUnit: the unit of the packages is the one that rouse service install writes.
+func TestPackagedUnit(t *testing.T) {
+	packaged, err := os.ReadFile("../../../internal/release/rouse.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, _ := strings.Cut(systemdUnit(serviceOptions{Program: "/usr/bin/rouse", Drain: 30 * time.Second}), "\n")
+	if _, got, _ := strings.Cut(string(packaged), "\n"); got != want {
+		t.Errorf("it has\n%s\nwant\n%s", got, want)
+	}
+}

@@ -52,13 +52,14 @@ type upFlags struct {
 func upCommand() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
-		Use:   "up [-f FILE|FOLDER …] [--model MODEL …] [--models-dir FOLDER] [--ollama]",
-		Short: "Serve functions on this machine until Ctrl-C",
+		SuggestFor: []string{"serve", "start"},
+		Use:        "up [-f FILE|FOLDER …] [--model MODEL …] [--command NAME=COMMAND …] [--models-dir FOLDER] [--ollama]",
+		Short:      "Serve functions on this machine until Ctrl-C",
 		Long: `Serve functions on this machine until Ctrl-C.
 
 A FILE is a plain Knative Service manifest, as kubectl takes it; of a FOLDER all *.yaml, *.yml and *.json are
-read. --model serves a GGUF file without one, --models-dir all that lie below a folder, and --ollama those that
-Ollama has pulled here, in place. What was kept with rouse apply --save, in $XDG_CONFIG_HOME/rouse (~/.config),
+read. --model serves a GGUF file without one, --command any model server, --models-dir all GGUF files below a folder, and
+--ollama those that Ollama has pulled here, in place. What was kept with rouse apply --save, in $XDG_CONFIG_HOME/rouse (~/.config),
 is served too, unless --no-config says not. With none of them, the small model that ships with Rouse is served as
 pico. Nothing is loaded until the first request asks for it.
 
@@ -69,6 +70,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 		Example: `  rouse up
   rouse up --model ./qwen2.5-0.5b-instruct-q8_0.gguf
   rouse up --model small=./a/model.gguf --model large=./b/model.gguf
+  rouse up --command chat='llama-server -m chat.gguf --port $(PORT)'
   rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000
   rouse up --models-dir ~/models --ollama --watch`,
 		Args: cobra.NoArgs,
@@ -79,6 +81,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s := cmd.Flags()
 	s.StringArrayVarP(&f.from.Files, "file", "f", nil, "manifest of functions, or a `folder` of them; - is standard input (repeatable)")
 	s.StringArrayVar(&f.from.Models, "model", nil, "`model` to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)")
+	s.StringArrayVar(&f.from.Commands, "command", nil, "`NAME=COMMAND` of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)")
 	s.StringArrayVar(&f.from.ModelsDirs, "models-dir", nil, "`folder` of GGUF files: each below it is a function, named after its file (repeatable)")
 	s.StringVar(&f.ollama, "ollama", "", "serve the models in Ollama's store in place: the usual one ($OLLAMA_MODELS, ~/.ollama/models), or that in a `folder`")
 	s.Lookup("ollama").NoOptDefVal = usualStore

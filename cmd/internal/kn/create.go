@@ -272,7 +272,7 @@ func (c *creator) checkImage(ctx context.Context, kind, image string) error {
 	_, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the image %s has no function in it, and this cluster does not bring one in: the component any-image does ("+componentsHelp+"), or say --image with an image that has one (docs/functions.md)", image)
+		return fmt.Errorf("the image %s has no function in it, and this cluster does not bring one in: the component any-image does ("+componentsHelp+"), or say --image with an image that has one (docs/functions-cluster.md)", image)
 	case err != nil:
 		c.note("whether the component any-image is installed, which the image %s needs, was not seen: %v", image, err)
 	}

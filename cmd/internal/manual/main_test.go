@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/shlex"
 	"github.com/spf13/cobra"
 )
 
@@ -183,7 +184,11 @@ func TestExamplesAreUnderstood(t *testing.T) {
 					continue
 				}
 				seen++
-				found, rest, err := program.Find(strings.Fields(args))
+				words, err := shlex.Split(strings.TrimSuffix(args, `\`))
+				if err != nil {
+					t.Errorf("%s: %v", line, err)
+				}
+				found, rest, err := program.Find(words)
 				if err != nil || found == program {
 					t.Errorf("%s: there is no such command: %v", line, err)
 					continue

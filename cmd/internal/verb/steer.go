@@ -30,7 +30,7 @@ func (p Program) Sleep() *cobra.Command {
 	var level int
 	var unload bool
 	cmd := p.Command(&cobra.Command{
-		Use:         "sleep NAME …",
+		Use: "sleep NAME …", SuggestFor: []string{"stop"},
 		Annotations: map[string]string{Changes: ""},
 		Short:       "Put functions to sleep and wait until they sleep",
 		Long:        "Put functions to sleep and wait until they sleep. It is refused while requests wait.",
