@@ -47,6 +47,7 @@ const (
 	AnnotationCredentials = "rouse.dev/client-credentials"
 	AnnotationMediaHosts  = "rouse.dev/media-hosts"
 	AnnotationPrefixCache = "rouse.dev/prefix-cache"
+	AnnotationSnapshot    = "rouse.dev/snapshot"
 
 	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
 	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
@@ -132,6 +133,7 @@ var Keys = []Key{
 	{AnnotationCredentials, CredentialsDrop + ", or " + CredentialsPass + " for the runtime http", "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
 	{AnnotationMediaHosts, "none: nothing is fetched", "the hosts, separated by commas, from which the model server may fetch images, sounds and videos that requests name by URL, such as `images.example.com`; with `:port` where that is not the scheme's own. Without it clients send them as `data:` URLs (docs/security.md)"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
+	{AnnotationSnapshot, "off", "`auto`: where CRIU 4 or newer is installed and permitted, and the function has no GPU, its process is kept on the node's disk, and starts that are faster from there begin with it. The files hold the process's memory (docs/security.md)"},
 	{AnnotationClusters, "none: it runs where it is declared", "at a front door of clusters: a selector of their labels, such as `gpu in (h100, h200), tier != spare` (`rouse.dev/cluster` is a cluster's name). The function is created in one of them that fits while its request waits (docs/clusters.md)"},
 	{AnnotationRemoveAfter, DefaultRemoveAfter.String(), "how long a function that a front door had created in a cluster is unloaded there before it is removed; `" + LeastRemoveAfter.String() + "` to `" + MostRemoveAfter.String() + "`"},
 	{AnnotationRegions, "any", "at a front door of clusters: the regions, separated by commas, that the function's requests may be sent to (docs/clusters.md)"},

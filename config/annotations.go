@@ -50,6 +50,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationCredentials:   oneOf(func(f *api.Function) *bool { return &f.PassCredentials }, api.CredentialsDrop, api.CredentialsPass),
 	api.AnnotationMediaHosts:    setMediaHosts,
 	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
+	api.AnnotationSnapshot:      oneOf(func(f *api.Function) *bool { return &f.Snapshot }, "off", "auto"),
 	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
 
 	api.AnnotationClusters:    text(func(f *api.Function) *string { return &f.Clusters }),

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/resume"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
+	"github.com/rouse-dev/rouse/functions/snapshot"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/functions/translate"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -145,8 +148,40 @@ func (f *function) makeSupervisor() (err error) {
 	if f.shim != nil {
 		cfg.Start, cfg.Adopt, cfg.Save = f.shim.Start, f.adopt, f.shim.Save
 	}
+	if err := f.keepSnapshots(&cfg); err != nil {
+		return err
+	}
 	f.supervisor, err = supervise.New(cfg)
 	return err
+}
+
+// keepSnapshots sets up snapshots of the runtime if the function has them and they can be made here.
+func (f *function) keepSnapshots(cfg *supervise.Config) error {
+	fn := f.cfg.Function
+	if !fn.Snapshot || fn.Runtime.Endpoint != "" {
+		return nil
+	}
+	_, keyed := f.runtime.(runtime.Keyed) // its key is another one at each start
+	criu, err := exec.LookPath("criu")
+	switch {
+	case cfg.GPUs != nil:
+		err = errors.New("it has a GPU")
+	case keyed, f.cfg.Workers != "", !cfg.Canary:
+		err = errors.New("snapshots need a runtime of one worker with a canary and without a key of its own")
+	}
+	if err != nil {
+		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
+		return nil
+	}
+	cache, err := f.models.open()
+	if err != nil {
+		return err
+	}
+	f.snapshot = snapshot.New(snapshot.Config{
+		Cache: cache, Name: strings.ReplaceAll(string(fn.Name), "/", "."), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger,
+	})
+	cfg.Snapshots = f.snapshot
+	return nil
 }
 
 func (f *function) makeAdapters() (err error) {

@@ -164,17 +164,21 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	if known {
 		f.meter.total(total)
 	}
-	limit := f.c.cfg.Limit
-	if limit > 0 {
+	return v.makeRoom(keep, need)
+}
+
+// makeRoom evicts until need more bytes fit beside keep, which stays.
+func (v *inventory) makeRoom(keep, need api.Bytes) error {
+	if limit := v.c.cfg.Limit; limit > 0 {
 		if keep+need > limit {
 			return permanentf("the model needs %s, and the cache may hold %s: raise the limit", keep+need, limit)
 		}
 		v.evict(func() bool { return v.used+need <= limit })
 		if v.used+need > limit {
-			return fmt.Errorf("the model cache %s may hold %s, of which %s is in use, and the model needs %s: raise the limit, or stop a function", f.c.cfg.Dir, limit, v.used, need)
+			return fmt.Errorf("the model cache %s may hold %s, of which %s is in use, and the model needs %s: raise the limit, or stop a function", v.c.cfg.Dir, limit, v.used, need)
 		}
 	}
-	return f.diskRoom(v, need)
+	return v.diskRoom(need)
 }
 
 // arrivedOf returns the size of a part on the disk: one with chunks has gaps.
@@ -187,24 +191,24 @@ func arrivedOf(info fs.FileInfo) api.Bytes {
 }
 
 // diskRoom makes room on the disk itself.
-func (f *fetching) diskRoom(v *inventory, need api.Bytes) error {
-	free, err := f.c.cfg.Free(f.c.cfg.Dir)
+func (v *inventory) diskRoom(need api.Bytes) error {
+	free, err := v.c.cfg.Free(v.c.cfg.Dir)
 	if err != nil {
 		return nil // unknown: a write will fail if need be
 	}
 	v.evict(func() bool {
 		if free < need {
-			free, err = f.c.cfg.Free(f.c.cfg.Dir)
+			free, err = v.c.cfg.Free(v.c.cfg.Dir)
 		}
 		return err != nil || free >= need
 	})
 	if free < need {
-		if again, err := f.c.cfg.Free(f.c.cfg.Dir); err == nil {
+		if again, err := v.c.cfg.Free(v.c.cfg.Dir); err == nil {
 			free = again
 		}
 	}
 	if free < need {
-		return &DiskError{Dir: f.c.cfg.Dir, Needed: need, Free: free}
+		return &DiskError{Dir: v.c.cfg.Dir, Needed: need, Free: free}
 	}
 	return nil
 }

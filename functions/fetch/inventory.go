@@ -13,11 +13,12 @@ import (
 // inventory is the content of the cache. It is valid while the index is locked.
 type inventory struct {
 	c       *Cache
-	used    api.Bytes // blobs and parts
+	used    api.Bytes // blobs, parts and snapshots
 	entries []entry
 	refs    map[string]int // number of entries and running fetches that need a blob
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
+	images  []snapshot
 }
 
 func (c *Cache) inventory() (*inventory, error) {
@@ -34,6 +35,10 @@ func (c *Cache) inventory() (*inventory, error) {
 	}
 	for _, info := range v.parts {
 		v.used += arrivedOf(info)
+	}
+	v.images = c.snapshots()
+	for _, s := range v.images {
+		v.used += s.size
 	}
 	for _, e := range v.entries {
 		for _, f := range e.Files {
@@ -171,7 +176,7 @@ func (v *inventory) dropPart(name string) {
 	}
 }
 
-// evict removes entries and unfinished downloads, the least recently used first, until enough returns true.
+// evict removes entries, unfinished downloads and snapshots, the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
 	type victim struct {
 		used   time.Time
@@ -188,6 +193,9 @@ func (v *inventory) evict(enough func() bool) {
 	}
 	for name, info := range v.parts {
 		victims = append(victims, victim{info.ModTime(), func() { v.dropPart(name) }})
+	}
+	for _, s := range v.images {
+		victims = append(victims, victim{s.used, func() { v.dropSnapshot(s) }})
 	}
 	slices.SortFunc(victims, func(a, b victim) int { return a.used.Compare(b.used) })
 	for _, x := range victims {

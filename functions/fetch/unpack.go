@@ -109,7 +109,7 @@ func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	if err != nil {
 		return err
 	}
-	return f.diskRoom(v, size)
+	return v.diskRoom(size)
 }
 
 // bounded is the content of an archive. Reading past its bound is an error.

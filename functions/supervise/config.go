@@ -55,6 +55,8 @@ type Config struct {
 	// Save receives a note for the next supervisor at each change, before the announced operation is done. It must not block for long.
 	// Nil: notes are dropped.
 	Save func(Note)
+	// Snapshots keeps a snapshot of the process on the disk; nil: none is made.
+	Snapshots Snapshots
 	// GPUs measures the memory that a process and its descendants hold of the GPU of which they hold most. found is false if it sees
 	// none of them. It returns soon after ctx ends. Nil: there is nothing to measure.
 	GPUs func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)

@@ -24,6 +24,8 @@ const (
 	opSleep kind = "sleep"
 	opEnd   kind = "end"
 	opProbe kind = "probe"
+
+	opSnapshot kind = "snapshot"
 )
 
 // Causes of a cancelled operation.
@@ -55,6 +57,8 @@ type operation struct {
 	mover     runtime.Mover    // of a sleep or an end: it ends requests, which continue elsewhere; nil: none are ended
 	stopped   bool             // cancelled by the owner
 	suspect   bool             // of a start: the canary decides
+	saved     saved            // of a start
+	load      time.Duration    // of the last start
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
@@ -74,7 +78,7 @@ func (s *Supervisor) beginOperation(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{
 		kind: k, began: time.Now(), cancel: cancel, cfg: &s.cfg, gate: s.gate, notes: s.notes, child: s.proc.child, launch: s.proc.launch, from: s.proc.level,
-		level: s.want.level, startup: s.coming.startup, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters,
+		level: s.want.level, startup: s.coming.startup, suspect: s.canary.suspect, saved: s.saved, load: s.took.load, canary: s.canary.answer, adapters: s.canary.adapters,
 	}
 	if s.gate.Moving() {
 		op.mover = s.mover
@@ -110,6 +114,9 @@ func (o *operation) perform(ctx context.Context) error {
 		if o.suspect {
 			await = o.awaitSuspect
 		}
+		if o.saved.restoring {
+			await = o.awaitRestored
+		}
 		if err = await(ctx); err == nil {
 			err = o.makeReady(ctx)
 		}
@@ -132,6 +139,8 @@ func (o *operation) perform(ctx context.Context) error {
 		err = sleep(ctx, o.launch.Endpoint, o.level)
 	case opProbe:
 		err = o.sendProbe(ctx)
+	case opSnapshot:
+		err = o.save(ctx)
 	case opEnd:
 		if o.cfg.Leave != nil && o.drained {
 			o.cfg.Leave(ctx, o.launch.Endpoint)
@@ -191,6 +200,8 @@ func (o *operation) limit() (time.Duration, bool) {
 		return sleepTimeout, true
 	case opProbe:
 		return o.cfg.ProbeTimeout, true
+	case opSnapshot:
+		return snapshotTimeout, true
 	}
 	return 0, false
 }
@@ -258,6 +269,8 @@ func (s *Supervisor) finishOperation(r result) {
 		s.proc.ended = true // step clears it, in phase ending
 	case opProbe:
 		s.finishProbe(op, r)
+	case opSnapshot:
+		s.finishSnapshot(r)
 	}
 }
 
@@ -268,6 +281,8 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	case s.want.state == api.Gone: // 1.
 		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended: // 2.
+	case r.err != nil && op.saved.restoring: // 3.
+		s.restoreFailed(r.err)
 	case r.err != nil && op.kind == opWake: // 3.
 		s.startFailed("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
 	case r.err != nil: // 3.
@@ -276,6 +291,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 		switch op.kind {
 		case opStart:
 			s.took.started(r.took, s.proc.stopped)
+			s.startedRuntime(r.took)
 		case opWake:
 			s.took.wake = r.took
 		}

@@ -41,6 +41,7 @@ type machine struct {
 	took     took
 	restarts restarts
 	canary   canary
+	saved    saved
 }
 
 // Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
@@ -181,6 +182,7 @@ func (s *Supervisor) untilNext() time.Duration {
 	earlier(s.mustStart(), s.restarts.retryAt)
 	earlier(s.phase == awake && s.op == nil, s.health.probeAt)
 	earlier(s.phase == awake, s.meter.next())
+	earlier(s.phase == awake && s.op == nil, s.saved.at)
 	return time.Until(next)
 }
 
@@ -194,6 +196,8 @@ func (s *Supervisor) handleDeadline(now time.Time) {
 		s.expireDrain()
 	case s.phase == awake && s.op == nil && reached(s.health.probeAt):
 		s.checkHealth()
+	case s.phase == awake && s.op == nil && reached(s.saved.at):
+		s.saveSnapshot()
 	case s.phase == awake && reached(s.meter.next()):
 		s.measureBusy()
 	}
