@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -78,7 +77,8 @@ func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
 		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
-		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Env: f.cfg.Env, Transport: f.transport,
+		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Transport: f.transport,
+		Env: slices.Concat(f.models.compiled(f.cfg.Function.Name), f.cfg.Env),
 	})
 	return err
 }
@@ -178,7 +178,7 @@ func (f *function) keepSnapshots(cfg *supervise.Config) error {
 		return err
 	}
 	f.snapshot = snapshot.New(snapshot.Config{
-		Cache: cache, Name: strings.ReplaceAll(string(fn.Name), "/", "."), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger,
+		Cache: cache, Name: fileName(fn.Name), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger,
 	})
 	cfg.Snapshots = f.snapshot
 	return nil

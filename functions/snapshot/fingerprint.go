@@ -15,6 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
+// shells are variables that a shell sets by itself: they say how rouse was called.
+var shells = []string{"_", "SHLVL", "PWD", "OLDPWD"}
+
 // fingerprint returns a digest of all that must be the same at a restore: the command line and environment, without what differs from
 // start to start, the files that they name, criu, and the boot of the machine. A process does not survive another boot: its clocks
 // would go backwards.
@@ -27,7 +30,10 @@ func (s *Snapshot) fingerprint(l runtime.Launch) string {
 		varies = append(varies, u.Port(), "$(PORT)")
 	}
 	same := strings.NewReplacer(varies...)
-	env := slices.Sorted(slices.Values(l.Env))
+	env := slices.DeleteFunc(slices.Sorted(slices.Values(l.Env)), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(shells, name)
+	})
 	h := sha256.New()
 	for _, list := range [][]string{{l.Path}, l.Args, env} {
 		fmt.Fprintln(h, len(list))

@@ -153,7 +153,7 @@ func (s *Snapshot) Restored(took time.Duration, failed error) {
 	if failed != nil {
 		s.record.Failures++
 		s.record.Restore = 0
-		s.cfg.Logger.Warn("deleting the snapshot: it could not be restored", "reason", failed, "criu", lastError(s.path("restore.log")))
+		s.cfg.Logger.Warn("deleting the snapshot: it could not be restored", "reason", failed, "criu", firstError(s.path("restore.log")))
 		s.clear()
 	} else {
 		s.record.Failures, s.record.Restore = 0, took
@@ -189,7 +189,7 @@ func (s *Snapshot) Save(ctx context.Context, pid int, memory api.Bytes, load tim
 		r.Size, err = s.protect()
 	}
 	if err != nil {
-		err = fmt.Errorf("make a snapshot: %w: %s", err, lastError(s.path("dump.log")))
+		err = fmt.Errorf("make a snapshot: %w: %s", err, firstError(s.path("dump.log")))
 		s.clear()
 		return err
 	}
@@ -269,14 +269,13 @@ func (s *Snapshot) Release() {
 	}
 }
 
-// lastError returns the last error in a log of criu.
-func lastError(path string) string {
+// firstError returns the first error in a log of criu, beside one that does no harm.
+func firstError(path string) string {
 	raw, _ := os.ReadFile(path)
-	last := ""
 	for line := range strings.Lines(string(raw)) {
 		if strings.Contains(line, "Error (") && !strings.Contains(line, "rlimit:") {
-			last = strings.TrimSpace(line)
+			return strings.TrimSpace(line)
 		}
 	}
-	return last
+	return "no error in its log"
 }

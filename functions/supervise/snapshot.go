@@ -41,8 +41,10 @@ type Saved struct {
 }
 
 const (
-	snapshotAfter   = 2 * time.Second // from the start, and the pause between two looks for requests
-	snapshotTimeout = time.Minute     // of a snapshot, and how much longer than a usual start a restore may take
+	snapshotAfter   = 2 * time.Second        // from the start, and the pause between two looks for requests
+	closeTime       = 100 * time.Millisecond // for the runtime to notice closed connections
+	saveTries       = 3
+	snapshotTimeout = time.Minute // of a snapshot, and how much longer than a usual start a restore may take
 )
 
 var errRestored = errors.New("the restored model does not answer as it did")
@@ -128,8 +130,17 @@ func (o *operation) save(ctx context.Context) error {
 		return errors.New("the model has no constant answer to the canary")
 	}
 	memory, _, err := o.child.Memory()
-	if err == nil {
-		err = o.cfg.Snapshots.Save(ctx, o.child.PID(), memory, o.load, *o.canary)
+	for try := 1; err == nil; try++ {
+		o.cfg.Closed() // a process with connections can't be saved
+		select {
+		case <-time.After(closeTime):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		failed := o.cfg.Snapshots.Save(ctx, o.child.PID(), memory, o.load, *o.canary)
+		if failed == nil || try == saveTries {
+			return failed
+		}
 	}
 	return err
 }
