@@ -1,0 +1,439 @@
+package snapshot_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/snapshot"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+// TestMain also runs a server, and a program that stands for criu.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv("SNAPSHOT_TEST") == "criu":
+		os.Exit(fakeCRIU(os.Args[1:]))
+	case os.Getenv("SNAPSHOT_TEST") == "server":
+		os.Exit(serve(os.Args[1]))
+	}
+	os.Exit(m.Run())
+}
+
+// serve listens at a Unix socket, and answers each connection with the number of connections so far.
+func serve(path string) int {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("loaded")
+	for n := 1; ; n++ {
+		c, err := l.Accept()
+		if err != nil {
+			return 1
+		}
+		fmt.Fprintln(c, n)
+		_ = c.Close()
+	}
+}
+
+// fakeCRIU obeys criu's command line: an image is the saved process's own command line, with which restore runs it anew. It records
+// each call in the file calls of the folder $FAKE. The files fails and dies there name a command that fails, or that is killed after half
+// of its work; version is criu's version.
+func fakeCRIU(args []string) int {
+	told := func(name string) string {
+		raw, _ := os.ReadFile(filepath.Join(os.Getenv("FAKE"), name))
+		return string(raw)
+	}
+	if calls, err := os.OpenFile(filepath.Join(os.Getenv("FAKE"), "calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+		fmt.Fprintln(calls, args)
+	}
+	option := func(name string) string {
+		if k := slices.Index(args, name); k >= 0 {
+			return args[k+1]
+		}
+		return ""
+	}
+	image := filepath.Join(option("-D"), "pages.img")
+	switch args[0] {
+	case "--version":
+		fmt.Println("Version: " + told("version"))
+	case told("dies"):
+		_ = os.WriteFile(image, []byte("half"), 0o644)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case told("fails"):
+		log := "Error (criu/util.c:1): rlimit: Can't setup\n(00.1) Error (criu/sk-unix.c:874): unix: External socket\nError (criu/cr-dump.c:2): FAILED\n"
+		_ = os.WriteFile(filepath.Join(option("-D"), option("-o")), []byte(log), 0o644)
+		return 1
+	case "dump":
+		line, err := os.ReadFile("/proc/" + option("-t") + "/cmdline")
+		if err != nil || os.WriteFile(image, line, 0o644) != nil {
+			return 1
+		}
+	case "restore":
+		line, err := os.ReadFile(image)
+		argv := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		if err == nil {
+			err = syscall.Exec(argv[0], argv, []string{"SNAPSHOT_TEST=server"})
+		}
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// bench is a cache, a criu and a launch.
+type bench struct {
+	t      *testing.T
+	cache  *fetch.Cache
+	cfg    snapshot.Config
+	fake   string // the folder of the fake criu
+	launch runtime.Launch
+	starts []string // programs that were started
+}
+
+func newBench(t *testing.T, limit api.Bytes) *bench {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "snap") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cache, err := fetch.New(fetch.Config{Dir: filepath.Join(dir, "cache"), Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, cache: cache, fake: dir}
+	b.cfg = snapshot.Config{Cache: cache, Name: "default.f", Dir: filepath.Join(dir, "one"), Program: filepath.Join(dir, "criu"), Logger: slog.New(slog.DiscardHandler)}
+	b.place(b.cfg.Dir)
+	b.tell("version", "4.2")
+	b.tell("criu", "#!/bin/sh\nexport SNAPSHOT_TEST=criu FAKE="+dir+"\nexec "+os.Args[0]+` "$@"`+"\n")
+	return b
+}
+
+// place sets the folder of the instance.
+func (b *bench) place(dir string) {
+	b.t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		b.t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s.sock")
+	b.cfg.Dir = dir
+	b.launch = runtime.Launch{Path: os.Args[0], Args: []string{path}, Env: []string{"SNAPSHOT_TEST=server"}, Endpoint: api.Endpoint("unix:" + path)}
+}
+
+// tell writes a file of the fake criu.
+func (b *bench) tell(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.fake, name), []byte(text), 0o700); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) start(s process.Spec) (supervise.Child, error) {
+	b.starts = append(b.starts, filepath.Base(s.Path))
+	p, err := process.Start(s)
+	if err != nil {
+		return nil, err
+	}
+	b.t.Cleanup(func() { p.Stop(0) })
+	return p, nil
+}
+
+// begin starts the server: from its snapshot if there is one. It returns once the server answers, or has ended.
+func (b *bench) begin(s *snapshot.Snapshot) (child supervise.Child, restored bool) {
+	b.t.Helper()
+	child, saved := s.Restore(b.launch, b.start, nil)
+	if child != nil {
+		await(child, saved.Endpoint)
+		return child, true
+	}
+	path, _ := b.launch.Endpoint.Socket()
+	_ = os.Remove(path) // as Launch does
+	child, err := b.start(process.Spec{Path: b.launch.Path, Args: b.launch.Args, Env: b.launch.Env})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	await(child, b.launch.Endpoint)
+	return child, false
+}
+
+// await waits until the server answers, or has ended.
+func await(child supervise.Child, at api.Endpoint) {
+	path, _ := at.Socket()
+	for {
+		if c, err := net.Dial("unix", path); err == nil {
+			_ = c.Close()
+			return
+		}
+		select {
+		case <-child.Exited():
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (b *bench) save(s *snapshot.Snapshot, c supervise.Child) error {
+	return s.Save(context.Background(), c.PID(), api.MiB, time.Minute, runtime.Answer{By: "/way", Text: "seven"})
+}
+
+// made returns a stopped server's snapshot.
+func (b *bench) made() {
+	b.t.Helper()
+	s := snapshot.New(b.cfg)
+	c, restored := b.begin(s)
+	if err := b.save(s, c); err != nil || restored {
+		b.t.Fatalf("the first start: restored %t, then saved: %v", restored, err)
+	}
+	c.Stop(time.Second)
+	s.Release()
+}
+
+func (b *bench) folder() string { return filepath.Join(b.cache.Dir(), "snapshots", "default.f") }
+
+// images returns the files of the snapshot.
+func (b *bench) images() (names []string) {
+	list, _ := os.ReadDir(b.folder())
+	for _, f := range list {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+func TestLife(t *testing.T) {
+	b := newBench(t, 0)
+	b.made()
+	for _, path := range []string{b.folder(), filepath.Dir(b.folder())} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("the folder %s is %v (%v), want the mode 0700", path, info.Mode(), err)
+		}
+	}
+	for _, name := range b.images() {
+		if info, err := os.Stat(filepath.Join(b.folder(), name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has the mode %v (%v), want 0600", name, info.Mode(), err)
+		}
+	}
+	first := b.launch.Endpoint
+	_ = os.RemoveAll(b.cfg.Dir) // as an instance's folder is
+	b.place(b.cfg.Dir + "-later")
+	s := snapshot.New(b.cfg)
+	child, saved := s.Restore(b.launch, b.start, nil)
+	if child == nil {
+		t.Fatal("the snapshot is not restored by an instance with another folder")
+	}
+	if saved.Endpoint != first || saved.Canary.Text != "seven" || saved.Load != time.Minute {
+		t.Errorf("the snapshot says %+v", saved)
+	}
+	await(child, first)
+	if other, _ := snapshot.New(b.cfg).Restore(b.launch, b.start, nil); other != nil {
+		t.Error("two instances use one snapshot")
+	}
+	s.Restored(time.Second, nil)
+	child.Stop(time.Second)
+	s.Release()
+	if path, _ := first.Socket(); exists(filepath.Dir(path)) {
+		t.Error("the folder that was made for its socket is left")
+	}
+	if !slices.Contains(b.images(), "snapshot.json") {
+		t.Errorf("the snapshot has %v after its use", b.images())
+	}
+	raw, _ := os.ReadFile(filepath.Join(b.fake, "calls"))
+	for _, want := range []string{"--leave-running --tcp-close --skip-in-flight", "[check]", "--inherit-fd fd[1]:pipe:["} {
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("criu was not called with %s:\n%s", want, raw)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// TestValidity: a snapshot is deleted if anything of the start has changed.
+func TestValidity(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "m.gguf")
+	write := func(text string) {
+		if err := os.WriteFile(model, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, change := range map[string]func(*bench){
+		"nothing":        func(*bench) {},
+		"a shell's":      func(b *bench) { b.launch.Env = append(b.launch.Env, "SHLVL=3") },
+		"an option":      func(b *bench) { b.launch.Args = append(b.launch.Args, "--new") },
+		"a variable":     func(b *bench) { b.launch.Env = append(b.launch.Env, "A=b") },
+		"the model file": func(*bench) { write("other") },
+		"criu":           func(b *bench) { b.tell("criu", "#!/bin/sh\nexit 1\n") },
+		"the record": func(b *bench) {
+			_ = os.WriteFile(filepath.Join(b.folder(), "snapshot.json"), []byte(`{"finger`), 0o600)
+		},
+		"no record": func(b *bench) { _ = os.Remove(filepath.Join(b.folder(), "snapshot.json")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			write("model")
+			b := newBench(t, 0)
+			b.launch.Args = append(b.launch.Args, "--model="+model)
+			b.made()
+			change(b)
+			s := snapshot.New(b.cfg)
+			defer s.Release()
+			child, _ := s.Restore(b.launch, b.start, nil)
+			if want := name == "nothing" || name == "a shell's"; (child != nil) != want {
+				t.Errorf("restored: %t, want %t", child != nil, want)
+			}
+			if child == nil && len(b.images()) > 0 {
+				t.Errorf("the invalid snapshot still has %v", b.images())
+			}
+		})
+	}
+}
+
+// TestKilled: criu is killed at each step, and what is left is never taken for a snapshot.
+func TestKilled(t *testing.T) {
+	for _, at := range []string{"dump", "restore"} {
+		t.Run(at, func(t *testing.T) {
+			b := newBench(t, 0)
+			b.tell("dies", at)
+			s := snapshot.New(b.cfg)
+			defer s.Release()
+			c, _ := b.begin(s)
+			err := b.save(s, c)
+			if at == "dump" {
+				if err == nil || !strings.Contains(err.Error(), "signal: killed") || len(b.images()) > 0 {
+					t.Errorf("saved: %v; it has %v", err, b.images())
+				}
+				return
+			}
+			c.Stop(0)
+			s.Release()
+			for n := range 3 {
+				child, restored := b.begin(s)
+				if want := n < 2; restored != want {
+					t.Fatalf("start %d is restored: %t, want %t", n, restored, want)
+				}
+				if restored {
+					<-child.Exited()
+					s.Restored(0, errors.New(child.Status()))
+					if slices.Contains(b.images(), "pages.img") {
+						t.Errorf("start %d leaves %v", n, b.images())
+					}
+					c, _ := b.begin(s)
+					if err := b.save(s, c); err != nil {
+						t.Fatal(err)
+					}
+					if made := slices.Contains(b.images(), "pages.img"); made != (n == 0) {
+						t.Errorf("after failure %d there are images: %t", n+1, made)
+					}
+					c.Stop(0)
+				}
+			}
+		})
+	}
+}
+
+// TestTornByKill: the function is killed while it makes a snapshot; the next one finds images without a record.
+func TestTornByKill(t *testing.T) {
+	b := newBench(t, 0)
+	b.made()
+	_ = os.Remove(filepath.Join(b.folder(), "snapshot.json"))
+	_ = os.WriteFile(filepath.Join(b.folder(), "pages.img"), []byte("half"), 0o600)
+	b.made()
+	s := snapshot.New(b.cfg)
+	defer s.Release()
+	if _, restored := b.begin(s); !restored {
+		t.Error("the new snapshot is not used")
+	}
+}
+
+// TestSlower: a snapshot that is slower than a start is deleted, and not made again.
+func TestSlower(t *testing.T) {
+	b := newBench(t, 0)
+	b.made()
+	s := snapshot.New(b.cfg)
+	defer s.Release()
+	c, _ := b.begin(s)
+	s.Restored(2*time.Minute, nil)
+	c.Stop(0)
+	c, restored := b.begin(s)
+	if err := b.save(s, c); err != nil || restored || !slices.Equal(b.images(), []string{"snapshot.json"}) {
+		t.Errorf("restored %t, saved %v, it has %v", restored, err, b.images())
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		set, to, want string
+		limit         api.Bytes
+	}{
+		"an old criu":        {"version", "3.17.1", "older than CRIU 4", 0},
+		"no permission":      {"fails", "check", "CAP_CHECKPOINT_RESTORE", 0},
+		"an external socket": {"fails", "dump", "External socket", 0},
+		"no room":            {"version", "4.2", "raise the limit", 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, c.limit)
+			b.tell(c.set, c.to)
+			s := snapshot.New(b.cfg)
+			defer s.Release()
+			child, _ := b.begin(s)
+			if err := b.save(s, child); err == nil || !strings.Contains(err.Error(), c.want) || len(b.images()) > 0 {
+				t.Errorf("saved: %v, want %q; it has %v", err, c.want, b.images())
+			}
+		})
+	}
+}
+
+// TestRealCRIU saves and restores a process by criu itself: its state, its socket and its output are those of before.
+func TestRealCRIU(t *testing.T) {
+	criu, err := exec.LookPath("criu")
+	if err != nil {
+		t.Skip("there is no criu in PATH")
+	}
+	if out, err := exec.Command(criu, "check").CombinedOutput(); err != nil {
+		t.Skipf("criu can't work here: %s", out)
+	}
+	b := newBench(t, 0)
+	b.cfg.Program = criu
+	b.made()
+	s := snapshot.New(b.cfg)
+	defer s.Release()
+	child, restored := b.begin(s)
+	if !restored {
+		t.Fatal("not restored")
+	}
+	path, _ := b.launch.Endpoint.Socket()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 10)
+	n, err := c.Read(buf)
+	if got, _ := strconv.Atoi(strings.TrimSpace(string(buf[:n]))); got < 3 {
+		t.Errorf("it counts %d connections (%v), want those of before too", got, err)
+	}
+	_ = c.Close()
+	child.Kill()
+	<-child.Exited()
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close()
+		t.Error("the process outlives its criu")
+	}
+}
