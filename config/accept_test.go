@@ -107,7 +107,7 @@ func TestAcceptPrograms(t *testing.T) {
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
 		api.AnnotationEndpoint, api.AnnotationAdapterRoot, api.AnnotationHandler,
-		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, api.AnnotationReuse,
+		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, api.AnnotationReuse, api.AnnotationSnapshot,
 	}
 	values := map[string]string{
 		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", api.AnnotationAdapterRoot: "/x",

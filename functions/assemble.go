@@ -157,31 +157,24 @@ func (f *function) makeSupervisor() (err error) {
 
 // keepSnapshots sets up snapshots of the runtime if the function has them and they can be made here.
 func (f *function) keepSnapshots(cfg *supervise.Config) error {
-	fn := f.cfg.Function
-	if !fn.Snapshot || fn.Runtime.Endpoint != "" {
+	if !f.cfg.Function.Snapshot {
 		return nil
 	}
 	_, keyed := f.runtime.(runtime.Keyed) // its key is another one at each start
 	criu, err := exec.LookPath("criu")
-	switch {
-	case cfg.GPUs != nil:
-		err = errors.New("it has a GPU")
-	case keyed, f.cfg.Workers != "", !cfg.Canary:
-		err = errors.New("snapshots need a runtime of one worker with a canary and without a key of its own")
+	if err == nil && (keyed || cfg.GPUs != nil || f.cfg.Workers != "" || !cfg.Canary || f.cfg.Function.Runtime.Endpoint != "") {
+		err = errors.New("it has a GPU, several workers, a server key, no canary, or a server that is not started here")
 	}
 	if err != nil {
 		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
 		return nil
 	}
 	cache, err := f.models.open()
-	if err != nil {
-		return err
+	if err == nil {
+		f.snapshot = snapshot.New(snapshot.Config{Cache: cache, Name: fileName(f.cfg.Function.Name), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger})
+		cfg.Snapshots = f.snapshot
 	}
-	f.snapshot = snapshot.New(snapshot.Config{
-		Cache: cache, Name: fileName(fn.Name), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger,
-	})
-	cfg.Snapshots = f.snapshot
-	return nil
+	return err
 }
 
 func (f *function) makeAdapters() (err error) {

@@ -76,12 +76,7 @@ func (m *models) tiles() string {
 // function's next start does not compile it again. Variables that are set elsewhere win. Each function has a folder of its own: compiled
 // code is run.
 func (m *models) compiled(name api.FunctionName) (env []string) {
-	switch m.spec.Kind {
-	case api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand:
-	default:
-		return nil
-	}
-	if !m.placed || m.spec.Endpoint != "" {
+	if !m.placed || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
 		return nil
 	}
 	cache, err := m.open()

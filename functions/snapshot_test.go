@@ -14,7 +14,6 @@ import (
 // fakeCRIU obeys criu's command line: an image is the process's own command line, which restore runs again.
 const fakeCRIU = `#!/bin/sh
 case $1 in
---version) echo "Version: 4.2" ;;
 dump) tr '\0' '\n' <"/proc/$3/cmdline" >"$5/pages.img" ;;
 restore)
 	cd "$3"; set --

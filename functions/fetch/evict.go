@@ -54,15 +54,11 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 // Prune evicts the least recently used models until the cache has at most limit bytes; 0 evicts all. Models in use, and downloads under
 // way, stay. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
-	index, err := c.lockIndex(ctx)
+	v, release, err := c.lockInventory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer index.release()
-	v, err := c.inventory()
-	if err != nil {
-		return 0, err
-	}
+	defer release()
 	before := v.used
 	v.sweep()
 	v.evict(func() bool { return v.used <= limit })
@@ -75,15 +71,11 @@ func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	if err != nil {
 		return 0, err
 	}
-	index, err := c.lockIndex(ctx)
+	v, release, err := c.lockInventory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer index.release()
-	v, err := c.inventory()
-	if err != nil {
-		return 0, err
-	}
+	defer release()
 	key := r.key(c.source(r).origin)
 	for _, e := range v.entries {
 		if e.key == key {
@@ -125,15 +117,11 @@ func (c *Cache) entries() []entry {
 
 // room makes room for the plan's missing files, and fails at once if there can't be enough.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
-	index, err := f.c.lockIndex(ctx)
+	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
 		return err
 	}
-	defer index.release()
-	v, err := f.c.inventory()
-	if err != nil {
-		return err
-	}
+	defer release()
 	var total, need, keep api.Bytes // keep: the arrived part of this model
 	known := true
 	counted := map[string]bool{}

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"slices"
@@ -19,6 +20,19 @@ type inventory struct {
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
 	images  []snapshot
+}
+
+// lockInventory locks the index until release, and reads the cache's content.
+func (c *Cache) lockInventory(ctx context.Context) (v *inventory, release func(), err error) {
+	index, err := c.lockIndex(ctx)
+	if err == nil {
+		v, err = c.inventory()
+	}
+	if err != nil {
+		index.release()
+		return nil, nil, err
+	}
+	return v, index.release, nil
 }
 
 func (c *Cache) inventory() (*inventory, error) {

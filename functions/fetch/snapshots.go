@@ -3,7 +3,6 @@ package fetch
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,20 +14,22 @@ import (
 
 func (c *Cache) snapshotPath(name string) string { return filepath.Join(c.cfg.Dir, "snapshots", name) }
 
+func (c *Cache) snapshotLock(name string) string { return c.lockPath("snapshot-" + name) }
+
 // HoldSnapshot locks a snapshot against eviction and other holders, and returns its folder, which has the mode 0700. It fails if another
 // holds it.
 func (c *Cache) HoldSnapshot(name string) (dir string, release func(), err error) {
-	l, err := tryLock(c.lockPath("snapshot-"+name), true)
-	switch {
-	case err != nil:
-		return "", nil, err
-	case l == nil:
-		return "", nil, errors.New("another instance of the function uses its snapshot")
+	l, err := tryLock(c.snapshotLock(name), true)
+	if err == nil && l == nil {
+		err = errors.New("another instance of the function uses its snapshot")
 	}
 	dir = c.snapshotPath(name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
 		l.release()
-		return "", nil, fileError("make the folder of a snapshot", err)
+		return "", nil, err
 	}
 	now := time.Now()
 	_ = os.Chtimes(dir, now, now) // the time of the last use
@@ -37,15 +38,11 @@ func (c *Cache) HoldSnapshot(name string) (dir string, release func(), err error
 
 // MakeRoom evicts the least recently used models and snapshots until need more bytes fit.
 func (c *Cache) MakeRoom(ctx context.Context, need api.Bytes) error {
-	index, err := c.lockIndex(ctx)
+	v, release, err := c.lockInventory(ctx)
 	if err != nil {
 		return err
 	}
-	defer index.release()
-	v, err := c.inventory()
-	if err != nil {
-		return err
-	}
+	defer release()
 	return v.makeRoom(0, need)
 }
 
@@ -60,15 +57,10 @@ func (c *Cache) snapshots() (all []snapshot) {
 	dirs, _ := os.ReadDir(c.snapshotPath("")) // none yet
 	for _, d := range dirs {
 		s := snapshot{name: d.Name()}
-		_ = filepath.WalkDir(c.snapshotPath(s.name), func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil // it has just been removed
-			}
-			if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-				s.size += api.Bytes(info.Size())
-			}
-			return nil
-		})
+		files, _ := regularFiles(c.snapshotPath(s.name)) // it has just been removed
+		for _, info := range files {
+			s.size += api.Bytes(info.Size())
+		}
 		if info, err := d.Info(); err == nil {
 			s.used = info.ModTime()
 		}
@@ -79,8 +71,7 @@ func (c *Cache) snapshots() (all []snapshot) {
 
 // dropSnapshot removes a snapshot that nobody holds.
 func (v *inventory) dropSnapshot(s snapshot) {
-	path := v.c.lockPath("snapshot-" + s.name)
-	l, err := tryLock(path, true)
+	l, err := tryLock(v.c.snapshotLock(s.name), true)
 	if err != nil || l == nil {
 		return
 	}
@@ -89,5 +80,4 @@ func (v *inventory) dropSnapshot(s snapshot) {
 		v.used -= s.size
 		v.c.cfg.Logger.Info("evicted snapshot", "name", s.name, "size", s.size.String(), "used", s.used)
 	}
-	discard(path)
 }

@@ -100,15 +100,11 @@ func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	if free, err := f.c.cfg.Free(f.c.cfg.Dir); err != nil || free >= size {
 		return nil // unknown: a write will fail if need be
 	}
-	index, err := f.c.lockIndex(ctx)
+	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
 		return err
 	}
-	defer index.release()
-	v, err := f.c.inventory()
-	if err != nil {
-		return err
-	}
+	defer release()
 	return v.diskRoom(size)
 }
 

@@ -148,7 +148,7 @@ func (o *operation) perform(ctx context.Context) error {
 		if o.mover != nil {
 			o.moveOut(ctx)
 		}
-		o.child.Stop(o.grace)
+		o.stop()
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)

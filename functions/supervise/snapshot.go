@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -26,9 +29,8 @@ type Snapshots interface {
 	Restore(l runtime.Launch, start func(process.Spec) (Child, error), lines func([]byte)) (Child, Saved)
 	// Restored takes the outcome of a restore: its duration until the canary was answered, or why the snapshot must be deleted.
 	Restored(took time.Duration, failed error)
-	// Save makes a snapshot of the process and its descendants, which use that much memory and go on. load is the duration of its
-	// start.
-	Save(ctx context.Context, pid int, memory api.Bytes, load time.Duration, canary runtime.Answer) error
+	// Save makes a snapshot of the process and its descendants, which use that much memory and go on. It sets the endpoint itself.
+	Save(ctx context.Context, memory api.Bytes, of Saved) error
 	// Release is called when the process has ended.
 	Release()
 }
@@ -36,6 +38,7 @@ type Snapshots interface {
 // Saved is what a snapshot says of its process.
 type Saved struct {
 	Endpoint api.Endpoint
+	PID      int
 	Canary   runtime.Answer
 	Load     time.Duration // of the usual start
 }
@@ -53,6 +56,7 @@ var errRestored = errors.New("the restored model does not answer as it did")
 type saved struct {
 	at        time.Time // when to make one; zero: never
 	restoring bool      // the start under way restores one
+	pid       int       // of a restored process; 0: it is not restored
 	limit     time.Duration
 }
 
@@ -70,7 +74,7 @@ func (s *Supervisor) restoreRuntime(launch runtime.Launch, lines func([]byte)) b
 	launch.Endpoint, launch.Announce = of.Endpoint, ""
 	s.proc.launched(launch)
 	s.canary.answer = &of.Canary
-	s.saved = saved{restoring: true, limit: of.Load + snapshotTimeout}
+	s.saved = saved{restoring: true, pid: of.PID, limit: of.Load + snapshotTimeout}
 	s.awaitRuntime(child, began, nil)
 	return true
 }
@@ -94,7 +98,7 @@ func (s *Supervisor) startedRuntime(took time.Duration) {
 	switch {
 	case s.cfg.Snapshots == nil || s.proc.attached:
 	case s.saved.restoring:
-		s.saved = saved{}
+		s.saved.restoring = false
 		s.cfg.Snapshots.Restored(took, nil)
 	case s.cfg.Canary:
 		s.saved.at = time.Now().Add(snapshotAfter)
@@ -137,7 +141,7 @@ func (o *operation) save(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		failed := o.cfg.Snapshots.Save(ctx, o.child.PID(), memory, o.load, *o.canary)
+		failed := o.cfg.Snapshots.Save(ctx, memory, Saved{PID: o.child.PID(), Canary: *o.canary, Load: o.load})
 		if failed == nil || try == saveTries {
 			return failed
 		}
@@ -149,10 +153,19 @@ func (o *operation) save(ctx context.Context) error {
 func (s *Supervisor) finishSnapshot(r result) {
 	if r.err != nil && !s.proc.ended {
 		s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
-		s.saved.at = time.Time{}
-		if s.phase == awake {
-			s.health.last = s.gate.traffic()
-			s.probeRuntime()
-		}
+		s.checkUnreachable()
 	}
+}
+
+// stop ends the process. criu is the parent of a restored one, ends at SIGTERM, and takes it along, so that it gets its own first.
+func (o *operation) stop() {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", o.saved.pid))
+	if o.grace > 0 && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", o.child.PID())) && syscall.Kill(-o.saved.pid, syscall.SIGTERM) == nil {
+		select {
+		case <-o.child.Exited():
+		case <-time.After(o.grace):
+		}
+		o.grace = 0
+	}
+	o.child.Stop(o.grace)
 }

@@ -43,8 +43,8 @@ func (s *shelf) Restored(took time.Duration, failed error) {
 	s.w.call(fmt.Sprintf("restored in %v", took))
 }
 
-func (s *shelf) Save(ctx context.Context, pid int, _ api.Bytes, load time.Duration, canary runtime.Answer) error {
-	s.w.call(fmt.Sprintf("save %d, loaded in %v, %s", pid, load, canary))
+func (s *shelf) Save(ctx context.Context, _ api.Bytes, of supervise.Saved) error {
+	s.w.call(fmt.Sprintf("save %d, loaded in %v, %s", of.PID, of.Load, of.Canary))
 	if err := nap(ctx, s.takes); err != nil {
 		return err
 	}
@@ -52,7 +52,8 @@ func (s *shelf) Save(ctx context.Context, pid int, _ api.Bytes, load time.Durati
 		s.fails--
 		return errors.New("external socket")
 	}
-	s.saved = &supervise.Saved{Endpoint: "http://runtime", Canary: canary, Load: load}
+	of.Endpoint = "http://runtime"
+	s.saved = &of
 	return nil
 }
 
