@@ -171,7 +171,7 @@ func (f *function) keepSnapshots(cfg *supervise.Config) error {
 	}
 	cache, err := f.models.open()
 	if err == nil {
-		f.snapshot = snapshot.New(snapshot.Config{Cache: cache, Name: fileName(f.cfg.Function.Name), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger})
+		f.snapshot = &snapshot.Snapshot{Cache: cache, Name: fileName(f.cfg.Function.Name), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger}
 		cfg.Snapshots = f.snapshot
 	}
 	return err

@@ -19,7 +19,7 @@ type inventory struct {
 	refs    map[string]int // number of entries and running fetches that need a blob
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
-	images  []snapshot
+	images  []victim // snapshots
 }
 
 // lockInventory locks the index until release, and reads the cache's content.
@@ -50,10 +50,7 @@ func (c *Cache) inventory() (*inventory, error) {
 	for _, info := range v.parts {
 		v.used += arrivedOf(info)
 	}
-	v.images = c.snapshots()
-	for _, s := range v.images {
-		v.used += s.size
-	}
+	v.countSnapshots()
 	for _, e := range v.entries {
 		for _, f := range e.Files {
 			v.refs[f.SHA256]++
@@ -190,13 +187,15 @@ func (v *inventory) dropPart(name string) {
 	}
 }
 
+// victim is something that can be evicted.
+type victim struct {
+	used   time.Time
+	remove func()
+}
+
 // evict removes entries, unfinished downloads and snapshots, the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
-	type victim struct {
-		used   time.Time
-		remove func()
-	}
-	var victims []victim
+	victims := slices.Clone(v.images)
 	for _, e := range v.entries {
 		victims = append(victims, victim{e.used, func() { v.remove(e) }})
 	}
@@ -207,9 +206,6 @@ func (v *inventory) evict(enough func() bool) {
 	}
 	for name, info := range v.parts {
 		victims = append(victims, victim{info.ModTime(), func() { v.dropPart(name) }})
-	}
-	for _, s := range v.images {
-		victims = append(victims, victim{s.used, func() { v.dropSnapshot(s) }})
 	}
 	slices.SortFunc(victims, func(a, b victim) int { return a.used.Compare(b.used) })
 	for _, x := range victims {

@@ -46,38 +46,26 @@ func (c *Cache) MakeRoom(ctx context.Context, need api.Bytes) error {
 	return v.makeRoom(0, need)
 }
 
-// snapshot is a snapshot in the cache.
-type snapshot struct {
-	name string
-	size api.Bytes
-	used time.Time
-}
-
-func (c *Cache) snapshots() (all []snapshot) {
-	dirs, _ := os.ReadDir(c.snapshotPath("")) // none yet
+// countSnapshots adds the snapshots to an inventory. One that is held is counted, and stays.
+func (v *inventory) countSnapshots() {
+	dirs, _ := os.ReadDir(v.c.snapshotPath("")) // none yet
 	for _, d := range dirs {
-		s := snapshot{name: d.Name()}
-		files, _ := regularFiles(c.snapshotPath(s.name)) // it has just been removed
+		path, size, used := v.c.snapshotPath(d.Name()), api.Bytes(0), time.Time{}
+		files, _ := regularFiles(path) // it has just been removed
 		for _, info := range files {
-			s.size += api.Bytes(info.Size())
+			size += api.Bytes(info.Size())
 		}
 		if info, err := d.Info(); err == nil {
-			s.used = info.ModTime()
+			used = info.ModTime()
 		}
-		all = append(all, s)
-	}
-	return all
-}
-
-// dropSnapshot removes a snapshot that nobody holds.
-func (v *inventory) dropSnapshot(s snapshot) {
-	l, err := tryLock(v.c.snapshotLock(s.name), true)
-	if err != nil || l == nil {
-		return
-	}
-	defer l.release()
-	if os.RemoveAll(v.c.snapshotPath(s.name)) == nil {
-		v.used -= s.size
-		v.c.cfg.Logger.Info("evicted snapshot", "name", s.name, "size", s.size.String(), "used", s.used)
+		v.used += size
+		v.images = append(v.images, victim{used, func() {
+			l, err := tryLock(v.c.snapshotLock(d.Name()), true)
+			if err == nil && l != nil && os.RemoveAll(path) == nil {
+				v.used -= size
+				v.c.cfg.Logger.Info("evicted snapshot", "folder", path, "size", size.String(), "used", used)
+			}
+			l.release()
+		}})
 	}
 }

@@ -16,7 +16,7 @@ import (
 // start to start, the files that they name, criu, and the boot of the machine. A process does not survive another boot: its clocks
 // would go backwards.
 func (s *Snapshot) fingerprint(l runtime.Launch) string {
-	varies := []string{s.cfg.Dir, "$(DIR)"}
+	varies := []string{s.Dir, "$(DIR)"}
 	if u, err := url.Parse(string(l.Endpoint)); err == nil && u.Port() != "" {
 		varies = append(varies, u.Port(), "$(PORT)")
 	}
@@ -29,7 +29,7 @@ func (s *Snapshot) fingerprint(l runtime.Launch) string {
 			fmt.Fprintf(h, "%q", same.Replace(kv))
 		}
 	}
-	for _, word := range append([]string{s.cfg.Program, l.Path}, l.Args...) {
+	for _, word := range append([]string{s.Program, l.Path}, l.Args...) {
 		fmt.Fprintf(h, "%q", same.Replace(word))
 		if _, value, found := strings.Cut(word, "="); found {
 			word = value

@@ -3,9 +3,7 @@ package snapshot
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -23,8 +21,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Config configures a [Snapshot].
-type Config struct {
+// Snapshot is a function's snapshot; it is a [supervise.Snapshots]. The exported fields are set before its use.
+type Snapshot struct {
 	// Cache is the cache of models, whose limit bounds snapshots too.
 	Cache *fetch.Cache
 	// Name tells the function's snapshot from others'; it is a file name.
@@ -34,11 +32,7 @@ type Config struct {
 	// Program is the path of criu.
 	Program string
 	Logger  *slog.Logger
-}
 
-// Snapshot is a function's snapshot; it is a [supervise.Snapshots].
-type Snapshot struct {
-	cfg     Config
 	dir     string // of the images
 	release func() // unlocks dir; nil: it is not locked
 	launch  runtime.Launch
@@ -49,7 +43,7 @@ type Snapshot struct {
 type record struct {
 	supervise.Saved
 	Fingerprint string
-	Output      string        // the pipe of its output, as /proc names it
+	Args        []string      // of criu, to restore them
 	Restore     time.Duration // of the last restore, at least Load after a failure; 0: none yet
 	Made        time.Time
 }
@@ -57,24 +51,21 @@ type record struct {
 // useless reports whether the last restore failed, or was no faster than a usual start.
 func (r record) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
 
-// New returns the function's snapshot. It touches no file.
-func New(cfg Config) *Snapshot { return &Snapshot{cfg: cfg} }
-
 // Restore implements [supervise.Snapshots].
 func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
+	s.Release()
 	s.launch, s.record = l, record{}
-	dir, release, err := s.cfg.Cache.HoldSnapshot(s.cfg.Name)
+	dir, release, err := s.Cache.HoldSnapshot(s.Name)
 	if err != nil {
-		s.cfg.Logger.Info("starting without a snapshot", "reason", err)
+		s.Logger.Info("starting without a snapshot", "reason", err)
 		return nil, of
 	}
 	s.dir, s.release = dir, release
-	now := s.fingerprint(l)
 	raw, err := os.ReadFile(s.path("snapshot.json"))
 	if err == nil {
 		err = json.Unmarshal(raw, &s.record)
 	}
-	if err != nil || s.record.Fingerprint != now {
+	if err != nil || s.record.Fingerprint != s.fingerprint(l) {
 		s.record = record{}
 		s.clear()
 		return nil, of
@@ -82,38 +73,19 @@ func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 	if s.record.useless() {
 		return nil, of
 	}
-	err = s.makeSocketFolder()
+	if path, unix := s.record.Endpoint.Socket(); unix {
+		_, _ = os.MkdirAll(filepath.Dir(path), 0o700), os.Remove(path) // an earlier process may have left it
+		err = owner.CheckFolder(filepath.Dir(path))
+	}
 	if err == nil {
-		args := []string{"restore", "-D", dir, "-o", "restore.log", "--tcp-close", "--file-locks"}
-		if s.record.Output != "" {
-			args = append(args, "--inherit-fd", "fd[1]:"+s.record.Output)
-		}
-		child, err = start(process.Spec{Path: s.cfg.Program, Args: args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Lines: lines})
+		child, err = start(process.Spec{Path: s.Program, Args: s.record.Args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Lines: lines})
 	}
 	if err != nil {
 		s.Restored(0, err)
 		return nil, of
 	}
-	s.cfg.Logger.Info("restoring a snapshot", "age", time.Since(s.record.Made).Round(time.Second))
+	s.Logger.Info("restoring a snapshot", "age", time.Since(s.record.Made).Round(time.Second))
 	return child, s.record.Saved
-}
-
-// makeSocketFolder makes the folder of the process's Unix socket, if it has one, and removes what an earlier process left at its path.
-func (s *Snapshot) makeSocketFolder() error {
-	path, unix := s.record.Endpoint.Socket()
-	if !unix {
-		return nil
-	}
-	err := os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		err = owner.CheckFolder(filepath.Dir(path))
-	}
-	if err == nil {
-		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
-	return err
 }
 
 // Restored implements [supervise.Snapshots].
@@ -122,7 +94,7 @@ func (s *Snapshot) Restored(took time.Duration, failed error) {
 		s.record.Restore = s.record.Load
 	}
 	if s.record.useless() {
-		s.cfg.Logger.Warn("deleting the snapshot: it can't be restored, or is slower than a usual start", "error", failed, "restore", took, "start", s.record.Load, "criu", firstError(s.path("restore.log")))
+		s.Logger.Warn("deleting the snapshot: it can't be restored, or is slower than a usual start", "error", failed, "restore", took, "start", s.record.Load, "criu", firstError(s.path("restore.log")))
 		s.clear()
 	}
 	s.write()
@@ -136,31 +108,34 @@ func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 	if err := s.criu(ctx, "check"); err != nil {
 		return fmt.Errorf("criu can't work here: it needs root or CAP_CHECKPOINT_RESTORE, and options of the kernel that criu check names: %w", err)
 	}
-	if err := s.cfg.Cache.MakeRoom(ctx, memory); err != nil {
+	if err := s.Cache.MakeRoom(ctx, memory); err != nil {
 		return err
 	}
 	s.clear()
 	of.Endpoint = s.launch.Endpoint
-	s.record = record{Saved: of, Fingerprint: s.fingerprint(s.launch), Made: time.Now()}
+	s.record = record{
+		Saved: of, Fingerprint: s.fingerprint(s.launch), Made: time.Now(),
+		Args: []string{"restore", "-D", s.dir, "-o", "restore.log", "--tcp-close", "--file-locks"},
+	}
 	pid := strconv.Itoa(of.PID)
 	args := []string{"dump", "-t", pid, "-D", s.dir, "-o", "dump.log", "--leave-running", "--tcp-close", "--skip-in-flight", "--file-locks", "--ghost-limit", "1G"}
-	if out, err := os.Readlink("/proc/" + pid + "/fd/1"); err == nil && strings.HasPrefix(out, "pipe:") {
-		s.record.Output = out
+	if out, _ := os.Readlink("/proc/" + pid + "/fd/1"); strings.HasPrefix(out, "pipe:") {
 		args = append(args, "--external", out)
+		s.record.Args = append(s.record.Args, "--inherit-fd", "fd[1]:"+out)
 	}
 	if err := s.criu(ctx, args...); err != nil {
 		err = fmt.Errorf("make a snapshot: %w: %s", err, firstError(s.path("dump.log")))
 		s.clear()
 		return err
 	}
-	s.cfg.Logger.Info("made a snapshot", "memory", memory.String(), "took", time.Since(s.record.Made).Round(time.Millisecond), "folder", s.dir)
+	s.Logger.Info("made a snapshot", "memory", memory.String(), "took", time.Since(s.record.Made).Round(time.Millisecond), "folder", s.dir)
 	s.write()
 	return nil
 }
 
 // criu runs criu so that only this user can read what it writes.
 func (s *Snapshot) criu(ctx context.Context, args ...string) error {
-	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.cfg.Program}, args...)...).Run()
+	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.Program}, args...)...).Run()
 }
 
 // clear removes all files but the folder itself, the record first.
@@ -172,12 +147,9 @@ func (s *Snapshot) clear() {
 
 // write writes the record, without which there is no snapshot.
 func (s *Snapshot) write() {
-	raw, err := json.Marshal(s.record)
-	if err == nil {
-		err = disk.WriteFile(s.path("snapshot.json"), raw, 0o600)
-	}
-	if err != nil {
-		s.cfg.Logger.Warn("writing the record of a snapshot failed", "error", err)
+	raw, _ := json.Marshal(s.record) // its fields always marshal
+	if err := disk.WriteFile(s.path("snapshot.json"), raw, 0o600); err != nil {
+		s.Logger.Warn("writing the record of a snapshot failed", "error", err)
 	}
 }
 
@@ -188,7 +160,7 @@ func (s *Snapshot) Release() {
 	if s.release == nil {
 		return
 	}
-	if path, unix := s.record.Endpoint.Socket(); unix && filepath.Dir(path) != s.cfg.Dir {
+	if path, unix := s.record.Endpoint.Socket(); unix && filepath.Dir(path) != s.Dir {
 		_, _ = os.Remove(path), os.Remove(filepath.Dir(path)) // another instance may have files there by now
 	}
 	s.release()

@@ -100,7 +100,7 @@ func fakeCRIU(args []string) int {
 type bench struct {
 	t      *testing.T
 	cache  *fetch.Cache
-	cfg    snapshot.Config
+	cfg    snapshot.Snapshot
 	fake   string // the folder of the fake criu
 	launch runtime.Launch
 	starts []string // programs that were started
@@ -118,10 +118,16 @@ func newBench(t *testing.T, limit api.Bytes) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, cache: cache, fake: dir}
-	b.cfg = snapshot.Config{Cache: cache, Name: "default.f", Dir: filepath.Join(dir, "one"), Program: filepath.Join(dir, "criu"), Logger: slog.New(slog.DiscardHandler)}
+	b.cfg = snapshot.Snapshot{Cache: cache, Name: "default.f", Dir: filepath.Join(dir, "one"), Program: filepath.Join(dir, "criu"), Logger: slog.New(slog.DiscardHandler)}
 	b.place(b.cfg.Dir)
 	b.tell("criu", "#!/bin/sh\nexport SNAPSHOT_TEST=criu FAKE="+dir+"\nexec "+os.Args[0]+` "$@"`+"\n")
 	return b
+}
+
+// snapshot returns the function's snapshot for a new instance.
+func (b *bench) snapshot() *snapshot.Snapshot {
+	s := b.cfg
+	return &s
 }
 
 // place sets the folder of the instance.
@@ -194,7 +200,7 @@ func (b *bench) save(s *snapshot.Snapshot, c supervise.Child) error {
 // made returns a stopped server's snapshot.
 func (b *bench) made() {
 	b.t.Helper()
-	s := snapshot.New(b.cfg)
+	s := b.snapshot()
 	c, restored := b.begin(s)
 	if err := b.save(s, c); err != nil || restored {
 		b.t.Fatalf("the first start: restored %t, then saved: %v", restored, err)
@@ -230,7 +236,7 @@ func TestLife(t *testing.T) {
 	first := b.launch.Endpoint
 	_ = os.RemoveAll(b.cfg.Dir) // as an instance's folder is
 	b.place(b.cfg.Dir + "-later")
-	s := snapshot.New(b.cfg)
+	s := b.snapshot()
 	child, saved := s.Restore(b.launch, b.start, nil)
 	if child == nil {
 		t.Fatal("the snapshot is not restored by an instance with another folder")
@@ -239,7 +245,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("the snapshot says %+v", saved)
 	}
 	await(child, first)
-	if other, _ := snapshot.New(b.cfg).Restore(b.launch, b.start, nil); other != nil {
+	if other, _ := b.snapshot().Restore(b.launch, b.start, nil); other != nil {
 		t.Error("two instances use one snapshot")
 	}
 	s.Restored(time.Second, nil)
@@ -290,7 +296,7 @@ func TestValidity(t *testing.T) {
 			b.launch.Args = append(b.launch.Args, "--model="+model)
 			b.made()
 			change(b)
-			s := snapshot.New(b.cfg)
+			s := b.snapshot()
 			defer s.Release()
 			child, _ := s.Restore(b.launch, b.start, nil)
 			if want := name == "nothing" || name == "a shell's"; (child != nil) != want {
@@ -309,7 +315,7 @@ func TestKilled(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			b := newBench(t, 0)
 			b.tell("dies", at)
-			s := snapshot.New(b.cfg)
+			s := b.snapshot()
 			defer s.Release()
 			c, _ := b.begin(s)
 			err := b.save(s, c)
@@ -344,7 +350,7 @@ func TestTornByKill(t *testing.T) {
 	_ = os.Remove(filepath.Join(b.folder(), "snapshot.json"))
 	_ = os.WriteFile(filepath.Join(b.folder(), "pages.img"), []byte("half"), 0o600)
 	b.made()
-	s := snapshot.New(b.cfg)
+	s := b.snapshot()
 	defer s.Release()
 	if _, restored := b.begin(s); !restored {
 		t.Error("the new snapshot is not used")
@@ -355,7 +361,7 @@ func TestTornByKill(t *testing.T) {
 func TestSlower(t *testing.T) {
 	b := newBench(t, 0)
 	b.made()
-	s := snapshot.New(b.cfg)
+	s := b.snapshot()
 	defer s.Release()
 	c, _ := b.begin(s)
 	s.Restored(2*time.Minute, nil)
@@ -379,7 +385,7 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, c.limit)
 			b.tell(c.set, c.to)
-			s := snapshot.New(b.cfg)
+			s := b.snapshot()
 			defer s.Release()
 			child, _ := b.begin(s)
 			if err := b.save(s, child); err == nil || !strings.Contains(err.Error(), c.want) || len(b.images()) > 0 {
@@ -401,7 +407,7 @@ func TestRealCRIU(t *testing.T) {
 	b := newBench(t, 0)
 	b.cfg.Program = criu
 	b.made()
-	s := snapshot.New(b.cfg)
+	s := b.snapshot()
 	defer s.Release()
 	child, restored := b.begin(s)
 	if !restored {

@@ -58,7 +58,6 @@ type operation struct {
 	stopped   bool             // cancelled by the owner
 	suspect   bool             // of a start: the canary decides
 	saved     saved            // of a start
-	load      time.Duration    // of the last start
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
@@ -78,7 +77,7 @@ func (s *Supervisor) beginOperation(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{
 		kind: k, began: time.Now(), cancel: cancel, cfg: &s.cfg, gate: s.gate, notes: s.notes, child: s.proc.child, launch: s.proc.launch, from: s.proc.level,
-		level: s.want.level, startup: s.coming.startup, suspect: s.canary.suspect, saved: s.saved, load: s.took.load, canary: s.canary.answer, adapters: s.canary.adapters,
+		level: s.want.level, startup: s.coming.startup, suspect: s.canary.suspect, saved: s.saved, canary: s.canary.answer, adapters: s.canary.adapters,
 	}
 	if s.gate.Moving() {
 		op.mover = s.mover
@@ -270,7 +269,10 @@ func (s *Supervisor) finishOperation(r result) {
 	case opProbe:
 		s.finishProbe(op, r)
 	case opSnapshot:
-		s.finishSnapshot(r)
+		if r.err != nil {
+			s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
+			s.checkUnreachable() // the runtime may not have gone on
+		}
 	}
 }
 

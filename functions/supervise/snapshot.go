@@ -50,14 +50,12 @@ const (
 	snapshotTimeout = time.Minute // of a snapshot, and how much longer than a usual start a restore may take
 )
 
-var errRestored = errors.New("the restored model does not answer as it did")
-
 // saved is the state of the snapshot of the present process.
 type saved struct {
-	at        time.Time // when to make one; zero: never
-	restoring bool      // the start under way restores one
-	pid       int       // of a restored process; 0: it is not restored
-	limit     time.Duration
+	at        time.Time     // when to make one; zero: never
+	restoring bool          // the start under way restores one
+	pid       int           // of a restored process; 0: it is not restored
+	load      time.Duration // of the usual start
 }
 
 // restoreRuntime begins a start from a snapshot, and reports whether there is one.
@@ -74,21 +72,21 @@ func (s *Supervisor) restoreRuntime(launch runtime.Launch, lines func([]byte)) b
 	launch.Endpoint, launch.Announce = of.Endpoint, ""
 	s.proc.launched(launch)
 	s.canary.answer = &of.Canary
-	s.saved = saved{restoring: true, pid: of.PID, limit: of.Load + snapshotTimeout}
+	s.saved = saved{restoring: true, pid: of.PID, load: of.Load}
 	s.awaitRuntime(child, began, nil)
 	return true
 }
 
 // awaitRestored waits until a restored runtime has answered the canary as before.
 func (o *operation) awaitRestored(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.saved.limit, fmt.Errorf("the restore %w of %v", errTimeout, o.saved.limit))
+	ctx, cancel := context.WithTimeout(ctx, o.saved.load+snapshotTimeout)
 	defer cancel()
 	if err := o.awaitStart(ctx); err != nil {
 		return err
 	}
 	got, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, "")
 	if err == nil && !o.canary.Agrees(got) {
-		err = fmt.Errorf("%w: to the canary it said %s then and says %s now", errRestored, *o.canary, got)
+		err = fmt.Errorf("the restored model does not answer as it did: to the canary it said %s then and says %s now", *o.canary, got)
 	}
 	return err
 }
@@ -101,7 +99,7 @@ func (s *Supervisor) startedRuntime(took time.Duration) {
 		s.saved.restoring = false
 		s.cfg.Snapshots.Restored(took, nil)
 	case s.cfg.Canary:
-		s.saved.at = time.Now().Add(snapshotAfter)
+		s.saved.at, s.saved.load = time.Now().Add(snapshotAfter), took
 	}
 }
 
@@ -133,7 +131,7 @@ func (o *operation) save(ctx context.Context) error {
 	if o.canary == nil || !o.canary.Known() {
 		return errors.New("the model has no constant answer to the canary")
 	}
-	memory, _, err := o.child.Memory()
+	memory, shared, err := o.child.Memory()
 	for try := 1; err == nil; try++ {
 		o.cfg.Closed() // a process with connections can't be saved
 		select {
@@ -141,20 +139,12 @@ func (o *operation) save(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		failed := o.cfg.Snapshots.Save(ctx, memory, Saved{PID: o.child.PID(), Canary: *o.canary, Load: o.load})
+		failed := o.cfg.Snapshots.Save(ctx, memory-shared.Bytes, Saved{PID: o.child.PID(), Canary: *o.canary, Load: o.saved.load})
 		if failed == nil || try == saveTries {
 			return failed
 		}
 	}
 	return err
-}
-
-// finishSnapshot makes sure that the runtime goes on after a failure.
-func (s *Supervisor) finishSnapshot(r result) {
-	if r.err != nil && !s.proc.ended {
-		s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
-		s.checkUnreachable()
-	}
 }
 
 // stop ends the process. criu is the parent of a restored one, ends at SIGTERM, and takes it along, so that it gets its own first.

@@ -104,7 +104,7 @@ func TestSnapshotIsWrong(t *testing.T) {
 		"criu ends": {func(w *world) { w.exits = true },
 			[]string{"restore", "start 100", "delete: the runtime ended: exit status 3", "release", "start 101"}},
 		"it hangs": {func(w *world) { w.hangs = true },
-			[]string{"restore", "start 100", "delete: the restore took longer than its limit of 1m10s; the last try: the restore took longer than its limit of 1m10s", "stop 100 after 0s", "release", "start 101"}},
+			[]string{"restore", "start 100", "delete: context deadline exceeded; the last try: context deadline exceeded", "stop 100 after 0s", "release", "start 101"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{answers: []string{"seven"}}
