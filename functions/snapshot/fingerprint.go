@@ -12,9 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// fingerprint returns a digest of all that must be the same at a restore: the command line and environment, without what differs from
-// start to start, the files that they name, criu, and the boot of the machine. A process does not survive another boot: its clocks
-// would go backwards.
+// fingerprint returns a digest of all that must be the same at a restore: command line and environment, the files that they name, criu,
+// and the boot of the machine. The instance's folder and port, which differ from start to start, are left out. A process does not
+// survive another boot: its clocks would go backwards.
 func (s *Snapshot) fingerprint(l runtime.Launch) string {
 	varies := []string{s.Dir, "$(DIR)"}
 	if u, err := url.Parse(string(l.Endpoint)); err == nil && u.Port() != "" {

@@ -53,7 +53,7 @@ func serve(path string) int {
 	}
 }
 
-// fakeCRIU obeys criu's command line: an image is the saved process's own command line, with which restore runs it anew. It records
+// fakeCRIU obeys criu's command line: an image is the saved process's own command line, which restore runs again. It records
 // each call in the file calls of the folder $FAKE. The files fails and dies there name a command that fails, or that is killed after half
 // of its work.
 func fakeCRIU(args []string) int {

@@ -35,7 +35,7 @@ type Snapshots interface {
 	Release()
 }
 
-// Saved is what a snapshot says of its process.
+// Saved describes the process of a snapshot.
 type Saved struct {
 	Endpoint api.Endpoint
 	PID      int
