@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
+	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/kvevents"
 	"github.com/rouse-dev/rouse/functions/metrics"
@@ -59,7 +60,7 @@ func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrati
 	if kept == nil {
 		f.settle() // there is nothing to take over
 	}
-	for _, part := range []func() error{f.makeModels, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
+	for _, part := range []func() error{f.makeModels, f.openSnapshot, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
 			f.close()
 			return nil, err
@@ -71,6 +72,31 @@ func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrati
 func (f *function) makeModels() (err error) {
 	f.models, err = newModels(f.cfg)
 	return err
+}
+
+// openSnapshot opens the function's snapshot, if it has one and it can be made here. The instance's folder is then the snapshot's.
+func (f *function) openSnapshot() error {
+	fn := f.cfg.Function
+	if !fn.Snapshot {
+		return nil
+	}
+	criu, err := exec.LookPath("criu")
+	if err == nil && (len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 || f.cfg.Workers != "" || canaryTokens(fn) == 0 || fn.Runtime.Endpoint != "" || fn.Runtime.Kind == api.RuntimeSGLang) {
+		err = errors.New("it has a GPU, several workers, a server key, no canary, or a server that is not started here")
+	}
+	var cache *fetch.Cache
+	if err == nil {
+		cache, err = f.models.open()
+	}
+	if err == nil {
+		f.snapshot, err = snapshot.Open(cache, fileName(fn.Name), criu, f.cfg.Logger)
+	}
+	if err != nil {
+		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
+		return nil
+	}
+	f.cfg.Dir = f.snapshot.Dir()
+	return nil
 }
 
 func (f *function) makeRuntime() (err error) {
@@ -148,32 +174,10 @@ func (f *function) makeSupervisor() (err error) {
 	if f.shim != nil {
 		cfg.Start, cfg.Adopt, cfg.Save = f.shim.Start, f.adopt, f.shim.Save
 	}
-	if err := f.keepSnapshots(&cfg); err != nil {
-		return err
-	}
-	f.supervisor, err = supervise.New(cfg)
-	return err
-}
-
-// keepSnapshots sets up snapshots of the runtime if the function has them and they can be made here.
-func (f *function) keepSnapshots(cfg *supervise.Config) error {
-	if !f.cfg.Function.Snapshot {
-		return nil
-	}
-	_, keyed := f.runtime.(runtime.Keyed) // its key is another one at each start
-	criu, err := exec.LookPath("criu")
-	if err == nil && (keyed || cfg.GPUs != nil || f.cfg.Workers != "" || !cfg.Canary || f.cfg.Function.Runtime.Endpoint != "") {
-		err = errors.New("it has a GPU, several workers, a server key, no canary, or a server that is not started here")
-	}
-	if err != nil {
-		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
-		return nil
-	}
-	cache, err := f.models.open()
-	if err == nil {
-		f.snapshot = &snapshot.Snapshot{Cache: cache, Name: fileName(f.cfg.Function.Name), Dir: f.cfg.Dir, Program: criu, Logger: f.cfg.Logger}
+	if f.snapshot != nil { // a nil *Snapshot would be a non-nil interface
 		cfg.Snapshots = f.snapshot
 	}
+	f.supervisor, err = supervise.New(cfg)
 	return err
 }
 

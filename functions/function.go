@@ -274,7 +274,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 func (f *function) close() {
 	f.end()
 	if f.snapshot != nil {
-		f.snapshot.Release()
+		f.snapshot.Close()
 	}
 	if f.handlerShim != nil {
 		f.handlerShim.Close()

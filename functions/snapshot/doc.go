@@ -4,15 +4,16 @@
 //
 // The life of a [Snapshot], by one goroutine at a time:
 //
-//  1. [Snapshot.Restore] locks the snapshot's folder, which keeps it from eviction and
-//     from other instances of the function. It starts criu if the snapshot is valid and
-//     was not slower than a usual start when it was last used. Otherwise there is no
-//     child, and a usual start follows.
-//  2. [Snapshot.Restored] takes the outcome. A failure deletes the images. After two
-//     failures in a row no others are made until something of the start has changed.
-//  3. [Snapshot.Save] makes the images of a running process, without its connections.
+//  1. [Open] locks the snapshot's folder, which keeps it from eviction and from other
+//     instances of the function. It makes a second folder for the instance's sockets.
+//  2. [Snapshot.Restore] starts criu if the snapshot is valid, and its last restore was
+//     neither a failure nor slower than a usual start. Otherwise there is no child, and a
+//     usual start follows.
+//  3. [Snapshot.Restored] takes the outcome. After a failure the images are deleted, and
+//     no others are made until something of the start has changed.
+//  4. [Snapshot.Save] makes the images of a running process, without its connections.
 //     The record is written last: a folder without one is not a snapshot.
-//  4. [Snapshot.Release] unlocks the folder once the process has ended.
+//  5. [Snapshot.Close] unlocks the folder once the process has ended.
 //
 // A snapshot is valid for the same command line, environment, program, model files, CRIU
 // and boot of the machine. criu stays the parent of the restored process, and the kernel

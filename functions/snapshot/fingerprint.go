@@ -13,10 +13,10 @@ import (
 )
 
 // fingerprint returns a digest of all that must be the same at a restore: command line and environment, the files that they name, criu,
-// and the boot of the machine. The instance's folder and port, which differ from start to start, are left out. A process does not
+// and the boot of the machine. The port, which differs from start to start, is left out. A process does not
 // survive another boot: its clocks would go backwards.
 func (s *Snapshot) fingerprint(l runtime.Launch) string {
-	varies := []string{s.Dir, "$(DIR)"}
+	varies := []string{}
 	if u, err := url.Parse(string(l.Endpoint)); err == nil && u.Port() != "" {
 		varies = append(varies, u.Port(), "$(PORT)")
 	}
@@ -29,7 +29,7 @@ func (s *Snapshot) fingerprint(l runtime.Launch) string {
 			fmt.Fprintf(h, "%q", same.Replace(kv))
 		}
 	}
-	for _, word := range append([]string{s.Program, l.Path}, l.Args...) {
+	for _, word := range append([]string{s.program, l.Path}, l.Args...) {
 		fmt.Fprintf(h, "%q", same.Replace(word))
 		if _, value, found := strings.Cut(word, "="); found {
 			word = value

@@ -2,9 +2,12 @@ package snapshot
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,22 +24,43 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Snapshot is a function's snapshot; it is a [supervise.Snapshots]. The exported fields are set before its use.
+// Snapshot is a function's snapshot; it is a [supervise.Snapshots].
 type Snapshot struct {
-	// Cache is the cache of models, whose limit bounds snapshots too.
-	Cache *fetch.Cache
-	// Name tells the function's snapshot from others'; it is a file name.
-	Name string
-	// Dir is the folder of the instance. It may differ from start to start.
-	Dir string
-	// Program is the path of criu.
-	Program string
-	Logger  *slog.Logger
+	cache    *fetch.Cache
+	program  string
+	log      *slog.Logger
+	dir, run string // of the images, and of the instance
+	release  func()
+	launch   runtime.Launch
+	record   record
+}
 
-	dir     string // of the images
-	release func() // unlocks dir; nil: it is not locked
-	launch  runtime.Launch
-	record  record
+// Open locks the snapshot of that name, a file name, until Close. program is the path of criu. It fails if another instance has it.
+func Open(cache *fetch.Cache, name, program string, log *slog.Logger) (*Snapshot, error) {
+	dir, release, err := cache.HoldSnapshot(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{cache: cache, program: program, log: log, dir: dir, release: release}
+	s.run = filepath.Join(os.TempDir(), fmt.Sprintf("rouse-%x", sha256.Sum256([]byte(dir)))[:22])
+	if err = os.MkdirAll(s.run, 0o700); err == nil {
+		err = owner.CheckFolder(s.run)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Dir returns the folder in which the instance's sockets must lie. It is the same at each start, since a restored process listens where
+// it did, and no other function's.
+func (s *Snapshot) Dir() string { return s.run }
+
+// Close unlocks the snapshot and removes Dir.
+func (s *Snapshot) Close() {
+	_ = os.RemoveAll(s.run) // what is left does no harm
+	s.release()
 }
 
 // record describes the images beside it.
@@ -53,14 +77,7 @@ func (r record) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
 
 // Restore implements [supervise.Snapshots].
 func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
-	s.Release()
 	s.launch, s.record = l, record{}
-	dir, release, err := s.Cache.HoldSnapshot(s.Name)
-	if err != nil {
-		s.Logger.Info("starting without a snapshot", "reason", err)
-		return nil, of
-	}
-	s.dir, s.release = dir, release
 	raw, err := os.ReadFile(s.path("snapshot.json"))
 	if err == nil {
 		err = json.Unmarshal(raw, &s.record)
@@ -73,18 +90,20 @@ func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 	if s.record.useless() {
 		return nil, of
 	}
-	if path, unix := s.record.Endpoint.Socket(); unix {
-		_, _ = os.MkdirAll(filepath.Dir(path), 0o700), os.Remove(path) // an earlier process may have left it
-		err = owner.CheckFolder(filepath.Dir(path))
+	if u, _ := url.Parse(string(s.record.Endpoint)); u != nil && u.Host != "" { // else a process that listens there would be taken for it
+		var free net.Listener
+		if free, err = net.Listen("tcp", u.Host); err == nil {
+			err = free.Close()
+		}
 	}
 	if err == nil {
-		child, err = start(process.Spec{Path: s.Program, Args: s.record.Args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Lines: lines})
+		child, err = start(process.Spec{Path: s.program, Args: s.record.Args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: s.dir, Lines: lines})
 	}
 	if err != nil {
 		s.Restored(0, err)
 		return nil, of
 	}
-	s.Logger.Info("restoring a snapshot", "age", time.Since(s.record.Made).Round(time.Second))
+	s.log.Info("restoring a snapshot", "age", time.Since(s.record.Made).Round(time.Second))
 	return child, s.record.Saved
 }
 
@@ -94,7 +113,7 @@ func (s *Snapshot) Restored(took time.Duration, failed error) {
 		s.record.Restore = s.record.Load
 	}
 	if s.record.useless() {
-		s.Logger.Warn("deleting the snapshot: it can't be restored, or is slower than a usual start", "error", failed, "restore", took, "start", s.record.Load, "criu", firstError(s.path("restore.log")))
+		s.log.Warn("deleting the snapshot: it can't be restored, or is slower than a usual start", "error", failed, "restore", took, "start", s.record.Load, "criu", firstError(s.path("restore.log")))
 		s.clear()
 	}
 	s.write()
@@ -102,13 +121,13 @@ func (s *Snapshot) Restored(took time.Duration, failed error) {
 
 // Save implements [supervise.Snapshots].
 func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Saved) error {
-	if s.release == nil || s.record.useless() {
+	if s.record.useless() {
 		return nil
 	}
 	if err := s.criu(ctx, "check"); err != nil {
 		return fmt.Errorf("criu can't work here: it needs root or CAP_CHECKPOINT_RESTORE, and options of the kernel that criu check names: %w", err)
 	}
-	if err := s.Cache.MakeRoom(ctx, memory); err != nil {
+	if err := s.cache.MakeRoom(ctx, memory); err != nil {
 		return err
 	}
 	s.clear()
@@ -128,14 +147,14 @@ func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 		s.clear()
 		return err
 	}
-	s.Logger.Info("made a snapshot", "memory", memory.String(), "took", time.Since(s.record.Made).Round(time.Millisecond), "folder", s.dir)
+	s.log.Info("made a snapshot", "memory", memory.String(), "took", time.Since(s.record.Made).Round(time.Millisecond), "folder", s.dir)
 	s.write()
 	return nil
 }
 
 // criu runs criu so that only this user can read what it writes.
 func (s *Snapshot) criu(ctx context.Context, args ...string) error {
-	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.Program}, args...)...).Run()
+	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.program}, args...)...).Run()
 }
 
 // clear removes all files but the folder itself, the record first.
@@ -149,23 +168,11 @@ func (s *Snapshot) clear() {
 func (s *Snapshot) write() {
 	raw, _ := json.Marshal(s.record) // its fields always marshal
 	if err := disk.WriteFile(s.path("snapshot.json"), raw, 0o600); err != nil {
-		s.Logger.Warn("writing the record of a snapshot failed", "error", err)
+		s.log.Warn("writing the record of a snapshot failed", "error", err)
 	}
 }
 
 func (s *Snapshot) path(name string) string { return filepath.Join(s.dir, name) }
-
-// Release implements [supervise.Snapshots]. It removes the folder of the socket if only the restored process needed it.
-func (s *Snapshot) Release() {
-	if s.release == nil {
-		return
-	}
-	if path, unix := s.record.Endpoint.Socket(); unix && filepath.Dir(path) != s.Dir {
-		_, _ = os.Remove(path), os.Remove(filepath.Dir(path)) // another instance may have files there by now
-	}
-	s.release()
-	s.release = nil
-}
 
 // firstError returns the first error in a log of criu, beside one that does no harm.
 func firstError(path string) string {

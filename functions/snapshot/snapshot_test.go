@@ -98,47 +98,35 @@ func fakeCRIU(args []string) int {
 
 // bench is a cache, a criu and a launch.
 type bench struct {
-	t      *testing.T
-	cache  *fetch.Cache
-	cfg    snapshot.Snapshot
-	fake   string // the folder of the fake criu
-	launch runtime.Launch
-	starts []string // programs that were started
+	t       *testing.T
+	cache   *fetch.Cache
+	program string // criu
+	fake    string // the folder of the fake criu
+	args    []string
+	env     []string
+	launch  runtime.Launch // of the last begin
 }
 
 func newBench(t *testing.T, limit api.Bytes) *bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "snap") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	cache, err := fetch.New(fetch.Config{Dir: filepath.Join(dir, "cache"), Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, cache: cache, fake: dir}
-	b.cfg = snapshot.Snapshot{Cache: cache, Name: "default.f", Dir: filepath.Join(dir, "one"), Program: filepath.Join(dir, "criu"), Logger: slog.New(slog.DiscardHandler)}
-	b.place(b.cfg.Dir)
+	b := &bench{t: t, cache: cache, fake: dir, program: filepath.Join(dir, "criu"), env: []string{"SNAPSHOT_TEST=server"}}
 	b.tell("criu", "#!/bin/sh\nexport SNAPSHOT_TEST=criu FAKE="+dir+"\nexec "+os.Args[0]+` "$@"`+"\n")
 	return b
 }
 
-// snapshot returns the function's snapshot for a new instance.
-func (b *bench) snapshot() *snapshot.Snapshot {
-	s := b.cfg
-	return &s
-}
-
-// place sets the folder of the instance.
-func (b *bench) place(dir string) {
+// open returns the function's snapshot for a new instance.
+func (b *bench) open() *snapshot.Snapshot {
 	b.t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	s, err := snapshot.Open(b.cache, "default.f", b.program, slog.New(slog.DiscardHandler))
+	if err != nil {
 		b.t.Fatal(err)
 	}
-	path := filepath.Join(dir, "s.sock")
-	b.cfg.Dir = dir
-	b.launch = runtime.Launch{Path: os.Args[0], Args: []string{path}, Env: []string{"SNAPSHOT_TEST=server"}, Endpoint: api.Endpoint("unix:" + path)}
+	return s
 }
 
 // tell writes a file of the fake criu.
@@ -150,7 +138,6 @@ func (b *bench) tell(name, text string) {
 }
 
 func (b *bench) start(s process.Spec) (supervise.Child, error) {
-	b.starts = append(b.starts, filepath.Base(s.Path))
 	p, err := process.Start(s)
 	if err != nil {
 		return nil, err
@@ -159,16 +146,24 @@ func (b *bench) start(s process.Spec) (supervise.Child, error) {
 	return p, nil
 }
 
-// begin starts the server: from its snapshot if there is one. It returns once the server answers, or has ended.
-func (b *bench) begin(s *snapshot.Snapshot) (child supervise.Child, restored bool) {
-	b.t.Helper()
+// restore starts the server from its snapshot; a nil child: there is none.
+func (b *bench) restore(s *snapshot.Snapshot) (supervise.Child, supervise.Saved) {
+	path := filepath.Join(s.Dir(), "s.sock")
+	_ = os.Remove(path) // as Launch does
+	b.launch = runtime.Launch{Path: os.Args[0], Args: append([]string{path}, b.args...), Env: b.env, Endpoint: api.Endpoint("unix:" + path)}
 	child, saved := s.Restore(b.launch, b.start, nil)
 	if child != nil {
 		await(child, saved.Endpoint)
+	}
+	return child, saved
+}
+
+// begin starts the server: from its snapshot if there is one. It returns once the server answers, or has ended.
+func (b *bench) begin(s *snapshot.Snapshot) (child supervise.Child, restored bool) {
+	b.t.Helper()
+	if child, _ := b.restore(s); child != nil {
 		return child, true
 	}
-	path, _ := b.launch.Endpoint.Socket()
-	_ = os.Remove(path) // as Launch does
 	child, err := b.start(process.Spec{Path: b.launch.Path, Args: b.launch.Args, Env: b.launch.Env})
 	if err != nil {
 		b.t.Fatal(err)
@@ -200,13 +195,13 @@ func (b *bench) save(s *snapshot.Snapshot, c supervise.Child) error {
 // made returns a stopped server's snapshot.
 func (b *bench) made() {
 	b.t.Helper()
-	s := b.snapshot()
+	s := b.open()
 	c, restored := b.begin(s)
 	if err := b.save(s, c); err != nil || restored {
 		b.t.Fatalf("the first start: restored %t, then saved: %v", restored, err)
 	}
 	c.Stop(time.Second)
-	s.Release()
+	s.Close()
 }
 
 func (b *bench) folder() string { return filepath.Join(b.cache.Dir(), "snapshots", "default.f") }
@@ -234,25 +229,22 @@ func TestLife(t *testing.T) {
 		}
 	}
 	first := b.launch.Endpoint
-	_ = os.RemoveAll(b.cfg.Dir) // as an instance's folder is
-	b.place(b.cfg.Dir + "-later")
-	s := b.snapshot()
-	child, saved := s.Restore(b.launch, b.start, nil)
+	s := b.open()
+	if _, err := snapshot.Open(b.cache, "default.f", b.program, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("two instances have one snapshot")
+	}
+	child, saved := b.restore(s)
 	if child == nil {
-		t.Fatal("the snapshot is not restored by an instance with another folder")
+		t.Fatal("the snapshot is not restored")
 	}
 	if saved.Endpoint != first || saved.Canary.Text != "seven" || saved.Load != time.Minute {
 		t.Errorf("the snapshot says %+v", saved)
 	}
-	await(child, first)
-	if other, _ := b.snapshot().Restore(b.launch, b.start, nil); other != nil {
-		t.Error("two instances use one snapshot")
-	}
 	s.Restored(time.Second, nil)
 	child.Stop(time.Second)
-	s.Release()
-	if path, _ := first.Socket(); exists(filepath.Dir(path)) {
-		t.Error("the folder that was made for its socket is left")
+	s.Close()
+	if exists(s.Dir()) {
+		t.Error("the folder of its socket is left")
 	}
 	if !slices.Contains(b.images(), "snapshot.json") {
 		t.Errorf("the snapshot has %v after its use", b.images())
@@ -280,9 +272,9 @@ func TestValidity(t *testing.T) {
 	}
 	for name, change := range map[string]func(*bench){
 		"nothing":        func(*bench) {},
-		"a shell's":      func(b *bench) { b.launch.Env = append(b.launch.Env, "SHLVL=3") },
-		"an option":      func(b *bench) { b.launch.Args = append(b.launch.Args, "--new") },
-		"a variable":     func(b *bench) { b.launch.Env = append(b.launch.Env, "A=b") },
+		"a shell's":      func(b *bench) { b.env = append(b.env, "SHLVL=3") },
+		"an option":      func(b *bench) { b.args = append(b.args, "--new") },
+		"a variable":     func(b *bench) { b.env = append(b.env, "A=b") },
 		"the model file": func(*bench) { write("other") },
 		"criu":           func(b *bench) { b.tell("criu", "#!/bin/sh\nexit 1\n") },
 		"the record": func(b *bench) {
@@ -293,12 +285,12 @@ func TestValidity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write("model")
 			b := newBench(t, 0)
-			b.launch.Args = append(b.launch.Args, "--model="+model)
+			b.args = append(b.args, "--model="+model)
 			b.made()
 			change(b)
-			s := b.snapshot()
-			defer s.Release()
-			child, _ := s.Restore(b.launch, b.start, nil)
+			s := b.open()
+			defer s.Close()
+			child, _ := b.restore(s)
 			if want := name == "nothing" || name == "a shell's"; (child != nil) != want {
 				t.Errorf("restored: %t, want %t", child != nil, want)
 			}
@@ -315,8 +307,8 @@ func TestKilled(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			b := newBench(t, 0)
 			b.tell("dies", at)
-			s := b.snapshot()
-			defer s.Release()
+			s := b.open()
+			defer s.Close()
 			c, _ := b.begin(s)
 			err := b.save(s, c)
 			if at == "dump" {
@@ -326,14 +318,12 @@ func TestKilled(t *testing.T) {
 				return
 			}
 			c.Stop(0)
-			s.Release()
 			child, restored := b.begin(s)
 			if !restored {
 				t.Fatal("the snapshot is not restored")
 			}
 			<-child.Exited()
 			s.Restored(0, errors.New(child.Status()))
-			s.Release()
 			b.tell("dies", "")
 			c, restored = b.begin(s) // as long as nothing of the start changes
 			if err := b.save(s, c); err != nil || restored || !slices.Equal(b.images(), []string{"snapshot.json"}) {
@@ -350,8 +340,8 @@ func TestTornByKill(t *testing.T) {
 	_ = os.Remove(filepath.Join(b.folder(), "snapshot.json"))
 	_ = os.WriteFile(filepath.Join(b.folder(), "pages.img"), []byte("half"), 0o600)
 	b.made()
-	s := b.snapshot()
-	defer s.Release()
+	s := b.open()
+	defer s.Close()
 	if _, restored := b.begin(s); !restored {
 		t.Error("the new snapshot is not used")
 	}
@@ -361,12 +351,11 @@ func TestTornByKill(t *testing.T) {
 func TestSlower(t *testing.T) {
 	b := newBench(t, 0)
 	b.made()
-	s := b.snapshot()
-	defer s.Release()
+	s := b.open()
+	defer s.Close()
 	c, _ := b.begin(s)
 	s.Restored(2*time.Minute, nil)
 	c.Stop(0)
-	s.Release()
 	c, restored := b.begin(s)
 	if err := b.save(s, c); err != nil || restored || !slices.Equal(b.images(), []string{"snapshot.json"}) {
 		t.Errorf("restored %t, saved %v, it has %v", restored, err, b.images())
@@ -385,8 +374,8 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, c.limit)
 			b.tell(c.set, c.to)
-			s := b.snapshot()
-			defer s.Release()
+			s := b.open()
+			defer s.Close()
 			child, _ := b.begin(s)
 			if err := b.save(s, child); err == nil || !strings.Contains(err.Error(), c.want) || len(b.images()) > 0 {
 				t.Errorf("saved: %v, want %q; it has %v", err, c.want, b.images())
@@ -405,10 +394,10 @@ func TestRealCRIU(t *testing.T) {
 		t.Skipf("criu can't work here: %s", out)
 	}
 	b := newBench(t, 0)
-	b.cfg.Program = criu
+	b.program = criu
 	b.made()
-	s := b.snapshot()
-	defer s.Release()
+	s := b.open()
+	defer s.Close()
 	child, restored := b.begin(s)
 	if !restored {
 		t.Fatal("not restored")
@@ -429,5 +418,26 @@ func TestRealCRIU(t *testing.T) {
 	if c, err := net.Dial("unix", path); err == nil {
 		_ = c.Close()
 		t.Error("the process outlives its criu")
+	}
+}
+
+// TestPortTaken: a server that listens where the restored process would is never taken for it.
+func TestPortTaken(t *testing.T) {
+	b := newBench(t, 0)
+	s := b.open()
+	defer s.Close()
+	c, _ := b.begin(s)
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	l := runtime.Launch{Path: os.Args[0], Endpoint: api.Endpoint("http://" + other.Addr().String())}
+	s.Restore(l, b.start, nil)
+	if err := b.save(s, c); err != nil {
+		t.Fatal(err)
+	}
+	if child, _ := s.Restore(l, b.start, nil); child != nil || slices.Contains(b.images(), "pages.img") {
+		t.Errorf("restored: %t; it has %v", child != nil, b.images())
 	}
 }

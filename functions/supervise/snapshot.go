@@ -31,8 +31,6 @@ type Snapshots interface {
 	Restored(took time.Duration, failed error)
 	// Save makes a snapshot of the process and its descendants, which use that much memory and go on. It sets the endpoint itself.
 	Save(ctx context.Context, memory api.Bytes, of Saved) error
-	// Release is called when the process has ended.
-	Release()
 }
 
 // Saved describes the process of a snapshot.

@@ -57,8 +57,6 @@ func (s *shelf) Save(ctx context.Context, _ api.Bytes, of supervise.Saved) error
 	return nil
 }
 
-func (s *shelf) Release() { s.w.call("release") }
-
 func (s *shelf) on(cfg *supervise.Config) { cfg.Snapshots, cfg.Canary = s, true }
 
 func TestSnapshotIsMadeAndRestored(t *testing.T) {
@@ -78,7 +76,7 @@ func TestSnapshotIsMadeAndRestored(t *testing.T) {
 		if err := sleep(s, 2, api.Level2, second); err != nil {
 			t.Fatal(err)
 		}
-		wantCalls(t, w, "stop 100 after 5s", "release")
+		wantCalls(t, w, "stop 100 after 5s")
 		_ = w.states()
 		w.set(func() { w.load = 2 * second })
 		if err := wake(s, 3); err != nil {
@@ -98,13 +96,13 @@ func TestSnapshotIsWrong(t *testing.T) {
 		calls []string
 	}{
 		"another answer": {func(w *world) { w.answers = []string{"eight"} },
-			[]string{"restore", "start 100", "canary", `delete: the restored model does not answer as it did: to the canary it said "seven" then and says "eight" now`, "stop 100 after 0s", "release", "start 101"}},
+			[]string{"restore", "start 100", "canary", `delete: the restored model does not answer as it did: to the canary it said "seven" then and says "eight" now`, "stop 100 after 0s", "start 101"}},
 		"no answer": {func(w *world) { w.answers = []string{""} },
-			[]string{"restore", "start 100", "canary", `delete: the restored model does not answer as it did: to the canary it said "seven" then and says nothing now`, "stop 100 after 0s", "release", "start 101"}},
+			[]string{"restore", "start 100", "canary", `delete: the restored model does not answer as it did: to the canary it said "seven" then and says nothing now`, "stop 100 after 0s", "start 101"}},
 		"criu ends": {func(w *world) { w.exits = true },
-			[]string{"restore", "start 100", "delete: the runtime ended: exit status 3", "release", "start 101"}},
+			[]string{"restore", "start 100", "delete: the runtime ended: exit status 3", "start 101"}},
 		"it hangs": {func(w *world) { w.hangs = true },
-			[]string{"restore", "start 100", "delete: context deadline exceeded; the last try: context deadline exceeded", "stop 100 after 0s", "release", "start 101"}},
+			[]string{"restore", "start 100", "delete: context deadline exceeded; the last try: context deadline exceeded", "stop 100 after 0s", "start 101"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{answers: []string{"seven"}}

@@ -273,9 +273,6 @@ func (s *Supervisor) handleExit() {
 	s.phase = off
 	s.reports.noProcess()
 	s.cfg.Closed()
-	if s.cfg.Snapshots != nil {
-		defer s.cfg.Snapshots.Release()
-	}
 	switch {
 	case was == ending || s.want.state == api.Gone: // 1.
 	case was == asleep && s.want.state == api.Asleep: // 2.
