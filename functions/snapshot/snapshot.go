@@ -90,15 +90,15 @@ func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 	if s.record.useless() {
 		return nil, of
 	}
-	if u, _ := url.Parse(string(s.record.Endpoint)); u != nil && u.Host != "" { // else a process that listens there would be taken for it
-		var free net.Listener
-		if free, err = net.Listen("tcp", u.Host); err == nil {
-			err = free.Close()
+	if u, _ := url.Parse(string(s.record.Endpoint)); u != nil && u.Host != "" {
+		free, err := net.Listen("tcp", u.Host)
+		if err != nil { // who listens there would be taken for the restored process
+			s.log.Info("starting without the snapshot: its port is in use", "reason", err)
+			return nil, of
 		}
+		_ = free.Close()
 	}
-	if err == nil {
-		child, err = start(process.Spec{Path: s.program, Args: s.record.Args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: s.dir, Lines: lines})
-	}
+	child, err = start(process.Spec{Path: s.program, Args: s.record.Args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: s.dir, Lines: lines})
 	if err != nil {
 		s.Restored(0, err)
 		return nil, of

@@ -437,7 +437,11 @@ func TestPortTaken(t *testing.T) {
 	if err := b.save(s, c); err != nil {
 		t.Fatal(err)
 	}
-	if child, _ := s.Restore(l, b.start, nil); child != nil || slices.Contains(b.images(), "pages.img") {
+	if child, _ := s.Restore(l, b.start, nil); child != nil || !slices.Contains(b.images(), "pages.img") {
 		t.Errorf("restored: %t; it has %v", child != nil, b.images())
+	}
+	_ = other.Close()
+	if child, _ := s.Restore(l, b.start, nil); child == nil {
+		t.Error("not restored once the port is free")
 	}
 }
