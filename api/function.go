@@ -87,6 +87,8 @@ type Function struct {
 	PassCredentials bool `json:"passCredentials,omitempty"`
 	// SharedPrefixes lets all clients share one prefix cache.
 	SharedPrefixes bool `json:"sharedPrefixes,omitempty"`
+	// Snapshot lets the runtime start from a snapshot of its process on the node's disk. A snapshot holds the process's memory.
+	Snapshot bool `json:"snapshot,omitempty"`
 	// Clusters is a Kubernetes label selector of clusters. A front door creates the function in one of them on
 	// demand. Empty: the function runs where it is declared.
 	Clusters string `json:"clusters,omitempty"`

@@ -107,7 +107,7 @@ func TestAcceptPrograms(t *testing.T) {
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
 		api.AnnotationEndpoint, "rouse.dev/adapter-root", "rouse.dev/handler",
-		"rouse.dev/runtime-sleeps", api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, "rouse.dev/reuse-connections",
+		"rouse.dev/runtime-sleeps", api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, "rouse.dev/reuse-connections", "rouse.dev/snapshot",
 	}
 	values := map[string]string{
 		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", "rouse.dev/adapter-root": "/x",

@@ -59,6 +59,7 @@ func Keys(function *api.Function) []Key {
 		{"rouse.dev/hold-capacity", "1000", "requests that may wait for the function", count(1, &f.Hold.Capacity)},
 		{"rouse.dev/hold-memory", "256Mi", "memory that the bodies of waiting requests may take", size(&f.Hold.MaxBytes)},
 		{api.AnnotationHoldTimeout, "5m", "how long a request may wait", positive(&f.Hold.Timeout)},
+		{"rouse.dev/snapshot", "off", "`auto`: where CRIU 4 or newer is installed and permitted, and the function has no GPU, its process is kept on the node's disk, and starts that are faster from there begin with it. The files hold the process's memory (docs/security.md)", oneOf(&f.Snapshot, "off", "auto")},
 		{"rouse.dev/evict-sheddable", "false", "`true` ends a request with a priority below 0 that runs where one of 0 or more finds no free slot: it gets 429 `evicted`, and a stream an error event", oneOf(&f.Hold.EvictSheddable, "false", "true")},
 		{api.AnnotationStartTimeout, "10m", "how long a start may take, until the first generated token", positive(&f.StartTimeout)},
 		{"rouse.dev/wake-timeout", "1m", "how long a wake may take, until the first generated token", positive(&f.WakeTimeout)},

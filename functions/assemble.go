@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
+	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/kvevents"
 	"github.com/rouse-dev/rouse/functions/metrics"
@@ -25,6 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/resume"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
+	"github.com/rouse-dev/rouse/functions/snapshot"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/functions/translate"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -59,7 +62,7 @@ func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrati
 	if kept == nil {
 		f.settle() // there is nothing to take over
 	}
-	for _, part := range []func() error{f.makeModels, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
+	for _, part := range []func() error{f.makeModels, f.openSnapshot, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
 			f.close()
 			return nil, err
@@ -73,11 +76,37 @@ func (f *function) makeModels() (err error) {
 	return err
 }
 
+// openSnapshot opens the function's snapshot, if it has one and it can be made here. The instance's folder is then the snapshot's.
+func (f *function) openSnapshot() error {
+	fn := f.cfg.Function
+	if !fn.Snapshot {
+		return nil
+	}
+	criu, err := exec.LookPath("criu")
+	if err == nil && (len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 || f.cfg.Workers != "" || canaryTokens(fn) == 0 || fn.Runtime.Endpoint != "" || fn.Runtime.Kind == api.RuntimeSGLang) {
+		err = errors.New("it has a GPU, several workers, a server key, no canary, or a server that is not started here")
+	}
+	var cache *fetch.Cache
+	if err == nil {
+		cache, err = f.models.open()
+	}
+	if err == nil {
+		f.snapshot, err = snapshot.Open(cache, fileName(fn.Name), criu, f.cfg.Logger)
+	}
+	if err != nil {
+		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
+		return nil
+	}
+	f.cfg.Dir = f.snapshot.Dir()
+	return nil
+}
+
 func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
 		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
-		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Env: f.cfg.Env, Transport: f.transport,
+		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Transport: f.transport,
+		Env: slices.Concat(f.models.compiled(f.cfg.Function.Name), f.cfg.Env),
 	})
 	return err
 }
@@ -150,6 +179,9 @@ func (f *function) makeSupervisor() (err error) {
 	}
 	if f.shim != nil {
 		cfg.Start, cfg.Adopt, cfg.Save = f.shim.Start, f.adopt, f.shim.Save
+	}
+	if f.snapshot != nil { // a nil *Snapshot would be a non-nil interface
+		cfg.Snapshots = f.snapshot
 	}
 	f.supervisor, err = supervise.New(cfg)
 	return err

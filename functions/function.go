@@ -30,6 +30,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/registration"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
+	"github.com/rouse-dev/rouse/functions/snapshot"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -52,6 +53,7 @@ type function struct {
 	log         *process.Log
 	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
+	snapshot    *snapshot.Snapshot // nil: none
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
 	adapters    *adapters.Registry
@@ -271,6 +273,9 @@ func (f *function) run(ctx context.Context, door serving) error {
 // close ends the parts that [function.run] does not end.
 func (f *function) close() {
 	f.end()
+	if f.snapshot != nil {
+		f.snapshot.Close()
+	}
 	if f.handlerShim != nil {
 		f.handlerShim.Close()
 	}

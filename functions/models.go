@@ -72,6 +72,26 @@ func (m *models) tiles() string {
 	return filepath.Join(cache.Dir(), "tiles")
 }
 
+// compiled returns variables that keep what a model server compiles in the cache of models, if the configuration names that, so that the
+// function's next start does not compile it again. Variables that are set elsewhere win. Each function has a folder of its own: compiled
+// code is run.
+func (m *models) compiled(name api.FunctionName) (env []string) {
+	if !m.placed || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
+		return nil
+	}
+	cache, err := m.open()
+	if err != nil {
+		return nil
+	}
+	for _, key := range []string{"VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"} {
+		env = append(env, key+"="+filepath.Join(cache.Dir(), "compiled", fileName(name), strings.ToLower(key)))
+	}
+	return env
+}
+
+// fileName returns the function's name as a file name.
+func fileName(name api.FunctionName) string { return strings.ReplaceAll(string(name), "/", ".") }
+
 func cacheOf(cfg Config, placed bool) (*fetch.Cache, error) {
 	env := slices.Concat(cfg.Env, cfg.Function.Runtime.Env)
 	from := fetch.Environment(func(name string) string { return process.Variable(env, name) })

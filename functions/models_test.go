@@ -87,3 +87,24 @@ func TestTilesPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestCompiled: what a server compiles is kept in the cache of models if its place is configured, each function's apart.
+func TestCompiled(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		kind, models string
+		want         int
+	}{{api.RuntimeVLLM, dir, 4}, {api.RuntimeSGLang, dir, 4}, {api.RuntimeCommand, dir, 4}, {api.RuntimeEngine, dir, 0}, {api.RuntimeVLLM, "", 0}} {
+		m, err := newModels(Config{Function: api.Function{Runtime: api.Runtime{Kind: c.kind}}, Models: c.models})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := m.compiled("team/f")
+		if len(got) != c.want {
+			t.Errorf("%s in %q: %q, want %d variables", c.kind, c.models, got, c.want)
+		}
+		if want := "VLLM_CACHE_ROOT=" + filepath.Join(dir, "compiled", "team.f", "vllm_cache_root"); c.want > 0 && got[0] != want {
+			t.Errorf("%s: %q, want %q", c.kind, got[0], want)
+		}
+	}
+}

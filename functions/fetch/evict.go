@@ -54,15 +54,11 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 // Prune evicts the least recently used models until the cache has at most limit bytes; 0 evicts all. Models in use, and downloads under
 // way, stay. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
-	index, err := c.lockIndex(ctx)
+	v, release, err := c.lockInventory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer index.release()
-	v, err := c.inventory()
-	if err != nil {
-		return 0, err
-	}
+	defer release()
 	before := v.used
 	v.sweep()
 	v.evict(func() bool { return v.used <= limit })
@@ -75,15 +71,11 @@ func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	if err != nil {
 		return 0, err
 	}
-	index, err := c.lockIndex(ctx)
+	v, release, err := c.lockInventory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer index.release()
-	v, err := c.inventory()
-	if err != nil {
-		return 0, err
-	}
+	defer release()
 	key := r.key(c.source(r).origin)
 	for _, e := range v.entries {
 		if e.key == key {
@@ -125,15 +117,11 @@ func (c *Cache) entries() []entry {
 
 // room makes room for the plan's missing files, and fails at once if there can't be enough.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
-	index, err := f.c.lockIndex(ctx)
+	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
 		return err
 	}
-	defer index.release()
-	v, err := f.c.inventory()
-	if err != nil {
-		return err
-	}
+	defer release()
 	var total, need, keep api.Bytes // keep: the arrived part of this model
 	known := true
 	counted := map[string]bool{}
@@ -164,17 +152,21 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	if known {
 		f.meter.total(total)
 	}
-	limit := f.c.cfg.Limit
-	if limit > 0 {
+	return v.makeRoom(keep, need)
+}
+
+// makeRoom evicts until need more bytes fit beside keep, which stays.
+func (v *inventory) makeRoom(keep, need api.Bytes) error {
+	if limit := v.c.cfg.Limit; limit > 0 {
 		if keep+need > limit {
 			return permanentf("the model needs %s, and the cache may hold %s: raise the limit", keep+need, limit)
 		}
 		v.evict(func() bool { return v.used+need <= limit })
 		if v.used+need > limit {
-			return fmt.Errorf("the model cache %s may hold %s, of which %s is in use, and the model needs %s: raise the limit, or stop a function", f.c.cfg.Dir, limit, v.used, need)
+			return fmt.Errorf("the model cache %s may hold %s, of which %s is in use, and the model needs %s: raise the limit, or stop a function", v.c.cfg.Dir, limit, v.used, need)
 		}
 	}
-	return f.diskRoom(v, need)
+	return v.diskRoom(need)
 }
 
 // arrivedOf returns the size of a part on the disk: one with chunks has gaps.
@@ -187,24 +179,24 @@ func arrivedOf(info fs.FileInfo) api.Bytes {
 }
 
 // diskRoom makes room on the disk itself.
-func (f *fetching) diskRoom(v *inventory, need api.Bytes) error {
-	free, err := f.c.cfg.Free(f.c.cfg.Dir)
+func (v *inventory) diskRoom(need api.Bytes) error {
+	free, err := v.c.cfg.Free(v.c.cfg.Dir)
 	if err != nil {
 		return nil // unknown: a write will fail if need be
 	}
 	v.evict(func() bool {
 		if free < need {
-			free, err = f.c.cfg.Free(f.c.cfg.Dir)
+			free, err = v.c.cfg.Free(v.c.cfg.Dir)
 		}
 		return err != nil || free >= need
 	})
 	if free < need {
-		if again, err := f.c.cfg.Free(f.c.cfg.Dir); err == nil {
+		if again, err := v.c.cfg.Free(v.c.cfg.Dir); err == nil {
 			free = again
 		}
 	}
 	if free < need {
-		return &DiskError{Dir: f.c.cfg.Dir, Needed: need, Free: free}
+		return &DiskError{Dir: v.c.cfg.Dir, Needed: need, Free: free}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"slices"
@@ -13,11 +14,25 @@ import (
 // inventory is the content of the cache. It is valid while the index is locked.
 type inventory struct {
 	c       *Cache
-	used    api.Bytes // blobs and parts
+	used    api.Bytes // blobs, parts and snapshots
 	entries []entry
 	refs    map[string]int // number of entries and running fetches that need a blob
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
+	images  []victim // snapshots
+}
+
+// lockInventory locks the index until release, and reads the cache's content.
+func (c *Cache) lockInventory(ctx context.Context) (v *inventory, release func(), err error) {
+	index, err := c.lockIndex(ctx)
+	if err == nil {
+		v, err = c.inventory()
+	}
+	if err != nil {
+		index.release()
+		return nil, nil, err
+	}
+	return v, index.release, nil
 }
 
 func (c *Cache) inventory() (*inventory, error) {
@@ -35,6 +50,7 @@ func (c *Cache) inventory() (*inventory, error) {
 	for _, info := range v.parts {
 		v.used += arrivedOf(info)
 	}
+	v.countSnapshots()
 	for _, e := range v.entries {
 		for _, f := range e.Files {
 			v.refs[f.SHA256]++
@@ -171,13 +187,15 @@ func (v *inventory) dropPart(name string) {
 	}
 }
 
-// evict removes entries and unfinished downloads, the least recently used first, until enough returns true.
+// victim is something that can be evicted.
+type victim struct {
+	used   time.Time
+	remove func()
+}
+
+// evict removes entries, unfinished downloads and snapshots, the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
-	type victim struct {
-		used   time.Time
-		remove func()
-	}
-	var victims []victim
+	victims := slices.Clone(v.images)
 	for _, e := range v.entries {
 		victims = append(victims, victim{e.used, func() { v.remove(e) }})
 	}

@@ -100,16 +100,12 @@ func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	if free, err := f.c.cfg.Free(f.c.cfg.Dir); err != nil || free >= size {
 		return nil // unknown: a write will fail if need be
 	}
-	index, err := f.c.lockIndex(ctx)
+	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
 		return err
 	}
-	defer index.release()
-	v, err := f.c.inventory()
-	if err != nil {
-		return err
-	}
-	return f.diskRoom(v, size)
+	defer release()
+	return v.diskRoom(size)
 }
 
 // bounded is the content of an archive. Reading past its bound is an error.

@@ -23,7 +23,7 @@ type options struct {
 	load, wake, sleep                          time.Duration
 	announce, neverReady, noCompletions        bool
 	exitCode, failStarts, hangAfter, exitAfter int
-	ignoreTerm, sleeps, sleepFails, wakeFails  bool
+	ignoreTerm, sleeps, wakeFails              bool
 	grandchild                                 string
 }
 
@@ -61,7 +61,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.exitAfter, "exit-after", 0, "exit with status 4 at the generation after the first `n`")
 	f.BoolVar(&o.ignoreTerm, "ignore-term", false, "ignore SIGTERM")
 	f.BoolVar(&o.sleeps, "sleeps", o.sleeps, "have /sleep, /wake_up and vLLM's other calls")
-	f.BoolVar(&o.sleepFails, "sleep-fails", false, "answer 500 to /sleep")
 	f.BoolVar(&o.wakeFails, "wake-fails", false, "answer 500 to /wake_up")
 	f.StringVar(&o.grandchild, "grandchild", "", "start a child of its own: `how` is group, session, orphan (a session whose parent has gone), or swarm (many that are hard to end; with -pids)")
 	f.StringVar(&o.pids, "pids", "", "`file` to which the process ids are written, one a line")

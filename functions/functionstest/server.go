@@ -77,7 +77,7 @@ func (s *server) models(w http.ResponseWriter, _ *http.Request) {
 
 func (s *server) fallAsleep(w http.ResponseWriter, r *http.Request) {
 	level, err := strconv.Atoi(r.FormValue("level"))
-	if err != nil || s.sleepFails || s.running.Load() > 0 {
+	if err != nil || s.running.Load() > 0 {
 		refuse(w, 500, fmt.Sprintf("cannot sleep: level %q, %d requests run", r.FormValue("level"), s.running.Load()))
 		return
 	}

@@ -67,6 +67,8 @@ type Config struct {
 	Suspender Suspender
 	// Moves says that the runtime may be restored onto all GPUs that a grant names, as it sees those of the whole machine.
 	Moves bool
+	// Snapshots keeps a snapshot of the process on the disk; nil: none is made.
+	Snapshots Snapshots
 	// GPUs measures the memory that a process and its descendants hold of the GPU of which they hold most. found is false if it sees
 	// none of them. It returns soon after ctx ends. Nil: there is nothing to measure.
 	GPUs func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)

@@ -24,6 +24,8 @@ const (
 	opSleep kind = "sleep"
 	opEnd   kind = "end"
 	opProbe kind = "probe"
+
+	opSnapshot kind = "snapshot"
 )
 
 // Causes of a cancelled operation.
@@ -57,6 +59,7 @@ type operation struct {
 	mover     runtime.Mover    // of a sleep or an end: it ends requests, which continue elsewhere; nil: none are ended
 	stopped   bool             // cancelled by the owner
 	suspect   bool             // of a start: the canary decides
+	saved     saved            // of a start
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
@@ -78,7 +81,7 @@ func (s *Supervisor) beginOperation(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{
 		kind: k, began: time.Now(), cancel: cancel, cfg: &s.cfg, gate: s.gate, notes: s.notes, child: s.proc.child, launch: s.proc.launch, from: s.proc.level,
-		own: s.proc.own, startup: s.coming.startup, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters,
+		own: s.proc.own, startup: s.coming.startup, suspect: s.canary.suspect, saved: s.saved, canary: s.canary.answer, adapters: s.canary.adapters,
 	}
 	if k == opSleep {
 		op.level, op.own = s.sleepLevel()
@@ -121,6 +124,9 @@ func (o *operation) perform(ctx context.Context) error {
 		if o.suspect {
 			await = o.awaitSuspect
 		}
+		if o.saved.restoring {
+			await = o.awaitRestored
+		}
 		if err = await(ctx); err == nil {
 			err = o.makeReady(ctx)
 		}
@@ -139,6 +145,8 @@ func (o *operation) perform(ctx context.Context) error {
 		err = o.sleep(ctx)
 	case opProbe:
 		err = o.sendProbe(ctx)
+	case opSnapshot:
+		err = o.save(ctx)
 	case opEnd:
 		if o.cfg.Leave != nil && o.drained {
 			o.cfg.Leave(ctx, o.launch.Endpoint)
@@ -146,7 +154,7 @@ func (o *operation) perform(ctx context.Context) error {
 		if o.mover != nil {
 			o.moveOut(ctx)
 		}
-		o.child.Stop(o.grace)
+		o.stop()
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
@@ -198,6 +206,8 @@ func (o *operation) limit() (time.Duration, bool) {
 		return sleepTimeout, true
 	case opProbe:
 		return o.cfg.ProbeTimeout, true
+	case opSnapshot:
+		return snapshotTimeout, true
 	}
 	return 0, false
 }
@@ -265,6 +275,11 @@ func (s *Supervisor) finishOperation(r result) {
 		s.proc.ended = true // step clears it, in phase ending
 	case opProbe:
 		s.finishProbe(op, r)
+	case opSnapshot:
+		if r.err != nil {
+			s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
+			s.checkUnreachable() // the runtime may not have gone on
+		}
 	}
 }
 
@@ -282,6 +297,8 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	case s.want.state == api.Gone: // 1.
 		s.endProcess(s.cfg.StopGrace)
 	case s.proc.ended: // 2.
+	case r.err != nil && op.saved.restoring: // 3.
+		s.restoreFailed(r.err)
 	case r.err != nil && op.kind == opWake: // 3.
 		s.startFailed("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
 	case r.err != nil: // 3.
@@ -290,6 +307,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 		switch op.kind {
 		case opStart:
 			s.took.started(r.took, s.proc.stopped)
+			s.startedRuntime(r.took)
 		case opWake:
 			s.took.wake = r.took
 		}

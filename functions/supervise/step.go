@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -156,7 +157,7 @@ func (s *Supervisor) startProcess(launch runtime.Launch) {
 	// Lines come from one goroutine, so announce needs no lock.
 	announce := launch.Announce
 	began := time.Now()
-	child, err := s.cfg.Start(process.Spec{Path: launch.Path, Args: launch.Args, Env: s.suspension.env(launch.Env), Lines: func(line []byte) {
+	lines := func(line []byte) {
 		if announce != "" && strings.HasPrefix(string(line), announce) {
 			announce = ""
 			close(announced)
@@ -165,7 +166,11 @@ func (s *Supervisor) startProcess(launch runtime.Launch) {
 			s.reports.noteUse(used)
 		}
 		s.cfg.Log.Write(line)
-	}})
+	}
+	if s.restoreRuntime(launch, lines) {
+		return
+	}
+	child, err := s.cfg.Start(process.Spec{Path: launch.Path, Args: launch.Args, Env: s.suspension.env(launch.Env), Lines: lines})
 	if err != nil {
 		s.startFailed(adviseStart(err), lasting(err))
 		return
@@ -261,7 +266,7 @@ func (s *Supervisor) endProcess(grace time.Duration) {
 }
 
 // handleExit handles a process that ended by itself or by an end: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it
-// can do without an option that its server refused, and is started again at once; 4. it is wanted awake: a crash.
+// was restored from a snapshot, or can do without an option that its server refused, and is started again at once; 4. it is wanted awake: a crash.
 func (s *Supervisor) handleExit() {
 	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
@@ -277,6 +282,8 @@ func (s *Supervisor) handleExit() {
 		s.enterState(api.Asleep, "")
 	case s.want.state == api.Asleep: // 2. fromOff reports it
 		s.restarts.explained(reason)
+	case was == starting && s.saved.restoring: // 3.
+		s.restoreFailed(errors.New(reason))
 	case was == starting && s.dropOption(): // 3.
 	case was == starting || was == waking: // 4.
 		hopeless := false

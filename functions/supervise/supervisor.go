@@ -44,6 +44,7 @@ type machine struct {
 	canary   canary
 
 	suspension suspension
+	saved      saved
 }
 
 // Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
@@ -185,6 +186,7 @@ func (s *Supervisor) untilNext() time.Duration {
 	earlier(s.mustStart(), s.restarts.retryAt)
 	earlier(s.phase == awake && s.op == nil, s.health.probeAt)
 	earlier(s.phase == awake, s.meter.next())
+	earlier(s.phase == awake && s.op == nil, s.saved.at)
 	return time.Until(next)
 }
 
@@ -198,6 +200,8 @@ func (s *Supervisor) handleDeadline(now time.Time) {
 		s.expireDrain()
 	case s.phase == awake && s.op == nil && reached(s.health.probeAt):
 		s.checkHealth()
+	case s.phase == awake && s.op == nil && reached(s.saved.at):
+		s.saveSnapshot()
 	case s.phase == awake && reached(s.meter.next()):
 		s.measureBusy()
 	}

@@ -1,0 +1,186 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/functions/owner"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/internal/disk"
+)
+
+// Snapshot is a function's snapshot; it is a [supervise.Snapshots].
+type Snapshot struct {
+	cache    *fetch.Cache
+	program  string
+	log      *slog.Logger
+	dir, run string // of the images, and of the instance
+	release  func()
+	launch   runtime.Launch
+	record   record
+}
+
+// Open locks the snapshot of that name, a file name, until Close. program is the path of criu. It fails if another instance has it.
+func Open(cache *fetch.Cache, name, program string, log *slog.Logger) (*Snapshot, error) {
+	dir, release, err := cache.HoldSnapshot(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{cache: cache, program: program, log: log, dir: dir, release: release}
+	s.run = filepath.Join(os.TempDir(), fmt.Sprintf("rouse-%x", sha256.Sum256([]byte(dir)))[:22])
+	if err = os.MkdirAll(s.run, 0o700); err == nil {
+		err = owner.CheckFolder(s.run)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Dir returns the folder in which the instance's sockets must lie. It is the same at each start, since a restored process listens where
+// it did, and no other function's.
+func (s *Snapshot) Dir() string { return s.run }
+
+// Close unlocks the snapshot and removes Dir.
+func (s *Snapshot) Close() {
+	_ = os.RemoveAll(s.run) // what is left does no harm
+	s.release()
+}
+
+// record describes the images beside it.
+type record struct {
+	supervise.Saved
+	Fingerprint string
+	Args        []string      // of criu, to restore them
+	Restore     time.Duration // of the last restore, at least Load after a failure; 0: none yet
+	Made        time.Time
+}
+
+// useless reports whether the last restore failed, or was no faster than a usual start.
+func (r record) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
+
+// Restore implements [supervise.Snapshots].
+func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
+	s.launch, s.record = l, record{}
+	raw, err := os.ReadFile(s.path("snapshot.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &s.record)
+	}
+	if err != nil || s.record.Fingerprint != s.fingerprint(l) {
+		s.record = record{}
+		s.clear()
+		return nil, of
+	}
+	if s.record.useless() {
+		return nil, of
+	}
+	if u, _ := url.Parse(string(s.record.Endpoint)); u != nil && u.Host != "" {
+		free, err := net.Listen("tcp", u.Host)
+		if err != nil { // who listens there would be taken for the restored process
+			s.log.Info("starting without the snapshot: its port is in use", "reason", err)
+			return nil, of
+		}
+		_ = free.Close()
+	}
+	child, err = start(process.Spec{Path: s.program, Args: s.record.Args, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: s.dir, Lines: lines})
+	if err != nil {
+		s.Restored(0, err)
+		return nil, of
+	}
+	s.log.Info("restoring a snapshot", "age", time.Since(s.record.Made).Round(time.Second))
+	return child, s.record.Saved
+}
+
+// Restored implements [supervise.Snapshots].
+func (s *Snapshot) Restored(took time.Duration, failed error) {
+	if s.record.Restore = took; failed != nil {
+		s.record.Restore = s.record.Load
+	}
+	if s.record.useless() {
+		s.log.Warn("deleting the snapshot: it can't be restored, or is slower than a usual start", "error", failed, "restore", took, "start", s.record.Load, "criu", firstError(s.path("restore.log")))
+		s.clear()
+	}
+	s.write()
+}
+
+// Save implements [supervise.Snapshots].
+func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Saved) error {
+	if s.record.useless() {
+		return nil
+	}
+	if err := s.criu(ctx, "check"); err != nil {
+		return fmt.Errorf("criu can't work here: it needs root or CAP_CHECKPOINT_RESTORE, and options of the kernel that criu check names: %w", err)
+	}
+	if err := s.cache.MakeRoom(ctx, memory); err != nil {
+		return err
+	}
+	s.clear()
+	of.Endpoint = s.launch.Endpoint
+	s.record = record{
+		Saved: of, Fingerprint: s.fingerprint(s.launch), Made: time.Now(),
+		Args: []string{"restore", "-D", s.dir, "-o", "restore.log", "--tcp-close", "--file-locks"},
+	}
+	pid := strconv.Itoa(of.PID)
+	args := []string{"dump", "-t", pid, "-D", s.dir, "-o", "dump.log", "--leave-running", "--tcp-close", "--skip-in-flight", "--file-locks", "--ghost-limit", "1G"}
+	if out, _ := os.Readlink("/proc/" + pid + "/fd/1"); strings.HasPrefix(out, "pipe:") {
+		args = append(args, "--external", out)
+		s.record.Args = append(s.record.Args, "--inherit-fd", "fd[1]:"+out)
+	}
+	if err := s.criu(ctx, args...); err != nil {
+		err = fmt.Errorf("make a snapshot: %w: %s", err, firstError(s.path("dump.log")))
+		s.clear()
+		return err
+	}
+	s.log.Info("made a snapshot", "memory", memory.String(), "took", time.Since(s.record.Made).Round(time.Millisecond), "folder", s.dir)
+	s.write()
+	return nil
+}
+
+// criu runs criu so that only this user can read what it writes.
+func (s *Snapshot) criu(ctx context.Context, args ...string) error {
+	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.program}, args...)...).Run()
+}
+
+// clear removes all files but the folder itself, the record first.
+func (s *Snapshot) clear() {
+	_ = os.Remove(s.path("snapshot.json"))
+	_ = os.RemoveAll(s.dir)
+	_ = os.Mkdir(s.dir, 0o700) // the next write reports a failure
+}
+
+// write writes the record, without which there is no snapshot.
+func (s *Snapshot) write() {
+	raw, _ := json.Marshal(s.record) // its fields always marshal
+	if err := disk.WriteFile(s.path("snapshot.json"), raw, 0o600); err != nil {
+		s.log.Warn("writing the record of a snapshot failed", "error", err)
+	}
+}
+
+func (s *Snapshot) path(name string) string { return filepath.Join(s.dir, name) }
+
+// firstError returns the first error in a log of criu, beside one that does no harm.
+func firstError(path string) string {
+	raw, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(raw)) {
+		if strings.Contains(line, "Error (") && !strings.Contains(line, "rlimit:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "no error in its log"
+}
