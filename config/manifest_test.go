@@ -225,7 +225,7 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	}
 }
 
-// TestShownManifests parses the manifests in docs/machine.md, and that of the README.
+// TestShownManifests parses the manifests in docs/machine.md, and the one in README.md.
 func TestShownManifests(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
