@@ -19,9 +19,9 @@ type Memory interface {
 
 // Times are measured durations, 0 if not measured, and the rhythm of a function's requests.
 type Times struct {
-	Load  time.Duration                 `json:"load,omitempty"`
+	Load  time.Duration                    `json:"load,omitempty"`
 	Wake  [api.Suspended + 1]time.Duration `json:"wake"`
-	Sleep time.Duration                 `json:"sleep,omitempty"`
+	Sleep time.Duration                    `json:"sleep,omitempty"`
 	// FirstSleep is the first sleep of a process, if a later one was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 	// Rhythm is [rhythm.Rhythm.Text]; empty: nothing was learned.

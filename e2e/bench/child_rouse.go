@@ -44,17 +44,17 @@ func Listening(line string) api.Endpoint {
 }
 
 // Stop ends it, and returns when it is gone.
-func (e *Engine) Stop() {
-	e.Process.Stop()
-	e.Close()
+func (s *Engine) Stop() {
+	s.Process.Stop()
+	s.Close()
 }
 
 // Chat asks a model for a greedy answer.
-func (e *Engine) Chat(ctx context.Context, model, question string) (string, error) {
+func (s *Engine) Chat(ctx context.Context, model, question string) (string, error) {
 	var answer struct {
 		Choices []struct{ Message struct{ Content string } }
 	}
-	if err := e.Call(ctx, http.MethodPost, "/v1/chat/completions", map[string]any{
+	if err := s.Call(ctx, http.MethodPost, "/v1/chat/completions", map[string]any{
 		"model": model, "temperature": 0, "max_tokens": 64, "messages": []map[string]string{{"role": "user", "content": question}},
 	}, &answer); err != nil {
 		return "", err

@@ -13,7 +13,7 @@ type Timing struct {
 	Step, Sequence time.Duration
 }
 
-// Config is the size of an engine. Every number must be above 0 but Adapters.
+// BatchConfig is the size of an engine. Every number must be above 0 but Adapters.
 type BatchConfig struct {
 	// Sequences run at once; others wait.
 	Sequences int
@@ -84,7 +84,7 @@ type Counts struct {
 	Preemptions int
 }
 
-// New makes an idle scheduler.
+// NewBatch makes an idle scheduler.
 func NewBatch(cfg BatchConfig) *Batch {
 	b := &Batch{cfg: cfg, pool: newPool(cfg.Blocks)}
 	b.pool.noting = cfg.Events

@@ -47,7 +47,7 @@ func Tokens(n, vocab, seed int) []int32 {
 	return out
 }
 
-// Blocks returns n neighbouring blocks.
+// BlocksFrom returns n neighbouring blocks.
 func BlocksFrom(from, n int) []int32 {
 	out := make([]int32, n)
 	for i := range out {
