@@ -153,8 +153,10 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 		return
 	}
 	old := i.Status
-	if len(s.Devices) == 0 {
-		s.Devices = old.Devices
+	if len(s.Devices) == 0 && !(s.State == api.Asleep && s.Level == api.Suspended) {
+		if s.Devices = old.Devices; len(s.Devices) == 0 {
+			s.Devices = i.Grant.Devices // those that it was restored onto
+		}
 	}
 	if s.Node == "" {
 		s.Node = old.Node

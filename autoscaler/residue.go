@@ -20,7 +20,7 @@ import (
 // A value above the GPU's size is ignored.
 func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
 	m := &s.Memory
-	m.Host, s.Level = max(0, m.Host), min(max(s.Level, api.LevelAwake), api.Level2)
+	m.Host, s.Level = max(0, m.Host), min(max(s.Level, api.LevelAwake), api.Suspended)
 	all := a.smallest(s.Devices)
 	if m.PerDevice < 0 || m.PerDevice > all {
 		m.Devices, m.PerDevice = 0, 0
@@ -31,6 +31,10 @@ func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStat
 		if m.PerDevice > declared && m.PerDevice <= declared+declared/10 {
 			m.PerDevice = declared
 		}
+		return
+	}
+	if s.Level == api.Suspended {
+		m.Devices, m.PerDevice = 0, 0
 		return
 	}
 	if len(s.Devices) == 0 || s.PID == 0 || m.PerDevice > 0 { // 1

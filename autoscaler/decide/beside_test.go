@@ -163,7 +163,11 @@ func (s *sim) truth() string {
 		i := &s.Instances[k]
 		f, n := s.function(i.Status.Function), s.nature[i.Status.Function]
 		if phase := phaseOf(i); i.Status.State == api.Asleep && phase != phaseRising {
-			used[i.Status.Node] += n.residue[i.Status.Level]
+			if i.Status.Level == api.Suspended {
+				used[i.Status.Node] += s.suspended[i.Status.Instance]
+			} else {
+				used[i.Status.Node] += n.residue[i.Status.Level]
+			}
 			continue
 		}
 		used[i.Status.Node] += f.Need.Host - n.file

@@ -60,7 +60,7 @@ func (p *plan) giveGrants() {
 		}
 		if i.reserved() {
 			if !i.f.Spec.DualPods && p.due(i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.available(i) && !p.overCommitted(i, false) {
-				p.giveGrant(i, "nobody else wants the memory: renewed")
+				p.giveGrant(i, i.at, "nobody else wants the memory: renewed")
 			}
 			continue
 		}
@@ -95,32 +95,36 @@ func (g *granter) hasLikelierSibling(i *instance) bool {
 }
 
 // giveGrant gives i a grant; its memory must be booked.
-func (p *plan) giveGrant(i *instance, reason string) {
-	p.addAction(i.f, i, Action{Kind: Grant, Devices: i.Status.Devices, Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
+func (p *plan) giveGrant(i *instance, at []int32, reason string) {
+	p.addAction(i.f, i, Action{Kind: Grant, Devices: p.namesOf(i, at), Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
 	i.grantChanged = true
 }
 
 // grantIfRoom gives i a grant if its memory is free, or becomes free by revoking grants of sleepers that are less
 // likely to be needed. It waits for coming memory: what was revoked for i must not go to a less likely one in between.
 func (g *granter) grantIfRoom(i *instance) {
-	needs := g.minus(i.up, i.held)
-	if g.within(needs, i.at) {
-		free := g.formatFree(i.at)
-		for k, d := range i.at {
-			g.spend(d, -needs[k], 0)
-		}
-		g.giveGrant(i, fmt.Sprintf("asleep at level %d; needs %s more, free %s and nobody else wants it", i.Status.Level, g.formatAmounts(i.at, needs), free))
+	os := g.searchFor(nil, i.f).wakings(i)
+	if len(os) == 0 {
 		return
 	}
-	short := g.alloc(len(i.at))
-	for k, d := range i.at {
+	at, needs := os[0].at, os[0].needs
+	if g.within(needs, at) {
+		free := g.formatFree(at)
+		for k, d := range at {
+			g.spend(d, -needs[k], 0)
+		}
+		g.giveGrant(i, at, fmt.Sprintf("asleep at level %d; needs %s more, free %s and nobody else wants it", i.Status.Level, g.formatAmounts(at, needs), free))
+		return
+	}
+	short := g.alloc(len(at))
+	for k, d := range at {
 		if needs[k] > 0 {
 			short[k] = max(0, needs[k]-g.free[d]-max(0, g.coming[d]))
 		}
 	}
 	var from []*instance
-	for _, w := range g.lessLikely(i, short) {
-		freed := g.released(w, w.held, w.Status.Memory, i.at)
+	for _, w := range g.lessLikely(i, at, short) {
+		freed := g.released(w, w.held, w.Status.Memory, at)
 		if met(short) || !helps(freed, needs) {
 			continue
 		}
@@ -135,12 +139,12 @@ func (g *granter) grantIfRoom(i *instance) {
 	for _, w := range from {
 		g.revoke(w, i.f.likelier(w.f.Function))
 	}
-	g.book(amounts{i.at, needs}) // the grant follows when the revocations are acknowledged
+	g.book(amounts{at, needs}) // the grant follows when the revocations are acknowledged
 }
 
-// lessLikely lists the less likely grants on the devices that i lacks memory of, the least likely first.
-func (g *granter) lessLikely(i *instance, short bytes) (ws []*instance) {
-	for k, d := range i.at {
+// lessLikely lists the less likely grants on the devices at, which i lacks memory of, the least likely first.
+func (g *granter) lessLikely(i *instance, at []int32, short bytes) (ws []*instance) {
+	for k, d := range at {
 		if short[k] <= 0 {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // ledger is the account of all devices at one time, computed from the instances, and what a plan books on top of that.
@@ -17,8 +18,10 @@ type ledger struct {
 	// they need.
 	free, coming, soft bytes
 	// on lists the instances that hold memory of each device.
-	on   [][]*instance
-	slab bytes // alloc cuts from it
+	on [][]*instance
+	// proven are the kinds of runtimes that were suspended and came back.
+	proven []string
+	slab   bytes // alloc cuts from it
 }
 
 // bytes holds amounts of devices: of all devices, or of those of a list beside it.
@@ -60,6 +63,9 @@ func newLedger(t *Topology, functions []*Function, now time.Time) *ledger {
 	}
 	l.locateAll(functions)
 	for _, f := range l.fs {
+		if kind := f.Spec.Runtime.Kind; f.Past.Wake[api.Suspended] > 0 && !slices.Contains(l.proven, kind) {
+			l.proven = append(l.proven, kind)
+		}
 		l.enterFunction(f)
 	}
 	return l
@@ -71,7 +77,7 @@ func (l *ledger) locateAll(functions []*Function) {
 	for _, f := range functions {
 		count += len(f.Instances)
 		for _, i := range f.Instances {
-			places += 1 + len(i.Status.Devices)
+			places += 1 + len(gpusOf(i))
 		}
 	}
 	fs, is := make([]function, len(functions)), make([]instance, count)
@@ -84,7 +90,7 @@ func (l *ledger) locateAll(functions []*Function) {
 		for j := range n {
 			i := &is[j]
 			i.Instance, i.f, i.phase = f.Instances[j], &fs[k], phaseOf(f.Instances[j])
-			m := 1 + len(i.Status.Devices)
+			m := 1 + len(gpusOf(i.Instance))
 			i.at, at = at[:0:m], at[m:]
 			l.locate(i)
 			for _, d := range i.at {
@@ -93,6 +99,10 @@ func (l *ledger) locateAll(functions []*Function) {
 			fs[k].instances[j] = i
 		}
 		is = is[n:]
+	}
+	places = 0
+	for _, n := range held {
+		places += n
 	}
 	lists := make([]*instance, places)
 	for d, n := range held {
@@ -147,11 +157,19 @@ func (l *ledger) computeMemory(i *instance) {
 		copy(i.leaves, i.held)
 		i.keepCommon()
 	case i.phase == phaseFalling && !f.Undeclared:
-		l.setLeaves(i, f.Past.Residue(max(i.Level, api.Level1)))
+		stays := f.Past.Residue(max(i.Level, api.Level1))
+		if i.Level == api.Suspended { // its place in host memory is kept
+			stays = i.residue(api.Suspended)
+			i.held[0] += l.growth(i)
+		}
+		l.setLeaves(i, stays)
 	case i.Doing == DoingRevoke:
 		l.setLeaves(i, i.Status.Memory)
 	case i.settling(l.now):
 		l.planAt(i.Settles)
+		if i.Status.Level == api.Suspended && len(i.at) > 0 { // it may still report less than it has taken
+			i.held[0] = max(i.held[0], inventory.OffDevices(f.Past.Residue(f.level())).Host-i.Borne)
+		}
 		l.setLeaves(i, f.Past.Residue(i.Status.Level))
 	}
 }

@@ -11,6 +11,13 @@ import (
 // limitSleepers ends or deepens the sleepers that were used longest ago where more memory of a device is in use than there
 // is, because instances or others use more than planned. What that does not free, idle instances free by going to sleep.
 func (p *plan) limitSleepers() {
+	for _, f := range p.fs {
+		for _, i := range f.instances {
+			if i.unbound() && p.available(i) {
+				p.revoke(i, "an earlier grant may allow it any GPUs")
+			}
+		}
+	}
 	for d := range p.devs {
 		if p.over(int32(d)) > 0 {
 			p.deepenSleepersOn(int32(d))
@@ -35,7 +42,7 @@ func (p *plan) deepenSleepersOn(d int32) {
 	slices.SortFunc(is, func(a, b *instance) int { return compareNeed(b, a) })
 	for _, i := range is {
 		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
-			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || p.over(d) <= 0 || p.releases(i, d, to) <= 0 {
+			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || p.over(d) <= 0 || to == api.Suspended && !p.suspends(i) || p.releases(i, d, to) <= 0 {
 				continue
 			}
 			reason := fmt.Sprintf("%s; used last %s ago", why, short(p.now.Sub(p.usedUntil(i, 1))))
@@ -63,7 +70,7 @@ func (p *plan) releases(i *instance, d int32, to api.Level) api.Bytes {
 	if to == inventory.Stopped {
 		return p.heldAsleep(i, d)
 	}
-	return p.heldAsleep(i, d) - p.claim(d, i.f.Past.Residue(to))
+	return p.heldAsleep(i, d) - p.claim(d, i.residue(to))
 }
 
 // sleepIdleOn puts idle instances to sleep, the least recently used first, while more of d is in use than there is, not

@@ -21,7 +21,8 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 	p.meetDemands()   // 4
 	p.placePods()     // 5
 	p.scaleDown()     // 6
-	p.giveGrants()    // 7
+	p.makeSpare()     // 7
+	p.giveGrants()    // 8
 	return p.actions, p.next
 }
 
@@ -78,7 +79,15 @@ func (p *plan) stop(i *instance, drain time.Duration, reason string) *Action {
 
 // sleep puts an instance to sleep, or a sleeping one deeper.
 func (p *plan) sleep(i *instance, level api.Level, reason string) *Action {
-	p.bookRelease(i, i.f.Past.Residue(level))
+	if i.phase == phaseAwake && level <= i.f.level() && p.suspends(i) {
+		if _, yes := p.contested(i); yes {
+			level = api.Suspended
+		}
+	}
+	p.bookRelease(i, i.residue(level))
+	if level == api.Suspended { // its place in host memory
+		p.spend(i.at[0], -p.growth(i), 0)
+	}
 	return p.addAction(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Reason: reason})
 }
 

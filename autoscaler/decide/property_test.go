@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,44 +54,86 @@ func FuzzPlan(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		s := randomWorld(r)
+		s := randomWorld(rand.New(rand.NewPCG(seed, 1)))
 		s.giveFiles(rand.New(rand.NewPCG(seed, 11)))
-		var log []string
-		fail := func(format string, args ...any) {
-			t.Helper()
-			log = append(log, s.tell()...)
-			if len(log) > 60 {
-				log = log[len(log)-60:]
-			}
-			t.Fatalf("seed %d at %s: %s\n%s\n%s", seed, s.now.Sub(s.start), fmt.Sprintf(format, args...), describe(s), strings.Join(log, "\n"))
-		}
-		for range 12 {
-			for k := range s.Functions {
-				if r.IntN(2) == 0 {
-					s.use(s.Functions[k].Spec.Name, r.IntN(10)*r.IntN(2))
-					s.busy(r, &s.Functions[k])
-				}
-			}
-			plans := 0
-			s.run(time.Duration(1+r.IntN(40))*time.Second, func() {
-				if over := s.over(); over != "" {
-					fail("more is given than there is: %s", over)
-				}
-				if over := s.truth(); over != "" {
-					fail("more is in use than there is: %s", over)
-				}
-				if plans++; plans > 2000 {
-					fail("it does not come to rest")
-				}
-				if s.restless {
-					fail("plans go on acting without anything having changed")
-				}
-				checkPlan(s, fail)
-			})
-			log = append(log, s.tell()...)
-		}
+		checkWorld(t, seed, s)
 	})
+}
+
+// TestSuspends checks the same in worlds whose sleepers keep memory of GPUs and can be suspended: some were, and came back on another GPU.
+func TestSuspends(t *testing.T) {
+	suspended, moved := 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		s := randomWorld(r)
+		at := map[api.InstanceID][]api.DeviceID{}
+		for k := range s.Functions {
+			f := &s.Functions[k]
+			if f.Need.Devices > 0 {
+				f.Spec.Suspend = []string{api.SuspendAuto, api.SuspendOn, api.SuspendOff}[r.IntN(3)]
+				n := s.nature[f.Spec.Name]
+				n.perResidue[1] = f.Need.PerDevice * api.Bytes(r.IntN(40)) / 100
+				n.perResidue[2] = n.perResidue[1]
+			}
+		}
+		s.watch = func(actions []Action) {
+			for _, a := range actions {
+				switch {
+				case a.Kind == Sleep && a.Level == api.Suspended:
+					if s.function(a.Function).Spec.Suspend == api.SuspendOff {
+						t.Fatalf("seed %d: %v, whose function is not to be suspended", seed, a)
+					}
+					suspended++
+					at[a.Instance] = s.instance(a.Instance).Status.Devices
+				case a.Kind == Wake && len(s.instance(a.Instance).Status.Devices) == 0 && !slices.Equal(a.Devices, at[a.Instance]):
+					moved++
+				}
+			}
+		}
+		checkWorld(t, seed, s)
+	}
+	if suspended < 20 || moved < 3 {
+		t.Errorf("%d suspended, %d moved: the worlds tell nothing", suspended, moved)
+	}
+}
+
+// checkWorld has users of s come and go, and checks after each plan what must always hold.
+func checkWorld(t *testing.T, seed uint64, s *sim) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	var log []string
+	fail := func(format string, args ...any) {
+		t.Helper()
+		log = append(log, s.tell()...)
+		if len(log) > 60 {
+			log = log[len(log)-60:]
+		}
+		t.Fatalf("seed %d at %s: %s\n%s\n%s", seed, s.now.Sub(s.start), fmt.Sprintf(format, args...), describe(s), strings.Join(log, "\n"))
+	}
+	for range 12 {
+		for k := range s.Functions {
+			if r.IntN(2) == 0 {
+				s.use(s.Functions[k].Spec.Name, r.IntN(10)*r.IntN(2))
+				s.busy(r, &s.Functions[k])
+			}
+		}
+		plans := 0
+		s.run(time.Duration(1+r.IntN(40))*time.Second, func() {
+			if over := s.over(); over != "" {
+				fail("more is given than there is: %s", over)
+			}
+			if over := s.truth(); over != "" {
+				fail("more is in use than there is: %s", over)
+			}
+			if plans++; plans > 2000 {
+				fail("it does not come to rest")
+			}
+			if s.restless {
+				fail("plans go on acting without anything having changed")
+			}
+			checkPlan(s, fail)
+		})
+		log = append(log, s.tell()...)
+	}
 }
 
 // TestNobodyStarves keeps random worlds busy for ten minutes. Every function that has users and can fit gets turns, and

@@ -15,6 +15,7 @@ import (
 //  1. It pays if the first sleep was measured to take at least a second longer than others; a function may ask for always or never.
 //  2. The only instance of a function is put to sleep when it has been idle for a moment and another request is not likely before the
 //     end. It is an ordinary sleep, with the canary before it.
+//     A suspension is tried once in the same way, or from a sleep (scarce.go).
 //  3. Once measured, it is woken if its memory is still free, and the canary is compared. Its idle time counts on from before.
 //
 // A request in between is an ordinary demand: it ends the drain, or waits for the sleep and wakes the instance. If the memory was taken
@@ -53,13 +54,20 @@ func (f *function) rehearses() (why string, yes bool) {
 
 // rehearse starts a rehearsal of f's only instance, if it is time.
 func (p *plan) rehearse(f *function) {
-	why, yes := f.rehearses()
-	if !yes || f.busy() || f.scaled || f.desired > 0 || f.live() != 1 {
+	if f.Undeclared || f.busy() || f.scaled || f.desired > 0 || f.live() != 1 {
 		return
 	}
 	for _, i := range f.instances {
-		if i.phase != phaseAwake || i.Slept || i.taken || i.From != inventory.Stopped || i.Failures > 0 {
+		if i.phase != phaseAwake || i.taken || i.Failures > 0 {
 			continue
+		}
+		level := api.Suspended
+		why, yes := p.untried(i)
+		if !yes {
+			level = api.Level1
+			if why, yes = f.rehearses(); !yes || i.Slept || i.From != inventory.Stopped {
+				continue
+			}
 		}
 		used, after := p.usedUntil(i, 1), max(p.pol.MinStay, f.Spec.SleepAfter/pauseShare)
 		takes := f.Past.FirstRest() + f.Past.Return(api.Level1)
@@ -69,7 +77,10 @@ func (p *plan) rehearse(f *function) {
 		if w, foreseen := f.window(p.now); foreseen && w.From.Sub(p.now) < takes+f.lead(api.Level1) || !p.due(used.Add(after)) || !p.available(i) {
 			continue
 		}
-		p.addAction(f, i, Action{Kind: Sleep, Level: api.Level1, Drain: p.pol.Drain, Rehearsal: true,
+		if level == api.Suspended {
+			p.spend(i.at[0], -p.growth(i), 0)
+		}
+		p.addAction(f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Rehearsal: true,
 			Reason: fmt.Sprintf("a rehearsal, idle for %s: %s", short(p.now.Sub(used)), why)})
 	}
 }

@@ -18,6 +18,7 @@ func (p *plan) scaleDown() {
 		if f.Spec.SleepAfter > 0 && f.Background == 0 || f.scaled {
 			p.sleepIdle(f)
 		}
+		p.suspendSleepers(f)
 		for _, i := range f.instances {
 			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.aboutToWake(f, i) && p.due(i.Since.Add(f.Spec.UnloadAfter)) && !p.wantedSoon(f) && p.available(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (unload-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.UnloadAfter)))
@@ -69,7 +70,7 @@ func (p *plan) sleepIdle(f *function) {
 		if !p.available(i) {
 			continue
 		}
-		level, measured := f.nextLevel()
+		level, measured := p.levelFor(i)
 		reason := fmt.Sprintf("idle for %s (sleep-after %s)%s", short(p.now.Sub(used)), short(f.Spec.SleepAfter), early)
 		if unused {
 			reason = "it came up for a predicted request that has not arrived"

@@ -120,11 +120,13 @@ func (p *plan) best(dm *demand) *option {
 // bestWake returns the best option to wake a sleeper; nil: there is none.
 func (s *search) bestWake() (best *option) {
 	for _, i := range s.f.instances {
-		if i.phase != phaseAsleep || i.lost || !s.available(i) || s.f.Bound && i.Status.Instance != s.f.Prefers {
+		if i.phase != phaseAsleep || i.lost || i.unbound() || !s.available(i) || s.f.Bound && i.Status.Instance != s.f.Prefers {
 			continue
 		}
-		if o := s.waking(i); s.rate(&o) && (best == nil || o.compare(best) < 0) {
-			best = o.clone()
+		for _, o := range s.wakings(i) {
+			if s.rate(&o) && (best == nil || o.compare(best) < 0) {
+				best = o.clone()
+			}
 		}
 	}
 	return best
@@ -145,6 +147,30 @@ func (s *search) turn(o *option, limit time.Duration) bool {
 	}
 	limit -= rest + o.self.f.Past.Return(o.self.Status.Level)
 	return max(0, o.ready.Sub(s.now)) < limit
+}
+
+// wakings returns the options to wake i: one, or one for each place where it can be restored.
+func (s *search) wakings(i *instance) (os []option) {
+	if !i.movable() || i.reserved() {
+		return append(os, s.waking(i))
+	}
+	s.spotList = s.spotList[:0]
+	s.addSpots(i.node)
+	for _, at := range s.spotList {
+		o := s.waking(i)
+		o.at = slices.Clone(s.devicesOf(at))
+		host := s.minus(i.up, i.held)[0]
+		o.needs = s.alloc(len(o.at))
+		s.fill(o.needs, o.at, s.need)
+		o.needs[0], o.price = host, at.price
+		o.touches = o.needs
+		if own := o.own; own != nil {
+			o.own = s.alloc(len(o.at))
+			o.own[0] = own[0]
+		}
+		os = append(os, o)
+	}
+	return os
 }
 
 // waking returns the option to wake i.

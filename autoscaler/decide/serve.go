@@ -161,7 +161,7 @@ func (p *plan) bringUp(dm *demand, o *option) {
 			Reason: fmt.Sprintf("%s; needs %s%s, free %s", dm.why, amountOf(need), inMemoryThere(f.Need.Host-need.Host), free)})
 		return
 	}
-	p.addAction(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need, Ahead: dm.class == ahead && !dm.rehearsal, Rehearsal: dm.rehearsal,
+	p.addAction(f, o.self, Action{Kind: Wake, Devices: p.namesOf(o.self, o.at), Memory: f.Need, Ahead: dm.class == ahead && !dm.rehearsal, Rehearsal: dm.rehearsal,
 		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more%s, free %s", dm.why,
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.formatAmounts(o.at, o.needs), inMemoryThere(o.self.spared), free)})
 }

@@ -42,6 +42,8 @@ type sim struct {
 	resizes  bool
 	growing  map[api.InstanceID]func()
 	lastWait map[api.FunctionName]string
+	// suspended has the host memory of suspended instances.
+	suspended map[api.InstanceID]api.Bytes
 }
 
 // nature has the true properties of a function, and its users.
@@ -67,7 +69,7 @@ type end struct {
 
 func newSim() *sim {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	return &sim{now: now, start: now, nature: map[api.FunctionName]*nature{}, lastWait: map[api.FunctionName]string{},
+	return &sim{now: now, start: now, nature: map[api.FunctionName]*nature{}, suspended: map[api.InstanceID]api.Bytes{}, lastWait: map[api.FunctionName]string{},
 		records: records{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}}}}
 }
 
@@ -285,7 +287,15 @@ func (s *sim) act(a Action) {
 			}
 			return
 		}
-		later(n.wake, become(api.Awake, 0))
+		if i.Status.Level == api.Suspended {
+			i.Status.Devices = a.Devices
+		}
+		later(n.wake, func(i *Instance) {
+			if i.From == api.Suspended {
+				i.Status.Suspends, s.function(i.Status.Function).Past.Wake[api.Suspended] = true, n.wake
+			}
+			become(api.Awake, 0)(i)
+		})
 	case Sleep:
 		i.Rehearsing = a.Rehearsal
 		if a.Shrink {
@@ -302,7 +312,16 @@ func (s *sim) act(a Action) {
 		}
 		s.sleeps++
 		i.Doing, i.Level = DoingSleep, a.Level
-		later(n.sleep, func(i *Instance) { i.Grant = api.Grant{}; become(api.Asleep, a.Level)(i); i.From = a.Level })
+		later(n.sleep, func(i *Instance) {
+			if a.Level == api.Suspended {
+				under := max(api.Level1, i.Status.Level, s.function(a.Function).Spec.SleepLevel*api.Level(btoi(i.Status.Level == 0)))
+				s.suspended[a.Instance] = n.residue[under] + n.perResidue[under]*api.Bytes(len(i.Status.Devices))
+				i.Status.Devices = nil
+			}
+			i.Grant = api.Grant{}
+			become(api.Asleep, a.Level)(i)
+			i.From = a.Level
+		})
 	case Stop:
 		i.Doing = DoingStop
 		later(n.sleep, func(i *Instance) {
@@ -311,7 +330,7 @@ func (s *sim) act(a Action) {
 	case Grant:
 		s.epoch++
 		i.Doing, i.GrantedAt = DoingGrant, s.now
-		i.Grant = api.Grant{Instance: i.Status.Instance, Epoch: s.epoch, Expires: a.Expires}
+		i.Grant = api.Grant{Instance: i.Status.Instance, Epoch: s.epoch, Devices: a.Devices, Expires: a.Expires}
 		later(time.Millisecond, func(i *Instance) { i.Doing = Nothing })
 	case Revoke:
 		i.Doing = DoingRevoke
@@ -330,7 +349,9 @@ func (s *sim) weigh(i *Instance) {
 	if i.Status.Shared = (api.SharedMemory{}); n.file > 0 && i.Status.State == api.Awake {
 		i.Status.Shared = api.SharedMemory{File: string(f.Spec.Name), Bytes: n.file}
 	}
-	if i.Status.State == api.Asleep {
+	if i.Status.State == api.Asleep && i.Status.Level == api.Suspended {
+		i.Status.Memory = api.Memory{Host: s.suspended[i.Status.Instance]}
+	} else if i.Status.State == api.Asleep {
 		i.Status.Memory = api.Memory{Host: n.residue[i.Status.Level], Devices: f.Need.Devices, PerDevice: n.perResidue[i.Status.Level]}
 		f.Past.Asleep[i.Status.Level] = i.Status.Memory
 		f.Past.Sleep = n.sleep

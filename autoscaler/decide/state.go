@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // function is one function in a plan.
@@ -137,8 +138,14 @@ type instance struct {
 
 // residue returns what i is expected to hold at level; what it holds now if it is there already.
 func (i *instance) residue(level api.Level) api.Memory {
-	if i.Status.State == api.Asleep && i.Status.Level == level {
-		return i.Status.Memory
+	now := i.f.Past.Residue(i.f.level())
+	if i.Status.State == api.Asleep {
+		if now = i.Status.Memory; i.Status.Level == level {
+			return now
+		}
+	}
+	if level == api.Suspended {
+		return inventory.OffDevices(now)
 	}
 	return i.f.Past.Residue(level)
 }

@@ -85,6 +85,14 @@ func (t *Topology) Devices() []inventory.Device { return t.devs }
 // LargestHost returns the largest host memory of a node.
 func (t *Topology) LargestHost() api.Bytes { return t.largest }
 
+// gpusOf returns the devices that i has, or on which it is to be restored.
+func gpusOf(i *Instance) []api.DeviceID {
+	if len(i.Status.Devices) == 0 && i.Status.State == api.Asleep && i.Status.Level == api.Suspended {
+		return i.Grant.Devices
+	}
+	return i.Status.Devices
+}
+
 // locate finds the node and devices of i:
 //
 //  1. the node that it names
@@ -100,7 +108,7 @@ func (t *Topology) locate(i *instance) {
 		n = k // 1
 	}
 	i.at = append(i.at, -1) // the host's place
-	for _, id := range s.Devices {
+	for _, id := range gpusOf(i.Instance) {
 		d, found := t.index[id]
 		if !found || d == t.nodes[t.of[d]].host {
 			i.lost = i.lost || !found
@@ -121,5 +129,8 @@ func (t *Topology) locate(i *instance) {
 		return
 	}
 	i.node, i.at[0] = n, t.nodes[n].host
+	if len(i.at) == 1 && i.movable() && i.reserved() {
+		i.at = append(i.at, t.nodes[n].gpus...) // see unbound
+	}
 	slices.Sort(i.at[1:])
 }

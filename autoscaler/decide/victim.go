@@ -209,12 +209,21 @@ func (s *search) offerSteps(i *instance, kind int, ready time.Time, level api.Le
 		waits = i.rest().Seconds() / restHorizon.Seconds()
 	}
 	loss := func(to api.Level) float64 { return past.Return(to).Seconds()/wanted + waits }
-	from := max(api.Level1, level+1)
+	from, most := max(api.Level1, level+1), api.Suspended
 	if level == api.LevelAwake {
-		from = i.f.level()
+		from, _ = s.levelFor(i)
+		switch {
+		case from == api.Level2 && i.f.level() < api.Level2:
+			most = from // its weights must go; a suspension would keep them
+		case s.suspends(i):
+			from = most // others need its devices, and it is to find another place
+		}
 	}
 	if i.phase != phaseUnhealthy && i.Failures < 2 { // one that refuses to sleep is stopped
-		for to := from; to < inventory.Stopped; to++ {
+		for to := from; to <= most; to++ {
+			if to == api.Suspended && !s.suspends(i) {
+				continue
+			}
 			add(victim{i: i, kind: kind, to: to, loss: loss(to), ready: ready}, held, i.residue(to))
 		}
 	}

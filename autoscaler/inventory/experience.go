@@ -19,6 +19,8 @@ const gain = 0.3
 const (
 	assumedLoad  = 3 * time.Second
 	assumedSleep = 500 * time.Millisecond
+	// restoreRate is in bytes per second, that of a driver over PCIe.
+	restoreRate = 15e9
 )
 
 // Experience is the measured behaviour of one function's instances. The zero value is empty. Its methods do not change
@@ -183,6 +185,11 @@ func (e Experience) Residue(level api.Level) api.Memory {
 	return api.Memory{}
 }
 
+// OffDevices returns the memory of a sleeper that has m, after a suspension.
+func OffDevices(m api.Memory) api.Memory {
+	return api.Memory{Host: m.Host + m.PerDevice*api.Bytes(m.Devices)}
+}
+
 // Return returns the expected time from level to awake. Unknown times are guessed from known ones; a deeper level is never faster.
 func (e Experience) Return(level api.Level) time.Duration {
 	load := e.Load
@@ -198,6 +205,9 @@ func (e Experience) Return(level api.Level) time.Duration {
 		return e.Wake[level]
 	case level == api.Level1:
 		return load / 10
+	case level == api.Suspended:
+		m := e.Asleep[api.Level1]
+		return e.Return(api.Level1) + time.Duration(float64(OffDevices(m).Host-m.Host)/restoreRate*float64(time.Second))
 	}
 	return max(load*7/10, e.Wake[api.Level1])
 }

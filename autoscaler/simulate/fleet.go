@@ -36,6 +36,7 @@ type unit struct {
 	devices []int
 	state   state
 	level   api.Level // of a sleeper
+	under   api.Level // of a suspended one: its sleep
 	since   time.Duration
 	running int
 	batch   batch
@@ -172,7 +173,7 @@ func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, don
 			return
 		}
 		w.become(u, awake)
-		u.level, u.lastUse = 0, w.now
+		u.lastUse = w.now
 		call(done)
 		w.feed(u.f)
 	})
@@ -188,8 +189,27 @@ func (w *world) park(u *unit, host, dev api.Bytes) {
 // wake wakes a sleeper, after delay and its level's wake time, then calls done.
 func (w *world) wake(u *unit, delay time.Duration, done func()) {
 	if u.state != gone {
-		w.raise(u, delay+u.f.m.Wake[u.level], u.f.m.Host, true, done)
+		w.raise(u, delay+u.wakeTime(), u.f.m.Host, true, done)
 	}
+}
+
+// wakeTime returns the time from asleep to awake.
+func (u *unit) wakeTime() time.Duration {
+	if u.level == api.Suspended {
+		return u.f.m.Wake[u.under] + u.f.m.transfer(u.under, restoreRate)
+	}
+	return u.f.m.Wake[u.level]
+}
+
+// Rates of the driver in GiB per second: what a process has on its GPUs goes to host memory and comes back.
+const (
+	suspendRate = 10
+	restoreRate = 15
+)
+
+// transfer returns how long the driver copies what a sleeper at level has on its GPUs.
+func (m *Model) transfer(level api.Level, rate float64) time.Duration {
+	return seconds(gib(m.Residue[level]) / rate)
 }
 
 // drain closes u to new requests, and calls then when it has none. It does nothing if u is gone.
@@ -215,14 +235,25 @@ func (w *world) sleep(u *unit, level api.Level, done func()) {
 	if u.state == asleep { // deeper: nothing is copied
 		took = w.cfg.Hop
 	}
+	to := level
+	if level == api.Suspended {
+		if to = api.Level1; u.state == asleep {
+			to = u.level
+		}
+		took += u.f.m.transfer(to, suspendRate)
+	}
 	w.drain(u, func() {
 		w.after(took, func() {
 			if u.state == gone {
 				return
 			}
-			u.level, u.slept, u.rest = level, true, took
+			u.level, u.under, u.slept, u.rest = level, to, true, took
 			w.become(u, asleep)
-			w.account(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
+			if host, dev := u.f.m.HostResidue[to], u.f.m.Residue[to]; level == api.Suspended {
+				w.account(u, host+dev*api.Bytes(len(u.devices)), 0)
+			} else {
+				w.account(u, host, dev)
+			}
 			call(done)
 		})
 	})

@@ -27,6 +27,8 @@ type Policy struct {
 	NoPrewake bool
 	// Rehearse is [api.Function.Rehearse], for Rouse.
 	Rehearse string
+	// Suspend is [api.Function.Suspend], for Rouse.
+	Suspend string
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 means 2, as in the chart of its source.
 	SleeperLimit int
 

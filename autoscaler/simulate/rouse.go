@@ -79,7 +79,7 @@ func specOf(c Config, m *Model, p Policy) api.Function {
 	return api.Function{
 		Name: api.NewFunctionName("", string(m.Name)), Concurrency: m.Concurrency, MaxScale: c.MaxScale,
 		Memory:     api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device},
-		SleepAfter: sleepAfter, UnloadAfter: p.UnloadAfter, NoPrewake: p.NoPrewake, Rehearse: p.Rehearse, Hold: api.Hold{Timeout: c.Hold},
+		SleepAfter: sleepAfter, UnloadAfter: p.UnloadAfter, NoPrewake: p.NoPrewake, Rehearse: p.Rehearse, Suspend: p.Suspend, Hold: api.Hold{Timeout: c.Hold},
 	}.WithDefaults()
 }
 
@@ -139,6 +139,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 		return
 	}
 	sleeper.NoteWaking(true, p.now())
+	p.restore(sleeper, sleeper.Grant.Devices)
 	p.w.wake(sleeper.u, p.w.cfg.Hop, func() { p.report(sleeper, api.Awake, 0) })
 	p.tell()
 }
@@ -183,6 +184,7 @@ func (p *rouse) act(a *decide.Action) {
 	case decide.Wake:
 		i.Doing, i.Since, i.Ahead = decide.DoingWake, p.now(), a.Ahead
 		i.Rehearsing, i.Rehearsed = false, a.Rehearsal
+		p.restore(i, a.Devices)
 		p.w.wake(i.u, hop, func() { p.report(i, api.Awake, 0) })
 	case decide.Sleep:
 		i.Doing, i.Level, i.granted, i.Rehearsing = decide.DoingSleep, a.Level, false, a.Rehearsal
@@ -238,13 +240,26 @@ func (p *rouse) start(a *decide.Action) {
 		Function: a.Function, State: api.Starting, Devices: a.Devices, Concurrency: f.Spec.Concurrency}
 	i.Status.Node = p.nodeName(p.w.devices[p.index[a.Devices[0]]].node)
 	i.Since, i.From, i.Ahead = p.now(), inventory.Stopped, a.Ahead
-	devices := make([]int, len(a.Devices))
-	for k, id := range a.Devices {
-		devices[k] = p.index[id]
-	}
+	devices := p.indices(a.Devices)
 	f.Add(&i.Instance)
 	p.instances[i.Status.Instance] = i
 	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func() { p.report(i, api.Awake, 0) })
+}
+
+// indices returns the world's numbers of devices.
+func (p *rouse) indices(ids []api.DeviceID) []int {
+	devices := make([]int, len(ids))
+	for k, id := range ids {
+		devices[k] = p.index[id]
+	}
+	return devices
+}
+
+// restore puts a suspended instance onto devices.
+func (p *rouse) restore(i *rouseInstance, ids []api.DeviceID) {
+	if i.u.level == api.Suspended {
+		i.Status.Devices, i.u.devices = ids, p.indices(ids)
+	}
 }
 
 // report handles an instance's report after a change.
@@ -258,7 +273,14 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 		// An awake instance has its memory already; the world books it before it calls.
 		i.Status.Memory = api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device}
 		i.Status.LoadTime = p.w.cfg.Pod + i.u.loaded
-		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
+		if i.u.level != api.LevelAwake {
+			i.Status.WakeTime = i.u.wakeTime()
+		}
+		i.Status.Suspends = i.Status.Suspends || i.u.level == api.Suspended
+		i.u.level = api.LevelAwake
+	}
+	if level == api.Suspended {
+		i.Status.Devices = nil
 	}
 	i.Status.SleepTime = i.u.rest
 	i.f.Changed(&i.Instance, old, p.now())

@@ -129,6 +129,7 @@ generated.`,
 	f.BoolVar(&s.cfg.Shared, "share-gpus", false, "models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)")
 	f.DurationVar(&s.churn, "churn", 0, "about once in this time a machine leaves, and ten minutes later another one comes, without models' files")
 	f.StringVar(&s.policy.Rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
+	f.StringVar(&s.policy.Suspend, "suspend", api.SuspendAuto, "whether a sleeper's process is taken off its GPU, for rouse: auto (where others need the memory), on or off")
 	f.IntVar(&s.policy.SleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist

@@ -1,0 +1,207 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Where memory is scarce (docs/design/0037-scarce.md):
+//
+//  1. A suspended process is off its devices: what it had there is in host memory, which is booked before the order. It may be restored onto any GPUs of its
+//     node, unless its status still names some.
+//  2. Where the host does not hold the weights of all functions, those with the longest gaps between requests drop them ([plan.keepsWeights]).
+//  3. Idle instances sleep before another function needs their GPU, if that is likely to be soon ([plan.makeSpare]).
+
+// suspends reports whether i can be suspended now: it has worked, for a function with its kind of runtime, and the host has memory for what i has on its
+// devices.
+func (l *ledger) suspends(i *instance) bool {
+	s := &i.Status
+	works := s.Suspends || s.NoSuspend == "" && (i.f.Spec.Suspend == api.SuspendOn || slices.Contains(l.proven, i.f.Spec.Runtime.Kind))
+	return works && l.suspendable(i)
+}
+
+// suspendable reports whether i may be suspended, if that works. What its function keeps asleep must be known.
+func (l *ledger) suspendable(i *instance) bool {
+	return i.residue(api.Suspended).Host > 0 && i.f.Spec.Suspend != api.SuspendOff && len(i.at) > 1 && l.growth(i) <= max(0, l.free[i.at[0]])
+}
+
+// growth returns the host memory that i's suspension takes.
+func (l *ledger) growth(i *instance) api.Bytes {
+	return max(0, i.residue(api.Suspended).Host-i.Borne-i.held[0])
+}
+
+// contested reports whether i is to be off its devices asleep, and why: its function asks for it, or what all functions keep on a device asleep leaves too
+// little for one that is awake.
+func (p *plan) contested(i *instance) (why string, yes bool) {
+	switch i.f.Spec.Suspend {
+	case api.SuspendOn:
+		return "its function is suspended at each sleep", true
+	case api.SuspendOff:
+		return "", false
+	}
+	for _, d := range i.at[1:] {
+		var all, most, of api.Bytes // what they keep, the largest need, and what that one keeps
+		for _, g := range p.fs {
+			if g.Undeclared || g.Need.Devices == 0 {
+				continue
+			}
+			keeps := g.Past.Residue(api.Level1).PerDevice
+			all += keeps
+			if need := p.claim(d, whole(g.Need)); g != i.f && need > most && need <= p.facts[d].capacity {
+				most, of = need, keeps
+			}
+		}
+		if over := all - of + most - p.facts[d].capacity; most > 0 && over > 0 {
+			return fmt.Sprintf("sleepers can leave too little of %s, by %s", p.devs[d].ID, over), true
+		}
+	}
+	return "", false
+}
+
+// untried reports whether i should be suspended once to see whether it works, and why.
+func (p *plan) untried(i *instance) (why string, yes bool) {
+	if i.Status.Suspends || i.Status.NoSuspend != "" || slices.Contains(p.proven, i.f.Spec.Runtime.Kind) || len(i.at) < 2 || !p.suspendable(i) {
+		return "", false
+	}
+	why, yes = p.contested(i)
+	return "whether it can be suspended is not known: " + why, yes
+}
+
+// suspendSleepers suspends sleepers of f whose devices are contested. The first try comes while no request waits for any function.
+func (p *plan) suspendSleepers(f *function) {
+	for _, i := range f.instances {
+		if i.phase != phaseAsleep || i.Status.Level >= api.Suspended || i.lost || i.reserved() || i.settling(p.now) || i.Failures > 0 || p.aboutToWake(f, i) || !p.available(i) {
+			continue
+		}
+		if p.suspends(i) {
+			if why, yes := p.contested(i); yes {
+				p.sleep(i, api.Suspended, why)
+			}
+		} else if why, yes := p.untried(i); yes && !slices.ContainsFunc(p.fs, func(g *function) bool { return g.Waiting > 0 }) && p.soon(f) < rehearsalChance {
+			p.sleep(i, api.Suspended, why).Rehearsal = true
+		}
+	}
+}
+
+// movable reports whether i may be restored onto other devices than it had.
+func (i *instance) movable() bool {
+	return i.Status.State == api.Asleep && i.Status.Level == api.Suspended && len(i.Status.Devices) == 0 && i.f.Need.Devices > 0
+}
+
+// unbound reports whether a grant of an earlier leader may allow i to be restored onto any GPUs of its node. All are reserved until it is revoked.
+func (i *instance) unbound() bool {
+	return i.movable() && i.reserved() && len(i.at) != 1+i.f.Need.Devices
+}
+
+// namesOf returns the devices that a grant names for i to be awake on at.
+func (l *ledger) namesOf(i *instance, at []int32) (ids []api.DeviceID) {
+	if len(i.Status.Devices) > 0 {
+		return i.Status.Devices
+	}
+	for _, d := range at[1:] {
+		ids = append(ids, l.devs[d].ID)
+	}
+	return ids
+}
+
+// levelFor returns the level that i sleeps at, and a part of the reason.
+func (p *plan) levelFor(i *instance) (level api.Level, why string) {
+	if level, why = i.f.nextLevel(); level < api.Level2 && !p.keepsWeights(i) {
+		return api.Level2, "; its weights have no place in host memory"
+	}
+	return level, why
+}
+
+// keepsWeights reports whether the host of i has memory for the weights of its function asleep. If it does not have it for all functions, those with the
+// shortest gaps between requests keep theirs. Two more must fit beside them, awake.
+func (p *plan) keepsWeights(i *instance) bool {
+	f := i.f
+	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {
+		return true
+	}
+	host := i.at[0]
+	left := p.facts[host].capacity - p.devs[host].Others
+	var most api.Bytes
+	for _, g := range p.fs {
+		if g.Undeclared || g.Past.Starts == 0 || len(g.instances) > 0 && !slices.ContainsFunc(g.instances, func(j *instance) bool { return j.node == i.node }) {
+			continue
+		}
+		most = max(most, g.Need.Host)
+		if way := g.gap() - f.gap(); way < 0 || way == 0 && g.Spec.Name <= f.Spec.Name {
+			left -= max(g.Need.Host, g.Past.Residue(api.Level1).Host)
+		} else {
+			left -= g.Past.Residue(api.Level2).Host
+		}
+	}
+	return left >= 2*most
+}
+
+// gap returns the mean gap between f's requests.
+func (f *function) gap() time.Duration {
+	if gap, known := f.Past.Arrivals.Gap(); known {
+		return gap
+	}
+	return 1 << 62
+}
+
+const (
+	// spareHorizon is the time within which requests are expected in [plan.makeSpare].
+	spareHorizon = 10 * time.Second
+	// spareCaution weighs the loss there: a request that finds its instance awake waits for nothing, and most should.
+	spareCaution = 2
+)
+
+// soon returns the chance that a request for f, which has nothing to do, comes within spareHorizon; 0 if unknown.
+func (p *plan) soon(f *function) float64 {
+	idle := max(0, p.now.Sub(f.idleSince()))
+	chance, _ := f.Past.Arrivals.Chance(idle, idle+spareHorizon)
+	return chance
+}
+
+// makeSpare puts idle instances to sleep before others need their GPUs, so that the next request waits for a wake, and not for the sleep of a victim first. It
+// does so while no GPU has room for the sleeper that is the likeliest to be needed, and
+//
+//  1. the gain, which is the time that the victims take to sleep times the chance of a request for any function that sleeps,
+//  2. is more than the loss, which is the time until they are back times the chance of a request for them.
+func (p *plan) makeSpare() {
+	q := &queue{plan: p}
+	var next *function
+	others, likeliest := 0.0, 0.0
+	for _, f := range p.fs {
+		if f.Undeclared || f.Waiting > 0 && f.live() == 0 {
+			return // room is made for that one
+		}
+		if f.Need.Devices == 0 || f.frozen() || f.scaled || f.busy() || f.live()+f.falling+f.passing > 0 || f.asleep == 0 || f.Failures > 0 {
+			continue
+		}
+		chance := p.soon(f)
+		if others += chance; chance > likeliest {
+			likeliest, next = chance, f
+		}
+	}
+	if next == nil {
+		return
+	}
+	o := q.best(&demand{f: next, class: ahead})
+	if o == nil || o.self == nil || o.rank != wakeIdle {
+		return
+	}
+	var gain, loss float64
+	for _, v := range o.victims {
+		if v.kind != idle || v.i.phase != phaseAwake || v.to > api.Suspended || v.i.f.Background > 0 || p.staysForForecast(v.i.f) {
+			return
+		}
+		gain = max(gain, min(1, others)*v.i.rest().Seconds())
+		loss += spareCaution * p.soon(v.i.f) * (v.i.rest() + v.i.f.Past.Return(v.to)).Seconds()
+	}
+	if !p.due(o.ready) || gain <= loss {
+		p.planAt(p.now.Add(time.Second))
+		return
+	}
+	for _, v := range o.victims {
+		p.sleep(v.i, v.to, fmt.Sprintf("idle for %s; requests for functions that sleep are likelier: no GPU has room for %s", short(p.now.Sub(p.usedUntil(v.i, 1))), next.Spec.Name))
+	}
+}
