@@ -80,8 +80,12 @@ func (p *plan) suspendSleepers(f *function) {
 			if why, yes := p.contested(i); yes {
 				p.sleep(i, api.Suspended, why)
 			}
-		} else if why, yes := p.untried(i); yes && !slices.ContainsFunc(p.fs, func(g *function) bool { return g.Waiting > 0 }) && p.soon(f) < rehearsalChance {
-			p.sleep(i, api.Suspended, why).Rehearsal = true
+		} else if why, yes := p.untried(i); yes && !slices.ContainsFunc(p.fs, func(g *function) bool { return g.Waiting > 0 }) {
+			if p.soon(f) < rehearsalChance {
+				p.sleep(i, api.Suspended, why).Rehearsal = true
+			} else {
+				p.planAt(p.nextLook())
+			}
 		}
 	}
 }
@@ -150,6 +154,8 @@ func (f *function) gap() time.Duration {
 const (
 	// spareHorizon is the time within which requests are expected in [plan.makeSpare].
 	spareHorizon = 10 * time.Second
+	// spareStep is the time between two looks at the chances. Plans in between decide as of the last one, so that further plans change nothing.
+	spareStep = time.Second
 	// spareCaution weighs the loss there: a request that finds its instance awake waits for nothing, and most should.
 	spareCaution = 2
 )
@@ -161,20 +167,35 @@ func (p *plan) soon(f *function) float64 {
 	return chance
 }
 
+// nextLook returns when chances are to be looked at again.
+func (p *plan) nextLook() time.Time { return p.now.Truncate(spareStep).Add(spareStep) }
+
 // makeSpare puts idle instances to sleep before others need their GPUs, so that the next request waits for a wake, and not for the sleep of a victim first. It
 // does so while no GPU has room for the sleeper that is the likeliest to be needed, and
 //
 //  1. the gain, which is the time that the victims take to sleep times the chance of a request for any function that sleeps,
 //  2. is more than the loss, which is the time until they are back times the chance of a request for them.
 func (p *plan) makeSpare() {
+	spare := slices.ContainsFunc(p.fs, func(f *function) bool { return f.awake > 0 && !f.busy() })
+	if !spare || slices.ContainsFunc(p.fs, func(f *function) bool { return !f.Undeclared && f.Waiting > 0 && f.live() == 0 }) {
+		return // nothing gives way, or room is made for a request that waits
+	}
+	now, soonest := p.now, p.next
+	p.now = now.Truncate(spareStep)
+	next, victims := p.spareVictims()
+	p.now, p.next = now, soonest
+	p.planAt(p.nextLook())
+	for _, v := range victims {
+		p.sleep(v.i, v.to, fmt.Sprintf("idle for %s; requests for functions that sleep are likelier: no GPU has room for %s", short(p.now.Sub(p.usedUntil(v.i, 1))), next.Spec.Name))
+	}
+}
+
+// spareVictims returns the likeliest function to be needed, and the instances that are to sleep for it before it is.
+func (p *plan) spareVictims() (next *function, victims []victim) {
 	q := &queue{plan: p}
-	var next *function
 	others, likeliest := 0.0, 0.0
 	for _, f := range p.fs {
-		if f.Undeclared || f.Waiting > 0 && f.live() == 0 {
-			return // room is made for that one
-		}
-		if f.Need.Devices == 0 || f.frozen() || f.scaled || f.busy() || f.live()+f.falling+f.passing > 0 || f.asleep == 0 || f.Failures > 0 {
+		if f.Undeclared || f.Need.Devices == 0 || f.frozen() || f.scaled || f.busy() || f.live()+f.falling+f.passing > 0 || f.asleep == 0 || f.Failures > 0 {
 			continue
 		}
 		chance := p.soon(f)
@@ -183,25 +204,22 @@ func (p *plan) makeSpare() {
 		}
 	}
 	if next == nil {
-		return
+		return nil, nil
 	}
 	o := q.best(&demand{f: next, class: ahead})
-	if o == nil || o.self == nil || o.rank != wakeIdle {
-		return
+	if o == nil || o.self == nil || o.rank != wakeIdle || !p.due(o.ready) {
+		return nil, nil
 	}
 	var gain, loss float64
 	for _, v := range o.victims {
 		if v.kind != idle || v.i.phase != phaseAwake || v.to > api.Suspended || v.i.f.Background > 0 || p.staysForForecast(v.i.f) {
-			return
+			return nil, nil
 		}
 		gain = max(gain, min(1, others)*v.i.rest().Seconds())
 		loss += spareCaution * p.soon(v.i.f) * (v.i.rest() + v.i.f.Past.Return(v.to)).Seconds()
 	}
-	if !p.due(o.ready) || gain <= loss {
-		p.planAt(p.now.Add(time.Second))
-		return
+	if gain <= loss {
+		return nil, nil
 	}
-	for _, v := range o.victims {
-		p.sleep(v.i, v.to, fmt.Sprintf("idle for %s; requests for functions that sleep are likelier: no GPU has room for %s", short(p.now.Sub(p.usedUntil(v.i, 1))), next.Spec.Name))
-	}
+	return next, o.victims
 }
