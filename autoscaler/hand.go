@@ -37,8 +37,8 @@ func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
 // requests may finish. It refuses if the function would be woken again at once: while requests wait, and if min-scale or a scale
 // from outside keeps it awake.
 func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api.Level) error {
-	if level < api.LevelAwake || level > api.Level2 {
-		return api.BadRequest("level", "level %d: want 1 or 2", level)
+	if level < api.LevelAwake || level > api.Suspended {
+		return api.BadRequest("level", "level %d: want 1, 2 or 3", level)
 	}
 	return a.byHand(ctx, name, decide.OrderSleep, level)
 }
@@ -121,6 +121,9 @@ func (a *loop) giveOrder(name api.FunctionName, order decide.Order, level api.Le
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "of %s %s, which would bring it back at once: set the scale to 0 first, or wait", name, f.Function.Scale)
 		}
 	}
+	if err := f.whyNotSuspended(level); err != nil {
+		return err
+	}
 	if f.Order != decide.OrderNone && f.Order != order {
 		f.answer(api.Errorf(http.StatusConflict, "", "%s was asked for something else in the meantime", name))
 	}
@@ -129,6 +132,26 @@ func (a *loop) giveOrder(name api.FunctionName, order decide.Order, level api.Le
 	}
 	f.Order, f.OrderLevel, f.OrderedAt = order, level, a.now
 	f.waiters = append(f.waiters, w)
+	return nil
+}
+
+// whyNotSuspended returns an error if level is [api.Suspended] and f can't be.
+func (f *function) whyNotSuspended(level api.Level) error {
+	if level != api.Suspended {
+		return nil
+	}
+	if f.Spec.Suspend == api.SuspendOff {
+		return api.Errorf(http.StatusConflict, "", "%s is not to be suspended: set rouse.dev/suspend to auto or on first, or ask for level 1 or 2", f.Spec.Name)
+	}
+	for _, i := range f.Instances {
+		s := &i.Status
+		switch {
+		case s.NoSuspend != "":
+			return api.Errorf(http.StatusConflict, "", "%s can't be suspended: %s; ask for level 1 or 2", s.Instance, s.NoSuspend)
+		case f.Need.Devices == 0 && len(s.Devices) == 0:
+			return api.Errorf(http.StatusConflict, "", "%s can't be suspended: it has no GPU; ask for level 1 or 2", s.Instance)
+		}
+	}
 	return nil
 }
 
@@ -152,8 +175,15 @@ func (a *loop) withdraw(name api.FunctionName, id uint64) {
 // settle ends the orders that are carried out.
 func (a *loop) settle() {
 	for _, f := range a.order {
-		if f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
+		if f.Order == decide.OrderNone || f.removed {
+			continue
+		}
+		if f.carriedOut() {
 			f.answer(nil)
+		} else if f.Order == decide.OrderSleep { // the try may have failed
+			if err := f.whyNotSuspended(f.OrderLevel); err != nil {
+				f.answer(err)
+			}
 		}
 	}
 	if a.stopping && len(a.instances) == 0 {

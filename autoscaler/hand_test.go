@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 func TestMinScale(t *testing.T) {
@@ -28,6 +29,44 @@ func TestMinScale(t *testing.T) {
 			t.Errorf("the one that died was not replaced")
 		}
 	})
+}
+
+// TestSuspendByHand: an order to suspend is refused, with the reason, where that can't be.
+func TestSuspendByHand(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		plain := w.add("a", api.GiB, nil)
+		off := w.add("b", api.GiB, func(f *fakeFunction) { f.spec.Suspend = api.SuspendOff })
+		for _, f := range []*fakeFunction{plain, off} {
+			if err := w.a.Wake(w.t.Context(), f.spec.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			f     *fakeFunction
+			level api.Level
+			want  string
+		}{{plain, 3, "it has no GPU"}, {off, 3, "set rouse.dev/suspend to auto or on"}, {plain, 4, "want 1, 2 or 3"}} {
+			if err := w.a.Sleep(w.t.Context(), c.f.spec.Name, c.level); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Sleep at level %d: got %v, want %q", c.level, err, c.want)
+			}
+		}
+	})
+}
+
+func TestWhyNotSuspended(t *testing.T) {
+	f, i := &function{}, &decide.Instance{}
+	f.Need.Devices = 1
+	f.Instances = append(f.Instances, i)
+	if err := f.whyNotSuspended(api.Suspended); err != nil {
+		t.Errorf("of one that was not tried yet: %v", err)
+	}
+	i.Status.NoSuspend = "managed memory"
+	if err := f.whyNotSuspended(api.Suspended); err == nil || !strings.Contains(err.Error(), "managed memory") {
+		t.Errorf("of one whose try failed: got %v, want its reason", err)
+	}
+	if err := f.whyNotSuspended(api.Level2); err != nil {
+		t.Errorf("level 2: %v", err)
+	}
 }
 
 func TestByHand(t *testing.T) {

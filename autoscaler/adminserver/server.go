@@ -171,8 +171,8 @@ func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
 	level := 0
 	if text := r.URL.Query().Get("level"); text != "" {
 		var err error
-		if level, err = strconv.Atoi(text); err != nil || level < int(api.Level1) || level > int(api.Level2) {
-			return api.BadRequest("level", "level %.20q: want 1 or 2", text)
+		if level, err = strconv.Atoi(text); err != nil || level < int(api.Level1) || level > int(api.Suspended) {
+			return api.BadRequest("level", "level %.20q: want 1, 2 or 3", text)
 		}
 	}
 	return s.cfg.Decider.Sleep(r.Context(), f, api.Level(level))

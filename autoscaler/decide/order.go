@@ -25,6 +25,9 @@ func (p *plan) followOrders() {
 				continue
 			}
 			level := max(f.OrderLevel, api.Level1)
+			if level == api.Suspended && (i.Status.NoSuspend != "" || !p.suspendable(i)) {
+				level = f.level() // what it keeps asleep is measured, or host memory becomes free
+			}
 			switch {
 			case i.phase == phaseAwake, i.phase == phaseAsleep && i.Status.Level < level:
 				p.sleep(i, level, "asked for")

@@ -176,13 +176,25 @@ func (p *plan) nextLook() time.Time { return p.now.Truncate(spareStep).Add(spare
 //  1. the gain, which is the time that the victims take to sleep times the chance of a request for any function that sleeps,
 //  2. is more than the loss, which is the time until they are back times the chance of a request for them.
 func (p *plan) makeSpare() {
-	spare := slices.ContainsFunc(p.fs, func(f *function) bool { return f.awake > 0 && !f.busy() })
-	if !spare || slices.ContainsFunc(p.fs, func(f *function) bool { return !f.Undeclared && f.Waiting > 0 && f.live() == 0 }) {
-		return // nothing gives way, or room is made for a request that waits
+	if slices.ContainsFunc(p.fs, func(f *function) bool { return !f.Undeclared && f.Waiting > 0 && f.live() == 0 }) ||
+		!slices.ContainsFunc(p.fs, func(f *function) bool { return f.awake > 0 && f.Need.Devices > 0 && !f.busy() }) {
+		return // room is made for a request that waits, or nothing gives way
+	}
+	var sleepers []*function
+	for _, f := range p.fs {
+		if _, known := f.Past.Arrivals.Gap(); !known || f.Undeclared || f.Need.Devices == 0 || f.frozen() || f.scaled || f.busy() || f.Failures > 0 {
+			continue
+		}
+		if f.asleep > 0 && f.live()+f.falling+f.passing == 0 {
+			sleepers = append(sleepers, f)
+		}
+	}
+	if len(sleepers) == 0 {
+		return
 	}
 	now, soonest := p.now, p.next
 	p.now = now.Truncate(spareStep)
-	next, victims := p.spareVictims()
+	next, victims := p.spareVictims(sleepers)
 	p.now, p.next = now, soonest
 	p.planAt(p.nextLook())
 	for _, v := range victims {
@@ -190,14 +202,11 @@ func (p *plan) makeSpare() {
 	}
 }
 
-// spareVictims returns the likeliest function to be needed, and the instances that are to sleep for it before it is.
-func (p *plan) spareVictims() (next *function, victims []victim) {
+// spareVictims returns the one of sleepers that is the likeliest to be needed, and the instances that are to sleep for it before it is.
+func (p *plan) spareVictims(sleepers []*function) (next *function, victims []victim) {
 	q := &queue{plan: p}
 	others, likeliest := 0.0, 0.0
-	for _, f := range p.fs {
-		if f.Undeclared || f.Need.Devices == 0 || f.frozen() || f.scaled || f.busy() || f.live()+f.falling+f.passing > 0 || f.asleep == 0 || f.Failures > 0 {
-			continue
-		}
+	for _, f := range sleepers {
 		chance := p.soon(f)
 		if others += chance; chance > likeliest {
 			likeliest, next = chance, f

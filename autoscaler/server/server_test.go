@@ -199,8 +199,8 @@ func TestFunctions(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"/default/tiny/sleep?level=3", 400, "want 1 or 2"},
-		{"/default/tiny/sleep?level=x", 400, "want 1 or 2"},
+		{"/default/tiny/sleep?level=4", 400, "want 1, 2 or 3"},
+		{"/default/tiny/sleep?level=x", 400, "want 1, 2 or 3"},
 		{"/default/none/wake", 404, "there are: tiny\""},
 		{"/default/%2e%2e/wake", 404, "there is no"},
 	} {

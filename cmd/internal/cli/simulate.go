@@ -246,6 +246,8 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
 	case p.Rehearse != api.RehearseMeasured && p.Rehearse != api.RehearseAlways && p.Rehearse != api.RehearseNever:
 		return nil, fmt.Errorf("--rehearse %s: want %s, %s or %s", p.Rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
+	case p.Suspend != api.SuspendAuto && p.Suspend != api.SuspendOn && p.Suspend != api.SuspendOff:
+		return nil, fmt.Errorf("--suspend %s: want %s, %s or %s", p.Suspend, api.SuspendAuto, api.SuspendOn, api.SuspendOff)
 	case p.Keep < 0 || s.target < 0 || p.UnloadAfter < 0:
 		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
 	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:

@@ -73,6 +73,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"--weights -1", "", "--weights -1:"},
 		{"--load wild", "", `load "wild": want one of`},
 		{"--keep 5s --target-p95 5s", "", "give one of them"},
+		{"--suspend never", "", "--suspend never: want auto, on or off"},
 		{"--sleeper-limit 0", "", "--sleeper-limit 0: want 1 or more"},
 		{"--trace /nonexistent.csv", "", "--trace: open /nonexistent.csv"},
 		{"--trace -", "a,b\n1,2\n", "--trace standard input: line 1: the header is"},

@@ -236,7 +236,7 @@ func TestRefusals(t *testing.T) {
 		{"another class", nil, "wake hello", []string{"kpa.autoscaling.knative.dev", "kn service update hello -n default --annotation-revision autoscaling.knative.dev/class=gpu.autoscaling.rouse.dev"}},
 		{"not served", nil, "wake typo", []string{"did you mean rouse.dev/sleep-after?"}},
 		{"refused by the autoscaler", nil, "sleep big -n models", []string{"models/big-00001: 1 request waits"}},
-		{"no such level", nil, "sleep tiny --level 3", []string{"--level 3", "want 1"}},
+		{"no such level", nil, "sleep tiny --level 4", []string{"--level 4", "want 1"}},
 		{"no such format", nil, "list -o wide", []string{`--output "wide"`, "json"}},
 		{"not installed", func(c *fakeCluster) { c.take("rouse") }, "list", []string{"no Rouse", "kubectl apply -k"}},
 		{"no token yet", func(c *fakeCluster) { c.take("secrets/") }, "list", []string{"no autoscaler leads"}},

@@ -42,8 +42,8 @@ func (p Program) Sleep() *cobra.Command {
 		switch {
 		case unload:
 			path = "/stop"
-		case level < 0 || level > 2:
-			return fmt.Errorf("--level %d: want 1 (the weights stay in host memory) or 2 (they are dropped)", level)
+		case level < 0 || level > 3:
+			return fmt.Errorf("--level %d: want 1 (the weights stay in host memory), 2 (they are dropped) or 3 (the process is off its GPUs, too)", level)
 		case level != 0:
 			path += fmt.Sprintf("?level=%d", level)
 		}
