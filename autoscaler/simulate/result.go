@@ -35,6 +35,17 @@ type Policy struct {
 	each bool // Keep was not given
 }
 
+// Validate reports a value of Rehearse or Suspend that does not exist.
+func (p Policy) Validate() error {
+	switch {
+	case p.Rehearse != api.RehearseMeasured && p.Rehearse != api.RehearseAlways && p.Rehearse != api.RehearseNever:
+		return fmt.Errorf("rehearse %s: want %s, %s or %s", p.Rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
+	case p.Suspend != api.SuspendAuto && p.Suspend != api.SuspendOn && p.Suspend != api.SuspendOff:
+		return fmt.Errorf("suspend %s: want %s, %s or %s", p.Suspend, api.SuspendAuto, api.SuspendOn, api.SuspendOff)
+	}
+	return nil
+}
+
 // keep returns how long m stays.
 func (p Policy) keep(m *Model) time.Duration {
 	if p.each && m.Declared != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"bufio"
 	"bytes"
 	"context"
@@ -244,10 +245,6 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	switch p := s.policy; {
 	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
-	case p.Rehearse != api.RehearseMeasured && p.Rehearse != api.RehearseAlways && p.Rehearse != api.RehearseNever:
-		return nil, fmt.Errorf("--rehearse %s: want %s, %s or %s", p.Rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
-	case p.Suspend != api.SuspendAuto && p.Suspend != api.SuspendOn && p.Suspend != api.SuspendOff:
-		return nil, fmt.Errorf("--suspend %s: want %s, %s or %s", p.Suspend, api.SuspendAuto, api.SuspendOn, api.SuspendOff)
 	case p.Keep < 0 || s.target < 0 || p.UnloadAfter < 0:
 		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
 	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:
@@ -259,7 +256,7 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	case p.SleeperLimit < 1:
 		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", p.SleeperLimit)
 	}
-	if err := knownPolicies(s.policies); err != nil {
+	if err := cmp.Or(s.policy.Validate(), knownPolicies(s.policies)); err != nil {
 		return nil, err
 	}
 	var policies []string
