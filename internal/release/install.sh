@@ -47,7 +47,7 @@ share=${to%/bin}/share
 if [ -n "$remove" ]; then
 	[ -e "$to/rouse" ] || fail "there is no rouse in $to: say with --to where it is"
 	"$to/rouse" uninstall || true
-	rm -f "$to/rouse" "$to/kn-rouse" "$share"/man/man1/rouse.1 "$share"/man/man1/rouse-*.1 "$share"/man/man1/kn-rouse*.1 "$share/systemd/user/rouse.service"
+	rm -f "$to/rouse" "$to/kn-rouse" "$to/rouse-suspend" "$share"/man/man1/rouse.1 "$share"/man/man1/rouse-*.1 "$share"/man/man1/kn-rouse*.1 "$share/systemd/user/rouse.service"
 	for program in rouse kn-rouse; do
 		rm -f "$share/bash-completion/completions/$program" "$share/zsh/site-functions/_$program" "$share/fish/vendor_completions.d/$program.fish"
 	done
