@@ -12,8 +12,7 @@
 //     a sleeper, start a new one, make room first, or wait (search.go, spot.go, victim.go, serve.go). Predicted demands come last (foresee.go).
 //  5. If the scheduler finds no node for a pod, the least valuable sleepers of one node shrink or go (pods.go).
 //  6. Instances that are not needed go one step down: awake, asleep, stopped (scaledown.go).
-//  7. Where no GPU has room for the next sleeper, an idle instance sleeps before that is needed (scarce.go).
-//  8. Sleepers that fit into the free memory get standing grants (grant.go).
+//  7. Sleepers that fit into the free memory get standing grants (grant.go).
 //
 // Devices are the host memory and the GPUs of one machine, or of each node of a cluster (topology.go). An instance is on one node: it holds memory of
 // that node's host and of some of its GPUs. The account of each device is computed from its instances (ledger.go).

@@ -21,8 +21,7 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 	p.meetDemands()   // 4
 	p.placePods()     // 5
 	p.scaleDown()     // 6
-	p.makeSpare()     // 7
-	p.giveGrants()    // 8
+	p.giveGrants()    // 7
 	return p.actions, p.next
 }
 

@@ -13,7 +13,6 @@ import (
 //  1. A suspended process is off its devices: what it had there is in host memory, which is booked before the order. It may be restored onto any GPUs of its
 //     node, unless its status still names some.
 //  2. Where the host does not hold the weights of all functions, those with the longest gaps between requests drop them ([plan.keepsWeights]).
-//  3. Idle instances sleep before another function needs their GPU, if that is likely to be soon ([plan.makeSpare]).
 
 // suspends reports whether i can be suspended now: it has worked, for a function with its kind of runtime, and the host has memory for what i has on its
 // devices.
@@ -152,83 +151,17 @@ func (f *function) gap() time.Duration {
 }
 
 const (
-	// spareHorizon is the time within which requests are expected in [plan.makeSpare].
-	spareHorizon = 10 * time.Second
-	// spareStep is the time between two looks at the chances. Plans in between decide as of the last one, so that further plans change nothing.
-	spareStep = time.Second
-	// spareCaution weighs the loss there: a request that finds its instance awake waits for nothing, and most should.
-	spareCaution = 2
+	// soonAfter is the time within which a request forbids a first try, and tryStep the time between two looks at the chance.
+	soonAfter = 10 * time.Second
+	tryStep   = time.Second
 )
 
-// soon returns the chance that a request for f, which has nothing to do, comes within spareHorizon; 0 if unknown.
+// soon returns the chance that a request for f, which has nothing to do, comes within soonAfter; 0 if unknown.
 func (p *plan) soon(f *function) float64 {
 	idle := max(0, p.now.Sub(f.idleSince()))
-	chance, _ := f.Past.Arrivals.Chance(idle, idle+spareHorizon)
+	chance, _ := f.Past.Arrivals.Chance(idle, idle+soonAfter)
 	return chance
 }
 
 // nextLook returns when chances are to be looked at again.
-func (p *plan) nextLook() time.Time { return p.now.Truncate(spareStep).Add(spareStep) }
-
-// makeSpare puts idle instances to sleep before others need their GPUs, so that the next request waits for a wake, and not for the sleep of a victim first. It
-// does so while no GPU has room for the sleeper that is the likeliest to be needed, and
-//
-//  1. the gain, which is the time that the victims take to sleep times the chance of a request for any function that sleeps,
-//  2. is more than the loss, which is the time until they are back times the chance of a request for them.
-func (p *plan) makeSpare() {
-	if slices.ContainsFunc(p.fs, func(f *function) bool { return !f.Undeclared && f.Waiting > 0 && f.live() == 0 }) ||
-		!slices.ContainsFunc(p.fs, func(f *function) bool { return f.awake > 0 && f.Need.Devices > 0 && !f.busy() }) {
-		return // room is made for a request that waits, or nothing gives way
-	}
-	var sleepers []*function
-	for _, f := range p.fs {
-		if _, known := f.Past.Arrivals.Gap(); !known || f.Undeclared || f.Need.Devices == 0 || f.frozen() || f.scaled || f.busy() || f.Failures > 0 {
-			continue
-		}
-		if f.asleep > 0 && f.live()+f.falling+f.passing == 0 {
-			sleepers = append(sleepers, f)
-		}
-	}
-	if len(sleepers) == 0 {
-		return
-	}
-	now, soonest := p.now, p.next
-	p.now = now.Truncate(spareStep)
-	next, victims := p.spareVictims(sleepers)
-	p.now, p.next = now, soonest
-	p.planAt(p.nextLook())
-	for _, v := range victims {
-		p.sleep(v.i, v.to, fmt.Sprintf("idle for %s; requests for functions that sleep are likelier: no GPU has room for %s", short(p.now.Sub(p.usedUntil(v.i, 1))), next.Spec.Name))
-	}
-}
-
-// spareVictims returns the one of sleepers that is the likeliest to be needed, and the instances that are to sleep for it before it is.
-func (p *plan) spareVictims(sleepers []*function) (next *function, victims []victim) {
-	q := &queue{plan: p}
-	others, likeliest := 0.0, 0.0
-	for _, f := range sleepers {
-		chance := p.soon(f)
-		if others += chance; chance > likeliest {
-			likeliest, next = chance, f
-		}
-	}
-	if next == nil {
-		return nil, nil
-	}
-	o := q.best(&demand{f: next, class: ahead})
-	if o == nil || o.self == nil || o.rank != wakeIdle || !p.due(o.ready) {
-		return nil, nil
-	}
-	var gain, loss float64
-	for _, v := range o.victims {
-		if v.kind != idle || v.i.phase != phaseAwake || v.to > api.Suspended || v.i.f.Background > 0 || p.staysForForecast(v.i.f) {
-			return nil, nil
-		}
-		gain = max(gain, min(1, others)*v.i.rest().Seconds())
-		loss += spareCaution * p.soon(v.i.f) * (v.i.rest() + v.i.f.Past.Return(v.to)).Seconds()
-	}
-	if gain <= loss {
-		return nil, nil
-	}
-	return next, o.victims
-}
+func (p *plan) nextLook() time.Time { return p.now.Truncate(tryStep).Add(tryStep) }
