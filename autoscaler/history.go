@@ -1,7 +1,7 @@
 // The [History] remembers which instances held what of the host and of each GPU, and what was decided, to explain past states. It
 // decides nothing, has no clock, and no decision depends on it.
 //
-// Its size is bounded: nothing is older than [Age], there are at most [MostChanges] changes and [MostDecisions] decisions (about 4 MiB
+// Its size is bounded: nothing is older than a day, there are at most [MostChanges] changes and [MostDecisions] decisions (about 4 MiB
 // together), and the oldest go first. A change is a new state or place of an instance, or a change of its memory by more than 1/32:
 // measured amounts vary a little all the time.
 //
@@ -29,7 +29,7 @@ import (
 
 // Bounds of what is kept.
 const (
-	Age           = 24 * time.Hour
+	historyAge    = 24 * time.Hour
 	MostChanges   = 8192
 	MostDecisions = 4096
 	mostReason    = 1000 // bytes of a decision's reason and error
@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// NewHistory returns an empty recorder. Its numbers are higher than those of an earlier one, so that an earlier one's readers get everything.
+// NewHistory returns an empty history. Its numbers are higher than those of an earlier one, so that an earlier one's readers get everything.
 func NewHistory(now time.Time) *History {
 	first := uint64(max(now.UnixMicro(), 1))
 	return &History{since: now, seq: first, forgotten: first, begin: map[api.InstanceID]admin.Held{}, now: map[api.InstanceID]admin.Held{}}
@@ -124,8 +124,8 @@ func (r *History) Decided(d api.Decision) {
 	defer r.mu.Unlock()
 	r.seq++
 	r.decisions = append(r.decisions, decision{d, r.seq})
-	if old, first := len(r.decisions), r.decisions[0]; old > MostDecisions || d.At.Sub(first.At) > Age {
-		n := atLeast(old, MostDecisions, func(k int) bool { return d.At.Sub(r.decisions[k].At) > Age })
+	if old, first := len(r.decisions), r.decisions[0]; old > MostDecisions || d.At.Sub(first.At) > historyAge {
+		n := atLeast(old, MostDecisions, func(k int) bool { return d.At.Sub(r.decisions[k].At) > historyAge })
 		r.forget(r.decisions[n-1].seq)
 		r.decisions = slices.Delete(r.decisions, 0, n)
 	}
@@ -153,8 +153,8 @@ func (r *History) After(seq uint64) admin.History {
 func (r *History) put(h admin.Held) {
 	r.seq++
 	r.changes = append(r.changes, change{h, r.seq})
-	if old := len(r.changes); old > MostChanges || h.At.Sub(r.changes[0].At) > Age {
-		n := atLeast(old, MostChanges, func(k int) bool { return h.At.Sub(r.changes[k].At) > Age })
+	if old := len(r.changes); old > MostChanges || h.At.Sub(r.changes[0].At) > historyAge {
+		n := atLeast(old, MostChanges, func(k int) bool { return h.At.Sub(r.changes[k].At) > historyAge })
 		for _, c := range r.changes[:n] {
 			if r.since = c.At; c.State == api.Gone {
 				delete(r.begin, c.Instance)

@@ -83,7 +83,7 @@ func (p *plan) suspendSleepers(f *function) {
 			if p.soon(f) < rehearsalChance {
 				p.sleep(i, api.Suspended, why).Rehearsal = true
 			} else {
-				p.planAt(p.nextLook())
+				p.planAt(p.now.Truncate(time.Second).Add(time.Second)) // the chance falls
 			}
 		}
 	}
@@ -150,18 +150,9 @@ func (f *function) gap() time.Duration {
 	return 1 << 62
 }
 
-const (
-	// soonAfter is the time within which a request forbids a first try, and tryStep the time between two looks at the chance.
-	soonAfter = 10 * time.Second
-	tryStep   = time.Second
-)
-
-// soon returns the chance that a request for f, which has nothing to do, comes within soonAfter; 0 if unknown.
+// soon returns the chance that a request for f, which has nothing to do, comes during a rehearsal; 0 if unknown.
 func (p *plan) soon(f *function) float64 {
 	idle := max(0, p.now.Sub(f.idleSince()))
-	chance, _ := f.Past.Arrivals.Chance(idle, idle+soonAfter)
+	chance, _ := f.Past.Arrivals.Chance(idle, idle+rehearsalLasts)
 	return chance
 }
-
-// nextLook returns when chances are to be looked at again.
-func (p *plan) nextLook() time.Time { return p.now.Truncate(tryStep).Add(tryStep) }

@@ -3,7 +3,7 @@
 // are static.
 //
 // It writes "= VERSION" (CUDA's, such as 12080), and then answers each line that it reads by one: "= STATE" or "= 0", or
-// "! CODE" with the driver's error (CUDA driver API, cuCheckpointProcess…). It ends at a line that is none of these:
+// "! CODE" with the driver's error (CUDA driver API, cuCheckpointProcess…). It exits at any other line:
 //
 //	GetState PID
 //	Lock PID MILLISECONDS

@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Suspender has NVIDIA's driver take a process and all its descendants off their GPUs, and back onto them. What they had in GPU memory is
-// in host memory meanwhile. Their processors go on, and whatever calls CUDA waits: nothing may be asked of them until they are restored.
+// Suspender has NVIDIA's driver take a process and all its descendants off their GPUs, and back onto them. The contents of their GPU
+// memory are in host memory meanwhile. Their threads run on, but calls of CUDA block: send them no request before they are restored.
 type Suspender struct {
 	// Program is rouse-suspend, which loads the driver's library.
 	Program string
@@ -23,7 +23,7 @@ type Suspender struct {
 	Library string
 }
 
-// Errors of a Suspender. A failure that is neither may be gone at the next try.
+// Errors of a Suspender. Any other failure may be temporary.
 var (
 	// ErrNever means that another try would fail too.
 	ErrNever = errors.New("this can't be suspended")
@@ -31,7 +31,7 @@ var (
 	ErrLost = errors.New("the driver has lost it")
 )
 
-// States of a process that uses CUDA, as in the CUDA driver API. What is above is none that lasts.
+// States of a process that uses CUDA, as in the CUDA driver API.
 const (
 	cudaRunning = iota
 	cudaLocked
@@ -52,14 +52,14 @@ type refusal struct {
 	code int
 }
 
-// passing are the errors that may be gone at the next try.
-var passing = map[int]string{1: "the process has ended", 2: "out of memory", 600: "it still computes"}
+// temporary are the errors after which another try may succeed.
+var temporary = map[int]string{1: "the process has ended", 2: "out of memory", 600: "it still computes"}
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("CUDA error %d in %s: %s", r.code, r.call, cmp.Or(passing[r.code], "the driver can't do this"))
+	return fmt.Sprintf("CUDA error %d in %s: %s", r.code, r.call, cmp.Or(temporary[r.code], "the driver can't do this"))
 }
 
-func (r *refusal) Is(err error) bool { return err == ErrNever && passing[r.code] == "" }
+func (r *refusal) Is(err error) bool { return err == ErrNever && temporary[r.code] == "" }
 
 // Suspend takes all or none: after an error they are as before, or [ErrLost]. moves reports whether the driver can restore them onto
 // other GPUs.
@@ -180,7 +180,7 @@ func (d *driver) answer(ctx context.Context, call string) (n int, err error) {
 		return n, err
 	case <-d.process.Exited():
 		err = fmt.Errorf("%s: %s: %s", call, d.process.Status(), d.message)
-		if d.message != "" { // nobody has killed it
+		if d.message != "" { // it exited by itself
 			err = fmt.Errorf("%w: %w", ErrNever, err)
 		}
 		return 0, err
