@@ -32,7 +32,7 @@ var programs = map[string]func(){
 	"neon":          func() { report.Main(runNeon) },
 	"plan":          func() { report.Main(runPlan) },
 	"record":        func() { report.Main(runRecord) },
-	"route":         func() { report.Main(runRoute) },
+	"route":         runRoute,
 	"simulate":      func() { report.Main(runSimulate) },
 	fakeRuntime:     func() { os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr)) },
 	reverseProxy:    func() { exit(serveReverseProxy(os.Args[2:])) },

@@ -53,8 +53,9 @@ const head = `# Measured
 All figures of Rouse, each with the command that makes it, what it ran on and whether its target was met. ` + "`make measured`" + ` writes this
 page from the reports in [bench](bench). Machines differ, and these were shared: the ratios say more than the times. No figure is from a GPU.
 
-A value is the median; "beside" is the baseline of the same run, in turns with Rouse, and "difference" the median of the differences of neighbouring rounds. Three reports have a form of their own: [the web page](bench/page.json)
-(` + "`make bench-page`" + `), [JSON schemas](bench/schemas.json) (` + "`make deep PART=schemas`" + `) and [masks beside llguidance](bench/masks.json) (its command is in it).
+A value is the median; "beside" is the baseline of the same run, in turns with Rouse, and "difference" the median of the differences of neighbouring rounds. Five reports have a form of their own: [the web page](bench/page.json)
+(` + "`make bench-page`" + `), [JSON schemas](bench/schemas.json) (` + "`make deep PART=schemas`" + `), [masks beside llguidance](bench/masks.json), [prompts beside long ones](bench/prompts.json)
+and [starts from a snapshot](bench/snapshot.json) (their commands are in them).
 `
 
 func writeMeasured() {

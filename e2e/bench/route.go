@@ -27,16 +27,19 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-var program = flag.String("rouse", "bin/rouse", "the `program` whose engine serves")
+func runRoute() {
+	program := flag.String("rouse", "bin/rouse", "the `program` whose engine serves")
+	report.Main(func(ctx context.Context, r *report.Run) error { return measureRoute(ctx, r, *program) })
+}
 
-func runRoute(ctx context.Context, r *report.Run) error {
+func measureRoute(ctx context.Context, r *report.Run, program string) error {
 	n, conversations, blocks, rounds := 20_000, 48, 200_000, 3
 	if r.Small {
 		n, conversations, blocks, rounds = 100, clients, 2000, 1
 	}
 	r.Add(lookup(4_000, n, blocks, 0.005), lookup(100_000, n/10, blocks, 1))
 	r.Add(pick(4_000, n), pick(100_000, n))
-	ms, err := traces(ctx, *program, conversations, rounds)
+	ms, err := traces(ctx, program, conversations, rounds)
 	if err != nil {
 		return err
 	}
