@@ -210,6 +210,8 @@ const opened = hurried + "components: [%s]\n"
 // requests for its model are answered by both.
 func aFrontDoorOfOtherClusters(t *testing.T) {
 	c := rouse(t) // whose Services this machine reaches
+	overlays.Lock()
+	t.Cleanup(overlays.Unlock)
 	component, err := filepath.Abs(filepath.Join(root, "manifests/components/front"))
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,10 @@ func dualPodsOf(t *testing.T, gpus int, image string, names ...string) []*functi
 		return ""
 	})
 	inventoried(t, c, gpus, "8 GiB")
-	if err := apply(t.Context(), c, "dual-pods"); err != nil {
+	overlays.Lock()
+	err := apply(t.Context(), c, "dual-pods")
+	overlays.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	var all []*function

@@ -126,6 +126,9 @@ patches:
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: ROUSE_PROPAGATION, value: 10s}}
 `
 
+// overlays is held by who applies an overlay, for as long as no other may take its place.
+var overlays sync.Mutex
+
 // apply applies one of the overlays.
 func apply(ctx context.Context, c *cluster.Cluster, overlay string) error {
 	return kustomized(ctx, c, "apply", root, overlay, "v1")
