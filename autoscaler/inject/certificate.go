@@ -3,16 +3,10 @@ package inject
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"time"
 
@@ -21,143 +15,73 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"knative.dev/pkg/webhook/certificates/resources"
 
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Keys of the Secret.
+// The webhook's certificate is for a year. It is replaced when less than a third of that is left.
 const (
-	secretAuthority = "ca.crt" // certificates of the authority, the signing one first
-	secretKey       = "ca.key" // its private key
+	certificateLife = 365 * 24 * time.Hour
+	renewBefore     = certificateLife / 3
 )
 
-const (
-	authorityLife = 365 * 24 * time.Hour
-	ownLife       = 30 * 24 * time.Hour
-	// renewal is the divisor of a certificate's life: it is replaced when less than that part is left.
-	renewal = 3
-)
-
-// authority signs the replicas' certificates.
-type authority struct {
-	bundle []byte // PEM: its certificate, and the previous one while that may be in use
-	cert   *x509.Certificate
-	key    *ecdsa.PrivateKey
-}
-
-// fresh reports whether at least a third of a certificate's life is left.
-func fresh(c *x509.Certificate, now time.Time) bool {
-	return now.Before(c.NotAfter.Add(-c.NotAfter.Sub(c.NotBefore) / renewal))
-}
-
-// newAuthority creates an authority. before is the previous bundle: its first certificate stays trusted.
-func newAuthority(now time.Time, before []byte) (data map[string][]byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// issue returns the data of the Secret: a new certificate for the service, its key, and the authorities to trust: the new one, and the one before it,
+// whose certificate replicas use until they read the Secret again.
+func issue(ctx context.Context, now time.Time, before []byte) (map[string][]byte, error) {
+	key, cert, trusted, err := resources.CreateCerts(ctx, injectorName, control.SystemNamespace, now.Add(certificateLife))
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: injectorName + " CA " + now.UTC().Format(time.RFC3339)}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return nil, err
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 	if old, _ := pem.Decode(before); old != nil {
-		bundle = append(bundle, pem.EncodeToMemory(old)...)
+		trusted = append(trusted, pem.EncodeToMemory(old)...)
 	}
-	return map[string][]byte{secretAuthority: bundle, secretKey: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})}, nil
+	return map[string][]byte{corev1.TLSPrivateKeyKey: key, corev1.TLSCertKey: cert, corev1.ServiceAccountRootCAKey: trusted}, nil
 }
 
-func serial() *big.Int {
-	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails
-	return n
+// readCertificate returns the certificate in a Secret. It fails if there is none, or it has to be replaced.
+func readCertificate(data map[string][]byte, now time.Time) (*tls.Certificate, error) {
+	cert, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return nil, err
+	}
+	_, err = cert.Leaf.Verify(x509.VerifyOptions{Roots: pool(data[corev1.ServiceAccountRootCAKey]), DNSName: serviceHost, CurrentTime: now.Add(renewBefore)})
+	return &cert, err
 }
 
-// readAuthority reads the authority in a Secret; it fails if there is none that can be used.
-func readAuthority(data map[string][]byte) (*authority, error) {
-	public, _ := pem.Decode(data[secretAuthority])
-	private, _ := pem.Decode(data[secretKey])
-	if public == nil || private == nil {
-		return nil, errors.New("it has no certificate and key of an authority")
-	}
-	cert, err := x509.ParseCertificate(public.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	key, err := x509.ParseECPrivateKey(private.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, errors.New("its key is not that of its certificate")
-	}
-	return &authority{data[secretAuthority], cert, key}, nil
+func pool(bundle []byte) *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AppendCertsFromPEM(bundle)
+	return p
 }
 
-// sign creates a certificate for this replica.
-func (a *authority) sign(now time.Time) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: serviceHost}, DNSNames: []string{serviceHost}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := x509.ParseCertificate(raw)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, nil
-}
-
-// authorize makes sure that there is an authority, that it is trusted, and that this replica has a certificate of it:
-//
-//  1. If the Secret has no valid authority, create one. If two replicas do so at once, the first wins.
-//  2. The webhook's configuration trusts it before it is used.
-//  3. If this replica's certificate is old or of another authority, sign one.
-//  4. Once the service answers with it, the configuration gets its rules: until then the API server does not call the webhook.
+// authorize makes sure that the Secret has a certificate, and that it is trusted before this replica uses it. If two replicas create one at once, the
+// first wins. Once the service answers with it, the configuration gets its rules: until then the API server does not call the webhook.
 func (s *server) authorize(ctx context.Context, now time.Time) error {
 	secrets := s.cfg.Clients.CoreV1().Secrets(control.SystemNamespace)
 	secret, err := secrets.Get(ctx, injectorName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the Secret %s: %w", injectorName, err)
 	}
-	a, bad := readAuthority(secret.Data)
-	if bad != nil || !fresh(a.cert, now) { // 1.
-		if secret.Data, err = newAuthority(now, secret.Data[secretAuthority]); err != nil {
-			return fmt.Errorf("make an authority: %w", err)
+	own, bad := readCertificate(secret.Data, now)
+	if bad != nil {
+		if secret.Data, err = issue(ctx, now, secret.Data[corev1.ServiceAccountRootCAKey]); err != nil {
+			return fmt.Errorf("create a certificate: %w", err)
 		}
 		if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first: the next call finds its authority
+			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first: the next call finds its certificate
 		}
-		s.cfg.Log.Info("made an authority for the webhook's certificates", "reason", bad)
-		if a, err = readAuthority(secret.Data); err != nil {
+		s.cfg.Log.Info("created a certificate for the webhook", "reason", bad)
+		if own, err = readCertificate(secret.Data, now); err != nil {
 			return err
 		}
 	}
-	if err := s.configure(ctx, func(w *admission.MutatingWebhook) { w.ClientConfig.CABundle = a.bundle }); err != nil { // 2.
+	bundle := secret.Data[corev1.ServiceAccountRootCAKey]
+	if err := s.configure(ctx, func(w *admission.MutatingWebhook) { w.ClientConfig.CABundle = bundle }); err != nil {
 		return err
 	}
-	own := s.own.Load()
-	if own == nil || !fresh(own.Leaf, now) || own.Leaf.CheckSignatureFrom(a.cert) != nil { // 3.
-		if own, err = a.sign(now); err != nil {
-			return fmt.Errorf("sign a certificate: %w", err)
-		}
-		s.own.Store(own)
-	}
-	if err := s.reached(ctx, a.bundle); err != nil { // 4.
+	s.own.Store(own)
+	if err := s.reached(ctx, bundle); err != nil {
 		return fmt.Errorf("the webhook's service does not answer yet: %w", err)
 	}
 	return s.configure(ctx, func(w *admission.MutatingWebhook) { w.Rules = rules })
@@ -223,15 +147,13 @@ func (s *server) reached(ctx context.Context, bundle []byte) error {
 	if s.reach != nil {
 		return s.reach(ctx, bundle)
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(bundle)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+serviceHost+"/healthz", nil)
 	if err != nil {
 		return err
 	}
-	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true}
+	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(bundle), MinVersion: tls.VersionTLS13}, DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
 		return err
