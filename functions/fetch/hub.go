@@ -152,7 +152,7 @@ func wellFormed(files []file) error {
 }
 
 // pick returns the files that the reference selects: by its path, its patterns, and its quantization. A part of a GGUF model selects all
-// parts.
+// parts. If there are several GGUF models and the reference selects none, it means the default quantization: no server loads them all.
 func (h *hub) pick(all []file) ([]file, error) {
 	if h.ref.path != "" {
 		var below []file
@@ -177,6 +177,9 @@ func (h *hub) pick(all []file) ([]file, error) {
 	}
 	if h.ref.quant != "" {
 		return ofQuant(h.ref.quant, kept)
+	}
+	if h.ref.all() && len(ggufs(fileNames(kept))) > 1 {
+		return ofQuant(anyQuant, kept)
 	}
 	if _, err := gguf(fileNames(kept)); err != nil {
 		return nil, err
