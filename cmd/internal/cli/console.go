@@ -82,6 +82,9 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	for _, read := range set.Read {
 		c.log.Info("read", "what", read)
 	}
+	for _, hint := range set.Hints {
+		c.log.Info("hint", "what", hint)
+	}
 	for _, left := range set.Left {
 		c.log.Warn("something is left out", "what", left.What, "because", left.Why)
 	}
