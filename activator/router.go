@@ -222,11 +222,13 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, unknownPath(r)) }
 
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	allow := http.MethodPost
-	switch p := r.URL.Path; {
-	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/health", p == "/readyz", p == "/metrics",
-		p == "/ping", p == "/version", strings.HasPrefix(p, "/api/2.0/"):
-		allow = "GET, HEAD"
+	allow := "GET, HEAD"
+	switch p := r.URL.Path; p {
+	case "/", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/healthz", "/health", "/readyz", "/metrics", "/ping", "/version":
+	default:
+		if !strings.HasPrefix(p, "/v1/models/") && !strings.HasPrefix(p, "/api/2.0/") {
+			allow = http.MethodPost
+		}
 	}
 	w.Header().Set("Allow", allow)
 	a.refuse(w, r, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", quoteMethod(r.Method), r.URL.Path, allow))

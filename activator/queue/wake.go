@@ -149,7 +149,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 		return
 	}
 	f.rises(st.Instance, st.State == api.Starting, now)
-	if st.State == api.Draining { // whoever needs its memory does not wait for them
+	if st.State == api.Draining { // the function that needs its memory does not wait for them
 		for w := range f.wants {
 			if w.Background && w.slot != nil && w.slot.Instance == st.Instance {
 				w.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended because its instance drains: send it again"))

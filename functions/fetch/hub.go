@@ -175,13 +175,14 @@ func (h *hub) pick(all []file) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.ref.quant != "" {
-		return ofQuant(h.ref.quant, kept)
+	quant, names := h.ref.quant, fileNames(kept)
+	if quant == "" && h.ref.all() && len(ggufs(names)) > 1 {
+		quant = anyQuant
 	}
-	if h.ref.all() && len(ggufs(fileNames(kept))) > 1 {
-		return ofQuant(anyQuant, kept)
+	if quant != "" {
+		return ofQuant(quant, kept)
 	}
-	if _, err := gguf(fileNames(kept)); err != nil {
+	if _, err := gguf(names); err != nil {
 		return nil, err
 	}
 	return withoutCopies(h.ref, kept, relative), nil

@@ -46,10 +46,10 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 	if terminal {
 		errs = aboveBars{c, errs}
 	}
-	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
-	if level < slog.LevelInfo {
-		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
+	if level >= slog.LevelInfo {
+		level = max(level, slog.LevelWarn)
 	}
+	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
 	return c
 }
 
