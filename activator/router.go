@@ -242,7 +242,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok
 // identify sets the header with the request's id. Anthropic's clients read it from another header.
 func identify(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()[forward.HeaderID] = []string{id}
-	if api.ShapeOf(r.URL.Path) == api.ShapeMessages {
+	if api.ShapeOf(r.URL.Path) == api.ShapeMessages || r.Header["Anthropic-Version"] != nil {
 		w.Header()["Request-Id"] = []string{id}
 	}
 }
