@@ -70,7 +70,7 @@ func (c *call) logAccess() {
 	if answer.answered != 0 {
 		millis("ttft_ms", answer.timing.Hold+answer.timing.First)
 	}
-	if used := answer.used(r.Input); answer.answered != 0 || used != (tokens{}) {
+	if used := c.used(); answer.answered != 0 || used != (tokens{}) {
 		attrs = append(attrs, slog.Int64("input_tokens", int64(used.input)))
 		if used.cached > 0 {
 			attrs = append(attrs, slog.Int64("cached_tokens", int64(used.cached)))

@@ -257,7 +257,7 @@ func (c *call) failed(s *queue.Slot, err error) error {
 		if !c.sent.queued.Load() { // otherwise this instance's runtime has not seen the request
 			c.abandon(s)
 		}
-		used := c.reply.used(c.req.Input)
+		used := c.used()
 		s.Done(queue.Used{Input: used.input, Output: used.output})
 		return err
 	}
@@ -275,9 +275,9 @@ func (c *call) failed(s *queue.Slot, err error) error {
 	}
 	if failed.Given {
 		c.sent.given++
-	}
-	if failed.Given && c.atOnce { // the front door that holds the request decides whether and where to retry
-		return failed.Err
+		if c.atOnce { // the front door that holds the request decides whether and where to retry
+			return failed.Err
+		}
 	}
 	if c.sent.given >= maxGiven {
 		last := *failed.Err
@@ -329,7 +329,7 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	if err != nil {
 		c.abandon(s)
 	}
-	used := c.reply.used(c.req.Input)
+	used := c.used()
 	s.Done(queue.Used{Served: true, Input: used.input, Output: used.output, Prompt: api.Tokens(c.reply.usage.Prompt)})
 	c.spend(used)
 	c.tellCost()
@@ -369,7 +369,7 @@ func (c *call) refuse(err error) {
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
-	c.spend(c.reply.used(c.req.Input)) // for a client that has left, or a stream that should have been resumed
+	c.spend(c.used()) // for a client that has left, or a stream that should have been resumed
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()

@@ -170,7 +170,7 @@ func (c *call) settle() {
 	if h.account == nil {
 		return
 	}
-	used := c.reply.used(c.req.Input)
+	used := c.used()
 	if h.charge != nil {
 		h.charge.Settle(used.input + used.output)
 		h.charge.End()

@@ -62,13 +62,13 @@ type reply struct {
 type tokens struct{ input, cached, output api.Tokens }
 
 // used returns the tokens that the request used, as far as known: none if no instance began it, or one refused it.
-// estimated is the estimate of its input.
-func (r *reply) used(estimated api.Tokens) tokens {
+func (c *call) used() tokens {
+	r := &c.reply
 	if r.answered/100 != 2 && !r.usage.Reported {
 		return r.estimate
 	}
 	output := api.Tokens(r.usage.Tokens())
-	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), estimated), cached: api.Tokens(r.usage.Cached), output: cmp.Or(output, r.estimate.output)}
+	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), c.req.Input), cached: api.Tokens(r.usage.Cached), output: cmp.Or(output, r.estimate.output)}
 }
 
 // errAbort marks a cut answer that the client can only recognize by an aborted connection.

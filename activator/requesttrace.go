@@ -45,7 +45,7 @@ func (c *call) traceRequest() {
 		}
 	}
 	span.Resumed, span.Moved = c.sent.resumed, c.sent.moved
-	used := answer.used(r.Input)
+	used := c.used()
 	span.Input, span.Cached, span.Output = used.input, used.cached, used.output
 	c.a.tracer.Request(parent, span)
 }

@@ -17,21 +17,16 @@ var streams = map[string]bool{
 	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true, "/api/chat": true, "/api/generate": true,
 }
 
-// resumable reports whether a stream that is cut may be resumed at another instance, which generates the rest:
-//
-//  1. Its client has not opted out.
-//  2. It is a stream of an API whose state the instance reports.
-//  3. No gateway or front door before us decides where the request goes.
-//
-// Whether the instances can do it depends on the function's runtime.
+// mayMove reports whether the request may continue at another instance: its client has not opted out, and no gateway or
+// front door before us decides where it goes.
+func (c *call) mayMove() bool {
+	return c.req.in.Header.Get(control.HeaderResume) != "off" && c.req.via == nil && !c.atOnce
+}
+
+// resumable reports whether it is a stream that may be resumed at another instance if it is cut, of an API whose state
+// instances report. Whether the instances can do it depends on the function's runtime.
 func (c *call) resumable() bool {
-	switch {
-	case c.req.in.Header.Get(control.HeaderResume) == "off": // 1
-		return false
-	case !streams[c.req.in.URL.Path] || !c.streamed(): // 2
-		return false
-	}
-	return c.req.via == nil && !c.atOnce // 3
+	return c.mayMove() && streams[c.req.in.URL.Path] && c.streamed()
 }
 
 // streamed reports whether the client wants a stream. In Ollama's API that is the default.
@@ -47,12 +42,10 @@ func (c *call) streamed() bool {
 // computed part is lost.
 const mostRestarted = 2
 
-// restartable reports whether a request can be restarted if its instance gives way before it answers. Its client must
-// not have opted out, it must only compute something with a model, without side effects, and nobody before us may
-// decide where it goes. The number of restarts is limited.
+// restartable reports whether it is no stream, and may be restarted if its instance gives way before it answers: it must
+// only compute something with a model, without side effects. The number of restarts is limited.
 func (c *call) restartable() bool {
-	return c.req.in.Header.Get(control.HeaderResume) != "off" && !c.streamed() && operations[c.req.in.URL.Path] != "" &&
-		c.req.via == nil && !c.atOnce && c.sent.moved < mostRestarted
+	return c.mayMove() && !c.streamed() && operations[c.req.in.URL.Path] != "" && c.sent.moved < mostRestarted
 }
 
 // elsewhere prepares to resume a stream that was cut or whose instance gives way: the slot is given back, and the
@@ -63,7 +56,7 @@ func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.reply.comment.again()
 	c.reply.pausable.Store(false)
 	c.reply.pauses.Store(false)
-	used := c.reply.used(c.req.Input)
+	used := c.used()
 	u := queue.Used{Input: used.input, Output: used.output}
 	if errors.Is(err, errPaused) {
 		s.Pause(u)

@@ -222,11 +222,13 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, unknownPath(r)) }
 
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	allow := http.MethodPost
-	switch p := r.URL.Path; {
-	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/health", p == "/readyz", p == "/metrics",
-		p == "/ping", p == "/version", strings.HasPrefix(p, "/api/2.0/"):
-		allow = "GET, HEAD"
+	allow := "GET, HEAD"
+	switch p := r.URL.Path; p {
+	case "/", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/healthz", "/health", "/readyz", "/metrics", "/ping", "/version":
+	default:
+		if !strings.HasPrefix(p, "/v1/models/") && !strings.HasPrefix(p, "/api/2.0/") {
+			allow = http.MethodPost
+		}
 	}
 	w.Header().Set("Allow", allow)
 	a.refuse(w, r, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", quoteMethod(r.Method), r.URL.Path, allow))
@@ -240,7 +242,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok
 // identify sets the header with the request's id. Anthropic's clients read it from another header.
 func identify(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()[forward.HeaderID] = []string{id}
-	if api.ShapeOf(r.URL.Path) == api.ShapeMessages {
+	if api.ShapeOf(r.URL.Path) == api.ShapeMessages || r.Header["Anthropic-Version"] != nil {
 		w.Header()["Request-Id"] = []string{id}
 	}
 }

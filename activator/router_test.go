@@ -167,6 +167,9 @@ func TestModels(t *testing.T) {
 		list.Data[0].Rouse != (modelState{Function: "default/m", State: api.Asleep}) || list.Data[0].Created == 0 {
 		t.Errorf("got %+v", list)
 	}
+	if as, _ := b.get("/v1/models", "Anthropic-Version", "2023-06-01"); as.Header.Get("Request-Id") == "" || as.Header.Get("Request-Id") != as.Header.Get("X-Request-Id") || resp.Header["Request-Id"] != nil {
+		t.Errorf("Anthropic's clients get the headers %v, others %v", as.Header, resp.Header)
+	}
 	one, err := http.Get(b.ts.URL + "/v1/models/org/alias")
 	if err != nil {
 		t.Fatal(err)

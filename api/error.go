@@ -57,7 +57,7 @@ const (
 
 	CodeForbiddenOrigin = "forbidden_origin"
 
-	CodeEvicted = "evicted" // in favor of a request with a higher priority
+	CodeEvicted = "evicted" // in favor of another request
 
 	CodeInvalidKey = "invalid_api_key"     // OpenAI's code, as is rate_limit_exceeded
 	CodeNotAllowed = "not_allowed"         // the key does not permit the request

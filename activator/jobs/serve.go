@@ -156,10 +156,7 @@ func judge(a answer) (f fate, code string, after time.Duration) {
 	if ms, err := strconv.Atoi(a.header.Get("Retry-After-Ms")); err == nil {
 		after = time.Duration(min(ms, 60_000)) * time.Millisecond
 	}
-	if a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) {
-		return refused, code, after
-	}
-	if code == api.CodeEvicted { // ended for another request: not its own failure
+	if code == api.CodeEvicted || a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) { // evicted is not its own failure
 		return refused, code, after
 	}
 	return failed, code, after

@@ -141,6 +141,32 @@ func TestShedding(t *testing.T) {
 	})
 }
 
+// TestDrainEndsBackground: an instance that drains waits for no background request.
+func TestDrainEndsBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 2, nil)
+		var slots [2]*Slot
+		var ends [2]context.Context
+		for n := range slots {
+			ctx, w := want(t, "a", 0)
+			w.Background = n == 0
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slots[n], ends[n] = s, ctx
+		}
+		f.q.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: f.Name, State: api.Draining, PID: 7, Seq: 2, Endpoint: "http://192.0.2.1:80", Since: time.Now()})
+		var cause *api.Error
+		if !errors.As(context.Cause(ends[0]), &cause) || cause.Code != api.CodeEvicted || ends[1].Err() != nil {
+			t.Errorf("ended with %v and %v, want the first evicted", context.Cause(ends[0]), context.Cause(ends[1]))
+		}
+		for _, s := range slots {
+			s.Done(Used{})
+		}
+	})
+}
+
 // TestEndAll: waiting and running requests end, each with the reason.
 func TestEndAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

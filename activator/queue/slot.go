@@ -290,7 +290,7 @@ func (f *Function) shed(w *Want) {
 		if v.slot == nil || v.Priority >= 0 || !v.slot.asked.IsZero() {
 			continue
 		}
-		if victim == nil || v.Priority < victim.Priority || v.Priority == victim.Priority && v.Begun.After(victim.Begun) {
+		if victim == nil || cmp.Or(v.Priority-victim.Priority, victim.Begun.Compare(v.Begun)) < 0 {
 			victim = v
 		}
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -148,6 +149,13 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 		return
 	}
 	f.rises(st.Instance, st.State == api.Starting, now)
+	if st.State == api.Draining { // the function that needs its memory does not wait for them
+		for w := range f.wants {
+			if w.Background && w.slot != nil && w.slot.Instance == st.Instance {
+				w.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended because its instance drains: send it again"))
+			}
+		}
+	}
 	if st.WakeTime > 0 {
 		f.wakeTime = st.WakeTime
 	}

@@ -85,5 +85,5 @@ func describeForeign(o *corev1.Pod) string {
 	case o.Annotations[api.AnnotationInject] == "false":
 		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
 	}
-	return "install what brings the function into any image (the component any-image) and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
+	return "install what brings the function into any image (the component any-image), delete the pod if it is older than that, and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
 }

@@ -10,30 +10,21 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one and the text has none. If
-// the text has far more tokens than fit, it fails before encoding. param is the client's name of the text.
+// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one and the text has none. A text that
+// is too long for the context is encoded all the same, since a refusal says its length; one with far more tokens is not.
+// param is the client's name of the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
-	if err := s.fits(param, text); err != nil {
-		return nil, err
+	most := max(2*s.engine.Context(), 64<<10)
+	if fewest := s.engine.Tokenizer().Fewest(text); fewest > most {
+		return nil, s.tooLong(param, fewest, "the text has at least %d tokens. This model's maximum context length is %d tokens: shorten it", fewest, s.engine.Context())
 	}
-	return s.encodeMost(ctx, param, text, s.counted())
-}
-
-// fits rejects a text that is too long for the model's context even if all its tokens were the longest.
-func (s *Server) fits(param, text string) error {
-	if fewest := s.engine.Tokenizer().Fewest(text); fewest > s.engine.Context() {
-		return s.tooLong(param, fewest, "the text has at least %d tokens. This model's maximum context length is %d tokens: shorten it", fewest, s.engine.Context())
-	}
-	return nil
+	return s.encodeMost(ctx, param, text, most)
 }
 
 // tooLong returns the error for a text of at least tokens tokens; 0: unknown.
 func (s *Server) tooLong(param string, tokens int, format string, args ...any) error {
 	return &engine.RequestError{Param: param, TooLong: true, Tokens: tokens, Context: s.engine.Context(), Message: fmt.Sprintf(format, args...)}
 }
-
-// counted returns the most tokens that a too long text is counted to, so that its error has its length.
-func (s *Server) counted() int { return max(2*s.engine.Context(), 64<<10) }
 
 // whole returns the tokens of a complete text, with the closing token if the model wants one. If the text will be cut,
 // the number of tokens is not limited.

@@ -35,7 +35,8 @@ func post(t *testing.T, ctx context.Context, path string, fields map[string]any)
 	return w
 }
 
-// TestLongPrompts checks that a text that is far too long is refused by its size, before it is encoded.
+// TestLongPrompts checks that the refusal of a text that is too long says its length, and that one that is far too long is refused by
+// its size, before it is encoded.
 func TestLongPrompts(t *testing.T) {
 	text, huge := strings.Repeat("a b ", 1<<18), strings.Repeat("a", 17<<20)
 	for _, test := range []struct {
@@ -44,6 +45,7 @@ func TestLongPrompts(t *testing.T) {
 	}{
 		{"/v1/completions", "the text has at least 80659 tokens. This model's maximum context length is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
 		{"/v1/chat/completions", "tokens. This model's maximum context length is 256 tokens: shorten it", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
+		{"/v1/completions", "the prompt has 6145 tokens. This model's maximum context length is 256 tokens", "prompt", map[string]any{"prompt": text[:12<<10]}},
 		{"/v1/embeddings", "tokens. This model's maximum context length is 256 tokens: shorten it", "input", map[string]any{"input": text}},
 		{"/v1/completions", "the text has at least 1371214 tokens", "prompt", map[string]any{"prompt": huge}},
 		{"/v1/embeddings", "the text has 17825792 bytes, of which at most 16777216 are encoded", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},

@@ -71,7 +71,7 @@ func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error
 		if err != nil {
 			return nil, err
 		}
-		return s.encodeMost(ctx, "messages", text, s.counted())
+		return s.encode(ctx, "messages", text)
 	case t.Messages != nil:
 		return nil, badRequest("prompt", "prompt and messages are both set: want one")
 	case or(t.AddSpecialTokens, true):

@@ -17,7 +17,8 @@
 // patterns, a hub's repository with safetensors is fetched without copies of the
 // weights in other formats (pytorch_model.bin, onnx/, original/ and the like).
 // ?quant=Q8_0 means the one GGUF model of a hub's repository with that quantization,
-// and quant=default means Q4_K_M or the only model. A reference to one file of a split
+// and quant=default means Q4_K_M or the only model. It is the default where a
+// repository has several GGUF models and no other weights. A reference to one file of a split
 // model means all of its files.
 //
 // The life of a [Cache.Fetch]:

@@ -131,12 +131,7 @@ func (r *record) finish() error {
 // gguf returns the one GGUF file to load, the first of a split one, or "" if the files are something else, or several models. The error
 // names a missing part.
 func gguf(names []string) (string, error) {
-	if slices.ContainsFunc(names, func(name string) bool {
-		return slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx"}, strings.ToLower(path.Ext(name)))
-	}) {
-		return "", nil
-	}
-	models := ggufname.Models(names)
+	models := ggufs(names)
 	if len(models) != 1 {
 		return "", nil
 	}
@@ -144,6 +139,16 @@ func gguf(names []string) (string, error) {
 		return "", permanentf("%w", err)
 	}
 	return models[0], nil
+}
+
+// ggufs returns the GGUF models among the files, or none if there are weights in another format.
+func ggufs(names []string) []string {
+	if slices.ContainsFunc(names, func(name string) bool {
+		return slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx"}, strings.ToLower(path.Ext(name)))
+	}) {
+		return nil
+	}
+	return ggufname.Models(names)
 }
 
 func (c *Cache) blobPath(sum string) string  { return filepath.Join(c.cfg.Dir, "blobs", "sha256", sum) }

@@ -53,7 +53,7 @@ func class(inner string) string {
 
 // filter returns the files that match the reference's patterns, by their names. Without patterns it returns all.
 func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
-	if len(r.include) == 0 && len(r.exclude) == 0 {
+	if r.all() {
 		return all, nil
 	}
 	match := func(patterns []string) func(T) bool {
@@ -92,9 +92,12 @@ var copies = []*regexp.Regexp{
 	glob("*.onnx"), glob("*.onnx_data"), glob("*.mlmodel"), glob("onnx/"), glob("openvino/"), glob("coreml/"), glob("original/"),
 }
 
+// all reports whether the reference has no patterns.
+func (r Ref) all() bool { return len(r.include)+len(r.exclude) == 0 }
+
 // withoutCopies removes the copies from a model with safetensors, unless the reference has patterns.
 func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
-	if len(r.include) > 0 || len(r.exclude) > 0 {
+	if !r.all() {
 		return all
 	}
 	safetensors := func(f T) bool {

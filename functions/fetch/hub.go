@@ -152,7 +152,7 @@ func wellFormed(files []file) error {
 }
 
 // pick returns the files that the reference selects: by its path, its patterns, and its quantization. A part of a GGUF model selects all
-// parts.
+// parts. If there are several GGUF models and the reference selects none, it means the default quantization: no server loads them all.
 func (h *hub) pick(all []file) ([]file, error) {
 	if h.ref.path != "" {
 		var below []file
@@ -175,10 +175,14 @@ func (h *hub) pick(all []file) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.ref.quant != "" {
-		return ofQuant(h.ref.quant, kept)
+	quant, names := h.ref.quant, fileNames(kept)
+	if quant == "" && h.ref.all() && len(ggufs(names)) > 1 {
+		quant = anyQuant
 	}
-	if _, err := gguf(fileNames(kept)); err != nil {
+	if quant != "" {
+		return ofQuant(quant, kept)
+	}
+	if _, err := gguf(names); err != nil {
 		return nil, err
 	}
 	return withoutCopies(h.ref, kept, relative), nil

@@ -227,6 +227,7 @@ func TestHubQuant(t *testing.T) {
 		{"unsloth", "?quant=F16", []string{"m-4b-it-F16.gguf"}, ""},
 		{"unsloth", "?quant=bf16", []string{"m-4b-it-BF16.gguf"}, ""},
 		{"unsloth", "?quant=default", []string{"m-4b-it-Q4_K_M.gguf"}, ""},
+		{"unsloth", "", []string{"m-4b-it-Q4_K_M.gguf"}, ""},
 		{"unsloth", "?quant=UD-Q4_K_M", []string{"m-4b-it-UD-Q4_K_M.gguf"}, ""},
 		{"unsloth", "?quant=q8_k_xl", []string{"m-4b-it-UD-Q8_K_XL.gguf"}, ""},
 		{"unsloth", "?quant=F32", nil, "no GGUF model of the quantization F32: name one of BF16, F16, IQ4_XS, Q4_K_M, Q8_0, UD-Q4_K_M, UD-Q8_K_XL"},
@@ -248,6 +249,7 @@ func TestHubQuant(t *testing.T) {
 		{"one", "?quant=default", []string{"m-it-q4_0.gguf"}, ""},
 		{"one", "?quant=F16", nil, "name one of q4_0"},
 		{"one", "?include=*.gguf", []string{"m-it-q4_0.gguf", "mmproj-model-f16-4B.gguf"}, ""},
+		{"several", "", nil, "there is no GGUF model of the quantization Q4_K_M: name one of Q8_0"},
 		{"several", "?quant=Q8_0", nil, "name one of the files as hf://ORG/NAME/FILE: large-Q8_0.gguf, small-Q8_0.gguf"},
 		{"safetensors", "?quant=default", nil, "no GGUF model among the 2 files, such as config.json"},
 	} {

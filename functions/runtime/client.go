@@ -43,10 +43,10 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// Missing reports whether err is an answer that there is no such path.
+// Missing reports whether err is an answer that there is no such path, or no such method there.
 func Missing(err error) bool {
 	var status *statusError
-	return errors.As(err, &status) && (status.status == http.StatusNotFound || status.status == http.StatusMethodNotAllowed)
+	return errors.As(err, &status) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, status.status)
 }
 
 // says reports whether err is an answer with one of the words.

@@ -74,7 +74,7 @@ var llamaCppMetrics = metricNames{
 func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames) (Signals, error) {
 	raw, err := c.call(ctx, http.MethodGet, e, "/metrics", nil)
 	switch {
-	case Missing(err) || says(err, "does not support"):
+	case Missing(err):
 		return Signals{}, fmt.Errorf("read the runtime's metrics: %w: %w", errors.ErrUnsupported, err)
 	case err != nil:
 		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)

@@ -109,10 +109,7 @@ func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (An
 // 404 may also mean an unknown model; then every way fails so.
 func incapable(err error) bool {
 	var status *statusError
-	if Missing(err) || errors.As(err, &status) && status.status == http.StatusNotImplemented {
-		return true
-	}
-	return errors.As(err, &status) && status.status == http.StatusBadRequest &&
+	return Missing(err) || errors.As(err, &status) && status.status == http.StatusBadRequest &&
 		says(err, "does not support", "not supported", "doesn't support", "unsupported")
 }
 

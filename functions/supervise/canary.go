@@ -56,12 +56,17 @@ func (o *operation) learnAll(ctx context.Context) {
 	}
 }
 
+// askCanary asks the model, or one of its adapters, what is compared.
+func (o *operation) askCanary(ctx context.Context, adapter api.ModelName) (runtime.Answer, error) {
+	return o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
+}
+
 // learn asks the model, or one of its adapters. It returns nil if the next sleep must ask again.
 func (o *operation) learn(ctx context.Context, adapter api.ModelName) *runtime.Answer {
-	answer, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
+	answer, err := o.askCanary(ctx, adapter)
 	if err == nil && answer.Known() {
 		var again runtime.Answer
-		again, err = o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
+		again, err = o.askCanary(ctx, adapter)
 		if err == nil && !answer.Agrees(again) {
 			o.cfg.Logger.Info("canary answers differ without a sleep: canary is off", "adapter", adapter, "first", answer, "then", again)
 			answer = runtime.Answer{}
@@ -81,7 +86,7 @@ func (o *operation) compareAdapters(ctx context.Context) error {
 		if want == nil || !want.Known() || !loaded[a.name].Equal(a.since) {
 			continue
 		}
-		got, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, a.name)
+		got, err := o.askCanary(ctx, a.name)
 		if err == nil {
 			err = o.compare(ctx, a.name, want, got)
 		}
@@ -101,7 +106,7 @@ func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *ru
 	if err := o.gate.clear(ctx, refusal(api.Unhealthy, true)); err != nil {
 		return err
 	}
-	again, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
+	again, err := o.askCanary(ctx, adapter)
 	switch {
 	case err != nil:
 		return err
@@ -116,7 +121,7 @@ func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *ru
 		o.cfg.Logger.Debug("reloading the weights in place failed", "error", err)
 		return changed
 	}
-	if again, err = o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter); err == nil && want.Agrees(again) {
+	if again, err = o.askCanary(ctx, adapter); err == nil && want.Agrees(again) {
 		return nil
 	}
 	return changed
@@ -131,7 +136,7 @@ func (o *operation) awaitSuspect(ctx context.Context) error {
 	if err := o.awaitStart(ctx); err != nil || o.canary == nil {
 		return err
 	}
-	got, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, "")
+	got, err := o.askCanary(ctx, "")
 	if err == nil {
 		err = o.compare(ctx, "", o.canary, got)
 	}

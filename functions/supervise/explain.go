@@ -63,7 +63,7 @@ func because(err error, log *process.Log) string {
 	reason := err.Error()
 	switch {
 	case neverHad(err):
-		reason += "; to the end it answered 404 to every probe: a server that does not speak OpenAI's API is run with the runtime http"
+		reason += "; to the end it had none of the probed paths: a server that does not speak OpenAI's API is run with the runtime http"
 	case errors.Is(err, errTimeout):
 		reason += "; raise the start timeout if it only needs more time"
 	}

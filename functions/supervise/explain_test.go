@@ -16,9 +16,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// missing returns a probe's error at a server that has none of OpenAI's paths.
-func missing(t *testing.T) error {
-	s := httptest.NewServer(http.NotFoundHandler())
+// missing returns a probe's error at a server that answers each of OpenAI's paths with status.
+func missing(t *testing.T, status int) error {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	t.Cleanup(s.Close)
 	r, err := runtime.New(runtime.Config{Spec: api.Runtime{Kind: api.RuntimeCommand, Endpoint: api.Endpoint(s.URL)}, Model: "m", Transport: http.DefaultTransport})
 	if err != nil {
@@ -60,7 +60,8 @@ func TestFailedStartsAdvise(t *testing.T) {
 		"says so in its log": {w: &world{load: time.Millisecond, probeErr: &hopelessError{}}, once: true,
 			output: "llama_model_load: error loading model: unknown model architecture: 'x'" + strings.Repeat("\nllama_model_load_from_file_impl: failed to load model", 9),
 			want:   []string{"no such architecture; it says: llama_model_load: error loading model: unknown model architecture: 'x'"}},
-		"never a path": {w: &world{probeErr: missing(t)}, once: true, want: []string{"limit of 10m0s", "/v1/completions answers 404", "the runtime http"}},
+		"never a path":   {w: &world{probeErr: missing(t, http.StatusNotFound)}, once: true, want: []string{"limit of 10m0s", "/v1/completions answers 404", "the runtime http"}},
+		"never a method": {w: &world{probeErr: missing(t, http.StatusNotImplemented)}, once: true, want: []string{"/v1/completions answers 501", "the runtime http"}},
 		"never ready": {
 			w: &world{probeErr: errors.New("/v1/completions answers 503: still loading")}, output: "loading shard 1 of 4",
 			want: []string{"limit of 10m0s", "raise the start timeout", "answers 503", "loading shard"},

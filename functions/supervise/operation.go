@@ -295,7 +295,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	}
 	switch {
 	case s.want.state == api.Gone: // 1.
-		s.endProcess(s.cfg.StopGrace)
+		s.endProcess()
 	case s.proc.ended: // 2.
 	case r.err != nil && op.saved.restoring: // 3.
 		s.restoreFailed(r.err)
@@ -334,13 +334,13 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		if op.suspends {
 			s.proc.level = api.Suspended
 		}
-		s.endProcess(s.cfg.StopGrace)
+		s.endProcess()
 	case s.proc.ended:
 	case r.err != nil && op.suspends:
 		s.suspendFailed(op, r)
 	case errors.Is(r.err, errors.ErrUnsupported) && !s.proc.attached:
 		s.noteWithout(r.err.Error())
-		s.endProcess(s.cfg.StopGrace)
+		s.endProcess()
 	case r.err != nil:
 		s.cfg.Logger.Warn("sleep failed", "level", op.own, "error", r.err)
 		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))

@@ -82,7 +82,7 @@ func (o *operation) awaitRestored(ctx context.Context) error {
 	if err := o.awaitStart(ctx); err != nil {
 		return err
 	}
-	got, err := o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, "")
+	got, err := o.askCanary(ctx, "")
 	if err == nil && !o.canary.Agrees(got) {
 		err = fmt.Errorf("the restored model does not answer as it did: to the canary it said %s then and says %s now", *o.canary, got)
 	}
@@ -107,7 +107,7 @@ func (s *Supervisor) restoreFailed(reason error) {
 	s.canary.forget()
 	s.cfg.Snapshots.Restored(0, reason)
 	if s.proc.child != nil {
-		s.endProcess(0)
+		s.endProcessWithin(0)
 	}
 }
 

@@ -93,11 +93,11 @@ func (s *Supervisor) fromAsleep() bool {
 		s.reports.owe(s.setState(api.Starting, "waking"))
 		s.saveNote()
 	case s.want.state == api.Gone:
-		s.endProcess(s.cfg.StopGrace)
+		s.endProcess()
 	case s.want.level > s.proc.level && (s.want.level == api.Suspended || s.cfg.Runtime.Traits().Deepens):
 		s.sleepRuntime()
 	case s.want.level > s.proc.level:
-		s.endProcess(s.cfg.StopGrace) // it can't sleep deeper in place; ending the process drops its weights too
+		s.endProcess() // it can't sleep deeper in place; ending the process drops its weights too
 	default:
 		return false
 	}
@@ -227,13 +227,13 @@ func (s *Supervisor) finishDrain() {
 		s.sleepRuntime()
 		return
 	}
-	s.endProcess(s.cfg.StopGrace)
+	s.endProcess()
 }
 
 // expireDrain gives up a sleep, or goes on with a stop.
 func (s *Supervisor) expireDrain() {
 	if s.want.state == api.Gone {
-		s.endProcess(s.cfg.StopGrace)
+		s.endProcess()
 		return
 	}
 	running, _ := s.gate.Running()
@@ -245,8 +245,11 @@ func (s *Supervisor) expireDrain() {
 	s.want = goal{state: api.Awake}
 }
 
-// endProcess ends the process with all its descendants, or leaves it to the next supervisor.
-func (s *Supervisor) endProcess(grace time.Duration) {
+// endProcess is endProcessWithin the time that a process has for it.
+func (s *Supervisor) endProcess() { s.endProcessWithin(s.cfg.StopGrace) }
+
+// endProcessWithin ends the process with all its descendants, or leaves it to the next supervisor.
+func (s *Supervisor) endProcessWithin(grace time.Duration) {
 	if s.leaving {
 		s.proc.cleared()
 		s.phase = off
@@ -321,7 +324,7 @@ func (s *Supervisor) startFailed(reason string, permanent bool) {
 	if s.want.state != api.Awake && !s.proc.attached { // 1.
 		s.restarts.explained(reason)
 		if s.proc.child != nil {
-			s.endProcess(0)
+			s.endProcessWithin(0)
 		}
 		return
 	}
@@ -347,7 +350,7 @@ func (s *Supervisor) runtimeFailed(reason string) {
 	s.cfg.Logger.Warn("runtime failed", attrs...)
 	s.enterState(api.Unhealthy, "")
 	if s.proc.child != nil {
-		s.endProcess(0)
+		s.endProcessWithin(0)
 	} else {
 		s.phase = off
 	}

@@ -124,7 +124,7 @@ func (o *operation) restore(ctx context.Context, serves func()) (runtime.Answer,
 		}
 	}
 	if o.own == api.LevelAwake {
-		return o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, "")
+		return o.askCanary(ctx, "")
 	}
 	return o.cfg.Runtime.Wake(ctx, o.launch.Endpoint, o.own, serves)
 }
@@ -138,9 +138,9 @@ func (s *Supervisor) suspendFailed(op *operation, r result) {
 	}
 	switch {
 	case errors.Is(r.err, process.ErrLost): // 1.
-		s.endProcess(0)
+		s.endProcessWithin(0)
 	case s.want.level != api.Suspended: // 1.
-		s.endProcess(s.cfg.StopGrace)
+		s.endProcess()
 	case op.own > api.LevelAwake: // 2.
 		s.want.level = op.own
 		s.fallAsleep(op.own, op.own)

@@ -46,10 +46,10 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 	if terminal {
 		errs = aboveBars{c, errs}
 	}
-	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
-	if level < slog.LevelInfo {
-		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
+	if level >= slog.LevelInfo {
+		level = max(level, slog.LevelWarn)
 	}
+	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
 	return c
 }
 
@@ -81,6 +81,9 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	}
 	for _, read := range set.Read {
 		c.log.Info("read", "what", read)
+	}
+	for _, hint := range set.Hints {
+		c.log.Info("hint", "what", hint)
 	}
 	for _, left := range set.Left {
 		c.log.Warn("something is left out", "what", left.What, "because", left.Why)

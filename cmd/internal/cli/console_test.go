@@ -96,7 +96,7 @@ func TestBarExpectsWhatTheLastStartTook(t *testing.T) {
 func TestConsoleTellsAProgram(t *testing.T) {
 	var out, errs bytes.Buffer
 	c := newConsole(&out, &errs, false, false, slog.LevelInfo)
-	c.ready(local.Info{URL: "http://127.0.0.1:8080"}, []api.Function{{Name: "default/pico", Model: "pico"}}, declaredSet{})
+	c.ready(local.Info{URL: "http://127.0.0.1:8080"}, []api.Function{{Name: "default/pico", Model: "pico"}}, declaredSet{Hints: []string{"bad can't be served"}})
 	c.observe(report(api.InstanceStatus{State: api.Starting}))
 	if out.Len() > 0 {
 		t.Errorf("standard output has %q, want nothing", out.String())
@@ -109,7 +109,7 @@ func TestConsoleTellsAProgram(t *testing.T) {
 		}
 		messages = append(messages, l.Msg)
 	}
-	if diff := cmp.Diff([]string{"serving", "ready"}, messages); diff != "" {
+	if diff := cmp.Diff([]string{"serving", "hint", "ready"}, messages); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 }

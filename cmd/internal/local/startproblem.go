@@ -18,10 +18,8 @@ import (
 func (s *server) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
-	if f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp {
-		if noGGUF(f.Runtime.Model) {
-			add("its model %s is no GGUF file: fetch or copy it again", f.Runtime.Model)
-		}
+	if (f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp && f.Runtime.Endpoint == "") && noGGUF(f.Runtime.Model) {
+		add("its model %s is no GGUF file that can be read: fetch or copy it again", f.Runtime.Model)
 	}
 	if why := NoProgram(f); why != "" {
 		add("%s", why)
@@ -39,17 +37,18 @@ func (s *server) startProblem(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF reports whether a model is a readable file that is no GGUF. The file's content must not be revealed: a front door may have named it.
+// noGGUF reports whether a model is a path of neither a GGUF file nor a folder. Neither the file's content nor that it is missing must be
+// revealed: a front door may have named it.
 func noGGUF(model string) bool {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
 		return false
 	}
-	if info, err := os.Stat(model); err != nil || !info.Mode().IsRegular() {
+	if info, err := os.Stat(model); err == nil && !info.Mode().IsRegular() {
 		return false
 	}
 	file, err := os.Open(model)
 	if err != nil {
-		return false
+		return true
 	}
 	defer file.Close()
 	head := make([]byte, 4)
