@@ -112,11 +112,11 @@ var rules = []struct {
 	}, {
 		from: []string{"engine"},
 		not: func(p string) bool {
-			return in(p, "activator", "autoscaler", "functions", "internal", "config", "api") && !in(p, "internal/jsonfield", "internal/inbound", "internal/ggufname")
+			return in(p, "activator", "autoscaler", "functions", "internal", "config", "api") && !in(p, "internal/jsonfield", "internal/inbound", "internal/ggufname", "internal/lazyregexp")
 		},
 		why: "the engine is a model server like any other and knows nothing of Rouse",
 	}, {
-		from: []string{"internal/jsonfield", "internal/inbound", "internal/ggufname"},
+		from: []string{"internal/jsonfield", "internal/inbound", "internal/ggufname", "internal/lazyregexp"},
 		not:  func(p string) bool { return in(p, "api", "activator", "autoscaler", "functions", "engine", "config") },
 		why:  "the engine needs it, and nothing of Rouse",
 	}, {
@@ -266,5 +266,30 @@ func TestOneWayToLog(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestExpressionsCompileOnUse: rouse compiles no regular expression before it needs one. Its parents of runtimes start while requests
+// wait, and need none.
+func TestExpressionsCompileOnUse(t *testing.T) {
+	early := regexp.MustCompile(`(?m)^(var |\t)\w+ += regexp\.MustCompile\(`)
+	for _, p := range packages(t, "-deps", "./cmd/rouse") {
+		folder, own := strings.CutPrefix(p.ImportPath, module)
+		if !own {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(file, "_test.go") && early.Match(raw) {
+				t.Errorf("%s compiles a regular expression at every start: use lazyregexp.New", file)
+			}
+		}
 	}
 }

@@ -3,11 +3,11 @@ package activator
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // Config is the activator's configuration. The zero value is usable once it has a Name.
@@ -49,7 +49,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-var domain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+var domain = lazyregexp.New(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
 // Validate returns an error for the first invalid field, with the valid values. Zero fields take their defaults.
 func (c Config) Validate() error {
@@ -66,7 +66,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
 	case c.WriteTimeout < 0:
 		return fmt.Errorf("activator: a client may leave an answer unread for %s: want a time above 0", c.WriteTimeout)
-	case c.Domain != NoDomain && !domain.MatchString(c.Domain):
+	case c.Domain != NoDomain && !domain().MatchString(c.Domain):
 		return fmt.Errorf("activator: domain %q: want lower-case labels separated by dots, such as localhost or example.com", c.Domain)
 	}
 	return nil

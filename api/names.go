@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -47,12 +46,12 @@ func (f FunctionName) Short() string {
 	return string(f)
 }
 
-// dns1035 is Kubernetes' rule for the name of a Service (RFC 1035 label).
-var dns1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+const letters, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
 
-// CheckName returns an error that says why name is not a valid function name, or nil.
+// CheckName returns an error that says why name is not a valid function name, or nil. The rule is Kubernetes' for the
+// name of a Service (RFC 1035 label).
 func CheckName(name string) error {
-	if !dns1035.MatchString(name) {
+	if len(name) > 63 || strings.IndexAny(name, letters) != 0 || strings.Trim(name, letters+digits+"-") != "" || strings.HasSuffix(name, "-") {
 		return fmt.Errorf("name %q: want 1 to 63 of a-z, 0-9 and '-', starting with a letter and ending with a letter or digit", name)
 	}
 	return nil
@@ -66,9 +65,7 @@ func CheckAdapterName(name ModelName) error {
 	switch {
 	case name == "" || len(name) > maxAdapterName:
 		return fmt.Errorf("the adapter's name has %d characters: want 1 to %d", len(name), maxAdapterName)
-	case strings.ContainsFunc(string(name), func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.:/@", c)
-	}):
+	case strings.Trim(string(name), letters+strings.ToUpper(letters)+digits+"-_.:/@") != "":
 		return fmt.Errorf("the adapter's name %q: want letters, digits and - _ . : / @ only", name)
 	case name == "info":
 		return errors.New("an adapter can't be named info: GET /adapters/info lists them; choose another name")

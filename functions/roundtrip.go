@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -36,6 +37,7 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 		delete(in.Header, "User-Agent") // net/http's way to send none
 	}
 	w.next, w.stop = iter.Pull(func(yield func([]byte) bool) {
+		growStack()
 		w.yield = yield
 		w.serve(h, in, log)
 		cancel()
@@ -60,6 +62,15 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 		resp.Body = &answerBody{answer: w, ctx: r.Context()}
 	}
 	return resp, nil
+}
+
+// growStack grows the stack of a new goroutine to what a handler needs, while there is nothing to move: otherwise it is doubled, and
+// moved, in the middle of each request.
+//
+//go:noinline
+func growStack() {
+	var room [8 << 10]byte
+	goruntime.KeepAlive(&room)
 }
 
 var (

@@ -198,3 +198,26 @@ func TestRoundTripIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRoundTrip has a handler that calls as deep as the one of requests: growing the stack there takes longer than all else.
+func BenchmarkRoundTrip(b *testing.B) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte{deep(20, 1)}) })
+	in := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	for b.Loop() {
+		resp, err := roundTrip(h, in, slog.New(slog.DiscardHandler))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+}
+
+//go:noinline
+func deep(calls int, v byte) byte {
+	var frame [200]byte
+	frame[calls] = v
+	if calls == 0 {
+		return v
+	}
+	return deep(calls-1, v) + frame[calls]
+}

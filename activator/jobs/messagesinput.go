@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 type messageRequest struct {
@@ -17,7 +17,7 @@ type messageRequest struct {
 	Params json.RawMessage `json:"params"`
 }
 
-var messageID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+var messageID = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // readMessages reads the requests of a batch and writes them as lines. It returns their number. It holds one of them
 // in memory at a time.
@@ -68,7 +68,7 @@ func (c *checker) checkMessage(dec *json.Decoder, n int, out io.Writer) error {
 	switch {
 	case n >= c.cfg.MaxLines:
 		return api.BadRequest("requests", "the batch has more than %d requests: make several of it", c.cfg.MaxLines)
-	case q.ID == nil || !messageID.MatchString(*q.ID):
+	case q.ID == nil || !messageID().MatchString(*q.ID):
 		return api.BadRequest(where+".custom_id", "%s.custom_id is %.80q: want 1 to 64 letters, digits, _ and -", where, text1(q.ID))
 	}
 	post, url := http.MethodPost, endpointMessages

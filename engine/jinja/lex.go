@@ -1,11 +1,12 @@
 package jinja
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // kind is a token's kind. An operator is its own kind.
@@ -110,7 +111,7 @@ func (l *lexer) text() {
 	case "{#":
 		l.comment()
 	default:
-		if m := rawBegin.FindString(l.src[l.pos:]); m != "" {
+		if m := rawBegin().FindString(l.src[l.pos:]); m != "" {
 			l.advance(len(m))
 			l.raw()
 			return
@@ -164,14 +165,14 @@ func (l *lexer) comment() {
 }
 
 var (
-	rawBegin = regexp.MustCompile(`^\s*raw\s*(?:-%\}\s*|%\})`)
-	rawEnd   = regexp.MustCompile(`\{%([-+]?)\s*endraw\s*(?:-%\}\s*|\+%\}|%\}\n?)`)
+	rawBegin = lazyregexp.New(`^\s*raw\s*(?:-%\}\s*|%\})`)
+	rawEnd   = lazyregexp.New(`\{%([-+]?)\s*endraw\s*(?:-%\}\s*|\+%\}|%\}\n?)`)
 )
 
 // raw adds the text up to endraw.
 func (l *lexer) raw() {
 	rest := l.src[l.pos:]
-	at := rawEnd.FindStringSubmatchIndex(rest)
+	at := rawEnd().FindStringSubmatchIndex(rest)
 	if at == nil {
 		l.fail("a raw block has no end")
 	}

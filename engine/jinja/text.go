@@ -3,7 +3,6 @@ package jinja
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,6 +10,8 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
+
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // str returns str(v).
@@ -196,12 +197,12 @@ func (m *meter) title(s string) string {
 }
 
 // titleWord matches a word of the filter title: a run without white space and opening brackets.
-var titleWord = regexp.MustCompile(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
+var titleWord = lazyregexp.New(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
 
 // titleWords returns the filter title.
 func (m *meter) titleWords(s string) string {
 	m.step(len(s) >> 4)
-	return titleWord.ReplaceAllStringFunc(s, func(w string) string {
+	return titleWord().ReplaceAllStringFunc(s, func(w string) string {
 		_, n := utf8.DecodeRuneInString(w)
 		return m.upper(w[:n]) + m.lower(w[n:])
 	})
@@ -301,13 +302,13 @@ func splitSpace(s string, most int, last bool) []string {
 	return append(words[:most:most], strings.TrimLeftFunc(s, isSpace))
 }
 
-var lineEnd = regexp.MustCompile(`\r\n|[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]`)
+var lineEnd = lazyregexp.New(`\r\n|[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]`)
 
 // splitLines returns str.splitlines.
 func (m *meter) splitLines(s string) []string {
 	m.grow(2 * len(s))
 	m.step(len(s) >> 4)
-	lines := lineEnd.Split(s, -1)
+	lines := lineEnd().Split(s, -1)
 	m.growList(len(lines))
 	if n := len(lines) - 1; lines[n] == "" {
 		return lines[:n]
@@ -316,7 +317,7 @@ func (m *meter) splitLines(s string) []string {
 }
 
 // directive matches a supported directive: flags, width, precision and kind.
-var directive = regexp.MustCompile(`^%([-0+ ]*)(\d{0,9})(\.\d{1,9})?([srdif%])`)
+var directive = lazyregexp.New(`^%([-0+ ]*)(\d{0,9})(\.\d{1,9})?([srdif%])`)
 
 // percent returns format % v, with the kinds s, r, d, i, f and %.
 func percent(m *meter, format string, v any) string {
@@ -336,7 +337,7 @@ func percent(m *meter, format string, v any) string {
 			break
 		}
 		m.add(&out, format[:at])
-		f := directive.FindStringSubmatch(format[at:])
+		f := directive().FindStringSubmatch(format[at:])
 		if f == nil || f[3] != "" && (f[4] == "d" || f[4] == "i") {
 			m.fail("the format '%s' is not supported", m.cut(format[at:], 9))
 		}

@@ -2,15 +2,14 @@ package lora
 
 import (
 	"fmt"
-	"math"
-	"regexp"
 	"strconv"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/model"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-var ggufName = regexp.MustCompile(`^blk\.(\d{1,6})\.(\w+)\.weight\.lora_([ab])$`)
+var ggufName = lazyregexp.New(`^blk\.(\d{1,6})\.(\w+)\.weight\.lora_([ab])$`)
 
 // ggufTargets maps a tensor's name in GGUF to the targets in a layer. Some architectures fuse matrices.
 var ggufTargets = map[string][]Target{
@@ -29,24 +28,23 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 		return nil, fmt.Errorf("it is made for the architecture %q, the model is %q", arch, c.Arch)
 	}
 	alpha, ok := f.Float("adapter.lora.alpha")
-	if !ok || math.IsNaN(alpha) || math.IsInf(alpha, 0) {
+	if !ok || alpha-alpha != 0 {
 		return nil, fmt.Errorf("adapter.lora.alpha is missing or no number")
 	}
 	b := &builder{c: c}
 	halves := map[string]half{}
 	for _, t := range f.Tensors() {
-		if ggufName.MatchString(t.Name) && len(t.Dims) == 2 {
-			x, err := t.Floats()
-			if err != nil {
-				return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-			}
-			halves[t.Name] = half{t.Name, t.Dims[1], t.Dims[0], x}
-			continue
+		if !ggufName().MatchString(t.Name) || len(t.Dims) != 2 {
+			return nil, misplaced(t.Name)
 		}
-		return nil, misplaced(t.Name)
+		x, err := t.Floats()
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		halves[t.Name] = half{t.Name, t.Dims[1], t.Dims[0], x}
 	}
 	for _, t := range f.Tensors() {
-		m := ggufName.FindStringSubmatch(t.Name)
+		m := ggufName().FindStringSubmatch(t.Name)
 		targets := ggufTargets[m[2]]
 		if targets == nil {
 			return nil, misplaced(t.Name)
@@ -65,7 +63,7 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 		a := halves[t.Name]
 		b.add(layer, targets, found{a, other, float32(alpha) / float32(max(a.rows, 1))})
 	}
-	return b.adapter(b.commonScale())
+	return b.adapter()
 }
 
 // commonScale returns the first pair's scale.

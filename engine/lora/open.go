@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/model"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // MaxRank bounds an adapter's rank: beyond it the product is no longer small.
@@ -33,6 +33,7 @@ func Open(path string, c model.Config) (*Adapter, error) {
 
 func open(path string, c model.Config) (*Adapter, error) {
 	info, err := os.Stat(path)
+	dir := os.DirFS(filepath.Dir(path))
 	switch {
 	case err != nil:
 		return nil, err
@@ -43,13 +44,9 @@ func open(path string, c model.Config) (*Adapter, error) {
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("it has %d bytes, adapters may have up to %d", info.Size(), int64(maxFile))
 	case filepath.Ext(path) == ".safetensors":
-		return ReadPEFT(os.DirFS(filepath.Dir(path)), c)
+		return ReadPEFT(dir, c)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGGUF(data, c)
+	return ReadFS(dir, filepath.Base(path), c)
 }
 
 // ReadFS reads an adapter from a file system, such as one in the program itself: a GGUF file, or a PEFT folder.
@@ -129,11 +126,11 @@ func shape(c model.Config, t Target) (rows, cols int) {
 }
 
 // expertName matches the experts and their router in the names of tensors of GGUF files and Hugging Face's models.
-var expertName = regexp.MustCompile(`experts?[._]|_exps\.|_shexp\.|ffn_gate_inp|block_sparse_moe|mlp\.gate\.`)
+var expertName = lazyregexp.New(`experts?[._]|_exps\.|_shexp\.|ffn_gate_inp|block_sparse_moe|mlp\.gate\.`)
 
 // misplaced returns the error for a tensor that adapters cannot change here.
 func misplaced(name string) error {
-	if expertName.MatchString(name) {
+	if expertName().MatchString(name) {
 		return ofExperts(name)
 	}
 	return fmt.Errorf("tensor %q has no place: only the projections of attention and feed-forward layers can be adapted", name)
@@ -194,14 +191,14 @@ func (b *builder) add(layer int, targets []Target, p found) {
 }
 
 // adapter gives all pairs one rank, padded with zeros, and one scale. It multiplies the other scales into B.
-func (b *builder) adapter(scale float32) (*Adapter, error) {
+func (b *builder) adapter() (*Adapter, error) {
 	if b.err == nil && len(b.pairs) == 0 {
 		b.err = errors.New("it changes nothing: it has no pair of low-rank matrices")
 	}
 	if b.err != nil {
 		return nil, b.err
 	}
-	a := &Adapter{Rank: b.rank, Scale: scale, Layers: make([][NumTargets]*Pair, b.c.Layers)}
+	a := &Adapter{Rank: b.rank, Scale: b.commonScale(), Layers: make([][NumTargets]*Pair, b.c.Layers)}
 	for _, p := range b.pairs {
 		r := p.a.rows
 		q := &Pair{A: make([]float32, b.rank*p.a.cols), B: make([]float32, p.b.rows*b.rank)}
@@ -209,8 +206,8 @@ func (b *builder) adapter(scale float32) (*Adapter, error) {
 		for i := range p.b.rows {
 			for j := range r {
 				v := p.b.x[i*r+j]
-				if p.scale != scale {
-					v *= p.scale / scale
+				if p.scale != a.Scale {
+					v *= p.scale / a.Scale
 				}
 				q.B[i*b.rank+j] = v
 			}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/model"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 const (
@@ -77,7 +78,7 @@ func (p *peftConfig) scale(module string, rank int) (float32, error) {
 	return float32(alpha / float64(rank)), nil
 }
 
-var peftName = regexp.MustCompile(`^(?:base_model\.model\.)?((?:\w+\.)*?layers\.(\d{1,6})\.(?:self_attn|mlp)\.(\w+))\.lora_([AB])(?:\.default)?\.weight$`)
+var peftName = lazyregexp.New(`^(?:base_model\.model\.)?((?:\w+\.)*?layers\.(\d{1,6})\.(?:self_attn|mlp)\.(\w+))\.lora_([AB])(?:\.default)?\.weight$`)
 
 var peftTargets = map[string][]Target{
 	"q_proj": {Q}, "k_proj": {K}, "v_proj": {V}, "o_proj": {O}, "gate_proj": {Gate}, "up_proj": {Up}, "down_proj": {Down},
@@ -121,7 +122,7 @@ func (p *peftConfig) assemble(halves []half, c model.Config) (*Adapter, error) {
 		byName[h.name] = h
 	}
 	for _, h := range halves {
-		m := peftName.FindStringSubmatch(h.name)
+		m := peftName().FindStringSubmatch(h.name)
 		if m == nil || peftTargets[m[3]] == nil {
 			return nil, misplaced(h.name)
 		}
@@ -145,7 +146,7 @@ func (p *peftConfig) assemble(halves []half, c model.Config) (*Adapter, error) {
 		layer, _ := strconv.Atoi(m[2])
 		b.add(layer, targets, found{h, other, scale})
 	}
-	return b.adapter(b.commonScale())
+	return b.adapter()
 }
 
 // interleave reorders the rows of queries and keys. In Hugging Face's layout the two numbers that rotate

@@ -56,16 +56,7 @@ func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	if r.all() {
 		return all, nil
 	}
-	match := func(patterns []string) func(T) bool {
-		var res []*regexp.Regexp
-		for _, p := range patterns {
-			res = append(res, glob(p))
-		}
-		return func(f T) bool {
-			return slices.ContainsFunc(res, func(re *regexp.Regexp) bool { return re.MatchString(name(f)) })
-		}
-	}
-	included, excluded := match(r.include), match(r.exclude)
+	included, excluded := matching(r.include, name), matching(r.exclude, name)
 	var kept []T
 	for _, f := range all {
 		if (len(r.include) == 0 || included(f)) && !excluded(f) {
@@ -78,6 +69,17 @@ func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	return kept, nil
 }
 
+// matching returns a function that reports whether a file's name matches one of the patterns.
+func matching[T any](patterns []string, name func(T) string) func(T) bool {
+	var res []*regexp.Regexp
+	for _, p := range patterns {
+		res = append(res, glob(p))
+	}
+	return func(f T) bool {
+		return slices.ContainsFunc(res, func(re *regexp.Regexp) bool { return re.MatchString(name(f)) })
+	}
+}
+
 func examples[T any](all []T, name func(T) string) string {
 	var some []string
 	for _, f := range all[:min(len(all), 5)] {
@@ -87,9 +89,9 @@ func examples[T any](all []T, name func(T) string) string {
 }
 
 // copies match files of a hub's repository that hold the weights again, for programs that do not read safetensors.
-var copies = []*regexp.Regexp{
-	glob("pytorch_model*.bin"), glob("pytorch_model*.bin.index.json"), glob("*.h5"), glob("*.msgpack"), glob("*.ot"), glob("*.ckpt"), glob("*.pth"),
-	glob("*.onnx"), glob("*.onnx_data"), glob("*.mlmodel"), glob("onnx/"), glob("openvino/"), glob("coreml/"), glob("original/"),
+var copies = []string{
+	"pytorch_model*.bin", "pytorch_model*.bin.index.json", "*.h5", "*.msgpack", "*.ot", "*.ckpt", "*.pth",
+	"*.onnx", "*.onnx_data", "*.mlmodel", "onnx/", "openvino/", "coreml/", "original/",
 }
 
 // all reports whether the reference has no patterns.
@@ -106,7 +108,5 @@ func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
 	if !slices.ContainsFunc(all, safetensors) {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(f T) bool {
-		return slices.ContainsFunc(copies, func(re *regexp.Regexp) bool { return re.MatchString(name(f)) })
-	})
+	return slices.DeleteFunc(slices.Clone(all), matching(copies, name))
 }

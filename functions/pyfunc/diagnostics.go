@@ -9,13 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 const disabled = "Diagnostics are disabled please set environment variable on your deployment ENABLE_DIAGNOSTICS=true to enable them."
@@ -177,13 +178,13 @@ func (h *Handler) environment() (string, error) {
 
 // secretName matches the names of variables that hold a secret: HF_TOKEN and API_KEY do,
 // TOKENIZER and MAX_BATCHED_TOKENS don't.
-var secretName = regexp.MustCompile(`(?i)(key|token|secret|password|passwd|credentials?|auth|cookie|private)([-_.]|$)`)
+var secretName = lazyregexp.New(`(?i)(key|token|secret|password|passwd|credentials?|auth|cookie|private)([-_.]|$)`)
 
 // redact trims a text, and hides the values of secrets of the environment in it.
 func (h *Handler) redact(s string) string {
 	s = strings.TrimSpace(s)
 	for _, e := range h.cfg.Env {
-		if name, value, _ := strings.Cut(e, "="); secretName.MatchString(name) && len(value) >= 4 {
+		if name, value, _ := strings.Cut(e, "="); secretName().MatchString(name) && len(value) >= 4 {
 			s = strings.ReplaceAll(s, value, hidden)
 		}
 	}

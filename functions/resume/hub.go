@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // repository matches a name of the Hugging Face hub.
-var repository = regexp.MustCompile(`^[\w-][\w.-]*(/[\w-][\w.-]*)?$`)
+var repository = lazyregexp.New(`^[\w-][\w.-]*(/[\w-][\w.-]*)?$`)
 
-var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+var commit = lazyregexp.New(`^[0-9a-f]{40}$`)
 
 // elsewhere are options and variables of vLLM that change the meaning of a model's name, or the place of its files.
 var (
@@ -27,7 +27,7 @@ var (
 func snapshot(known Model) string {
 	set := slices.Concat(os.Environ(), known.Env)
 	env := func(name string) string { return process.Variable(set, name) }
-	if !repository.MatchString(known.Path) || firstOf(known.Args, elsewhere) != "" {
+	if !repository().MatchString(known.Path) || firstOf(known.Args, elsewhere) != "" {
 		return ""
 	}
 	for _, name := range elsewhereVariable {
@@ -46,12 +46,12 @@ func snapshot(known Model) string {
 	}
 	root := filepath.Join(hub, "models--"+strings.ReplaceAll(known.Path, "/", "--"))
 	revision := cmp.Or(option(known.Args, "--revision"), "main")
-	if !commit.MatchString(revision) {
+	if !commit().MatchString(revision) {
 		if !filepath.IsLocal(revision) {
 			return ""
 		}
 		raw, err := os.ReadFile(filepath.Join(root, "refs", revision))
-		if err != nil || !commit.MatchString(string(raw)) {
+		if err != nil || !commit().MatchString(string(raw)) {
 			return ""
 		}
 		revision = string(raw)

@@ -77,7 +77,14 @@ func giveBack(b *[]byte) {
 	if n := poolOf(int64(len(*b))); n <= largest && len(*b) == 1<<n {
 		pools[n-smallest].Put(b)
 	}
-	if len(*b) >= largeBuffer && collecting.CompareAndSwap(false, true) {
+	if len(*b) >= largeBuffer {
+		CollectLater()
+	}
+}
+
+// CollectLater starts a collection in a while, and gives what it frees back to the system. Calls until then do nothing.
+func CollectLater() {
+	if collecting.CompareAndSwap(false, true) {
 		time.AfterFunc(collectAfter, func() {
 			collecting.Store(false)
 			debug.FreeOSMemory()

@@ -1,6 +1,7 @@
 package inbound
 
 import (
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,5 +57,25 @@ func TestBuffersLeaveTheirPools(t *testing.T) {
 		}
 		time.Sleep(collectAfter)
 		synctest.Wait()
+	})
+}
+
+// TestCollectLater: calls until a collection begin no second one.
+func TestCollectLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		collecting.Store(false)
+		var before, after debug.GCStats
+		debug.ReadGCStats(&before)
+		CollectLater()
+		CollectLater()
+		time.Sleep(collectAfter - time.Nanosecond)
+		if !collecting.Load() {
+			t.Error("no collection is due")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if debug.ReadGCStats(&after); collecting.Load() || after.NumGC < before.NumGC+2 {
+			t.Errorf("another collection is due: %t; there were %d", collecting.Load(), after.NumGC-before.NumGC)
+		}
 	})
 }

@@ -70,10 +70,7 @@ func (c *conn) leave(r *http.Request) {
 // means that the other side has received nothing.
 func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
-	stop := func() bool { return true }
-	if ctx.Done() != nil {
-		stop = context.AfterFunc(ctx, func() { c.leave(r) })
-	}
+	stop := context.AfterFunc(ctx, func() { c.leave(r) })
 	n, err := c.net.Write(out.bytes)
 	if err == nil {
 		resp, err = c.header(r, out.turn, charge)

@@ -2,9 +2,10 @@ package door
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // selector selects clusters by their labels, in the syntax of Kubernetes' label selectors. All comma-separated
@@ -18,31 +19,29 @@ type requirement struct {
 	values []string // nil: any value
 }
 
-// requirements match the forms of a requirement, as in Kubernetes. A value may be empty, a key may not.
+// The forms of a requirement, as in Kubernetes. A value may be empty, a key may not.
 var (
-	key          = `([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)`
-	value        = `((?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?)`
-	requirements = struct{ exists, equals, in *regexp.Regexp }{
-		regexp.MustCompile(`^(!?)\s*` + key + `$`),
-		regexp.MustCompile(`^` + key + `\s*(==?|!=)\s*` + value + `$`),
-		regexp.MustCompile(`^` + key + `\s+(in|notin)\s*\(([^()]*)\)$`),
-	}
-	single = regexp.MustCompile(`^` + value + `$`)
+	key        = `([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)`
+	value      = `((?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?)`
+	existsForm = lazyregexp.New(`^(!?)\s*` + key + `$`)
+	equalsForm = lazyregexp.New(`^` + key + `\s*(==?|!=)\s*` + value + `$`)
+	inForm     = lazyregexp.New(`^` + key + `\s+(in|notin)\s*\(([^()]*)\)$`)
+	valueForm  = lazyregexp.New(`^` + value + `$`)
 )
 
 // parseSelector parses a selector that is not empty.
 func parseSelector(s string) (list selector, err error) {
 	for _, part := range splitOutside(s) {
 		part = strings.TrimSpace(part)
-		if m := requirements.exists.FindStringSubmatch(part); m != nil {
+		if m := existsForm().FindStringSubmatch(part); m != nil {
 			list = append(list, requirement{key: m[2], not: m[1] != ""})
-		} else if m := requirements.equals.FindStringSubmatch(part); m != nil {
+		} else if m := equalsForm().FindStringSubmatch(part); m != nil {
 			list = append(list, requirement{key: m[1], not: m[2] == "!=", values: []string{m[3]}})
-		} else if m := requirements.in.FindStringSubmatch(part); m != nil {
+		} else if m := inForm().FindStringSubmatch(part); m != nil {
 			r := requirement{key: m[1], not: m[2] == "notin"}
 			for v := range strings.SplitSeq(m[3], ",") {
 				v = strings.TrimSpace(v)
-				if !single.MatchString(v) {
+				if !valueForm().MatchString(v) {
 					return nil, fmt.Errorf("%q is no value of a label", v)
 				}
 				r.values = append(r.values, v)

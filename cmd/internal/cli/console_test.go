@@ -200,7 +200,7 @@ func TestArgumentsAreExplained(t *testing.T) {
 
 // TestHelp wants every command to say what it is for, and none to be missing.
 func TestHelp(t *testing.T) {
-	root := newRoot()
+	root := Command()
 	want := map[string]bool{}
 	for _, name := range []string{"up", "ls", "run", "wake", "sleep", "rm", "apply", "describe", "logs", "events", "why", "bench", "version"} {
 		want[name] = true

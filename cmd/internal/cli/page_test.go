@@ -133,7 +133,7 @@ func TestPageInACluster(t *testing.T) {
 	if len(flags) < 5 || len(variables) != len(pageVariables) {
 		t.Errorf("%d flags and %d variables, of which there are %d", len(flags), len(variables), len(pageVariables))
 	}
-	cmd := newRoot()
+	cmd := Command()
 	page, _, err := cmd.Find([]string{"page"})
 	if err != nil {
 		t.Fatal(err)

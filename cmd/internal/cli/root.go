@@ -8,17 +8,22 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/functions/cli"
 )
 
 // Execute runs the command line and returns its error, which the caller prints.
 func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	root := newRoot()
+	if slices.Equal(args, local.ParentArgs) { // without the other commands its memory is a quarter less
+		return cli.Keep(ctx, stderr)
+	}
+	root := Command()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -26,11 +31,8 @@ func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return root.ExecuteContext(ctx)
 }
 
-// Command returns the tree of commands, for manuals.
-func Command() *cobra.Command { return newRoot() }
-
-// newRoot returns the tree of commands.
-func newRoot() *cobra.Command {
+// Command returns the tree of commands.
+func Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rouse",
 		Short: "Serve language models from zero: asleep while nobody asks, awake in milliseconds",

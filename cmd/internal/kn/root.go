@@ -29,7 +29,7 @@ import (
 
 // Execute runs the command line and returns its error, which the caller prints. It ends when ctx ends.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	root := newRoot()
+	root := Command()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -72,11 +72,8 @@ func enter(cmd *cobra.Command) (*cluster, *verb.Client, error) {
 	return c, d, err
 }
 
-// Command returns the tree of commands, for manuals.
-func Command() *cobra.Command { return newRoot() }
-
-// newRoot returns the tree of commands.
-func newRoot() *cobra.Command {
+// Command returns the tree of commands.
+func Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rouse",
 		Short: "Language models as functions: who is awake, who sleeps, and why",

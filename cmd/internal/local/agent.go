@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/internal/bell"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // keptLines is how many lines of output are kept per function.
@@ -65,10 +66,13 @@ type instance struct {
 	gone     chan struct{} // closed once its processes are gone and that was reported
 }
 
+// ParentArgs are the arguments with which cfg.Program is a runtime's parent.
+var ParentArgs = append([]string{"function"}, shim.Args()...)
+
 func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *agent {
 	base.Engine, base.Version = cfg.Program, cfg.Version
 	if goruntime.GOOS == "linux" {
-		base.Keep = append([]string{cfg.Program, "function"}, shim.Args()...)
+		base.Keep = append([]string{cfg.Program}, ParentArgs...)
 	}
 	return &agent{cfg: cfg, base: base, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: map[api.FunctionName]*process.Log{},
 		prewarmedTaken: bell.New()}
@@ -147,6 +151,7 @@ func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	if err != nil {
 		return api.InstanceStatus{}, err
 	}
+	defer inbound.CollectLater() // nothing else would, if no request follows
 	return i.Sleep(ctx, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 }
 
