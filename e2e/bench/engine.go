@@ -1,6 +1,6 @@
 // The benchmark engine measures the inference engine beside llama.cpp, on models of random weights that it generates, and checks the
-// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer; engine/golden
-// has a pair that runs the llama.cpp inside Ollama.
+// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer;
+// make real NAME=llamacpp builds them.
 //
 //	go run ./e2e/bench engine -peer DIR -o docs/bench/engine.json
 package main
