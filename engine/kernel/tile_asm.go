@@ -5,8 +5,6 @@ package kernel
 // go generate passes over files for another architecture, so these lines are here.
 //
 //go:generate go run ./gen neon tile_arm64.s
-//go:generate go run ./gen neon-attention attention_arm64.s
-//go:generate go run ./gen neon-vectors vector_arm64.s
 
 // intTile calls assembly: x and b are the first vector's, the next are xs and bs bytes
 // further on, n is the number of blocks.

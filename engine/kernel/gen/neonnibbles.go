@@ -48,13 +48,13 @@ func (a *neonTile) start(n nibble) {
 		b := a.b[i]
 		if a.last != nil {
 			b = a.free[0]
-			a.two("SXTL2 H8", b, a.b[i]) // the halves' sums, in elements 2 and 3
+			a.vector("SXTL8H", b, a.b[i]) // the halves' sums, in elements 2 and 3
 			for _, r := range a.last[i] {
-				a.element("MUL S4", r, a.offset, b, 3)
+				a.vector("MUL4SE", r, a.offset, b, 3)
 			}
 		}
 		for _, r := range a.acc[i] {
-			a.element("MUL S4", r, a.offset, b, 2)
+			a.vector("MUL4SE", r, a.offset, b, 2)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (a *neonTile) addPart(n nibble, pass int) {
 		a.bytesAt(times, "R1", n.scaleAt, pass)
 		for i := range a.tokens {
 			for q := range a.quads {
-				a.three("MUL S4", a.acc[i][q], a.acc[i][q], times[q])
+				a.vector("MUL4S", a.acc[i][q], a.acc[i][q], times[q])
 			}
 		}
 	}
@@ -137,8 +137,8 @@ func (a *neonTile) addPart(n nibble, pass int) {
 		a.bytesAt(lows, "R1", n.scaleAt+16, pass)
 		a.halvesAt(scale, "R7", 32, pass)
 		for q := range a.quads {
-			a.two("SCVTF S4", lows[q], lows[q])
-			a.three("FMUL S4", lows[q], lows[q], scale[q])
+			a.vector("SCVTF4S", lows[q], lows[q])
+			a.vector("FMUL4S", lows[q], lows[q], scale[q])
 		}
 	}
 	a.halvesAt(scale, "R7", 0, pass)
@@ -162,13 +162,13 @@ func (a *neonTile) scaleTwice(n nibble, pass int, times, work []int) {
 	a.widen(times, first, "SXTL")
 	for i := range a.tokens {
 		for q := range a.quads {
-			a.three("MUL S4", a.acc[i][q], a.acc[i][q], times[q])
+			a.vector("MUL4S", a.acc[i][q], a.acc[i][q], times[q])
 		}
 	}
 	a.widen(times, odd, "SXTL")
 	for i := range a.tokens {
 		for q := range a.quads {
-			a.three("MLA S4", a.acc[i][q], a.last[i][q], times[q])
+			a.vector("MLA4S", a.acc[i][q], a.last[i][q], times[q])
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (a *neonTile) load(dst []int, pass, at int) {
 // dot adds the products of the weights w, quad q of a pass, with group g of four activations.
 func (a *neonTile) dot(acc [][]int, q, w, g int) {
 	for i := range a.tokens {
-		a.element("SDOT S4", acc[i][q], w, a.x[i][g/4], g%4)
+		a.vector("SDOT4SE", acc[i][q], w, a.x[i][g/4], g%4)
 	}
 }
 
@@ -139,28 +139,20 @@ func (a *neonTile) clearInts(acc [][]int) {
 func (a *neonTile) bytesAt(dst []int, base string, at, pass int) {
 	at += 4 * a.quads * pass
 	a.op("%s %d(%s), F%d", []string{"", "FMOVS", "FMOVD", "", "FMOVQ"}[a.quads], at, base, dst[0])
-	a.widen(dst, dst[0], "VUXTL")
+	a.widen(dst, dst[0], "UXTL")
 }
 
 // widen makes 32-bit integers of the bytes in a register, which may be dst[0].
 func (a *neonTile) widen(dst []int, from int, op string) {
-	half := func(second string, n, d int, shape string) {
-		if op == "VUXTL" {
-			to := map[string]string{"B8": "H8", "B16": "H8", "H4": "S4", "H8": "S4"}[shape]
-			a.op("VUXTL%s V%d.%s, V%d.%s", second, n, shape, d, to)
-		} else {
-			a.two("SXTL"+second+" "+shape, d, n)
-		}
-	}
 	if a.quads == 4 {
-		half("2", from, dst[2], "B16")
+		a.vector(op+"16B", dst[2], from)
 	}
-	half("", from, dst[0], "B8")
+	a.vector(op+"8B", dst[0], from)
 	for q := 0; q < a.quads; q += 2 {
 		if q+1 < a.quads {
-			half("2", dst[q], dst[q+1], "H8")
+			a.vector(op+"8H", dst[q+1], dst[q])
 		}
-		half("", dst[q], dst[q], "H4")
+		a.vector(op+"4H", dst[q], dst[q])
 	}
 }
 
@@ -172,9 +164,9 @@ func (a *neonTile) halvesAt(dst []int, base string, at, pass int) {
 			a.op("FMOVD %d(%s), F%d", at, base, dst[0])
 		} else {
 			a.op("FMOVQ %d(%s), F%d", at+8*q, base, dst[q])
-			a.two("FCVTL2 H8", dst[q+1], dst[q])
+			a.vector("FCVTL8H", dst[q+1], dst[q])
 		}
-		a.two("FCVTL H4", dst[q], dst[q])
+		a.vector("FCVTL4H", dst[q], dst[q])
 	}
 }
 
@@ -189,11 +181,11 @@ func (a *neonTile) add(pass int, scale, lows, spare []int) {
 		}
 		for q := range a.quads {
 			s := a.acc[i][q]
-			a.two("SCVTF S4", s, s)
-			a.three("FMUL S4", s, s, scale[q])
-			a.element("FMLA S4", to[q], s, a.b[i], 0)
+			a.vector("SCVTF4S", s, s)
+			a.vector("FMUL4S", s, s, scale[q])
+			a.vector("FMLA4SE", to[q], s, a.b[i], 0)
 			if lows != nil {
-				a.element("FMLS S4", to[q], lows[q], a.b[i], 1)
+				a.vector("FMLS4SE", to[q], lows[q], a.b[i], 1)
 			}
 		}
 		if a.tokens > 1 {
@@ -314,14 +306,14 @@ func (a *neon) columns(typ string, tokens, n int) {
 				widen = "SHLL"
 			}
 			a.op("VLD1.P 32(R1), [V%d.H8, V%d.H8]", w+1, w+2)
-			a.two(widen+"2 H8", second, w+2)
-			a.two(widen+" H4", w, w+1)
-			a.two(widen+"2 H8", first, w+1)
-			a.two(widen+" H4", w+2, w+2)
+			a.vector(widen+"8H", second, w+2)
+			a.vector(widen+"4H", w, w+1)
+			a.vector(widen+"8H", first, w+1)
+			a.vector(widen+"4H", w+2, w+2)
 		}
 		for i := range tokens {
 			for q := range 4 {
-				a.element("FMLA S4", 4*i+q, w+q, 16+i, c)
+				a.vector("FMLA4SE", 4*i+q, w+q, 16+i, c)
 			}
 		}
 	}
