@@ -4,11 +4,16 @@
 
 #define MOV16B(d, n)        WORD $(0x4ea01c00 | (n)<<16 | (n)<<5 | (d))
 #define AND16B(d, n, m)     WORD $(0x4e201c00 | (m)<<16 | (n)<<5 | (d))
+#define EOR16B(d, n, m)     WORD $(0x6e201c00 | (m)<<16 | (n)<<5 | (d))
+#define UZP1_16B(d, n, m)   WORD $(0x4e001800 | (m)<<16 | (n)<<5 | (d))
+#define UZP2_16B(d, n, m)   WORD $(0x4e005800 | (m)<<16 | (n)<<5 | (d))
 #define BIT16B(d, n, m)     WORD $(0x6ea01c00 | (m)<<16 | (n)<<5 | (d)) // d = n where m has ones
 #define SMAX16B(d, n, m)    WORD $(0x4e206400 | (m)<<16 | (n)<<5 | (d))
 #define ADD4S(d, n, m)      WORD $(0x4ea08400 | (m)<<16 | (n)<<5 | (d))
 #define MUL4S(d, n, m)      WORD $(0x4ea09c00 | (m)<<16 | (n)<<5 | (d))
 #define MLA4S(d, n, m)      WORD $(0x4ea09400 | (m)<<16 | (n)<<5 | (d))
+#define SHL16B(d, n, by)    WORD $(0x4f005400 | (8+(by))<<16 | (n)<<5 | (d))
+#define USHR16B(d, n, by)   WORD $(0x6f000400 | (16-(by))<<16 | (n)<<5 | (d))
 #define SHL4S(d, n, by)     WORD $(0x4f205400 | (by)<<16 | (n)<<5 | (d))
 #define FADD4S(d, n, m)     WORD $(0x4e20d400 | (m)<<16 | (n)<<5 | (d))
 #define FSUB4S(d, n, m)     WORD $(0x4ea0d400 | (m)<<16 | (n)<<5 | (d))

@@ -2,8 +2,6 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-//go:generate go run ./gen avx512 tile512_amd64.s
-
 var avx512Kernels = [...]kernels{
 	gguf.F32:  upTo8(floatTile(mulF32z1), floatTile(mulF32z4), floatTile(mulF32z8)),
 	gguf.F16:  upTo8(floatTile(mulF16z1), floatTile(mulF16z4), floatTile(mulF16z8)),

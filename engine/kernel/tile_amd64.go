@@ -2,8 +2,6 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-//go:generate go run ./gen avx2 tile_amd64.s
-
 // vectorKernels returns the functions for the instructions in use.
 func vectorKernels(t gguf.Type) (kernels, bool) {
 	if using < avx2 {

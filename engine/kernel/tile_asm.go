@@ -2,10 +2,6 @@
 
 package kernel
 
-// go generate passes over files for another architecture, so these lines are here.
-//
-//go:generate go run ./gen neon tile_arm64.s
-
 // intTile calls assembly: x and b are the first vector's, the next are xs and bs bytes
 // further on, n is the number of blocks.
 func intTile(f func(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int), cols int) tileFunc {
