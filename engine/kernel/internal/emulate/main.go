@@ -1,4 +1,4 @@
-// Command emulate is process 1 of an emulated machine, which the script run beside it starts: it runs the program /tests
+// Command emulate is process 1 of an emulated machine, which the script run beside it starts. It runs the program /tests
 // with the arguments in the file /arguments, and reports its exit status on the console. It does not end, since Linux
 // would then stop before the console's buffer is empty.
 package main
