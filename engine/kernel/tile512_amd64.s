@@ -82,10 +82,10 @@ NUMBER(bit45, 0x30303030)
 	VFMADD231PS.BCST 0 b, i, f
 
 #define BEGIN \
-	MOVQ acc+0(FP), AX \
-	MOVQ w+8(FP), SI \
-	MOVQ x+16(FP), DI \
-	MOVQ xs+24(FP), R8 \
+	MOVQ a_acc+0(FP), AX \
+	MOVQ a_w+8(FP), SI \
+	MOVQ a_x+16(FP), DI \
+	MOVQ a_xs+24(FP), R8 \
 	LEAQ (R8)(R8*2), R9 \
 	LEAQ (DI)(R8*4), R12
 
@@ -93,9 +93,9 @@ NUMBER(bit45, 0x30303030)
 #define INTS \
 	BEGIN \
 	EACH(CLEARF, 0, 0) \
-	MOVQ b+32(FP), DX \
-	MOVQ bs+40(FP), R10 \
-	MOVQ n+48(FP), CX \
+	MOVQ a_b+32(FP), DX \
+	MOVQ a_bs+40(FP), R10 \
+	MOVQ a_n+48(FP), CX \
 	LEAQ (R10)(R10*2), R11 \
 	LEAQ (DX)(R10*4), R13
 
@@ -172,7 +172,7 @@ NUMBER(bit45, 0x30303030)
 #define FLOATS(LOAD, size, ODD) \
 	BEGIN \
 	EACH(CLEAR, 0, 0) \
-	MOVQ n+32(FP), CX \
+	MOVQ a_n+32(FP), CX \
 	SUBQ $4, CX \
 	JLT rest \
 loop: \

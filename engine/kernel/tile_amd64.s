@@ -100,13 +100,13 @@ NUMBERS(bit45, 0x3030303030303030)
 
 // INTS begins a function of 8-bit activations.
 #define INTS \
-	MOVQ acc+0(FP), AX \
-	MOVQ w+8(FP), SI \
-	MOVQ x+16(FP), DI \
-	MOVQ xs+24(FP), R8 \
-	MOVQ b+32(FP), DX \
-	MOVQ bs+40(FP), R10 \
-	MOVQ n+48(FP), CX \
+	MOVQ a_acc+0(FP), AX \
+	MOVQ a_w+8(FP), SI \
+	MOVQ a_x+16(FP), DI \
+	MOVQ a_xs+24(FP), R8 \
+	MOVQ a_b+32(FP), DX \
+	MOVQ a_bs+40(FP), R10 \
+	MOVQ a_n+48(FP), CX \
 	LEAQ (R8)(R8*2), R9 \
 	LEAQ (R10)(R10*2), R11 \
 	VPXOR Y6, Y6, Y6 \
@@ -342,11 +342,11 @@ NUMBERS(bit45, 0x3030303030303030)
 
 // FLOATS adds column after column: four at a time, then the rest. ODD prefetches the second and the fourth.
 #define FLOATS(LOAD, size, ODD) \
-	MOVQ acc+0(FP), AX \
-	MOVQ w+8(FP), SI \
-	MOVQ x+16(FP), DI \
-	MOVQ xs+24(FP), R8 \
-	MOVQ n+32(FP), CX \
+	MOVQ a_acc+0(FP), AX \
+	MOVQ a_w+8(FP), SI \
+	MOVQ a_x+16(FP), DI \
+	MOVQ a_xs+24(FP), R8 \
+	MOVQ a_n+32(FP), CX \
 	LEAQ (R8)(R8*2), R9 \
 	EACH(CLEAR, 0, 0) \
 	SUBQ $4, CX \

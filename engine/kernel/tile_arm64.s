@@ -25,16 +25,16 @@
 //	V22, V23  weights         V24, V25  higher bits, scales       V26 to V31  work
 
 #define ARGS \
-	MOVD acc+0(FP), R0 \
-	MOVD w+8(FP), R1 \
-	MOVD x+16(FP), R2 \
-	MOVD xs+24(FP), R3
+	MOVD a_acc+0(FP), R0 \
+	MOVD a_w+8(FP), R1 \
+	MOVD a_x+16(FP), R2 \
+	MOVD a_xs+24(FP), R3
 
 #define INTARGS \
 	ARGS \
-	MOVD b+32(FP), R4 \
-	MOVD bs+40(FP), R5 \
-	MOVD n+48(FP), R6
+	MOVD a_b+32(FP), R4 \
+	MOVD a_bs+40(FP), R5 \
+	MOVD a_n+48(FP), R6
 
 #define ZERO(acc, b) EOR16B(acc, acc, acc)
 
@@ -112,7 +112,7 @@
 // FLOATS adds column after column: four at a time, then the rest.
 #define FLOATS(A, B, C) \
 	ARGS \
-	MOVD n+32(FP), R6 \
+	MOVD a_n+32(FP), R6 \
 	FLOATBEGIN \
 	SUBS $4, R6, R6 \
 	BLT rest \
