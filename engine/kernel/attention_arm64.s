@@ -9,14 +9,14 @@
 //	R3  numbers of blocks        R4  blocks to go              R5  bytes from a block of the cache to the next
 //	R6  dimensions               R8  the block's next row      R9  rows, or dimensions, to go
 
-#define ARGS(to, from, cache) \
-	MOVD to+0(FP), R0 \
-	MOVD from+8(FP), R1 \
-	MOVD cache+16(FP), R2 \
-	MOVD blocks+24(FP), R3 \
-	MOVD n+32(FP), R4 \
-	MOVD stride+40(FP), R5 \
-	MOVD d+48(FP), R6
+#define ARGS \
+	MOVD a_to+0(FP), R0 \
+	MOVD a_from+8(FP), R1 \
+	MOVD a_cache+16(FP), R2 \
+	MOVD a_blocks+24(FP), R3 \
+	MOVD a_n+32(FP), R4 \
+	MOVD a_stride+40(FP), R5 \
+	MOVD a_d+48(FP), R6
 
 // BLOCK sets R8 to the address of the next block.
 #define BLOCK \
@@ -73,9 +73,9 @@
 
 // scores1 sums the two halves of the dimensions side by side.
 //
-// func scores1(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
-TEXT ·scores1(SB), NOSPLIT, $0-56
-	ARGS(dst, q, keys)
+// func scores1(a attendArgs)
+TEXT ·scores1(SB), NOSPLIT, $0-64
+	ARGS
 	LSR $1, R6, R6 // rows in a half
 scores1:
 	BLOCK
@@ -114,9 +114,9 @@ scores1row:
 
 // scores4 sums one half of the dimensions after the other: the first half's sums are kept in the results.
 //
-// func scores4(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
-TEXT ·scores4(SB), NOSPLIT, $0-56
-	ARGS(dst, q, keys)
+// func scores4(a attendArgs)
+TEXT ·scores4(SB), NOSPLIT, $0-64
+	ARGS
 	LSR $1, R6, R7 // rows in a half
 	ADD $1024, R0, R19
 	ADD $1024, R19, R20
@@ -177,10 +177,10 @@ scores4second:
 
 // mix1 processes 64 dimensions at a time, then 16.
 //
-// func mix1(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+// func mix1(a attendArgs)
 TEXT ·mix1(SB), NOSPLIT, $0-64
-	ARGS(acc, w, values)
-	MOVD rows+56(FP), R7
+	ARGS
+	MOVD a_rows+56(FP), R7
 mix1:
 	BLOCK
 	MOVD R0, R10
@@ -247,9 +247,9 @@ mix1no16:
 
 // mix4 processes 16 dimensions at a time.
 //
-// func mix4(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
-TEXT ·mix4(SB), NOSPLIT, $0-56
-	ARGS(acc, w, values)
+// func mix4(a attendArgs)
+TEXT ·mix4(SB), NOSPLIT, $0-64
+	ARGS
 mix4:
 	BLOCK
 	MOVD R0, R10
