@@ -70,6 +70,93 @@
 	USHR16B(t, from, 3) \
 	BIT16B(w, t, mask)
 
+// The macros up to FLOATS use others that are defined twice, for one vector and for four: BEGIN clears the sums, FETCH loads
+// activations, WEIGHTS and QUADS load and multiply the weights of a pass, the others work on its sums; PASSES does a step
+// for each pass.
+
+#define ZEROED(p)     EACHSUM(ZERO)
+#define OFFSETPASS(p) EACHSUM(OFFSET)
+
+#define EIGHTBITS(p, g, x, e) \
+	WEIGHTS(64*g+WIDE*p) \
+	QUADS(FLIPPED, x, e, 0, 0)
+
+#define FLIPPED(w, hi, acc, t, t2, t3, x, e, M1, M2) \
+	EOR16B(w, w, LOW) \
+	DOT(acc, w, x, e)
+
+#define Q80PASS(p) \
+	ZEROED(p) \
+	EIGHTBITS(p, 0, FIRSTX, 0) \
+	EIGHTBITS(p, 1, FIRSTX, 1) \
+	EIGHTBITS(p, 2, FIRSTX, 2) \
+	EIGHTBITS(p, 3, FIRSTX, 3) \
+	EIGHTBITS(p, 4, FIRSTX+1, 0) \
+	EIGHTBITS(p, 5, FIRSTX+1, 1) \
+	EIGHTBITS(p, 6, FIRSTX+1, 2) \
+	EIGHTBITS(p, 7, FIRSTX+1, 3) \
+	HALVES(512+WIDE*p/2, R1) \
+	ADDSUMS(WIDE*p)
+
+// NIBBLES multiplies two groups of four columns without higher bits, BITS with those that M1 and M2 merge.
+#define NIBBLES(w, hi, acc, t, t2, t3, x, e, M1, M2) \
+	AND16B(t, w, LOW) \
+	USHR16B(w, w, 4) \
+	DOT(acc, t, x, e) \
+	DOT(acc, w, x, e+1)
+
+#define BITS(w, hi, acc, t, t2, t3, x, e, M1, M2) \
+	AND16B(t, w, LOW) \
+	USHR16B(w, w, 4) \
+	M1(t, hi, t2, HIGH) \
+	DOT(acc, t, x, e) \
+	M2(w, hi, t3, HIGH) \
+	DOT(acc, w, x, e+1)
+
+#define FOURBITS(p) \
+	WEIGHTS(WIDE*p) \
+	QUADS(NIBBLES, FIRSTX, 0, 0, 0) \
+	WEIGHTS(64+WIDE*p) \
+	QUADS(NIBBLES, FIRSTX, 2, 0, 0) \
+	WEIGHTS(128+WIDE*p) \
+	QUADS(NIBBLES, FIRSTX+1, 0, 0, 0) \
+	WEIGHTS(192+WIDE*p) \
+	QUADS(NIBBLES, FIRSTX+1, 2, 0, 0)
+
+#define Q40PASS(p) \
+	OFFSETPASS(p) \
+	FOURBITS(p) \
+	HALVES(256+WIDE*p/2, R1) \
+	ADDSUMS(WIDE*p)
+
+// SCALED multiplies a pass's sums by the integer scales at an offset, and adds them less the minimums behind these.
+#define SCALED(p, at) \
+	BYTES(at+WIDE*p/4) \
+	TIMES \
+	BYTES(at+16+WIDE*p/4) \
+	HALVES(32+WIDE*p/2, R7) \
+	MINIMUMS \
+	HALVES(WIDE*p/2, R7) \
+	ADDLOWS(WIDE*p)
+
+#define Q4KPASS(p) \
+	ZEROED(p) \
+	FOURBITS(p) \
+	SCALED(p, 256)
+
+#define Q5KPASS(p) \
+	ZEROED(p) \
+	WEIGHTS(WIDE*p) \
+	HIGHBITS(256+WIDE*p) \
+	QUADS(BITS, FIRSTX, 0, LEFT4, LEFT3) \
+	WEIGHTS(64+WIDE*p) \
+	QUADS(BITS, FIRSTX, 2, LEFT2, LEFT1) \
+	WEIGHTS(128+WIDE*p) \
+	QUADS(BITS, FIRSTX+1, 0, SAME, RIGHT1) \
+	WEIGHTS(192+WIDE*p) \
+	QUADS(BITS, FIRSTX+1, 2, RIGHT2, RIGHT3) \
+	SCALED(p, 320)
+
 // Loads of a column's 16 weights of floats, in three sets of registers.
 #define F32A VLD1.P 64(R1), [V20.S4, V21.S4, V22.S4, V23.S4]
 #define F32B VLD1.P 64(R1), [V24.S4, V25.S4, V26.S4, V27.S4]
@@ -256,17 +343,9 @@ done: \
 #define MULQ5K ·mulQ5Kn1
 #include "tile_arm64.h"
 
-#define SIXBITS(w, hi, acc, t, t2, t3, x, e, M1, M2) \
-	AND16B(t, w, LOW) \
-	USHR16B(w, w, 4) \
-	M1(t, hi, t2, HIGH) \
-	DOT(acc, t, x, e) \
-	M2(w, hi, t3, HIGH) \
-	DOT(acc, w, x, e+1)
-
 // LASTBITS does the same for the sums of the last 16 columns.
 #define LASTBITS(w, hi, acc, t, t2, t3, x, e, M1, M2) \
-	SIXBITS(w, hi, acc+4, t, t2, t3, x, e, M1, M2)
+	BITS(w, hi, acc+4, t, t2, t3, x, e, M1, M2)
 
 // SIGNEDBYTES makes four 32-bit scales of each four bytes of a register.
 #define SIGNEDBYTES(from) \
@@ -301,9 +380,9 @@ part:
 	MUL4SE(6, 17, 18, 2)
 	WEIGHTS(0)
 	HIGHBITS(256)
-	QUADS(SIXBITS, 1, 0, LEFT4, LEFT2)
+	QUADS(BITS, 1, 0, LEFT4, LEFT2)
 	WEIGHTS(64)
-	QUADS(SIXBITS, 1, 2, SAME, RIGHT2)
+	QUADS(BITS, 1, 2, SAME, RIGHT2)
 	WEIGHTS(128)
 	HIGHBITS(320)
 	QUADS(LASTBITS, 2, 0, LEFT4, LEFT2)
@@ -522,14 +601,14 @@ part:
 	BOTHOFFSETS(18, 3) \
 	FMOVQ 16*p(R1), F23 \
 	FMOVQ 16*p+256(R1), F24 \
-	SIXBITS(23, 24, 6, 25, 26, 27, 4, 0, LEFT4, LEFT2) \
+	BITS(23, 24, 6, 25, 26, 27, 4, 0, LEFT4, LEFT2) \
 	FMOVQ 16*p+64(R1), F23 \
-	SIXBITS(23, 24, 6, 28, 29, 29, 4, 2, SAME, RIGHT2) \
+	BITS(23, 24, 6, 28, 29, 29, 4, 2, SAME, RIGHT2) \
 	FMOVQ 16*p+128(R1), F23 \
 	FMOVQ 16*p+320(R1), F24 \
-	SIXBITS(23, 24, 7, 30, 31, 25, 5, 0, LEFT4, LEFT2) \
+	BITS(23, 24, 7, 30, 31, 25, 5, 0, LEFT4, LEFT2) \
 	FMOVQ 16*p+192(R1), F23 \
-	SIXBITS(23, 24, 7, 26, 27, 27, 5, 2, SAME, RIGHT2) \
+	BITS(23, 24, 7, 26, 27, 27, 5, 2, SAME, RIGHT2) \
 	FMOVD 8*p+384(R1), F25 \
 	UZP2_16B(27, 25, 25) \
 	UZP1_16B(25, 25, 25) \
