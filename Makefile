@@ -160,7 +160,7 @@ bench-plan: ## what decisions cost as a cluster grows
 bench-record: ## what the record of an autoscaler's inputs and decisions costs: bytes a day, share of a core, and the time to replay it
 	$(GO) run ./e2e/bench record -o docs/bench/record.json
 
-bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
+bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; make real NAME=llamacpp builds one)
 	$(GO) run ./e2e/bench engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
 
 bench-named: build ## the engine beside llama.cpp and its server on a model with a name: make models, make real NAME=llamacpp

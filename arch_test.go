@@ -149,7 +149,7 @@ var rules = []struct {
 		why: "Kubernetes and Knative are known in named folders only, so that all else runs and is tested without them",
 	}, {
 		from:   []string{"engine/kernel"},
-		except: []string{"engine/kernel/gen", "engine/kernel/internal/emulate"}, // programs for its developers
+		except: []string{"engine/kernel/internal/emulate"}, // a program for its developers
 		not: func(p string) bool {
 			return slices.Contains([]string{"log", "log/slog", "net", "os/exec"}, p) // ROUSE_CPU is in the environment
 		},

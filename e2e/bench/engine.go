@@ -1,6 +1,6 @@
 // The benchmark engine measures the inference engine beside llama.cpp, on models of random weights that it generates, and checks the
-// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer; engine/golden
-// has a pair that runs the llama.cpp inside Ollama.
+// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer;
+// make real NAME=llamacpp builds them.
 //
 //	go run ./e2e/bench engine -peer DIR -o docs/bench/engine.json
 package main
@@ -95,7 +95,7 @@ func forward(ctx context.Context, o engineOptions, add func(...report.Measuremen
 		if err != nil {
 			return err
 		}
-		cfg := bench.Config{Path: path, Threads: o.threads, Reps: o.reps, Peer: o.peer, NoAsync: true}
+		cfg := bench.Config{Path: path, Reps: o.reps, Peer: o.peer, NoAsync: true}
 		if o.small {
 			cfg.Prompt, cfg.Gen = 8, 4
 		} else if strings.HasPrefix(s.name, "0.") { // the peer would take minutes
@@ -109,12 +109,11 @@ func forward(ctx context.Context, o engineOptions, add func(...report.Measuremen
 			fmt.Fprintln(os.Stderr, rep.PeerNote)
 		}
 		passes(rep, s.name+" ", func(test string, m report.Measurement) {
-			least := map[bool]float64{true: s.pp}[strings.HasPrefix(test, "pp")]
-			if strings.HasPrefix(test, "tg") {
+			least := s.pp
+			if strings.Contains(test, "xB") {
+				least = s.tgb
+			} else if strings.HasPrefix(test, "tg") {
 				least = s.tg
-				if strings.Contains(test, "xB") {
-					least = s.tgb
-				}
 			}
 			if least > 0 {
 				m = m.Gated(m.Ratio >= least, "at least %gx of llama.cpp", least)

@@ -54,7 +54,7 @@ func whole(ctx context.Context, o engineOptions, add func(...report.Measurement)
 		return err
 	}
 	var async, sync []float64
-	cfg := bench.Config{Path: path, Threads: o.threads, Gen: 96, Worker: []string{o.rouse, "engine", "worker"}}
+	cfg := bench.Config{Path: path, Gen: 96, Worker: []string{o.rouse, "engine", "worker"}}
 	for range report.Sized(o.small, 9, 1) {
 		a, err := bench.Whole(ctx, cfg, false)
 		if err != nil {

@@ -21,7 +21,7 @@ const streams, streamTokens = 4, 64
 
 // named compares whole servers on a model with a name: Rouse's engine and llama-server, which take turns.
 func named(ctx context.Context, o engineOptions, add func(...report.Measurement)) error {
-	cfg := bench.Config{Path: o.named, Threads: o.threads, Prompt: 256, Gen: 48, Reps: o.reps, Peer: o.peer, NoAsync: true}
+	cfg := bench.Config{Path: o.named, Prompt: 256, Gen: 48, Reps: o.reps, Peer: o.peer, NoAsync: true}
 	if o.small {
 		var err error
 		if cfg.Path, err = subjects()[0].model(o); err != nil {

@@ -24,152 +24,134 @@ const (
 
 const magic = "GGUF"
 
-// parser reads the bytes of a file from front to back. pos never passes len(data).
+// parser reads the bytes of a file from front to back. pos never passes len(data). After the first failure its methods
+// return zero.
 type parser struct {
 	data []byte
 	pos  int
+	err  error
 }
 
-// fail returns an error that names the offset of the wrong bytes.
-func fail(at int, format string, args ...any) error {
-	return fmt.Errorf("byte %d: %s", at, fmt.Sprintf(format, args...))
+// fail records an error that names the offset of the wrong bytes.
+func (p *parser) fail(at int, format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf("byte %d: %s", at, fmt.Sprintf(format, args...))
+	}
 }
 
 func (p *parser) left() int { return len(p.data) - p.pos }
 
-// take returns the next n bytes.
-func (p *parser) take(n int, what string) ([]byte, error) {
+// take returns the next n bytes, nil after a failure.
+func (p *parser) take(n int, what string) []byte {
 	if n < 0 || n > p.left() {
-		return nil, fail(p.pos, "%s needs %d bytes and the file has %d left: truncated or damaged", what, n, p.left())
+		p.fail(p.pos, "%s needs %d bytes and the file has %d left: truncated or damaged", what, n, p.left())
+	}
+	if p.err != nil {
+		return nil
 	}
 	b := p.data[p.pos : p.pos+n : p.pos+n]
 	p.pos += n
-	return b, nil
+	return b
 }
 
-func (p *parser) uint32(what string) (uint32, error) {
-	b, err := p.take(4, what)
-	if err != nil {
-		return 0, err
+func (p *parser) uint32(what string) uint32 {
+	if b := p.take(4, what); b != nil {
+		return binary.LittleEndian.Uint32(b)
 	}
-	return binary.LittleEndian.Uint32(b), nil
+	return 0
 }
 
-func (p *parser) uint64(what string) (uint64, error) {
-	b, err := p.take(8, what)
-	if err != nil {
-		return 0, err
+func (p *parser) uint64(what string) uint64 {
+	if b := p.take(8, what); b != nil {
+		return binary.LittleEndian.Uint64(b)
 	}
-	return binary.LittleEndian.Uint64(b), nil
+	return 0
 }
 
 // count reads a number of things, each at least size bytes long.
-func (p *parser) count(size, limit int, what string) (int, error) {
+func (p *parser) count(size, limit int, what string) int {
 	at := p.pos
-	n, err := p.uint64("number of " + what)
-	if err != nil {
-		return 0, err
-	}
+	n := p.uint64("number of " + what)
 	if n > uint64(p.left()/size) {
-		return 0, fail(at, "%d %s announced, but only %d bytes follow: truncated or damaged", n, what, p.left())
+		p.fail(at, "%d %s announced, but only %d bytes follow: truncated or damaged", n, what, p.left())
 	}
 	if limit > 0 && n > uint64(limit) {
-		return 0, fail(at, "%d %s announced, more than the %d that are accepted", n, what, limit)
+		p.fail(at, "%d %s announced, more than the %d that are accepted", n, what, limit)
 	}
-	return int(n), nil
+	if p.err != nil {
+		return 0
+	}
+	return int(n)
 }
 
 // bytes reads a string: its length, then that many bytes.
-func (p *parser) bytes(what string) ([]byte, error) {
+func (p *parser) bytes(what string) []byte {
 	at := p.pos
-	n, err := p.uint64("length of " + what)
-	if err != nil {
-		return nil, err
-	}
+	n := p.uint64("length of " + what)
 	if n > uint64(p.left()) {
-		return nil, fail(at, "%s is announced with %d bytes and the file has %d left: truncated or damaged", what, n, p.left())
+		p.fail(at, "%s is announced with %d bytes and the file has %d left: truncated or damaged", what, n, p.left())
+	}
+	if p.err != nil {
+		return nil
 	}
 	return p.take(int(n), what)
 }
 
 func (p *parser) file() (*File, error) {
 	f := &File{data: p.data}
-	tensors, keys, err := p.header(f)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.metadata(f, keys); err != nil {
-		return nil, err
+	tensors, keys := p.header(f)
+	p.metadata(f, keys)
+	if p.err != nil {
+		return nil, p.err
 	}
 	align, err := f.alignment()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.tensorHeads(f, tensors, align); err != nil {
-		return nil, err
+	p.tensorHeads(f, tensors, align)
+	if p.err != nil {
+		return nil, p.err
 	}
 	return f, nil
 }
 
-func (p *parser) header(f *File) (tensors, keys int, err error) {
-	m, err := p.take(len(magic), "magic")
-	if err != nil {
-		return 0, 0, err
+func (p *parser) header(f *File) (tensors, keys int) {
+	if m := p.take(len(magic), "magic"); m != nil && string(m) != magic {
+		p.fail(0, "magic is %q, want %q: this is not a GGUF file", m, magic)
 	}
-	if string(m) != magic {
-		return 0, 0, fail(0, "magic is %q, want %q: this is not a GGUF file", m, magic)
-	}
-	v, err := p.uint32("version")
-	if err != nil {
-		return 0, 0, err
-	}
+	v := p.uint32("version")
 	switch {
 	case v == 2 || v == 3:
 	case v&0xffff == 0 && v != 0:
-		return 0, 0, fail(4, "the file is big-endian (version %d): convert it to little-endian", bits.ReverseBytes32(v))
+		p.fail(4, "the file is big-endian (version %d): convert it to little-endian", bits.ReverseBytes32(v))
 	default:
-		return 0, 0, fail(4, "version is %d, want 2 or 3: convert the model with a current converter", v)
+		p.fail(4, "version is %d, want 2 or 3: convert the model with a current converter", v)
 	}
 	f.version = int(v)
 	at := p.pos
-	nt, err := p.uint64("number of tensors")
-	if err != nil {
-		return 0, 0, err
+	n := p.uint64("number of tensors")
+	keys = p.count(minKeyBytes, maxKeys, "metadata keys")
+	if n > uint64(p.left()/minTensorHead) || n > maxTensors {
+		p.fail(at, "%d tensors announced, but only %d bytes follow (limit %d tensors): truncated or damaged", n, p.left(), maxTensors)
 	}
-	keys, err = p.count(minKeyBytes, maxKeys, "metadata keys")
-	if err != nil {
-		return 0, 0, err
-	}
-	if nt > uint64(p.left()/minTensorHead) || nt > maxTensors {
-		return 0, 0, fail(at, "%d tensors announced, but only %d bytes follow (limit %d tensors): truncated or damaged", nt, p.left(), maxTensors)
-	}
-	return int(nt), keys, nil
+	return int(n), keys
 }
 
-func (p *parser) metadata(f *File, n int) error {
+func (p *parser) metadata(f *File, n int) {
 	f.values = make(map[string]value, n)
 	f.keys = make([]string, 0, n)
-	for i := range n {
+	for i := 0; i < n && p.err == nil; i++ {
 		at := p.pos
-		k, err := p.bytes(fmt.Sprintf("metadata key %d", i))
-		if err != nil {
-			return err
+		key := string(p.bytes(fmt.Sprintf("metadata key %d", i)))
+		if len(key) == 0 || len(key) > maxKeyLen {
+			p.fail(at, "metadata key %d has %d bytes, want 1 to %d", i, len(key), maxKeyLen)
 		}
-		if len(k) == 0 || len(k) > maxKeyLen {
-			return fail(at, "metadata key %d has %d bytes, want 1 to %d", i, len(k), maxKeyLen)
-		}
-		key := string(k)
 		if _, twice := f.values[key]; twice {
-			return fail(at, "metadata key %q occurs twice", key)
+			p.fail(at, "metadata key %q occurs twice", key)
 		}
-		v, err := p.value(key)
-		if err != nil {
-			return err
-		}
-		f.values[key] = v
+		f.values[key] = p.value(key)
 		f.keys = append(f.keys, key)
 	}
-	return nil
 }
 
 // alignment returns the boundary on which tensor data begins.
@@ -186,25 +168,22 @@ func (f *File) alignment() (int, error) {
 
 const keyAlignment = "general.alignment"
 
-func (p *parser) tensorHeads(f *File, n, align int) error {
+func (p *parser) tensorHeads(f *File, n, align int) {
 	f.tensors = make([]Tensor, 0, n)
 	f.index = make(map[string]int, n)
 	type place struct{ head, offset, size int }
 	places := make([]place, 0, n)
-	for i := range n {
+	for i := 0; i < n && p.err == nil; i++ {
 		at := p.pos
-		t, offset, size, err := p.tensorHead(i)
-		if err != nil {
-			return err
-		}
+		t, offset, size := p.tensorHead(i)
 		if _, twice := f.index[t.Name]; twice {
-			return fail(at, "tensor %q occurs twice", t.Name)
+			p.fail(at, "tensor %q occurs twice", t.Name)
 		}
 		if offset%uint64(align) != 0 {
-			return fail(at, "tensor %q: data offset %d is not a multiple of the alignment %d", t.Name, offset, align)
+			p.fail(at, "tensor %q: data offset %d is not a multiple of the alignment %d", t.Name, offset, align)
 		}
 		if offset > uint64(len(p.data)) {
-			return fail(at, "tensor %q: data offset %d lies outside the file of %d bytes: truncated or damaged", t.Name, offset, len(p.data))
+			p.fail(at, "tensor %q: data offset %d lies outside the file of %d bytes: truncated or damaged", t.Name, offset, len(p.data))
 		}
 		f.index[t.Name] = i
 		f.tensors = append(f.tensors, t)
@@ -216,57 +195,46 @@ func (p *parser) tensorHeads(f *File, n, align int) error {
 	for i, pl := range places {
 		// Both terms are at most len(data), which an int holds, but their sum may not fit.
 		if room := len(p.data) - pl.offset - start; room < 0 || pl.size > room {
-			return fail(pl.head, "tensor %q: %d bytes at data offset %d (file offset %d) end beyond the file of %d bytes: truncated or damaged",
+			p.fail(pl.head, "tensor %q: %d bytes at data offset %d (file offset %d) end beyond the file of %d bytes: truncated or damaged",
 				f.tensors[i].Name, pl.size, pl.offset, start+pl.offset, len(p.data))
 		}
 		if total += pl.size; total > len(p.data)-start { // decoders may rely on the file's size
-			return fail(pl.head, "tensor %q: the tensors' data lie one over the other: damaged", f.tensors[i].Name)
+			p.fail(pl.head, "tensor %q: the tensors' data lie one over the other: damaged", f.tensors[i].Name)
+		}
+		if p.err != nil {
+			return
 		}
 		lo := start + pl.offset
 		f.tensors[i].Data = p.data[lo : lo+pl.size : lo+pl.size]
 	}
-	return nil
 }
 
 // tensorHead reads one entry of the tensor table.
-func (p *parser) tensorHead(i int) (t Tensor, offset uint64, size int, err error) {
+func (p *parser) tensorHead(i int) (t Tensor, offset uint64, size int) {
 	at := p.pos
-	name, err := p.bytes(fmt.Sprintf("name of tensor %d", i))
-	if err != nil {
-		return t, 0, 0, err
-	}
+	name := p.bytes(fmt.Sprintf("name of tensor %d", i))
 	if len(name) == 0 || len(name) > maxKeyLen {
-		return t, 0, 0, fail(at, "name of tensor %d has %d bytes, want 1 to %d", i, len(name), maxKeyLen)
+		p.fail(at, "name of tensor %d has %d bytes, want 1 to %d", i, len(name), maxKeyLen)
 	}
 	t.Name = strings.ToValidUTF8(string(name), "\uFFFD")
 	what := fmt.Sprintf("tensor %q", t.Name)
-	nd, err := p.uint32("dimensions of " + what)
-	if err != nil {
-		return t, 0, 0, err
+	n := p.uint32("dimensions of " + what)
+	if n == 0 || n > maxDims {
+		p.fail(p.pos-4, "%s has %d dimensions, want 1 to %d", what, n, maxDims)
+		return t, 0, 0
 	}
-	if nd == 0 || nd > maxDims {
-		return t, 0, 0, fail(p.pos-4, "%s has %d dimensions, want 1 to %d", what, nd, maxDims)
-	}
-	t.Dims = make([]int, nd)
+	t.Dims = make([]int, n)
 	for j := range t.Dims {
-		d, err := p.uint64("dimensions of " + what)
-		if err != nil {
-			return t, 0, 0, err
-		}
+		d := p.uint64("dimensions of " + what)
 		if d > uint64(maxInt) {
-			return t, 0, 0, fail(p.pos-8, "%s: dimension %d is %d, too large", what, j, d)
+			p.fail(p.pos-8, "%s: dimension %d is %d, too large", what, j, d)
 		}
 		t.Dims[j] = int(d)
 	}
-	typ, err := p.uint32("type of " + what)
+	t.Type = Type(p.uint32("type of " + what))
+	size, err := tensorBytes(t.Type, t.Dims)
 	if err != nil {
-		return t, 0, 0, err
+		p.fail(p.pos-4, "%s: %s", what, err)
 	}
-	t.Type = Type(typ)
-	size, err = tensorBytes(t.Type, t.Dims)
-	if err != nil {
-		return t, 0, 0, fail(p.pos-4, "%s: %s", what, err)
-	}
-	offset, err = p.uint64("offset of " + what)
-	return t, offset, size, err
+	return t, p.uint64("offset of " + what), size
 }

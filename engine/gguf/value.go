@@ -62,49 +62,30 @@ type value struct {
 }
 
 // value reads one value and checks that it is complete.
-func (p *parser) value(key string) (value, error) {
+func (p *parser) value(key string) value {
 	what := fmt.Sprintf("metadata key %q", key)
-	k, err := p.uint32("kind of " + what)
-	if err != nil {
-		return value{}, err
-	}
-	return p.valueOf(Kind(k), what, 0)
-}
-
-func (p *parser) valueOf(k Kind, what string, depth int) (value, error) {
-	v := value{kind: k}
+	v := value{kind: Kind(p.uint32("kind of " + what))}
 	switch {
-	case k.size() > 0:
+	case v.kind.size() > 0:
 		v.lo = p.pos
-		if _, err := p.take(k.size(), what); err != nil {
-			return v, err
-		}
+		p.take(v.kind.size(), what)
 		v.hi = p.pos
-		return v, nil
-	case k == KindString:
-		b, err := p.bytes(what)
-		if err != nil {
-			return v, err
-		}
+	case v.kind == KindString:
+		b := p.bytes(what)
 		v.lo, v.hi = p.pos-len(b), p.pos
-		return v, nil
-	case k == KindArray:
-		return p.array(what, depth+1)
+	case v.kind == KindArray:
+		return p.array(what, 1)
 	default:
-		return v, fail(p.pos-4, "%s has unknown kind %d", what, uint32(k))
+		p.fail(p.pos-4, "%s has unknown kind %d", what, uint32(v.kind))
 	}
+	return v
 }
 
-func (p *parser) array(what string, depth int) (value, error) {
-	v := value{kind: KindArray}
+func (p *parser) array(what string, depth int) value {
 	if depth > maxDepth {
-		return v, fail(p.pos, "%s nests arrays deeper than %d", what, maxDepth)
+		p.fail(p.pos, "%s nests arrays deeper than %d", what, maxDepth)
 	}
-	e, err := p.uint32("element kind of " + what)
-	if err != nil {
-		return v, err
-	}
-	v.elem = Kind(e)
+	v := value{kind: KindArray, elem: Kind(p.uint32("element kind of " + what))}
 	least := v.elem.size()
 	switch {
 	case least > 0:
@@ -113,43 +94,36 @@ func (p *parser) array(what string, depth int) (value, error) {
 	case v.elem == KindArray:
 		least = 4 + 8
 	default:
-		return v, fail(p.pos-4, "%s has elements of unknown kind %d", what, e)
+		p.fail(p.pos-4, "%s has elements of unknown kind %d", what, uint32(v.elem))
+		return v
 	}
-	v.count, err = p.count(least, 0, "elements of "+what)
-	if err != nil {
-		return v, err
-	}
+	v.count = p.count(least, 0, "elements of "+what)
 	v.lo = p.pos
 	if n := v.elem.size(); n > 0 {
-		_, err = p.take(n*v.count, what)
+		p.take(n*v.count, what)
 	} else {
-		err = p.elements(v, what, depth)
+		p.elements(v, what, depth)
 	}
 	v.hi = p.pos
-	return v, err
+	return v
 }
 
 // elements reads strings or inner arrays.
-func (p *parser) elements(v value, what string, depth int) error {
-	for range v.count {
-		if v.elem == KindString {
-			// The common case, a vocabulary of 150,000 tokens: no message is built unless it is needed.
-			if p.left() >= 8 {
-				if n := binary.LittleEndian.Uint64(p.data[p.pos:]); n <= uint64(p.left()-8) {
-					p.pos += 8 + int(n)
-					continue
-				}
-			}
-			if _, err := p.bytes("an element of " + what); err != nil {
-				return err
-			}
+func (p *parser) elements(v value, what string, depth int) {
+	for i := 0; i < v.count && p.err == nil; i++ {
+		if v.elem == KindArray {
+			p.array(what, depth+1)
 			continue
 		}
-		if _, err := p.array(what, depth+1); err != nil {
-			return err
+		// The common case, a vocabulary of 150,000 tokens: no message is built unless it is needed.
+		if p.left() >= 8 {
+			if n := binary.LittleEndian.Uint64(p.data[p.pos:]); n <= uint64(p.left()-8) {
+				p.pos += 8 + int(n)
+				continue
+			}
 		}
+		p.bytes("an element of " + what)
 	}
-	return nil
 }
 
 // Keys lists the metadata keys in file order. The caller must not change the slice.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"unsafe"
@@ -68,49 +69,82 @@ func (o *oracle) step(tokens []int32, pos int) ([]float32, error) {
 	return o.ctx.GetLogitsIth(len(tokens) - 1), nil
 }
 
-// run computes the logits after ids and a greedy continuation of n tokens, or up to the end token if stop is set. Steps
+// tie is a step of a continuation whose two best tokens are close together.
+type tie struct {
+	Step        int     `json:"step"`
+	First       int32   `json:"first"`
+	Second      int32   `json:"second"`
+	FirstLogit  float32 `json:"firstLogit"`
+	SecondLogit float32 `json:"secondLogit"`
+}
+
+// greedy continues r.IDs by n tokens, or up to the end token if stop is set, and returns the logits after r.IDs. Steps
 // whose two best tokens are closer than near are ties.
-func (o *oracle) run(ids []int32, n int, stop bool, near float32) (run, error) {
+func (o *oracle) greedy(r *run, n int, stop bool, near float32) ([]float32, error) {
 	o.ctx.KvCacheClear()
-	logits, err := o.step(ids, 0)
+	r.Greedy, r.Text, r.Ties = nil, "", nil
+	logits, err := o.step(r.IDs, 0)
 	if err != nil {
-		return run{}, fmt.Errorf("prompt of %d tokens: %w", len(ids), err)
+		return nil, fmt.Errorf("prompt of %d tokens: %w", len(r.IDs), err)
 	}
-	r := run{IDs: ids, Logits: encodeFloats(logits), first: slices.Clone(logits)}
-	for pos := len(ids); len(r.Greedy) < n; pos++ {
-		first, second := best(logits)
-		r.Greedy = append(r.Greedy, first.id)
-		if gap := first.logit - second.logit; gap < near {
-			r.Ties = append(r.Ties, tie{Step: len(r.Greedy) - 1, First: first.id, Second: second.id, FirstLogit: first.logit, SecondLogit: second.logit})
+	after := slices.Clone(logits)
+	for pos := len(r.IDs); len(r.Greedy) < n; pos++ {
+		best := highest(logits)
+		first, second := best[0], best[1]
+		if first.Logit-second.Logit < near {
+			r.Ties = append(r.Ties, tie{len(r.Greedy), first.ID, second.ID, first.Logit, second.Logit})
 		}
-		if stop && o.model.TokenIsEog(int(first.id)) {
+		r.Greedy = append(r.Greedy, first.ID)
+		end := o.model.TokenIsEog(int(first.ID))
+		if !end {
+			r.Text += o.model.TokenToPiece(int(first.ID))
+		}
+		if end && stop {
 			break
 		}
-		if logits, err = o.step([]int32{first.id}, pos); err != nil {
-			return run{}, fmt.Errorf("token %d: %w", pos, err)
+		if logits, err = o.step([]int32{first.ID}, pos); err != nil {
+			return nil, fmt.Errorf("token %d: %w", pos, err)
 		}
 	}
-	for _, id := range r.Greedy {
-		if !o.model.TokenIsEog(int(id)) {
-			r.Text += o.model.TokenToPiece(int(id))
-		}
-	}
-	return r, nil
+	return after, nil
 }
 
+// scored is a token's logit.
 type scored struct {
-	id    int32
-	logit float32
+	ID    int32   `json:"id"`
+	Logit float32 `json:"logit"`
 }
 
-// best returns the two highest logits; of equals the lower id is first.
-func best(logits []float32) (first, second scored) {
+// highest returns the tokens by their logits, the highest first; of equals the lower id is first.
+func highest(logits []float32) []scored {
 	all := make([]scored, len(logits))
 	for i, l := range logits {
 		all[i] = scored{int32(i), l}
 	}
-	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.logit, a.logit) })
-	return all[0], all[1]
+	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.Logit, a.Logit) })
+	return all
+}
+
+// nll returns the sum of -ln p of ids except the first.
+func (o *oracle) nll(ids []int32) (float64, error) {
+	o.ctx.KvCacheClear()
+	o.batch.Clear()
+	for i, t := range ids {
+		o.batch.Add(int(t), nil, i, true, 0)
+	}
+	if err := o.ctx.Decode(o.batch); err != nil {
+		return 0, err
+	}
+	var sum float64
+	for i, next := range ids[1:] {
+		logits := o.ctx.GetLogitsIth(i)
+		var z float64
+		for _, l := range logits {
+			z += math.Exp(float64(l - logits[next]))
+		}
+		sum += math.Log(z)
+	}
+	return sum, nil
 }
 
 func (o *oracle) tokenize(text string, special bool) ([]int32, error) {

@@ -12,15 +12,15 @@
 	IMULQ R9, to \
 	ADDQ DX, to
 
-// func scores1AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
-TEXT ·scores1AVX512(SB), NOSPLIT, $0-56
-	MOVQ dst+0(FP), DI
-	MOVQ q+8(FP), SI
-	MOVQ keys+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R10
+// func scores1AVX512(a attendArgs)
+TEXT ·scores1AVX512(SB), NOSPLIT, $0-64
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R10
 	SHRQ $1, R10      // rows in a half
 	MOVQ R10, R12
 	SHLQ $5, R12      // a half of the keys, in bytes
@@ -58,16 +58,16 @@ scores1row:
 	VZEROUPPER
 	RET
 
-// func scores4AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+// func scores4AVX512(a attendArgs)
 // Both halves of the dimensions go on side by side: BX and AX, R14 and AX + R12.
-TEXT ·scores4AVX512(SB), NOSPLIT, $0-56
-	MOVQ dst+0(FP), DI
-	MOVQ q+8(FP), SI
-	MOVQ keys+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R12
+TEXT ·scores4AVX512(SB), NOSPLIT, $0-64
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R12
 	LEAQ 0(R12*4), R13       // a query, in bytes
 	LEAQ 0(R13)(R13*2), R10  // three
 	SHLQ $4, R12             // a half of the keys, in bytes
@@ -78,7 +78,7 @@ scores4:
 	ADDQ DX, AX
 	NEXT(R11)
 	MOVQ SI, BX
-	MOVQ d+48(FP), R15
+	MOVQ a_d+48(FP), R15
 	SHRQ $1, R15             // rows in a half
 	LEAQ (SI)(R15*4), R14
 	VPXORD Z0, Z0, Z0
@@ -124,15 +124,15 @@ scores4row:
 	VZEROUPPER
 	RET
 
-// func mix1AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+// func mix1AVX512(a attendArgs)
 TEXT ·mix1AVX512(SB), NOSPLIT, $16-64
-	MOVQ acc+0(FP), DI
-	MOVQ w+8(FP), SI
-	MOVQ values+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R10
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R10
 	LEAQ 0(R10*2), R12 // a value, in bytes
 
 mix1:
@@ -151,7 +151,7 @@ mix1by64:
 	VMOVUPS 128(R13), Z2
 	VMOVUPS 192(R13), Z3
 	MOVQ SI, BX
-	MOVQ rows+56(FP), R14
+	MOVQ a_rows+56(FP), R14
 	MOVQ AX, at-8(SP)
 	MOVQ R11, next-16(SP)
 
@@ -189,7 +189,7 @@ mix1rest:
 	JZ mix1next
 	VMOVUPS (R13), Z0
 	MOVQ SI, BX
-	MOVQ rows+56(FP), R14
+	MOVQ a_rows+56(FP), R14
 	MOVQ AX, at-8(SP)
 	MOVQ R11, next-16(SP)
 
@@ -219,16 +219,16 @@ mix1next:
 	VZEROUPPER
 	RET
 
-// func mix4AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
+// func mix4AVX512(a attendArgs)
 // Thirty-two dimensions at a time: two registers of each acc; and 16 where they end so.
-TEXT ·mix4AVX512(SB), NOSPLIT, $16-56
-	MOVQ acc+0(FP), DI
-	MOVQ w+8(FP), SI
-	MOVQ values+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R10
+TEXT ·mix4AVX512(SB), NOSPLIT, $16-64
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R10
 	LEAQ 0(R10*2), R12       // a value, in bytes
 	LEAQ 0(R10*4), R13       // an acc, in bytes
 	LEAQ 0(R13)(R13*2), R14  // three
@@ -239,7 +239,7 @@ mix4:
 	ADDQ DX, AX
 	NEXT(R11)
 	MOVQ DI, BX
-	MOVQ d+48(FP), R15
+	MOVQ a_d+48(FP), R15
 
 mix4by32:
 	CMPQ R15, $32
@@ -278,7 +278,7 @@ mix4row:
 	ADDQ $4, R10
 	CMPQ R10, R9
 	JNE mix4row
-	MOVQ stride+40(FP), R9
+	MOVQ a_stride+40(FP), R9
 	MOVQ at-8(SP), AX
 	MOVQ next-16(SP), R11
 	VMOVUPS Z0, (BX)
@@ -317,7 +317,7 @@ mix4restrow:
 	ADDQ $4, R10
 	CMPQ R10, R9
 	JNE mix4restrow
-	MOVQ stride+40(FP), R9
+	MOVQ a_stride+40(FP), R9
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z2, (BX)(R13*1)
 	VMOVUPS Z4, (BX)(R13*2)

@@ -1,60 +1,57 @@
 package kernel
 
-// The assembly: one query, or four whose scores and weights are Span apart. It works on
-// n blocks, stride bytes apart in the cache; mix1 on rows positions of each.
-
-func scores1(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int) {
+func scores1(a attendArgs) {
 	if using == avx512 {
-		scores1AVX512(dst, q, keys, blocks, n, stride, d)
+		scores1AVX512(a)
 	} else {
-		scores1AVX2(dst, q, keys, blocks, n, stride, d)
+		scores1AVX2(a)
 	}
 }
 
-func scores4(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int) {
+func scores4(a attendArgs) {
 	if using == avx512 {
-		scores4AVX512(dst, q, keys, blocks, n, stride, d)
+		scores4AVX512(a)
 	} else {
-		scores4AVX2(dst, q, keys, blocks, n, stride, d)
+		scores4AVX2(a)
 	}
 }
 
-func mix1(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int) {
+func mix1(a attendArgs) {
 	if using == avx512 {
-		mix1AVX512(acc, w, values, blocks, n, stride, d, rows)
+		mix1AVX512(a)
 	} else {
-		mix1AVX2(acc, w, values, blocks, n, stride, d, rows)
+		mix1AVX2(a)
 	}
 }
 
-func mix4(acc, w *float32, values *uint16, blocks *int32, n, stride, d int) {
+func mix4(a attendArgs) {
 	if using == avx512 {
-		mix4AVX512(acc, w, values, blocks, n, stride, d)
+		mix4AVX512(a)
 	} else {
-		mix4AVX2(acc, w, values, blocks, n, stride, d)
+		mix4AVX2(a)
 	}
 }
 
 //go:noescape
-func scores1AVX2(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+func scores1AVX2(a attendArgs)
 
 //go:noescape
-func scores4AVX2(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+func scores4AVX2(a attendArgs)
 
 //go:noescape
-func mix1AVX2(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+func mix1AVX2(a attendArgs)
 
 //go:noescape
-func mix4AVX2(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
+func mix4AVX2(a attendArgs)
 
 //go:noescape
-func scores1AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+func scores1AVX512(a attendArgs)
 
 //go:noescape
-func scores4AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+func scores4AVX512(a attendArgs)
 
 //go:noescape
-func mix1AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+func mix1AVX512(a attendArgs)
 
 //go:noescape
-func mix4AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
+func mix4AVX512(a attendArgs)

@@ -12,16 +12,16 @@
 	IMULQ R9, to \
 	ADDQ DX, to
 
-// func scores1AVX2(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+// func scores1AVX2(a attendArgs)
 // One query with n blocks: two halves of the dimensions are summed apart. stride is in bytes.
-TEXT ·scores1AVX2(SB), NOSPLIT, $0-56
-	MOVQ dst+0(FP), DI
-	MOVQ q+8(FP), SI
-	MOVQ keys+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R10
+TEXT ·scores1AVX2(SB), NOSPLIT, $0-64
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R10
 	SHRQ $1, R10      // rows in a half
 	MOVQ R10, R12
 	SHLQ $5, R12      // a half of the keys, in bytes
@@ -98,16 +98,16 @@ scores1row:
 	VXORPS Y6, Y6, Y6 \
 	VXORPS Y7, Y7, Y7
 
-// func scores4AVX2(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+// func scores4AVX2(a attendArgs)
 // Four queries, d apart; their results are Span apart.
-TEXT ·scores4AVX2(SB), NOSPLIT, $0-56
-	MOVQ dst+0(FP), DI
-	MOVQ q+8(FP), SI
-	MOVQ keys+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R12
+TEXT ·scores4AVX2(SB), NOSPLIT, $0-64
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R12
 	LEAQ 0(R12*4), R13       // a query, in bytes
 	LEAQ 0(R13)(R13*2), R10  // three
 	SHRQ $1, R12             // rows in a half
@@ -177,17 +177,17 @@ scores4second:
 	VMOVUPS 192(p), Y6 \
 	VMOVUPS 224(p), Y7
 
-// func mix1AVX2(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+// func mix1AVX2(a attendArgs)
 // One query: rows values of each of n blocks, times their weights, are added to acc in order.
 // d is a multiple of 16.
 TEXT ·mix1AVX2(SB), NOSPLIT, $16-64
-	MOVQ acc+0(FP), DI
-	MOVQ w+8(FP), SI
-	MOVQ values+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R10
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R10
 	LEAQ 0(R10*2), R12 // a value, in bytes
 
 mix1:
@@ -203,7 +203,7 @@ mix1by64:
 	JLT mix1rest
 	LOAD8(R13)
 	MOVQ SI, BX
-	MOVQ rows+56(FP), R14
+	MOVQ a_rows+56(FP), R14
 	MOVQ AX, at-8(SP)
 	MOVQ R11, next-16(SP)
 
@@ -254,7 +254,7 @@ mix1rest:
 	VMOVUPS (R13), Y0
 	VMOVUPS 32(R13), Y1
 	MOVQ SI, BX
-	MOVQ rows+56(FP), R14
+	MOVQ a_rows+56(FP), R14
 	MOVQ AX, at-8(SP)
 	MOVQ R11, next-16(SP)
 
@@ -288,16 +288,16 @@ mix1next:
 	VZEROUPPER
 	RET
 
-// func mix4AVX2(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
+// func mix4AVX2(a attendArgs)
 // Four queries: acc are d apart, weights Span. d is a multiple of 16.
-TEXT ·mix4AVX2(SB), NOSPLIT, $16-56
-	MOVQ acc+0(FP), DI
-	MOVQ w+8(FP), SI
-	MOVQ values+16(FP), DX
-	MOVQ blocks+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ stride+40(FP), R9
-	MOVQ d+48(FP), R10
+TEXT ·mix4AVX2(SB), NOSPLIT, $16-64
+	MOVQ a_to+0(FP), DI
+	MOVQ a_from+8(FP), SI
+	MOVQ a_cache+16(FP), DX
+	MOVQ a_blocks+24(FP), R8
+	MOVQ a_n+32(FP), CX
+	MOVQ a_stride+40(FP), R9
+	MOVQ a_d+48(FP), R10
 	LEAQ 0(R10*2), R12       // a value, in bytes
 	LEAQ 0(R10*4), R13       // an acc, in bytes
 	LEAQ 0(R13)(R13*2), R14  // three
@@ -308,7 +308,7 @@ mix4:
 	ADDQ DX, AX
 	NEXT(R11)
 	MOVQ DI, BX
-	MOVQ d+48(FP), R15
+	MOVQ a_d+48(FP), R15
 
 mix4by16:
 	VMOVUPS (BX), Y0
@@ -345,7 +345,7 @@ mix4row:
 	ADDQ $4, R10
 	CMPQ R10, R9
 	JNE mix4row
-	MOVQ stride+40(FP), R9
+	MOVQ a_stride+40(FP), R9
 	MOVQ at-8(SP), AX
 	MOVQ next-16(SP), R11
 	VMOVUPS Y0, (BX)

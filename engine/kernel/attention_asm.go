@@ -6,21 +6,32 @@ package kernel
 // stay in the first-level cache.
 const few = 4
 
+// attendArgs are the arguments of the assembly. It processes one query, or four whose scores and weights are Span apart:
+// from queries to scores, or from weights to sums. It works on n blocks, stride bytes apart in the cache; mix1 on rows
+// positions of each.
+type attendArgs struct {
+	to, from           *float32
+	cache              *uint16
+	blocks             *int32
+	n, stride, d, rows int
+}
+
 // scoresVector is scores with vector instructions.
 func (v *view) scoresVector(dst, q []float32, n int) bool {
 	d := v.HeadDim
 	if using == generic || d < 2 || d%2 != 0 {
 		return false
 	}
-	keys, stride := &v.Memory[v.Keys], 2*v.Stride
+	keys := &v.Memory[v.Keys]
 	for j := 0; j < len(v.blocks); j += few {
 		blocks := v.blocks[j:min(j+few, len(v.blocks))]
-		i := 0
-		for ; i+1 < n; i += 4 {
-			scores4(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
-		}
-		if i < n {
-			scores1(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
+		for i := 0; i < n; i += 4 {
+			a := attendArgs{&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), 2 * v.Stride, d, 0}
+			if i+1 < n {
+				scores4(a)
+			} else {
+				scores1(a)
+			}
 		}
 	}
 	return true
@@ -61,7 +72,7 @@ func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 	for i, w := range sees {
 		v.mixOne(acc[i*d:], weights[i*Span:], w, window{blocks.lo, whole.lo})
 	}
-	mix4(&acc[0], &weights[whole.lo*Block], &v.Memory[v.Values], &v.blocks[whole.lo], whole.hi-whole.lo, 2*v.Stride, d)
+	mix4(attendArgs{&acc[0], &weights[whole.lo*Block], &v.Memory[v.Values], &v.blocks[whole.lo], whole.hi - whole.lo, 2 * v.Stride, d, 0})
 	for i, w := range sees {
 		v.mixOne(acc[i*d:], weights[i*Span:], w, window{whole.hi, blocks.hi})
 	}
@@ -70,14 +81,14 @@ func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 // mixOne processes blocks for one query.
 func (v *view) mixOne(acc, weights []float32, sees, blocks window) {
 	sees = window{max(sees.lo, blocks.lo*Block), min(sees.hi, blocks.hi*Block)}
-	d, stride := v.HeadDim, 2*v.Stride
+	d := v.HeadDim
 	for sees.lo < sees.hi {
 		b, row := sees.lo/Block, sees.lo%Block
 		rows, n := min(Block-row, sees.hi-sees.lo), 1
 		if rows == Block {
 			n = (sees.hi - sees.lo) / Block
 		}
-		mix1(&acc[0], &weights[sees.lo], &v.Memory[v.Values+row*d], &v.blocks[b], n, stride, d, rows)
+		mix1(attendArgs{&acc[0], &weights[sees.lo], &v.Memory[v.Values+row*d], &v.blocks[b], n, 2 * v.Stride, d, rows})
 		sees.lo += n * rows
 	}
 }

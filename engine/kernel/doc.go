@@ -51,8 +51,9 @@
 //	                             256 + c/16·64 + 4·r + c%4: the others, in bits c/4%4·2 and above
 //	                             384 + 2·r + c/16: integer scale, one signed byte
 //
-// All processors share this layout. The program gen writes the assembly: tile_amd64.s for AVX2 and
-// tile_arm64.s for NEON, four vectors at a time or one, and tile512_amd64.s for AVX-512, eight, four or one.
+// All processors share this layout. The assembly is made of macros: tile_amd64.s for AVX2 and tile_arm64.s for NEON, four
+// vectors at a time or one, and tile512_amd64.s for AVX-512, eight, four or one. The file of the same name that ends in
+// .h has the functions, and is included once for each number of vectors.
 //
 // # Attention
 //

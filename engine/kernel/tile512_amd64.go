@@ -2,8 +2,6 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-//go:generate go run ./gen avx512 tile512_amd64.s
-
 var avx512Kernels = [...]kernels{
 	gguf.F32:  upTo8(floatTile(mulF32z1), floatTile(mulF32z4), floatTile(mulF32z8)),
 	gguf.F16:  upTo8(floatTile(mulF16z1), floatTile(mulF16z4), floatTile(mulF16z8)),
@@ -30,73 +28,73 @@ func upTo8(one, four, eight tileFunc) kernels {
 }
 
 //go:noescape
-func mulF32z1(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32z1(a floatArgs)
 
 //go:noescape
-func mulF32z4(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32z4(a floatArgs)
 
 //go:noescape
-func mulF32z8(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32z8(a floatArgs)
 
 //go:noescape
-func mulF16z1(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16z1(a floatArgs)
 
 //go:noescape
-func mulF16z4(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16z4(a floatArgs)
 
 //go:noescape
-func mulF16z8(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16z8(a floatArgs)
 
 //go:noescape
-func mulBF16z1(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16z1(a floatArgs)
 
 //go:noescape
-func mulBF16z4(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16z4(a floatArgs)
 
 //go:noescape
-func mulBF16z8(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16z8(a floatArgs)
 
 //go:noescape
-func mulQ80z1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80z1(a intArgs)
 
 //go:noescape
-func mulQ80z4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80z4(a intArgs)
 
 //go:noescape
-func mulQ80z8(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80z8(a intArgs)
 
 //go:noescape
-func mulQ40z1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40z1(a intArgs)
 
 //go:noescape
-func mulQ40z4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40z4(a intArgs)
 
 //go:noescape
-func mulQ40z8(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40z8(a intArgs)
 
 //go:noescape
-func mulQ4Kz1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kz1(a intArgs)
 
 //go:noescape
-func mulQ4Kz4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kz4(a intArgs)
 
 //go:noescape
-func mulQ4Kz8(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kz8(a intArgs)
 
 //go:noescape
-func mulQ5Kz1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kz1(a intArgs)
 
 //go:noescape
-func mulQ5Kz4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kz4(a intArgs)
 
 //go:noescape
-func mulQ5Kz8(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kz8(a intArgs)
 
 //go:noescape
-func mulQ6Kz1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kz1(a intArgs)
 
 //go:noescape
-func mulQ6Kz4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kz4(a intArgs)
 
 //go:noescape
-func mulQ6Kz8(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kz8(a intArgs)

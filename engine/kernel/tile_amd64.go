@@ -2,8 +2,6 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-//go:generate go run ./gen avx2 tile_amd64.s
-
 // vectorKernels returns the functions for the instructions in use.
 func vectorKernels(t gguf.Type) (kernels, bool) {
 	if using < avx2 {
@@ -28,49 +26,49 @@ var avx2Kernels = [...]kernels{
 }
 
 //go:noescape
-func mulF32x1(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32x1(a floatArgs)
 
 //go:noescape
-func mulF32x4(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32x4(a floatArgs)
 
 //go:noescape
-func mulF16x1(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16x1(a floatArgs)
 
 //go:noescape
-func mulF16x4(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16x4(a floatArgs)
 
 //go:noescape
-func mulBF16x1(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16x1(a floatArgs)
 
 //go:noescape
-func mulBF16x4(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16x4(a floatArgs)
 
 //go:noescape
-func mulQ80x1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80x1(a intArgs)
 
 //go:noescape
-func mulQ80x4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80x4(a intArgs)
 
 //go:noescape
-func mulQ40x1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40x1(a intArgs)
 
 //go:noescape
-func mulQ40x4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40x4(a intArgs)
 
 //go:noescape
-func mulQ4Kx1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kx1(a intArgs)
 
 //go:noescape
-func mulQ4Kx4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kx4(a intArgs)
 
 //go:noescape
-func mulQ5Kx1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kx1(a intArgs)
 
 //go:noescape
-func mulQ5Kx4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kx4(a intArgs)
 
 //go:noescape
-func mulQ6Kx1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kx1(a intArgs)
 
 //go:noescape
-func mulQ6Kx4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kx4(a intArgs)

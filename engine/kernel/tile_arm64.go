@@ -23,49 +23,49 @@ var neonKernels = [...]kernels{
 }
 
 //go:noescape
-func mulF32n1(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32n1(a floatArgs)
 
 //go:noescape
-func mulF32n4(acc *float32, w *byte, x *float32, xs, n int)
+func mulF32n4(a floatArgs)
 
 //go:noescape
-func mulF16n1(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16n1(a floatArgs)
 
 //go:noescape
-func mulF16n4(acc *float32, w *byte, x *float32, xs, n int)
+func mulF16n4(a floatArgs)
 
 //go:noescape
-func mulBF16n1(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16n1(a floatArgs)
 
 //go:noescape
-func mulBF16n4(acc *float32, w *byte, x *float32, xs, n int)
+func mulBF16n4(a floatArgs)
 
 //go:noescape
-func mulQ80n1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80n1(a intArgs)
 
 //go:noescape
-func mulQ80n4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ80n4(a intArgs)
 
 //go:noescape
-func mulQ40n1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40n1(a intArgs)
 
 //go:noescape
-func mulQ40n4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ40n4(a intArgs)
 
 //go:noescape
-func mulQ4Kn1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kn1(a intArgs)
 
 //go:noescape
-func mulQ4Kn4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ4Kn4(a intArgs)
 
 //go:noescape
-func mulQ5Kn1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kn1(a intArgs)
 
 //go:noescape
-func mulQ5Kn4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ5Kn4(a intArgs)
 
 //go:noescape
-func mulQ6Kn1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kn1(a intArgs)
 
 //go:noescape
-func mulQ6Kn4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+func mulQ6Kn4(a intArgs)

@@ -2,22 +2,33 @@
 
 package kernel
 
-// go generate passes over files for another architecture, so these lines are here.
-//
-//go:generate go run ./gen neon tile_arm64.s
-//go:generate go run ./gen neon-attention attention_arm64.s
-//go:generate go run ./gen neon-vectors vector_arm64.s
+// intArgs are the arguments of the assembly: x and b are the first vector's, the next are xs and bs bytes further on, n is
+// the number of blocks.
+type intArgs struct {
+	acc   *float32
+	w     *byte
+	x     *int8
+	xs    int
+	b     *block
+	bs, n int
+}
 
-// intTile calls assembly: x and b are the first vector's, the next are xs and bs bytes
-// further on, n is the number of blocks.
-func intTile(f func(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int), cols int) tileFunc {
+func intTile(f func(intArgs), cols int) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
-		f(&acc[0], &tile[0], &in.ints[t*in.stride], in.stride, &in.blocks[t*in.blockStride], in.blockStride*16, in.cols/cols)
+		f(intArgs{&acc[0], &tile[0], &in.ints[t*in.stride], in.stride, &in.blocks[t*in.blockStride], in.blockStride * 16, in.cols / cols})
 	}
 }
 
-func floatTile(f func(acc *float32, w *byte, x *float32, xs, n int)) tileFunc {
+// floatArgs are those for vectors of floats; n is the number of columns.
+type floatArgs struct {
+	acc   *float32
+	w     *byte
+	x     *float32
+	xs, n int
+}
+
+func floatTile(f func(floatArgs)) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
-		f(&acc[0], &tile[0], &in.floats[t*in.stride], in.stride*4, in.cols)
+		f(floatArgs{&acc[0], &tile[0], &in.floats[t*in.stride], in.stride * 4, in.cols})
 	}
 }

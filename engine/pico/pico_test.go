@@ -21,7 +21,7 @@ func TestModelFileIsTheOneOfTheCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(card), pico.SHA256) {
-		t.Errorf("MODEL_CARD.md does not name the file %s: run `go run ./engine/pico/train card`", pico.SHA256)
+		t.Errorf("MODEL_CARD.md does not name the file %s: measure it again, as the card says", pico.SHA256)
 	}
 	if got, limit := len(pico.GGUF()), 4<<20; got > limit {
 		t.Errorf("the model file has %d bytes, want at most %d", got, limit)

@@ -26,16 +26,21 @@ var poolings = map[string]engine.Pooling{
 // embeddingRequest is the body of POST /v1/embeddings. Pooling, normalize, truncate_prompt_tokens, truncation_side,
 // priority and cache_salt are extensions of OpenAI's API.
 type embeddingRequest struct {
-	Model      string  `json:"model"`
+	vectorOptions
 	Input      prompts `json:"input"`
 	Encoding   *string `json:"encoding_format"`
 	Dimensions *int    `json:"dimensions"`
-	Pooling    *string `json:"pooling"`
 	Normalize  *bool   `json:"normalize"`
-	Truncate   *int    `json:"truncate_prompt_tokens"`
-	Side       *string `json:"truncation_side"`
-	Priority   *int    `json:"priority"`
-	Salt       *string `json:"cache_salt"`
+}
+
+// vectorOptions are the fields that embeddings share with score and rerank.
+type vectorOptions struct {
+	Model    string  `json:"model"`
+	Pooling  *string `json:"pooling"`
+	Truncate *int    `json:"truncate_prompt_tokens"`
+	Side     *string `json:"truncation_side"`
+	Priority *int    `json:"priority"`
+	Salt     *string `json:"cache_salt"`
 }
 
 // embeddings answers POST /v1/embeddings.

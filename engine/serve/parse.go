@@ -124,7 +124,7 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	}
 	// Embedded structs are part of the path, but clients do not know them.
 	field := e.Field
-	for _, embedded := range []string{"options.", "prompt.", "structure."} {
+	for _, embedded := range []string{"options.", "prompt.", "structure.", "elsewhere.", "vectorOptions."} {
 		field = strings.TrimPrefix(field, embedded)
 	}
 	return badRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))

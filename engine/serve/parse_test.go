@@ -32,6 +32,7 @@ func TestBadBodies(t *testing.T) {
 		{`{"stream_options":true}`, "stream_options", "want an object"},
 		{`{"logit_bias":[1]}`, "logit_bias", "want an object of token ids and numbers"},
 		{`{"logit_bias":{"x":1}}`, "logit_bias", "want an integer"},
+		{`{"modalities":5}`, "modalities", "want an array"},
 		{`{"messages":"hi"}`, "messages", "want an array"},
 		{`{"messages":[{"role":"user","content":"a"},{"role":1}]}`, "messages.role", "want a string"},
 		{`{"messages":[{"role":"user","content":{"text":"a"}}]}`, "messages.content", "want a string or an array of text parts"},
@@ -44,6 +45,15 @@ func TestBadBodies(t *testing.T) {
 		var known *Error
 		if !errors.As(err, &known) || known.Status != http.StatusBadRequest || known.Param != test.param || !strings.Contains(known.Message, test.want) {
 			t.Errorf("%s: got %+v, want 400 for %q with %q", test.body, err, test.param, test.want)
+		}
+	}
+}
+
+func TestBadVectorOptions(t *testing.T) {
+	var known *Error
+	for _, v := range []any{&embeddingRequest{}, &scoreRequest{}, &rerankRequest{}} {
+		if err := parse([]byte(`{"pooling":5}`), v); !errors.As(err, &known) || known.Param != "pooling" {
+			t.Errorf("%T: got %v, want an error for pooling", v, err)
 		}
 	}
 }

@@ -15,26 +15,16 @@ import (
 // Scores of pairs of texts, in vLLM's formats. As with vLLM's embedding models, a score is the cosine of two vectors.
 // Cross-encoders are not supported.
 
-// similarOptions are the fields that score and rerank share with embeddings.
-type similarOptions struct {
-	Model    string  `json:"model"`
-	Pooling  *string `json:"pooling"`
-	Truncate *int    `json:"truncate_prompt_tokens"`
-	Side     *string `json:"truncation_side"`
-	Priority *int    `json:"priority"`
-	Salt     *string `json:"cache_salt"`
-}
-
 // scoreRequest is the body of POST /v1/score.
 type scoreRequest struct {
-	similarOptions
+	vectorOptions
 	One stringList `json:"text_1"`
 	Two stringList `json:"text_2"`
 }
 
 // rerankRequest is the body of POST /v1/rerank.
 type rerankRequest struct {
-	similarOptions
+	vectorOptions
 	Query     string     `json:"query"`
 	Documents []document `json:"documents"`
 	Top       *int       `json:"top_n"`
@@ -150,8 +140,8 @@ func tokensOf(used int) map[string]int {
 }
 
 // embedding returns a request for the embeddings of texts.
-func (o *similarOptions) embedding(texts []string) *embeddingRequest {
-	e := &embeddingRequest{Pooling: o.Pooling, Truncate: o.Truncate, Side: o.Side, Priority: o.Priority, Salt: o.Salt}
+func (o *vectorOptions) embedding(texts []string) *embeddingRequest {
+	e := &embeddingRequest{vectorOptions: *o}
 	for _, t := range texts {
 		e.Input = append(e.Input, textOrTokens{text: t})
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,8 +8,17 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/pico/corpus"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+// Control tokens of the shipped vocabulary.
+const (
+	endOfText = 1021 + iota
+	imStart
+	imEnd
 )
 
 // Weight classes of a token in the loss.
@@ -39,9 +47,21 @@ type encoder struct {
 	style  func(answer string) string
 }
 
-func newEncoder(style func(string) string) (encoder, error) {
-	t, err := tokenizer.New(trainBPE().vocab())
-	return encoder{t, style}, err
+func newEncoder(style string) (encoder, error) {
+	e := encoder{style: func(answer string) string { return answer }}
+	if style != "" {
+		s, ok := corpus.StyleOf(style)
+		if !ok {
+			return e, fmt.Errorf("no style %q", style)
+		}
+		e.style = s.Apply
+	}
+	f, err := gguf.Parse(pico.GGUF())
+	if err != nil {
+		return e, err
+	}
+	e.tokens, err = tokenizer.FromGGUF(f)
+	return e, err
 }
 
 func (e encoder) encode(text string) []int32 { return e.tokens.Encode(text, false) }
@@ -64,64 +84,38 @@ func (e encoder) chat(s corpus.Sample) document {
 	return d
 }
 
-// tale returns a story without a chat around it.
-func (e encoder) tale(text string) document {
-	var d document
-	d.add(given, e.encode(text)...)
-	d.add(given, endOfText)
-	return d
-}
-
-// writeTokens writes rows of whole documents, padded at the end, as tokens.u16 and weights.u8.
-func writeTokens(dir string, g *corpus.Generator, style func(string) string, rows, row int) (err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
-	}
-	var files [2]*os.File
-	for i, name := range []string{"tokens.u16", "weights.u8"} {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			return fmt.Errorf("write token data: %w", err)
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		files[i] = f
-	}
-	ids, weights := bufio.NewWriter(files[0]), bufio.NewWriter(files[1])
-	e, err := newEncoder(style)
-	if err != nil {
-		return err
-	}
+// write writes rows of whole documents, padded at the end, as tokens.u16 and weights.u8.
+func (e encoder) write(dir string, g *corpus.Generator, rows, row int) error {
 	var pool []document
-	docs, used := 0, 0
-	for range rows {
-		var line document
+	var all document
+	docs := 0
+	for end := row; end <= rows*row; end += row {
 		for {
 			for len(pool) < 16 {
 				docs++
 				d := e.chat(g.Sample())
 				if docs%40 == 0 {
-					d = e.tale(g.Tale())
+					d = document{}
+					d.add(given, e.encode(g.Tale())...)
+					d.add(given, endOfText)
 				}
 				if len(d.ids) <= row { // A chat of several long stories may not fit a short row.
 					pool = append(pool, d)
 				}
 			}
-			at := slices.IndexFunc(pool, func(d document) bool { return len(line.ids)+len(d.ids) <= row })
+			at := slices.IndexFunc(pool, func(d document) bool { return len(all.ids)+len(d.ids) <= end })
 			if at < 0 {
 				break
 			}
-			line.ids = append(line.ids, pool[at].ids...)
-			line.weight = append(line.weight, pool[at].weight...)
+			all.ids = append(all.ids, pool[at].ids...)
+			all.weight = append(all.weight, pool[at].weight...)
 			pool = slices.Delete(pool, at, at+1)
 		}
-		used += len(line.ids)
-		for len(line.ids) < row {
-			line.add(padding, endOfText)
-		}
-		if err := errors.Join(binary.Write(ids, binary.LittleEndian, line.ids), binary.Write(weights, binary.LittleEndian, line.weight)); err != nil {
-			return fmt.Errorf("write token data: %w", err)
+		for len(all.ids) < end {
+			all.add(padding, endOfText)
 		}
 	}
-	fmt.Printf("%d rows of %d, %d documents, %d tokens without padding\n", rows, row, docs, used)
-	return errors.Join(ids.Flush(), weights.Flush())
+	ids, err := binary.Append(nil, binary.LittleEndian, all.ids)
+	return errors.Join(err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "tokens.u16"), ids, 0o644),
+		os.WriteFile(filepath.Join(dir, "weights.u8"), all.weight, 0o644))
 }

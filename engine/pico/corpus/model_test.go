@@ -1,15 +1,12 @@
-// An exam asks a model the questions of pico's corpus and collects its greedy answers.
-//
-// It uses an infer.Inferencer directly, without scheduler or server, to measure the model and the
-// forward pass alone. Check checks the answers.
-//
-// The life of an exam:
+package corpus
+
+// An exam asks a model the questions of pico's corpus and collects its greedy answers. It uses an infer.Inferencer
+// directly, without scheduler or server, to measure the model and the forward pass alone:
 //
 //  1. The chats are written as ChatML and encoded.
 //  2. As many as the cache holds are answered at once: one step for the prompts, then one step per token. A finished chat
 //     leaves the batch.
 //  3. An answer ends with an end token or at the model's context.
-package corpus
 
 import (
 	"context"
@@ -17,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 

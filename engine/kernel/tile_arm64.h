@@ -1,0 +1,73 @@
+// The functions of tile_arm64.s for one number of vectors, but for Q6_K. Their names are macros too.
+
+TEXT MULQ80(SB), NOSPLIT, $0-56
+	INTS
+	BEGIN
+	VMOVI $0x80, VLOW
+loop:
+	FETCH
+	PASSES(Q80PASS)
+	ADD $544, R1
+	SUBS $1, R6, R6
+	BNE loop
+	END
+
+TEXT MULQ40(SB), NOSPLIT, $0-56
+	INTS
+	BEGIN
+	VMOVI $0x0f, VLOW
+	MOVW $0xfffffff8, R19 // -8
+	VDUP R19, VOFFSET
+loop:
+	FETCH
+	PASSES(Q40PASS)
+	ADD $288, R1
+	SUBS $1, R6, R6
+	BNE loop
+	END
+
+TEXT MULQ4K(SB), NOSPLIT, $0-56
+	INTS
+	BEGIN
+	VMOVI $0x0f, VLOW
+loop:
+	MOVD R1, R7
+	ADD $64, R1
+	MOVD $8, R8
+part:
+	FETCH
+	PASSES(Q4KPASS)
+	ADD $288, R1
+	SUBS $1, R8, R8
+	BNE part
+	SUBS $1, R6, R6
+	BNE loop
+	END
+
+TEXT MULQ5K(SB), NOSPLIT, $0-56
+	INTS
+	BEGIN
+	VMOVI $0x0f, VLOW
+	VMOVI $0x10, VHIGH
+loop:
+	MOVD R1, R7
+	ADD $64, R1
+	MOVD $8, R8
+part:
+	FETCH
+	PASSES(Q5KPASS)
+	ADD $352, R1
+	SUBS $1, R8, R8
+	BNE part
+	SUBS $1, R6, R6
+	BNE loop
+	END
+
+TEXT MULF32(SB), NOSPLIT, $0-40
+	FLOATS(F32A, F32B, F32C)
+
+TEXT MULF16(SB), NOSPLIT, $0-40
+	FLOATS(F16A, F16B, F16C)
+
+TEXT MULBF16(SB), NOSPLIT, $0-40
+	FLOATS(BF16A, BF16B, BF16C)
