@@ -158,8 +158,11 @@ func size(to *api.Bytes) field {
 		*to, err = api.ParseBytes(s)
 		return err
 	}, func() string {
-		if *to%api.MiB == 0 {
-			return strconv.FormatInt(int64(*to/api.MiB), 10) + "Mi"
+		switch {
+		case *to%api.GiB == 0:
+			return fmt.Sprintf("%dGi", *to/api.GiB)
+		case *to%api.MiB == 0:
+			return fmt.Sprintf("%dMi", *to/api.MiB)
 		}
 		return strconv.FormatInt(int64(*to), 10)
 	}}
