@@ -150,7 +150,7 @@ func text(to *string) field {
 		}
 		*to = s
 		return nil
-	}, func() string { return *to }}
+	}, shown(to)}
 }
 
 func size(to *api.Bytes) field {
@@ -184,7 +184,7 @@ func lasting(least time.Duration, want string, to *time.Duration) field {
 		}
 		*to = d
 		return nil
-	}, func() string { return to.String() }}
+	}, shown(to)}
 }
 
 func count(least int, to *int) field {
@@ -195,7 +195,7 @@ func count(least int, to *int) field {
 		}
 		*to = n
 		return nil
-	}, func() string { return strconv.Itoa(*to) }}
+	}, shown(to)}
 }
 
 func oneName(to *api.ModelName) field {
@@ -205,16 +205,23 @@ func oneName(to *api.ModelName) field {
 		}
 		*to = api.ModelName(s)
 		return nil
-	}, func() string { return string(*to) }}
+	}, shown(to)}
 }
 
-// joined formats a list of names.
-func joined[T ~string](all []T) string {
-	list := make([]string, len(all))
-	for i, a := range all {
-		list[i] = string(a)
+// shown formats a value as its annotation has it.
+func shown[T any](value *T) func() string {
+	return func() string { return fmt.Sprint(*value) }
+}
+
+// joined is shown for a list of names.
+func joined[T ~string](all *[]T) func() string {
+	return func() string {
+		list := make([]string, len(*all))
+		for i, a := range *all {
+			list[i] = string(a)
+		}
+		return strings.Join(list, ", ")
 	}
-	return strings.Join(list, ", ")
 }
 
 func (f *target) setAliases(s string) error {
@@ -325,7 +332,7 @@ func choice(to *string, a, b, c string) field {
 		}
 		*to = s
 		return nil
-	}, func() string { return *to }}
+	}, shown(to)}
 }
 
 func (f *target) setSleepLevel(s string) error {
@@ -356,7 +363,7 @@ func truth(to *bool) field {
 		}
 		*to = v
 		return nil
-	}, func() string { return strconv.FormatBool(*to) }}
+	}, shown(to)}
 }
 
 func (f *target) setReuse(s string) error {
@@ -368,7 +375,7 @@ func (f *target) reuse() string {
 	if f.Runtime.ReuseConnections == nil {
 		return ""
 	}
-	return truth(f.Runtime.ReuseConnections).text()
+	return strconv.FormatBool(*f.Runtime.ReuseConnections)
 }
 
 // setMaxScale reads 0 as no bound, as Knative does.

@@ -27,11 +27,12 @@ type Found struct {
 
 // Search returns the model that has that name in Ollama's library, and models of the hub with it in theirs, the most downloaded first. The
 // error is the hub's, if the library has none either.
-func (c *Cache) Search(ctx context.Context, text string) ([]Found, error) {
-	if text = strings.TrimSpace(text); text == "" {
-		return []Found{}, nil
-	}
-	if c.cfg.Offline {
+func Search(ctx context.Context, cfg Config, text string) ([]Found, error) {
+	c, err := New(cfg)
+	switch text = strings.TrimSpace(text); {
+	case err != nil:
+		return nil, err
+	case cfg.Offline:
 		return nil, errors.New("nothing is looked up with HF_HUB_OFFLINE=1")
 	}
 	found := []Found{}

@@ -41,8 +41,7 @@ func TestSearch(t *testing.T) {
 	})
 	cfg := config(t, o.Server)
 	cfg.Ollama.Endpoint, cfg.Hub.Endpoint, cfg.Hub.Token, cfg.Attempts = o.URL, o.URL, "secret", 1
-	c := open(t, cfg)
-	got, err := c.Search(t.Context(), " Tiny ")
+	got, err := fetch.Search(t.Context(), cfg, " Tiny ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,21 +57,18 @@ func TestSearch(t *testing.T) {
 	if asked != "Tiny gguf Bearer secret" {
 		t.Errorf("the hub was asked for %q", asked)
 	}
-	if got, err := c.Search(t.Context(), "other.example/a/b"); err != nil || len(got) != 2 { // no other registry is asked
+	if got, err := fetch.Search(t.Context(), cfg, "other.example/a/b"); err != nil || len(got) != 2 { // no other registry is asked
 		t.Errorf("a name with a host: %v, %v", got, err)
 	}
-	if got, err := c.Search(t.Context(), " "); err != nil || got == nil || len(got) != 0 {
-		t.Errorf("nothing: %v, %v", got, err)
-	}
 	status = http.StatusInternalServerError
-	if got, err := c.Search(t.Context(), "tiny"); err != nil || len(got) != 1 {
+	if got, err := fetch.Search(t.Context(), cfg, "tiny"); err != nil || len(got) != 1 {
 		t.Errorf("with a hub that fails: %v, %v", got, err)
 	}
-	if _, err := c.Search(t.Context(), "no such"); err == nil || !strings.Contains(err.Error(), "500") || strings.Contains(err.Error(), "secret") {
+	if _, err := fetch.Search(t.Context(), cfg, "no such"); err == nil || !strings.Contains(err.Error(), "500") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("with nothing found, and a hub that fails: %v", err)
 	}
 	cfg.Offline = true
-	if _, err := open(t, cfg).Search(t.Context(), "tiny"); err == nil || !strings.Contains(err.Error(), "HF_HUB_OFFLINE") {
+	if _, err := fetch.Search(t.Context(), cfg, "tiny"); err == nil || !strings.Contains(err.Error(), "HF_HUB_OFFLINE") {
 		t.Errorf("offline: %v", err)
 	}
 }

@@ -167,11 +167,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) boo
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
-	if err := s.remove(r.Context(), s.named(r)); err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: s.named(r), Result: "removed"})
+	api.Answer(w, admin.Declared{Function: s.named(r), Result: "removed"}, s.remove(r.Context(), s.named(r)))
 }
 
 func (s *server) named(r *http.Request) api.FunctionName {

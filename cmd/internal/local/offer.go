@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -51,7 +52,7 @@ func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/yaml; charset=utf-8")
 	if len(names) > 0 {
-		m.YAML = append([]byte("# Fill in what is not shown, the values of "+strings.Join(names, ", ")+".\n"), m.YAML...)
+		fmt.Fprintf(w, "# Fill in what is not shown, the values of %s.\n", strings.Join(names, ", "))
 	}
 	_, _ = w.Write(m.YAML) // the reader has left
 }
@@ -64,31 +65,21 @@ func (s *server) searchModels(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	cfg := fetch.Environment(os.Getenv)
 	cfg.Attempts = 1
-	cache, err := fetch.New(cfg)
-	var found []fetch.Found
-	if err == nil {
-		found, err = cache.Search(ctx, r.URL.Query().Get("search"))
-	}
+	found, err := fetch.Search(ctx, cfg, r.FormValue("search"))
 	if err != nil {
-		api.WriteError(w, api.Errorf(http.StatusBadGateway, "", "search for models: %v", err))
-		return
+		err = api.Errorf(http.StatusBadGateway, "", "search for models: %v", err)
 	}
-	api.WriteJSON(w, http.StatusOK, found)
+	api.Answer(w, found, err)
 }
 
 func (s *server) declareModel(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Model string `json:"model"`
 	}
-	if !decodeBody(w, r, &in, "model") {
-		return
+	if decodeBody(w, r, &in, "model") {
+		done, err := s.serveModel(r.Context(), in.Model)
+		api.Answer(w, done, err)
 	}
-	done, err := s.serveModel(r.Context(), in.Model)
-	if err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, done)
 }
 
 // publicModel matches references to models of the hub and of Ollama's library: no file here, and no other server.
@@ -99,22 +90,25 @@ func (s *server) serveModel(ctx context.Context, ref string) (done admin.Declare
 	if !publicModel().MatchString(ref) {
 		return done, api.BadRequest("model", "the model is %.100q: want hf.co/ORG/NAME[:QUANT] or ollama://NAME[:TAG]", ref)
 	}
-	f, err := catalog.Resolve(ref, "the page", catalog.StoreOf(os.Getenv), func() catalog.GPU {
-		return catalog.GPU{Is: len(s.gpus) > 0 || catalog.Metal && !s.cfg.NoGPU, Devices: min(1, len(s.gpus))}
-	})
+	gpu := catalog.FindGPU
+	if s.cfg.NoGPU {
+		gpu = nil
+	}
+	f, err := catalog.Resolve(ref, "the page", catalog.StoreOf(os.Getenv), gpu)
 	if err != nil {
 		return done, api.BadRequest("model", "%v", err)
 	}
 	done = admin.Declared{Function: f.Name, Result: "unchanged"}
-	if old, known := s.declaration(f.Name); known {
-		if old.Runtime.Kind == f.Runtime.Kind && old.Runtime.Model == f.Runtime.Model {
-			return done, nil
-		}
-		return done, api.Errorf(http.StatusConflict, "", "another function is called %s already: `rouse run NAME=%s` gives this one another name", f.Name.Short(), ref)
+	old, known := s.declaration(f.Name)
+	problem := s.startProblem(f)
+	switch {
+	case known && old.Runtime.Kind == f.Runtime.Kind && old.Runtime.Model == f.Runtime.Model:
+	case known:
+		err = api.Errorf(http.StatusConflict, "", "another function is called %s already: `rouse run NAME=%s` gives this one another name", f.Name.Short(), ref)
+	case problem != "":
+		err = api.Errorf(http.StatusConflict, "", "%s can't start as things are: %s", f.Name.Short(), problem)
+	default:
+		done.Result, err = s.Declare(ctx, f)
 	}
-	if problem := s.startProblem(f); problem != "" {
-		return done, api.Errorf(http.StatusConflict, "", "%s can't start as things are: %s", f.Name.Short(), problem)
-	}
-	done.Result, err = s.Declare(ctx, f)
 	return done, err
 }

@@ -38,10 +38,15 @@ func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, f
 		first = len(raw) == 0
 		return apikey.Add(raw, k)
 	})
+	return secret, first, of(file, err)
+}
+
+// of adds the file's name to an error.
+func of(file KeysFile, err error) error {
 	if err != nil {
-		return "", false, fmt.Errorf("%s: %w", file, err)
+		err = fmt.Errorf("%s: %w", file, err)
 	}
-	return secret, first, nil
+	return err
 }
 
 // listOf returns the keys in file, without their hashes.
@@ -52,7 +57,7 @@ func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 	}
 	declared, err := apikey.Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, of(file, err)
 	}
 	list := append([]apikey.Key{}, declared.Keys...)
 	for i := range list {
@@ -64,16 +69,12 @@ func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 }
 
 func revokeIn(ctx context.Context, file KeysFile, name string) error {
-	err := file.Change(ctx, func(raw []byte) ([]byte, error) {
+	return of(file, file.Change(ctx, func(raw []byte) ([]byte, error) {
 		if len(raw) == 0 {
 			return nil, fmt.Errorf("%w: %s", apikey.ErrUnknown, name)
 		}
 		return apikey.Remove(raw, name)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return nil
+	}))
 }
 
 // maxKey bounds the body that declares a key.
@@ -82,13 +83,9 @@ const maxKey = 64 << 10
 // ServeKeys is [admin.PathKeys] over file. Its caller authorizes requests.
 func ServeKeys(file KeysFile) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := changeKeys(file, r)
-		if err != nil {
-			api.WriteError(w, err)
-			return
-		}
 		w.Header().Set("Cache-Control", "no-store")
-		api.WriteJSON(w, http.StatusOK, answer)
+		answer, err := changeKeys(file, r)
+		api.Answer(w, answer, err)
 	})
 }
 
@@ -103,11 +100,11 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 		if err := dec.Decode(&k); err != nil || k.Hash != "" {
 			return nil, api.BadRequest("", "the body is no key, such as {\"name\":\"alice\"}, without a hash: %v", err)
 		}
-		made := map[string]string{"name": k.Name}
-		made["key"], _, err = makeKey(r.Context(), file, k)
-		answer = made
+		var secret string
+		secret, _, err = makeKey(r.Context(), file, k)
+		answer = map[string]string{"name": k.Name, "key": secret}
 	case http.MethodDelete:
-		answer, err = struct{}{}, revokeIn(r.Context(), file, r.URL.Query().Get("name"))
+		err = revokeIn(r.Context(), file, r.FormValue("name"))
 	default:
 		return nil, api.Errorf(http.StatusMethodNotAllowed, api.CodeUnknownPath, "keys are for GET, POST and DELETE")
 	}
