@@ -15,7 +15,7 @@ type Key struct {
 	field
 }
 
-// field is what an annotation sets: read parses a value, its error says what was expected; text returns the value that sets it again.
+// field parses and formats an annotation. The error of read says what was expected; text returns the value that sets the field again.
 type field struct {
 	read func(value string) error
 	text func() string
