@@ -93,7 +93,7 @@ async function firstView(at, ready) {
     const by = (name) => performance.getEntriesByType('resource').find((e) => e.name.includes(name))
     const [document_] = performance.getEntriesByType('navigation')
     const loaded = [document_, by('page.css'), by('page.js'), by('icon.svg')].filter(Boolean)
-    return { htmlMs: document_.responseEnd, scriptMs: by('page.js').responseEnd, streamAskedMs: by('/watch')?.startTime ?? 0, shownMs: window.shownAt, bytes: loaded.reduce((n, e) => n + e.transferSize, 0) }
+    return { htmlMs: document_.responseEnd, scriptMs: by('page.js').responseEnd, shownMs: window.shownAt, bytes: loaded.reduce((n, e) => n + e.transferSize, 0) }
   })
   found.workMs = await work()
   await context.close()

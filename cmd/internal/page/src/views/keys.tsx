@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals'
 import { call, get } from '../api'
-import { count } from '../format'
+import { count, day } from '../format'
 import { closest, Copy, Dialog, usePoll } from '../parts'
 import { info, now, say } from '../store'
 import type { Key } from '../types'
@@ -40,7 +40,7 @@ function Limits({ k }: { k: Key }) {
   const list = limits.filter(([name]) => k[name]).map(([name, text]) => <div key={name}>{count(k[name]!)} {text}</div>)
   const over = !!k.expires && Date.parse(k.expires) <= now.value
   if (!list.length && !k.expires) return <span class="faint">none</span>
-  return <>{list}{k.expires && <div class={over ? 'bad' : ''}>{over ? 'ended ' : 'until '}{new Date(k.expires).toLocaleDateString('en-CA')}</div>}</>
+  return <>{list}{k.expires && <div class={over ? 'bad' : ''}>{over ? 'ended ' : 'until '}{day(new Date(k.expires))}</div>}</>
 }
 
 function Declared({ command }: { command: string }) {
