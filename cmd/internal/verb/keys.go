@@ -38,11 +38,11 @@ func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, f
 		first = len(raw) == 0
 		return apikey.Add(raw, k)
 	})
-	return secret, first, of(file, err)
+	return secret, first, withName(file, err)
 }
 
-// of adds the file's name to an error.
-func of(file KeysFile, err error) error {
+// withName adds the file's name to an error.
+func withName(file KeysFile, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", file, err)
 	}
@@ -57,7 +57,7 @@ func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 	}
 	declared, err := apikey.Parse(raw)
 	if err != nil {
-		return nil, of(file, err)
+		return nil, withName(file, err)
 	}
 	list := append([]apikey.Key{}, declared.Keys...)
 	for i := range list {
@@ -69,7 +69,7 @@ func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 }
 
 func revokeIn(ctx context.Context, file KeysFile, name string) error {
-	return of(file, file.Change(ctx, func(raw []byte) ([]byte, error) {
+	return withName(file, file.Change(ctx, func(raw []byte) ([]byte, error) {
 		if len(raw) == 0 {
 			return nil, fmt.Errorf("%w: %s", apikey.ErrUnknown, name)
 		}
