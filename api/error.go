@@ -176,6 +176,15 @@ func WriteError(w http.ResponseWriter, err error) {
 	e.write(w, append(e.Body(ShapeOpenAI), '\n'))
 }
 
+// Answer answers a request with v, or with err if there is one.
+func Answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		WriteError(w, err)
+		return
+	}
+	WriteJSON(w, http.StatusOK, v)
+}
+
 // WriteJSON answers a request with v and a newline; v must marshal. Nothing may have been written to w before.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)

@@ -15,13 +15,13 @@ import (
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// settings are the setters of a function's annotations by name.
-type settings map[string]setter
+// settings read a function's annotations, by name.
+type settings map[string]func(value string) error
 
 func settingsOf(f *api.Function) settings {
 	s := settings{api.AnnotationClass: checkClass}
 	for _, k := range Keys(f) {
-		s[k.Name] = k.set
+		s[k.Name] = k.read
 	}
 	return s
 }
@@ -143,60 +143,84 @@ func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	})
 }
 
-func text(to *string) setter {
-	return func(s string) error {
+func text(to *string) field {
+	return field{func(s string) error {
 		if s == "" {
 			return fmt.Errorf("it is empty: give it a value or leave it out")
 		}
 		*to = s
 		return nil
-	}
+	}, shown(to)}
 }
 
-func size(to *api.Bytes) setter {
-	return func(s string) (err error) {
+func size(to *api.Bytes) field {
+	return field{func(s string) (err error) {
 		*to, err = api.ParseBytes(s)
 		return err
-	}
+	}, func() string {
+		switch {
+		case *to%api.GiB == 0:
+			return fmt.Sprintf("%dGi", *to/api.GiB)
+		case *to%api.MiB == 0:
+			return fmt.Sprintf("%dMi", *to/api.MiB)
+		}
+		return strconv.FormatInt(int64(*to), 10)
+	}}
 }
 
-func duration(to *time.Duration) setter {
+func duration(to *time.Duration) field {
 	return lasting(0, "a duration such as 30s, 10m or 0", to)
 }
 
-func positive(to *time.Duration) setter {
+func positive(to *time.Duration) field {
 	return lasting(1, "a duration above zero, such as 30s or 10m", to)
 }
 
-func lasting(least time.Duration, want string, to *time.Duration) setter {
-	return func(s string) error {
+func lasting(least time.Duration, want string, to *time.Duration) field {
+	return field{func(s string) error {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < least {
 			return fmt.Errorf("%q: want %s", s, want)
 		}
 		*to = d
 		return nil
-	}
+	}, shown(to)}
 }
 
-func count(least int, to *int) setter {
-	return func(s string) error {
+func count(least int, to *int) field {
+	return field{func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least {
 			return fmt.Errorf("%q: want a whole number of at least %d", s, least)
 		}
 		*to = n
 		return nil
-	}
+	}, shown(to)}
 }
 
-func oneName(to *api.ModelName) setter {
-	return func(s string) error {
+func oneName(to *api.ModelName) field {
+	return field{func(s string) error {
 		if s == "" || strings.ContainsAny(s, ", \t\n") {
 			return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
 		}
 		*to = api.ModelName(s)
 		return nil
+	}, shown(to)}
+}
+
+// shown formats a value as its annotation has it.
+func shown[T any](value *T) func() string {
+	return func() string { return fmt.Sprint(*value) }
+}
+
+// joined is shown for a list of names.
+func joined[T ~string](all *[]T) func() string {
+	return func() string {
+		list := make([]string, len(*all))
+		for i, a := range *all {
+			list[i] = string(a)
+		}
+		return strings.Join(list, ", ")
 	}
 }
 
@@ -292,15 +316,23 @@ func (f *target) setHandler(s string) error {
 	return nil
 }
 
-// choice sets a field to one of three values.
-func choice(to *string, a, b, c string) setter {
-	return func(s string) error {
+func (f *target) handler() string {
+	if f.Handler == nil {
+		return ""
+	}
+	list, _ := json.Marshal(f.Handler) // texts
+	return string(list)
+}
+
+// choice is one of three values.
+func choice(to *string, a, b, c string) field {
+	return field{func(s string) error {
 		if s != a && s != b && s != c {
 			return fmt.Errorf("%.100q: want %s, %s or %s", s, a, b, c)
 		}
 		*to = s
 		return nil
-	}
+	}, shown(to)}
 }
 
 func (f *target) setSleepLevel(s string) error {
@@ -316,25 +348,39 @@ func (f *target) setSleepLevel(s string) error {
 	return nil
 }
 
-func truth(to *bool) setter {
-	return func(s string) error {
+func (f *target) sleepLevel() string {
+	if !f.FixedLevel {
+		return ""
+	}
+	return strconv.Itoa(int(f.SleepLevel))
+}
+
+func truth(to *bool) field {
+	return field{func(s string) error {
 		v, err := strconv.ParseBool(s)
 		if err != nil {
 			return fmt.Errorf("%q: want true or false", s)
 		}
 		*to = v
 		return nil
-	}
+	}, shown(to)}
 }
 
 func (f *target) setReuse(s string) error {
 	f.Runtime.ReuseConnections = new(bool)
-	return truth(f.Runtime.ReuseConnections)(s)
+	return truth(f.Runtime.ReuseConnections).read(s)
+}
+
+func (f *target) reuse() string {
+	if f.Runtime.ReuseConnections == nil {
+		return ""
+	}
+	return strconv.FormatBool(*f.Runtime.ReuseConnections)
 }
 
 // setMaxScale reads 0 as no bound, as Knative does.
 func (f *target) setMaxScale(s string) error {
-	if err := count(0, &f.MaxScale)(s); err != nil {
+	if err := count(0, &f.MaxScale).read(s); err != nil {
 		return err
 	}
 	if f.MaxScale == 0 {

@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -77,32 +76,28 @@ func at(n *yaml.Node, keys ...string) *yaml.Node {
 	return n
 }
 
-// ManifestOf returns a manifest for a function made by [ForModel], or for a command: one model or command, with its names,
-// environment, GPUs and timeouts.
+// ManifestOf returns a manifest that declares f: its annotations that differ from the defaults, command, options, environment, GPUs and
+// concurrency. It has one container.
 func ManifestOf(f api.Function) (Manifest, error) {
+	usual := api.Function{Name: f.Name, Runtime: f.Runtime, MinScale: f.MinScale, ActivationScale: f.ActivationScale, SleepAfter: api.DefaultSleepAfter, UnloadAfter: api.DefaultUnloadAfter}.WithDefaults()
+	usual.Runtime, usual.MinScale, usual.ActivationScale = api.Runtime{}, 0, 0
+	usual.PassCredentials = f.Runtime.Kind == api.RuntimeHTTP
 	annotations := map[string]string{}
-	set := func(key, value, usual string) {
-		if value != usual {
-			annotations[key] = value
+	defaults := Keys(&usual)
+	for i, k := range Keys(&f) {
+		if value := k.text(); value != defaults[i].text() {
+			annotations[k.Name] = value
 		}
 	}
-	usual := api.Function{Name: f.Name, Runtime: f.Runtime}.WithDefaults()
-	set(api.AnnotationModel, f.Runtime.Model, "")
-	set(api.AnnotationRuntime, f.Runtime.Kind, "")
-	set(api.AnnotationEndpoint, string(f.Runtime.Endpoint), "")
-	set(api.AnnotationServedName, string(f.Model), string(usual.Model))
-	set(api.AnnotationSleepAfter, f.SleepAfter.String(), api.DefaultSleepAfter.String())
-	set(api.AnnotationStartTimeout, f.StartTimeout.String(), usual.StartTimeout.String())
-	set(api.AnnotationFirstByteTimeout, f.FirstByteTimeout.String(), "0s")
-	set(api.AnnotationMinScale, strconv.Itoa(f.MinScale), "0")
-	aliases := make([]string, len(f.Aliases))
-	for i, a := range f.Aliases {
-		aliases[i] = string(a)
-	}
-	set(annotationAliases, strings.Join(aliases, ", "), "")
 	container := map[string]any{"image": "dev.local/rouse-function:v1"}
+	args := f.Runtime.Args
 	if len(f.Runtime.Command) > 0 {
 		container["command"] = f.Runtime.Command
+	} else if len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		args = append([]string{"--"}, args...) // see asCommandLine
+	}
+	if len(args) > 0 {
+		container["args"] = args
 	}
 	if f.Memory.Devices > 0 {
 		container["resources"] = map[string]any{"limits": map[string]int{api.GPUResources()[0]: f.Memory.Devices}}
@@ -119,8 +114,12 @@ func ManifestOf(f api.Function) (Manifest, error) {
 	if f.Concurrency != usual.Concurrency {
 		spec["containerConcurrency"] = f.Concurrency
 	}
+	metadata := map[string]string{"name": f.Name.Name()}
+	if space := f.Name.Namespace(); space != api.DefaultNamespace {
+		metadata["namespace"] = space
+	}
 	doc := map[string]any{
-		"apiVersion": APIVersion, "kind": Kind, "metadata": map[string]string{"name": f.Name.Name()},
+		"apiVersion": APIVersion, "kind": Kind, "metadata": metadata,
 		"spec": map[string]any{"template": map[string]any{
 			"metadata": map[string]any{"annotations": annotations},
 			"spec":     spec,

@@ -112,3 +112,62 @@ func TestManifestOf(t *testing.T) {
 		t.Errorf("a command (-want +got):\n%s\n%s", diff, m.YAML)
 	}
 }
+
+// TestManifestOfEachKey checks that each annotation is still there in the manifest of the function that it declares.
+func TestManifestOfEachKey(t *testing.T) {
+	values := map[string]string{
+		"rouse.dev/runtime": "vllm", "rouse.dev/model": "/m/other.gguf", "rouse.dev/runtime-endpoint": "http://127.0.0.1:11434", "rouse.dev/adapters": "a=/a, b=/b", "rouse.dev/adapter-root": "/loras",
+		"rouse.dev/handler": `["a b", "c"]`, "rouse.dev/served-model-name": "org/name", "rouse.dev/aliases": "x, y:1", "rouse.dev/memory": "1000001", "rouse.dev/device-memory": "20Gi",
+		"rouse.dev/sleep-after": "0", "rouse.dev/sleep-level": "2", "rouse.dev/suspend": "off", "rouse.dev/unload-after": "1h30m", "rouse.dev/prewake": "false", "rouse.dev/rehearse": "never",
+		"rouse.dev/runtime-sleeps": "true", "rouse.dev/reuse-connections": "false", "rouse.dev/hold-capacity": "7", "rouse.dev/hold-memory": "1Ki", "rouse.dev/hold-timeout": "90s",
+		"rouse.dev/snapshot": "auto", "rouse.dev/evict-sheddable": "true", "rouse.dev/start-timeout": "1m", "rouse.dev/wake-timeout": "2m", "rouse.dev/request-timeout": "3m", "rouse.dev/first-byte-timeout": "4m",
+		"rouse.dev/idle-timeout": "5m", "rouse.dev/priority": "-3", "rouse.dev/target-ttft": "250ms", "rouse.dev/cost": "2.5", "rouse.dev/variant-of": "big", "rouse.dev/canary-tokens": "0",
+		"rouse.dev/client-credentials": "pass", "rouse.dev/media-hosts": "a.example, b.example:8443", "rouse.dev/prefix-cache": "shared", "rouse.dev/dual-pods": "true",
+		"rouse.dev/provider-patch": `{"spec":{}}`, "rouse.dev/remove-after": "2h", "rouse.dev/regions": "eu, us",
+		"autoscaling.knative.dev/min-scale": "1", "autoscaling.knative.dev/max-scale": "0", "autoscaling.knative.dev/activation-scale": "2",
+	}
+	with := map[string]string{"rouse.dev/runtime-endpoint": "rouse.dev/runtime", "rouse.dev/provider-patch": "rouse.dev/dual-pods", "rouse.dev/adapters": "rouse.dev/runtime", "autoscaling.knative.dev/activation-scale": "autoscaling.knative.dev/max-scale"}
+	for _, k := range config.Keys(&api.Function{}) {
+		_, is := values[k.Name]
+		if k.Name == api.AnnotationInject || k.Name == api.AnnotationClusters { // of no function here
+			continue
+		}
+		if !is {
+			t.Errorf("this test has no value for %s", k.Name)
+			continue
+		}
+		text := "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: chat, namespace: team}\nspec:\n  template:\n    metadata:\n      annotations:\n        rouse.dev/model: /m/chat.gguf\n"
+		text = strings.Replace(text, "        rouse.dev/model: /m/chat.gguf\n", "", strings.Count(k.Name, "rouse.dev/model"))
+		for _, key := range []string{k.Name, with[k.Name]} {
+			if key != "" {
+				text += "        " + key + ": '" + values[key] + "'\n"
+			}
+		}
+		for _, container := range []string{"", ", args: ['--', --a, b]", ", command: [run, --x], args: [c]"} {
+			functions, err := config.Parse(strings.NewReader(text+"    spec:\n      containers: [{image: i"+container+", resources: {limits: {nvidia.com/gpu: 2}}}]\n"), "a test", "/")
+			if err != nil {
+				t.Fatalf("%s: %v", k.Name, err)
+			}
+			m, err := config.ManifestOf(functions[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(functions[0], reread(t, t.TempDir(), m)); diff != "" || !strings.Contains(string(m.YAML), k.Name+":") {
+				t.Errorf("%s%s (-want +got):\n%s\n%s", k.Name, container, diff, m.YAML)
+			}
+		}
+	}
+	for _, credentials := range []string{"pass", "drop"} { // whose default depends on the runtime
+		functions, err := config.Parse(strings.NewReader("apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\nspec:\n  template:\n    metadata:\n      annotations: {rouse.dev/runtime: http, rouse.dev/client-credentials: "+credentials+"}\n    spec:\n      containers: [{image: i, command: [serve]}]\n"), "a test", "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := config.ManifestOf(functions[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(functions[0], reread(t, t.TempDir(), m)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s\n%s", credentials, diff, m.YAML)
+		}
+	}
+}

@@ -74,15 +74,20 @@ func (f *target) setProviderPatch(s string) error {
 	return nil
 }
 
-// oneOf returns a setter for a choice of two words; the second one means true.
-func oneOf(to *bool, off, on string) setter {
-	return func(s string) error {
+// oneOf is a choice of two words; the second one means true.
+func oneOf(to *bool, off, on string) field {
+	return field{func(s string) error {
 		if s != off && s != on {
 			return fmt.Errorf("%q: want %s or %s", s, off, on)
 		}
 		*to = s == on
 		return nil
-	}
+	}, func() string {
+		if *to {
+			return on
+		}
+		return off
+	}}
 }
 
 // setCanaryTokens stores "0" as -1: in the field, 0 means the runtime's default.
@@ -96,6 +101,13 @@ func (f *target) setCanaryTokens(s string) error {
 		f.CanaryTokens = -1
 	}
 	return nil
+}
+
+func (f *target) canaryTokens() string {
+	if f.CanaryTokens == 0 {
+		return ""
+	}
+	return strconv.Itoa(max(0, f.CanaryTokens))
 }
 
 // checkTogether checks combinations of fields and clears invalid ones.

@@ -200,11 +200,7 @@ func answerCall[T any](w http.ResponseWriter, r *http.Request, call func(context
 		return
 	}
 	status, err := call(r.Context(), in)
-	if err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, status)
+	api.Answer(w, status, err)
 }
 
 // logs answers with the runtime's last lines and, with follow, all further ones.

@@ -35,6 +35,14 @@ const (
 	//	  /logs?tail=N           GET text lines; with follow=true also later ones
 	//	  /why                   GET []api.Decision
 	//	  /wakes                 GET []api.WakeTrace
+	//	  /manifest              GET YAML, on one machine: declares it, without the values of its environment
+
+	// PathKeys has the clients' keys. GET lists them, without secrets. POST of an entry of the file of keys, without a hash,
+	// makes a key, which only its answer contains. DELETE ?name=NAME revokes one. In a cluster `kn rouse ui` serves it.
+	PathKeys = "/rouse/v1/keys"
+	// PathModels is for models to fetch, on one machine: GET ?search=TEXT finds some; POST {"model": REFERENCE} declares a
+	// function for one of the hub or of Ollama's library: Declared.
+	PathModels = "/rouse/v1/models"
 )
 
 // Device is the memory use of one device: the host or a GPU.

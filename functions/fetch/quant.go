@@ -56,7 +56,7 @@ func ofQuant(quant string, all []file) ([]file, error) {
 	case len(models) == 0:
 		return nil, permanentf("there is no GGUF model among the %d files, such as %s", len(all), examples(all, nameOf))
 	case len(fits) == 0:
-		return nil, permanentf("there is no GGUF model of the quantization %s: name one of %s", wanted, quants(models))
+		return nil, permanentf("there is no GGUF model of the quantization %s: name one of %s", wanted, strings.Join(quants(models), ", "))
 	case len(fits) > 1:
 		return nil, permanentf("several GGUF models have the quantization %s: name one of the files as hf://ORG/NAME/FILE: %s", wanted, strings.Join(fits, ", "))
 	}
@@ -76,7 +76,7 @@ func partsOf(model string, all []file) ([]file, error) {
 }
 
 // quants returns the models' quantizations, or their names if they have none.
-func quants(models []string) string {
+func quants(models []string) []string {
 	var labels []string
 	for _, m := range models {
 		label := path.Base(m)
@@ -88,7 +88,7 @@ func quants(models []string) string {
 		labels = append(labels, label)
 	}
 	slices.Sort(labels)
-	return strings.Join(slices.Compact(labels), ", ")
+	return slices.Compact(labels)
 }
 
 func nameOf(f file) string { return f.name }

@@ -2,9 +2,12 @@ package kn_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
@@ -72,4 +75,40 @@ anonymous   -        tiny     -              -            -         never
 	}
 	c.deny = func(verb, resource, _ string) bool { return verb == "update" && resource == "secrets" }
 	c.fails([]string{"you may not update secrets (rouse-keys) in the namespace knative-serving"}, "keys", "create", "eve")
+}
+
+// TestKeysOfThePage makes a key on the page with the person's own rights.
+func TestKeysOfThePage(t *testing.T) {
+	c, _ := populated(t)
+	c.put(emptyKeys)
+	url, secret := c.ui()
+	bearer := []string{"Authorization", "Bearer " + secret}
+	for name, header := range map[string][]string{"no token": nil, "another page": append([]string{"Origin", "https://evil.example"}, bearer...)} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			if status, _, body := ask(t, method, url+admin.PathKeys, header...); status != http.StatusUnauthorized && status != http.StatusForbidden {
+				t.Errorf("%s, %s: %d %s", name, method, status, body)
+			}
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+admin.PathKeys, strings.NewReader(`{"name":"ann","concurrent":2}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(bearer[0], bearer[1])
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var made struct{ Key string }
+	if err := json.NewDecoder(resp.Body).Decode(&made); err != nil || resp.Header.Get("Cache-Control") != "no-store" {
+		t.Fatal(err, resp.Header)
+	}
+	if got := c.declared().Keys; len(got) != 1 || got[0].Hash != apikey.Hash(made.Key) || got[0].Concurrent != 2 {
+		t.Errorf("the Secret has %+v", got)
+	}
+	c.deny = func(_, resource, _ string) bool { return resource == "secrets" }
+	if status, _, body := ask(t, http.MethodGet, url+admin.PathKeys, bearer...); status != http.StatusConflict || !strings.Contains(body, "you may not get secrets") {
+		t.Errorf("without the right: %d %s", status, body)
+	}
 }

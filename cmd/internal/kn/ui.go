@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // uiCommand serves the page on this machine while it runs.
@@ -71,6 +72,7 @@ func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
 	}
 	return page.Remote{
 		Token: rand.Text(),
+		Keys:  verb.ServeKeys(keysSecret{c}),
 		Admin: page.Target{URL: admin, Transport: c.http.Transport, Header: d.Header, Refused: fault},
 		// The API server's proxy consumes Authorization.
 		Front: page.Target{URL: front, Transport: c.http.Transport, KeyHeader: "X-Api-Key", Refused: frontFault},

@@ -66,8 +66,12 @@ func (s *server) adminRoutes() *mux.Router {
 	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathRequests, s.requests.serve).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathKeys, s.serveKeys).Methods(http.MethodGet, http.MethodPost, http.MethodDelete)
+	r.HandleFunc(admin.PathModels, s.searchModels).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathModels, s.declareModel).Methods(http.MethodPost)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
+	f.HandleFunc("/manifest", s.writeManifest).Methods(http.MethodGet)
 	f.HandleFunc("/adapters", s.addAdapter).Methods(http.MethodPost)
 	f.HandleFunc("/adapters/{adapter:.+}", s.removeAdapter).Methods(http.MethodDelete)
 	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such administrative path")
@@ -163,11 +167,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) boo
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
-	if err := s.remove(r.Context(), s.named(r)); err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: s.named(r), Result: "removed"})
+	api.Answer(w, admin.Declared{Function: s.named(r), Result: "removed"}, s.remove(r.Context(), s.named(r)))
 }
 
 func (s *server) named(r *http.Request) api.FunctionName {

@@ -26,7 +26,7 @@ const HeaderToken = "X-Rouse-Page"
 //  1. The page's own files are public on this machine: they contain nothing secret.
 //  2. Everything else needs the token, because every user of the machine can reach a port on loopback, and no Origin but the page's
 //     own.
-//  3. Of the administrative API it passes on what the page uses: reading, and orders for functions. Clients' paths go to the front
+//  3. Of the administrative API it passes on what the page uses: reading, orders for functions, models and clients' keys. Clients' paths go to the front
 //     door. There are no other paths.
 //  4. The page's token, origin and cookies are not passed on. The other side's credential is added to requests, and never returned.
 //
@@ -36,6 +36,8 @@ type Remote struct {
 	Token string
 	// Admin and Front are the administrative API and the front door.
 	Admin, Front Target
+	// Keys serves [admin.PathKeys]; nil: Admin does.
+	Keys http.Handler
 }
 
 // Target is a server elsewhere.
@@ -71,15 +73,21 @@ func (m Remote) Handler() http.Handler {
 // Behind serves the page, and the paths it uses behind a guard, which lets a request through to next or answers it. The guard is the
 // only protection: m.Token is not checked.
 func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Handler) http.Handler {
-	files, admin, front := Files(), guard(whole(m.Admin.proxy())), guard(whole(m.Front.proxy()))
+	files, toAdmin, front := Files(), guard(whole(m.Admin.proxy())), guard(whole(m.Front.proxy()))
+	keys := toAdmin
+	if m.Keys != nil {
+		keys = guard(m.Keys)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case path == "/":
 			index.ServeHTTP(w, r)
 		case strings.HasPrefix(path, Prefix):
 			files.ServeHTTP(w, r)
+		case path == admin.PathKeys:
+			keys.ServeHTTP(w, r)
 		case asksAdmin(r.Method, path):
-			admin.ServeHTTP(w, r)
+			toAdmin.ServeHTTP(w, r)
 		case strings.HasPrefix(path, pathClients):
 			front.ServeHTTP(w, r)
 		default:
@@ -99,6 +107,8 @@ func asksAdmin(method, path string) bool {
 	switch path {
 	case admin.PathInfo, admin.PathDevices, admin.PathUsage, admin.PathClusters, admin.PathPicks, admin.PathWatch, admin.PathHistory, admin.PathRequests, admin.PathFunctions, control.PathEvents:
 		return method == http.MethodGet
+	case admin.PathModels:
+		return method == http.MethodGet || method == http.MethodPost
 	}
 	return false
 }

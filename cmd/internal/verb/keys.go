@@ -3,15 +3,18 @@ package verb
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
@@ -24,6 +27,94 @@ type KeysFile interface {
 	Read(ctx context.Context) ([]byte, error)
 	// Change atomically replaces its content by change's result.
 	Change(ctx context.Context, change func(raw []byte) ([]byte, error)) error
+}
+
+// makeKey declares a key in file, and returns its secret, "" for clients without a key. first means that the file is new.
+func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, first bool, err error) {
+	if k.Name != apikey.Anonymous {
+		secret, k.Hash = apikey.New()
+	}
+	err = file.Change(ctx, func(raw []byte) ([]byte, error) {
+		first = len(raw) == 0
+		return apikey.Add(raw, k)
+	})
+	return secret, first, withName(file, err)
+}
+
+// withName adds the file's name to an error.
+func withName(file KeysFile, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", file, err)
+	}
+	return err
+}
+
+// listOf returns the keys in file, without their hashes.
+func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
+	raw, err := file.Read(ctx)
+	if err != nil || len(raw) == 0 {
+		return []apikey.Key{}, err
+	}
+	declared, err := apikey.Parse(raw)
+	if err != nil {
+		return nil, withName(file, err)
+	}
+	list := append([]apikey.Key{}, declared.Keys...)
+	for i := range list {
+		if list[i].Name != apikey.Anonymous {
+			list[i].Tenant, list[i].Hash = list[i].Owner(), ""
+		}
+	}
+	return list, nil
+}
+
+func revokeIn(ctx context.Context, file KeysFile, name string) error {
+	return withName(file, file.Change(ctx, func(raw []byte) ([]byte, error) {
+		if len(raw) == 0 {
+			return nil, fmt.Errorf("%w: %s", apikey.ErrUnknown, name)
+		}
+		return apikey.Remove(raw, name)
+	}))
+}
+
+// maxKey bounds the body that declares a key.
+const maxKey = 64 << 10
+
+// ServeKeys is [admin.PathKeys] over file. Its caller authorizes requests.
+func ServeKeys(file KeysFile) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		answer, err := changeKeys(file, r)
+		api.Answer(w, answer, err)
+	})
+}
+
+func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
+	switch r.Method {
+	case http.MethodGet:
+		answer, err = listOf(r.Context(), file)
+	case http.MethodPost:
+		var k apikey.Key
+		dec := json.NewDecoder(io.LimitReader(r.Body, maxKey))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&k); err != nil || k.Hash != "" {
+			return nil, api.BadRequest("", "the body is no key, such as {\"name\":\"alice\"}, without a hash: %v", err)
+		}
+		var secret string
+		secret, _, err = makeKey(r.Context(), file, k)
+		answer = map[string]string{"name": k.Name, "key": secret}
+	case http.MethodDelete:
+		err = revokeIn(r.Context(), file, r.FormValue("name"))
+	default:
+		return nil, api.Errorf(http.StatusMethodNotAllowed, api.CodeUnknownPath, "keys are for GET, POST and DELETE")
+	}
+	switch {
+	case errors.Is(err, apikey.ErrUnknown):
+		err = api.Errorf(http.StatusNotFound, "", "%v", err)
+	case err != nil:
+		err = api.Errorf(http.StatusConflict, "", "%v", err)
+	}
+	return answer, err
 }
 
 // Keys is the command that manages keys. open finds the file by the flags that flags adds to a command; hint says how
@@ -69,17 +160,9 @@ show no key, with these models and limits for all of them together.`,
 			if lifetime > 0 {
 				k.Expires = time.Now().Add(lifetime).UTC().Truncate(time.Second)
 			}
-			var key string
-			if k.Name != apikey.Anonymous {
-				key, k.Hash = apikey.New()
-			}
-			first := false
-			err = file.Change(cmd.Context(), func(raw []byte) ([]byte, error) {
-				first = len(raw) == 0
-				return apikey.Add(raw, k)
-			})
+			key, first, err := makeKey(cmd.Context(), file, k)
 			if err != nil {
-				return fmt.Errorf("%s: %w", file, err)
+				return err
 			}
 			if key == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "Clients that show no key are let in, until: %s keys revoke %s\n", p.Name, k.Name)
@@ -116,21 +199,9 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 			if err != nil {
 				return err
 			}
-			raw, err := file.Read(cmd.Context())
+			list, err := listOf(cmd.Context(), file)
 			if err != nil {
 				return err
-			}
-			declared := &apikey.File{}
-			if len(raw) > 0 {
-				if declared, err = apikey.Parse(raw); err != nil {
-					return fmt.Errorf("%s: %w", file, err)
-				}
-			}
-			list := declared.Keys
-			for i := range list {
-				if list[i].Name != apikey.Anonymous {
-					list[i].Tenant, list[i].Hash = list[i].Owner(), ""
-				}
 			}
 			return render.Print(cmd, list, func(w io.Writer, list []apikey.Key) error {
 				if len(list) == 0 {
@@ -177,17 +248,12 @@ func (p Program) revokeKey(open func(cmd *cobra.Command) (KeysFile, error)) *cob
 			if err != nil {
 				return err
 			}
-			err = file.Change(cmd.Context(), func(raw []byte) ([]byte, error) {
-				if len(raw) == 0 {
-					return nil, fmt.Errorf("%w: %s", apikey.ErrUnknown, args[0])
-				}
-				return apikey.Remove(raw, args[0])
-			})
+			err = revokeIn(cmd.Context(), file, args[0])
 			if errors.Is(err, apikey.ErrUnknown) {
-				return fmt.Errorf("%s: %w (%s keys list)", file, err, p.Name)
+				return fmt.Errorf("%w (%s keys list)", err, p.Name)
 			}
 			if err != nil {
-				return fmt.Errorf("%s: %w", file, err)
+				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "The key %s is revoked.\n", args[0])
 			return nil

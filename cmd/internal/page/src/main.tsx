@@ -8,8 +8,10 @@ import { Clusters } from './views/clusters'
 import { Decisions } from './views/decisions'
 import { FunctionView } from './views/function'
 import { Functions } from './views/functions'
+import { Keys } from './views/keys'
 import { LogsView } from './views/logs'
 import { MemoryView } from './views/memory'
+import { Models } from './views/models'
 import { Overview } from './views/overview'
 import { Playground } from './views/playground'
 import { Requests } from './views/requests'
@@ -48,8 +50,10 @@ const views: Record<string, { title: string; view: (at: { at?: string }) => JSX.
   requests: { title: 'Requests', view: Requests },
   decisions: { title: 'Decisions', view: Decisions },
   usage: { title: 'Usage', view: UsageView },
+  keys: { title: 'Keys', view: Keys },
   logs: { title: 'Logs', view: LogsView },
   clusters: { title: 'Clusters', view: Clusters },
+  models: { title: 'Add a model', view: Models },
 }
 
 // theme is what was chosen by hand; empty is the system's.
@@ -73,14 +77,14 @@ function ThemeButton() {
 }
 
 function Header() {
-  const at = route.value[0] === 'f' ? 'functions' : route.value[0]
+  const at = ['f', 'models'].includes(route.value[0]!) ? 'functions' : route.value[0]
   const state = { connecting: 'connecting', live: 'live', lost: 'connection lost', reconnecting: 'reconnecting', denied: 'no right' }[connection.value]
   return (
     <header>
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus() }}>To the content</a>
       <a class="mark" href="#/" aria-label="Rouse: overview"><img src="/rouse/page/icon.svg" alt="" width="22" height="22" /><b>Rouse</b></a>
       <nav aria-label="Views">
-        {Object.entries(views).map(([path, v]) => (
+        {Object.entries(views).filter(([path]) => path !== 'models').map(([path, v]) => (
           <a key={path} href={'#/' + path} aria-current={at === path ? 'page' : undefined}>{v.title}</a>
         ))}
       </nav>

@@ -151,14 +151,32 @@ export function matcher(search: string): (text: string) => boolean {
 
 // Copy is a text that a click takes.
 export function Copy({ title, text }: { title: string; text: string }) {
-  const copy = () => navigator.clipboard.writeText(text).then(() => say(title + ' copied'), () => say('The browser lets nothing be copied here: select the text.', true))
+  const done = useSignal('')
+  const verb = done.value === text ? 'Copied' : 'Copy'
+  const copy = () => navigator.clipboard.writeText(text).then(() => { done.value = text; say(title + ' copied') }, () => say('The browser lets nothing be copied here: select the text.', true))
   return (
     <div class="copy">
-      <h3>{title} <button onClick={copy} aria-label={'Copy ' + title}>Copy</button></h3>
+      <p>{title} <button onClick={copy} aria-label={verb + ' ' + title}>{verb}</button></p>
       <pre tabIndex={0} aria-label={title} role="group">{text}</pre>
     </div>
   )
 }
+
+// Progress is how far the start of a function's instance is, such as the fetch of its model.
+export function Progress({ f }: { f: Summary }) {
+  const i = f.instances?.find((i) => i.state === 'starting' && i.stage)
+  if (!i) return null
+  return <label class="progress"><progress max={1} value={i.progress || undefined} /> {i.stage}{i.progress ? ` ${Math.round(i.progress * 100)} %` : ''} <small>{i.message}</small></label>
+}
+
+// Dialog is above all else until it is closed, by a button that calls closest or by Escape.
+export function Dialog({ title, closed, children }: { title: string; closed: () => void; children: ComponentChildren }) {
+  const at = useRef<HTMLDialogElement>(null)
+  useLayoutEffect(() => at.current!.showModal(), [])
+  return <dialog ref={at} aria-label={title} onClose={closed}><h2>{title}</h2>{children}</dialog>
+}
+
+export const closest = (e: Event) => (e.currentTarget as Element).closest('dialog')!.close()
 
 // usePoll calls do at once and then at an interval, while the page is seen. What is thrown is shown by what it returns.
 export function usePoll(do_: (signal: AbortSignal) => Promise<void>, ms: number, about: unknown = null): JSX.Element | null {

@@ -165,4 +165,22 @@ export interface Pick {
 // Info is what the server says of itself; leader is that of a cluster.
 export interface Info { version: string; url: string; keys?: boolean; started: string; pid?: number; leader?: string }
 
+// Key is a client's key; its secret is nowhere.
+export interface Key {
+  name: string
+  tenant?: string
+  expires?: string
+  models?: string[]
+  requestsPerMinute?: number
+  tokensPerMinute?: number
+  tokensPerDay?: number
+  tokensPerMonth?: number
+  gpuSecondsPerDay?: number
+  gpuSecondsPerMonth?: number
+  concurrent?: number
+}
+
+// Found is a model of the hub, or of Ollama's library.
+export interface Found { model: string; downloads?: number; gated?: boolean; quants?: string[]; size?: number }
+
 export interface Adapter { name: string; path?: string; loaded: string[]; standby?: string[] }

@@ -1,5 +1,6 @@
 // What the page costs, in a real Chromium and at a running server: node bench.mjs CHROMIUM ADDRESS PID REPORT COMMAND.
 //
+//  0. The first view, of a browser that has been nowhere: from the address to the overview with its numbers, and what that loads.
 //  1. A list of 10,000 functions, from a stream that says it and then changes 100 of them twenty times a second: how soon it is there, and
 //     how long each frame takes while it is scrolled through.
 //  2. A day of swaps on four GPUs (8,000 changes): how long the ledger takes to draw, and to look at another moment.
@@ -70,12 +71,44 @@ const fake = createServer((req, res) => {
 await new Promise((resolve) => fake.listen(0, '127.0.0.1', resolve))
 const at = `http://127.0.0.1:${fake.address().port}`
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] })
+
+// workOf returns what measures the processor's time of a page's own thread, in ms: what else the machine does is not in it.
+async function workOf(page) {
+  const cdp = await page.context().newCDPSession(page)
+  await cdp.send('Performance.enable', { timeDomain: 'threadTicks' })
+  return async () => 1000 * (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === 'TaskDuration').value
+}
+
+// firstView opens the real server's page with nothing in any cache, and returns the times of its parts, in ms since the address was given.
+async function firstView(at, ready) {
+  const context = await browser.newContext({ viewport: { width: 1180, height: 720 } })
+  const page = await context.newPage()
+  await page.addInitScript((ready) => {
+    new MutationObserver((_, o) => document.querySelector(ready) && (o.disconnect(), requestAnimationFrame(() => setTimeout(() => { window.shownAt = performance.now() })))).observe(document, { childList: true, subtree: true })
+  }, ready)
+  const work = await workOf(page)
+  await page.goto(at)
+  await page.waitForFunction(() => window.shownAt)
+  const found = await page.evaluate(() => {
+    const by = (name) => performance.getEntriesByType('resource').find((e) => e.name.includes(name))
+    const [document_] = performance.getEntriesByType('navigation')
+    const loaded = [document_, by('page.css'), by('page.js'), by('icon.svg')].filter(Boolean)
+    return { htmlMs: document_.responseEnd, scriptMs: by('page.js').responseEnd, shownMs: window.shownAt, bytes: loaded.reduce((n, e) => n + e.transferSize, 0) }
+  })
+  found.workMs = await work()
+  await context.close()
+  return found
+}
+async function firstViews(at, ready) {
+  const all = []
+  for (let k = 0; k < 7; k++) all.push(await firstView(at, ready))
+  return Object.fromEntries(Object.keys(all[0]).map((key) => [key, quantiles(all.map((v) => v[key]))]))
+}
+const views = { 'three functions, a real server': await firstViews(address, '.tile b'), '10,000 functions': await firstViews(at + '/#/', '.tile b') }
+
 const page = await (await browser.newContext({ viewport: { width: 1180, height: 720 } })).newPage()
 
-// work is the processor's time of the page's own thread: what else the machine does is not in it.
-const cdp = await page.context().newCDPSession(page)
-await cdp.send('Performance.enable', { timeDomain: 'threadTicks' })
-const work = async () => 1000 * (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === 'TaskDuration').value
+const work = await workOf(page)
 
 const began = performance.now()
 await page.goto(at + '/#/functions')
@@ -186,6 +219,7 @@ writeFileSync(report, JSON.stringify({
   command, at: new Date().toISOString().replace(/\.\d+/, ''),
   machine: { cores: cpus().length, cpu: cpus()[0].model.replace(/ \d+-Core.*/, ''), os: 'linux/amd64', browser: 'Chromium, headless', loadBefore, loadAfter: loadavg().map((n) => n.toFixed(2)).join(' ') },
   measurements: {
+    'the first view, nothing cached': views,
     '10,000 functions': { firstRowsMs: Math.round(first), allMs: Math.round(whole), rowsInTheDocument: rows, 'scrolled, 150 px a frame': still, 'the scroll bar dragged, 900 px a frame': dragged, 'scrolled while 2,000 functions a second change': busy },
     'the ledger of a day, 8,000 changes on four GPUs': { 'another moment, to the end of its frame, ms': quantiles(draws), workMsAMoment: workOfDraws },
     '1,000 open event streams': { serverMiB: { before: Math.round(quiet / 1024), with: Math.round(open / 1024), eachKiB: Number(((open - quiet) / readers).toFixed(1)) }, 'an order given until each reader is told, ms': quantiles(told) },

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals'
 import { functionPath, get } from '../api'
 import { ago, brief, bytes, clock, doing, duration, held, short, stateOf } from '../format'
-import { Orders, StateWord, usePoll } from '../parts'
+import { Orders, Progress, StateWord, usePoll } from '../parts'
 import { functionNamed, now, order, say } from '../store'
 import type { Decision, Summary, Wake } from '../types'
 import { Adapters } from './adapters'
@@ -23,7 +23,7 @@ export function FunctionView({ name }: { name: string }) {
   if (!f) return <p class="empty">There is no function {short(name)}. <a href="#/functions">Functions</a></p>
   return (
     <div class="detail">
-      <div class="bar"><h1>{short(name)}</h1><StateWord state={stateOf(f)} more={doing(f)} /><Orders f={f} all /><Scale f={f} /></div>
+      <div class="bar"><h1>{short(name)}</h1><StateWord state={stateOf(f)} more={f.state === 'starting' ? '' : doing(f)} /><Orders f={f} all /><Scale f={f} /><Progress f={f} /></div>
       {failed}
       {(f.failed || f.lastError) && <section class="waiting failed" aria-label={f.failed ? 'Why it failed' : 'Last error'}><h2>{f.failed ? 'Why it failed' : 'Last error'}</h2><Failure f={f} /></section>}
       <Facts f={f} />

@@ -59,9 +59,10 @@ export function Functions() {
         <h1>Functions</h1>
         <Search text={search} label="Search functions by name, model or runtime" />
         <Chips label="States" all={matching.value.length} counts={counts.value} chosen={only.value} choose={(s) => (only.value = s)} name={(s) => word(s as State)} />
+        <a class="main" href="#/models">Add a model</a>
       </div>
       <VirtualTable label="Functions" rows={shown.value} columns={columns} id={(f) => f.name} height={52}
-        empty={functions.value.length ? 'No function matches.' : <>No function is declared. <code>rouse apply -f FILE</code> declares one.</>} />
+        empty={functions.value.length ? 'No function matches.' : <>No function is declared. <a href="#/models">Add a model</a>, or declare one with <code>rouse apply -f FILE</code>.</>} />
     </div>
   )
 }

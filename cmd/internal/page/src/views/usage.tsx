@@ -110,7 +110,7 @@ export function UsageView() {
           {rows.value.length === 0 && <p class="empty">Nothing was used then.</p>}
         </div>
       )}
-      {usage.value && <p class="faint">From {clock(usage.value.since)} to {clock(usage.value.until)}. A tenant's time of GPUs is that of its requests; <code>-</code> is a function's own, (asleep) what sleepers keep, (idle) what nobody held. Keys are made and revoked in the file of <code>--keys</code>: <code>rouse keys create NAME --file FILE</code>.</p>}
+      {usage.value && <p class="faint">From {clock(usage.value.since)} to {clock(usage.value.until)}. A tenant's time of GPUs is that of its requests; <code>-</code> is a function's own, (asleep) what sleepers keep, (idle) what nobody held. <a href="#/keys">Keys</a> are made and revoked in a view of their own.</p>}
     </div>
   )
 }

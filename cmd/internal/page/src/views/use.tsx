@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals'
-import { functionPath, get } from '../api'
+import { call, functionPath } from '../api'
 import { Copy } from '../parts'
 import { info } from '../store'
 import type { Summary } from '../types'
@@ -14,7 +14,7 @@ export function Use({ f }: { f: Summary }) {
     if (declared.value) return
     const [namespace, name] = f.name.split('/')
     if (info.value?.leader) declared.value = `kubectl get ksvc -n ${namespace} ${f.service?.split('/')[1] ?? name} -o yaml`
-    else declared.value = await get<{ function: unknown }>(functionPath(f.name)).then((v) => JSON.stringify(v.function, null, 2), (err: Error) => err.message)
+    else declared.value = await call(functionPath(f.name, '/manifest')).then((r) => r.text(), (err: Error) => '# ' + err.message)
   }
   return (
     <section aria-label="Use it">
@@ -24,8 +24,8 @@ export function Use({ f }: { f: Summary }) {
         <Copy title="curl" text={`curl ${base}/chat/completions${key} \\\n  -H "Content-Type: application/json" \\\n  -d '${body}'`} />
       </div>
       <details onToggle={(e) => e.currentTarget.open && void read()}>
-        <summary>How it is declared</summary>
-        {declared.value && <Copy title="Declaration" text={declared.value} />}
+        <summary>{info.value?.leader ? 'How it is declared' : 'Its manifest, for rouse up -f and kubectl apply -f'}</summary>
+        {declared.value && <Copy title="Manifest" text={declared.value} />}
       </details>
     </section>
   )

@@ -1,0 +1,66 @@
+package verb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rouse-dev/rouse/internal/disk"
+)
+
+// KeysPath is a file on this machine.
+type KeysPath string
+
+// String implements [KeysFile].
+func (f KeysPath) String() string { return string(f) }
+
+// Read implements [KeysFile].
+func (f KeysPath) Read(context.Context) ([]byte, error) {
+	raw, err := os.ReadFile(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the keys: %w", err)
+	}
+	return raw, nil
+}
+
+// Change implements [KeysFile]. Concurrent changes of the file wait.
+func (f KeysPath) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
+	path := string(f)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make a place for the keys: %w", err)
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("change the keys: %w", err)
+	}
+	defer lock.Close() // unlocks it
+	if err := disk.WaitLock(lock, disk.Exclusive); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	raw, err := f.Read(ctx)
+	if err != nil {
+		return err
+	}
+	changed, err := change(raw)
+	if err != nil {
+		return err
+	}
+	return replace(path, changed)
+}
+
+// replace atomically writes a file that only its owner can read.
+func replace(path string, content []byte) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if err := disk.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write the keys: %w", err)
+	}
+	return nil
+}
