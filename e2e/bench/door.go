@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/admin"
 
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -58,21 +57,16 @@ func (b *localBench) startDoors(ctx context.Context) (*doors, error) {
 		d.front.Stop()
 		return nil, err
 	}
-	if err := d.known(ctx); err != nil {
+	patient, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the cluster does not come to the front door"))
+	defer cancel()
+	if err := await(patient, 10*time.Millisecond, func() (bool, error) { // it is not known at first
+		_, err := d.front.Function(ctx, "fake")
+		return err == nil, nil
+	}); err != nil {
 		d.stop()
 		return nil, err
 	}
 	return d, nil
-}
-
-// known waits until the front door has the function.
-func (d *doors) known(ctx context.Context) error {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if _, err := d.front.Function(ctx, "fake"); err == nil {
-			return nil
-		}
-	}
-	return errors.New("the cluster does not come to the front door")
 }
 
 // door measures what a front door adds to the requests that it sends to a cluster: two real servers, and one link.
@@ -98,8 +92,8 @@ func (b *localBench) door(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(ms, report.Measurement{Name: "a front door, a state is known", Unit: "ms", N: len(states), Rouse: report.Summarise(states),
-		What: "from when a cluster's own rouse up shows its function asleep or awake until the front door does, both asked ten times a millisecond"}), nil
+	return append(ms, report.Of(report.Measurement{Name: "a front door, a state is known", Unit: "ms",
+		What: "from when a cluster's own rouse up shows its function asleep or awake until the front door does, both asked ten times a millisecond"}, states...)), nil
 }
 
 // states measures how much later than its cluster the front door shows that the function sleeps or wakes, in milliseconds.
@@ -108,20 +102,19 @@ func (d *doors) states(ctx context.Context, n int) (late []float64, err error) {
 		at  time.Time
 		err error
 	}
-	shows := func(ask func(context.Context, string) (admin.Function, error), want api.State) <-chan seen {
+	shows := func(u *Up, want api.State) <-chan seen {
 		found := make(chan seen, 1)
 		go func() {
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
-				f, err := ask(ctx, "fake")
-				if err != nil || len(f.Instances) == 1 && f.Instances[0].State == want {
-					found <- seen{time.Now(), err}
-					return
-				}
-			}
-			found <- seen{err: fmt.Errorf("the function is not %s within a minute", want)}
+			err := await(ctx, 100*time.Microsecond, func() (bool, error) {
+				f, err := u.Function(ctx, "fake")
+				return len(f.Instances) == 1 && f.Instances[0].State == want, err
+			})
+			found <- seen{time.Now(), err}
 		}()
 		return found
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("states are not shown"))
+	defer cancel()
 	for k := range n {
 		want, order := api.Asleep, "sleep?level=1"
 		if k%2 == 1 {
@@ -130,7 +123,7 @@ func (d *doors) states(ctx context.Context, n int) (late []float64, err error) {
 		if err := d.cluster.Await(ctx, "fake", "quiet", Quiet); err != nil {
 			return nil, err
 		}
-		near, far := shows(d.cluster.Function, want), shows(d.front.Function, want)
+		near, far := shows(d.cluster, want), shows(d.front, want)
 		if err := d.cluster.Order(ctx, "fake", order); err != nil {
 			return nil, err
 		}

@@ -72,7 +72,7 @@ func TestApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(late.tell(), late.until(ctx, s.has())); err != nil {
+		if err := errors.Join(late.tell(), late.says(ctx, s.has())); err != nil {
 			t.Fatal(err)
 		}
 		after, err := s.sent(ctx, s.source.host)

@@ -22,9 +22,11 @@ import (
 
 // The words that a machine's process says, a line each.
 const (
-	saysReady = "ready" // it listens
-	saysHalf  = "half"  // it has half of the file
-	saysHas   = "has "  // it has all of it, with this SHA-256
+	machineProgram = "machine" // the first argument that makes this program a machine
+
+	saysReady = "it listens"
+	saysHalf  = "it has half of the file"
+	saysHas   = "it has all of the file, " // with this SHA-256
 	// What the log says of a peer that spoils bytes, and of one that has another file.
 	saysSpoils  = "a peer sends wrong bytes"
 	saysDiffers = "a peer has sent another chunk"

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -26,18 +24,10 @@ func (b *localBench) up(ctx context.Context) ([]report.Measurement, error) {
 		if err != nil {
 			return nil, err
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Door.Base.URL("/readyz"), nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := s.Door.HTTP.Do(req)
+		resp, err := s.Door.Send(ctx, http.MethodGet, "/readyz", nil, nil)
 		at := time.Now()
 		if err == nil {
-			_, err = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				err = fmt.Errorf("GET /readyz: %s", resp.Status)
-			}
+			err = resp.Body.Close()
 		}
 		took = append(took, report.Millis(at.Sub(s.Began)))
 		s.Stop()
@@ -45,8 +35,7 @@ func (b *localBench) up(ctx context.Context) ([]report.Measurement, error) {
 			return nil, err
 		}
 	}
-	m := report.Measurement{Name: "up to ready", Unit: "ms", N: len(took), Rouse: report.Summarise(took),
-		What: "the exec of rouse up, with the built-in function, to its first answer to GET /readyz"}
+	m := report.Of(report.Measurement{Name: "up to ready", Unit: "ms", What: "the exec of rouse up, with the built-in function, to its first answer to GET /readyz"}, took...)
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= readyGate, "p50 ≤ %g ms", readyGate)}, nil
 }
 
@@ -85,7 +74,7 @@ func (b *localBench) idle(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	one := func(name, unit, what string, v float64) report.Measurement {
-		return report.Measurement{Name: name, Unit: unit, What: what, N: 1, Rouse: report.Summarise([]float64{v})}
+		return report.Of(report.Measurement{Name: name, Unit: unit, What: what}, v)
 	}
 	const cpu = "user and system time of the process rouse up (activator, autoscaler, node agent) over 20 s without traffic"
 	const memory = "the process rouse up, after a start, a wake and two sleeps, 20 s without traffic"
@@ -105,10 +94,8 @@ func share(ctx context.Context, p *Process, length time.Duration) (float64, erro
 	if err != nil {
 		return 0, err
 	}
-	select {
-	case <-time.After(length):
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	if err := sleep(ctx, length); err != nil {
+		return 0, err
 	}
 	after, err := p.ProcessorTime()
 	return 100 * (after - before) / time.Since(began).Seconds(), err

@@ -29,7 +29,6 @@ type small struct {
 
 var smalls = []small{
 	{program: "local", args: []string{"-rouse", "rouse", "-function", "rouse-function"}, results: []string{"local", "beside", "function", "hostile", "wake-local", "door"}},
-	{program: "exchange", results: []string{"exchange"}},
 	{program: "plan", results: []string{"plan"}},
 	{program: "record", results: []string{"record"}},
 	{program: "engine", args: []string{"-rouse", "rouse", "-models", "models"}, results: []string{"engine"}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,34 +71,23 @@ func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) 
 	defer s.Stop()
 	door := s.Door
 	body := completion("sim")
-	var asleep, awake, rested []float64
-	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
-		if i > -5 {
-			if err := s.rest(ctx, "sim"); err != nil {
-				return nil, err
-			}
-			time.Sleep(b.while(pause))
-		}
-		for _, series := range []*[]float64{&asleep, &awake, &rested} {
-			if series == &rested {
-				time.Sleep(b.while(pause)) // a process that has not run for that long is slower, asleep or not
-			}
-			began := time.Now()
-			at, err := door.First(ctx, pathText, body, nil)
-			if err != nil {
-				return nil, err
-			}
-			if i >= 0 {
-				*series = append(*series, report.Millis(at.Sub(began)))
-			}
-		}
+	if _, err := door.First(ctx, pathText, body, nil); err != nil {
+		return nil, err
+	}
+	rest := func() error { // a process that has not run for that long is slower, asleep or not
+		return sleep(ctx, b.while(pause))
+	}
+	ask := func() (time.Time, error) { return door.First(ctx, pathText, body, nil) }
+	took, err := takeTurns(b.rounds(200), 5, round{func() error { return errors.Join(s.rest(ctx, "sim"), rest()) }, ask}, round{took: ask}, round{rest, ask})
+	if err != nil {
+		return nil, err
 	}
 	m := report.Compare(report.Measurement{
 		Name: "wake of a sleeper, wake time 0", Unit: "ms",
 		What:    "a streamed request over TCP on loopback to rouse up, whose one instance, a simulated vLLM that wakes in no time, sleeps at level 1 under a standing grant, to the stream's first byte",
 		Against: "the same request while it is awake",
-		Note:    fmt.Sprintf("the same request while it is awake, after the same pause as before the wake: p50 %.2f ms", report.Quantile(rested, 0.5)),
-	}, asleep, awake)
+		Note:    fmt.Sprintf("the same request while it is awake, after the same pause as before the wake: p50 %.2f ms", report.Quantile(took[2], 0.5)),
+	}, took[0], took[1])
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= wakeGate, "p50 ≤ %g ms", wakeGate)}, nil
 }
 
@@ -115,10 +105,10 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.Door
+	door := func(string) *Client { return s.Door }
 	const few = 8 // processes are started at a time: starts are not measured
 	for i := 0; i < len(names); i += few {
-		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
+		if _, err := streams(ctx, door, names[i:min(i+few, len(names))]); err != nil {
 			return nil, err
 		}
 	}
@@ -131,7 +121,7 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 		}
 		time.Sleep(200 * time.Millisecond) // what the sleep set in motion ends
 		for _, series := range []*[]float64{&asleep, &awake} {
-			took, err := atOnce(ctx, door, names)
+			took, err := streams(ctx, door, names)
 			if err != nil {
 				return nil, err
 			}
@@ -147,11 +137,11 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
 
-// atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
-func atOnce(ctx context.Context, door *Client, names []string) ([]float64, error) {
+// streams asks functions, each by its client, in the same moment and returns how long each took to its first byte, in milliseconds.
+func streams(ctx context.Context, of func(name string) *Client, names []string) ([]float64, error) {
 	return AtOnce(len(names), func(i int) (time.Duration, error) {
 		began := time.Now()
-		at, err := door.First(ctx, pathText, completion(names[i]), nil)
+		at, err := of(names[i]).First(ctx, pathText, completion(names[i]), nil)
 		return at.Sub(began), err
 	})
 }

@@ -109,6 +109,12 @@ func Sized[T any](small bool, whole, few T) T {
 // Millis is a duration in milliseconds.
 func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// Of makes a measurement of a series without a baseline.
+func Of(m Measurement, series ...float64) Measurement {
+	m.N, m.Rouse = len(series), Summarise(series)
+	return m
+}
+
 // Compare makes a measurement of two series whose neighbours belong together.
 func Compare(m Measurement, rouse, baseline []float64) Measurement {
 	differences := make([]float64, len(rouse))
@@ -116,7 +122,8 @@ func Compare(m Measurement, rouse, baseline []float64) Measurement {
 		differences[i] = rouse[i] - baseline[i]
 	}
 	b := Summarise(baseline)
-	m.N, m.Rouse, m.Baseline = len(rouse), Summarise(rouse), &b
+	m = Of(m, rouse...)
+	m.Baseline = &b
 	m.Difference = Round(Quantile(differences, 0.5))
 	m.DifferenceOfP50 = Round(m.Rouse.P50 - b.P50)
 	m.Ratio = Round(m.Rouse.P50 / b.P50)
