@@ -176,7 +176,7 @@ bench-conversations: build ## what a sleep between two turns of a conversation c
 
 # ARGS=--small runs the same on the processor; docs/gpu.md says what there is.
 gpu: build ## what only a machine with a CUDA device can show, into docs/bench/gpu.json; needs Python with torch; ARGS=--small without
-	$(GO) run ./e2e/bench gpu -rouse bin/rouse $(ARGS)
+	$(GO) run ./e2e/bench gpu -rouse bin/rouse -o $(if $(findstring small,$(ARGS)),bin/gpu-small.json,docs/bench/gpu.json) $(ARGS)
 	$(if $(findstring small,$(ARGS)),,e2e/bench/suspend)
 
 bench-move: build ## what a stream pauses that goes on at another instance
