@@ -57,7 +57,7 @@ func (b goBenchmark) run(ctx context.Context, small bool) (ms []report.Measureme
 		b.name, b.each, b.rounds = cmp.Or(b.small, b.name), "1x", 2
 	}
 	pattern := "^Benchmark" + strings.ReplaceAll(b.name, "/", "$/^") + "$"
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-benchtime", b.each, "-count", strconv.Itoa(b.rounds), "-timeout", "30m", "./"+b.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-benchtime", b.each, "-count", strconv.Itoa(b.rounds), "-timeout", "30m", fmt.Sprint("-short=", small), "./"+b.pkg)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -126,21 +126,20 @@ var gatewayBenchmarks = []goBenchmark{
 
 // planBenchmark has gates of milliseconds for the two larger clusters.
 func planBenchmark() goBenchmark {
-	b := goBenchmark{pkg: "autoscaler/decide", name: "Cluster", each: "20x", rounds: 10}
-	for _, s := range []struct {
+	b := goBenchmark{pkg: "autoscaler/decide", name: "Cluster", each: "20x", rounds: 3}
+	for k, s := range []struct {
 		functions, nodes int
 		most             float64
 	}{{100, 12, 0}, {1000, 125, 5}, {10000, 1000, 50}} {
-		waiting := min(s.functions/10, 100)
-		for _, k := range [][3]string{
+		for _, e := range [][3]string{
 			{"rest", "at rest", "a plan of all functions"},
 			{"wake", "wake", "the same with requests for a function that sleeps, which it wakes"},
 			{"start", "start", "the same with requests for a function that is gone, which it starts"},
-			{fmt.Sprintf("waiting=%d", waiting), fmt.Sprintf("%d wait", waiting), "the same while so many functions wait for whole GPUs that others hold"},
+			{"waiting", fmt.Sprintf("%d wait", min(s.functions/10, 100)), "the same while so many functions wait for whole GPUs that others hold"},
 		} {
 			b.rows = append(b.rows, goRow{
-				Measurement: report.Measurement{Name: fmt.Sprintf("%s, %d functions, %d nodes", k[1], s.functions, s.nodes), What: k[2], Unit: "ms"},
-				of:          fmt.Sprintf("functions=%d/%s ns/op", s.functions, k[0]), scale: 1e-6, most: s.most,
+				Measurement: report.Measurement{Name: fmt.Sprintf("%s, %d functions, %d nodes", e[1], s.functions, s.nodes), What: e[2], Unit: "ms"},
+				of:          fmt.Sprintf("size=%d/%s ns/op", k, e[0]), scale: 1e-6, most: s.most,
 			})
 		}
 	}
