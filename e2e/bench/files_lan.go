@@ -40,7 +40,7 @@ func (l *lan) close() error {
 	return failed
 }
 
-// name is the namespace of a machine; that of the switch is number 0.
+// name is the namespace of a machine; the switch is number 0.
 func (l *lan) name(host int) string { return fmt.Sprint(l.prefix, host) }
 
 func (l *lan) address(host int) string { return fmt.Sprintf("10.83.7.%d", host) }
