@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
-
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 )
@@ -81,57 +79,8 @@ func (b *localBench) door(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer bare.stop()
-	ms, err := b.hops(ctx, []hop{bare,
+	return b.hops(ctx, []hop{bare,
 		{name: "the cluster's rouse up", Client: d.cluster.Door, programs: []*Process{d.cluster.Process}},
 		{"a front door", d.front.Door, []*Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
 	}, loads, "fake", againstFake)
-	if err != nil {
-		return nil, err
-	}
-	states, err := d.states(ctx, b.rounds(100))
-	if err != nil {
-		return nil, err
-	}
-	return append(ms, report.Of(report.Measurement{Name: "a front door, a state is known", Unit: "ms",
-		What: "from when a cluster's own rouse up shows its function asleep or awake until the front door does, both asked ten times a millisecond"}, states...)), nil
-}
-
-// states measures how much later than its cluster the front door shows that the function sleeps or wakes, in milliseconds.
-func (d *doors) states(ctx context.Context, n int) (late []float64, err error) {
-	type seen struct {
-		at  time.Time
-		err error
-	}
-	shows := func(u *Up, want api.State) <-chan seen {
-		found := make(chan seen, 1)
-		go func() {
-			err := await(ctx, 100*time.Microsecond, func() (bool, error) {
-				f, err := u.Function(ctx, "fake")
-				return len(f.Instances) == 1 && f.Instances[0].State == want, err
-			})
-			found <- seen{time.Now(), err}
-		}()
-		return found
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("states are not shown"))
-	defer cancel()
-	for k := range n {
-		want, order := api.Asleep, "sleep?level=1"
-		if k%2 == 1 {
-			want, order = api.Awake, "wake"
-		}
-		if err := d.cluster.Await(ctx, "fake", "quiet", Quiet); err != nil {
-			return nil, err
-		}
-		near, far := shows(d.cluster, want), shows(d.front, want)
-		if err := d.cluster.Order(ctx, "fake", order); err != nil {
-			return nil, err
-		}
-		a, b := <-near, <-far
-		if err := errors.Join(a.err, b.err); err != nil {
-			return nil, err
-		}
-		late = append(late, max(0, report.Millis(b.at.Sub(a.at))))
-	}
-	return late, nil
 }

@@ -1,13 +1,12 @@
 // The benchmarks gateway and plan, and the first rows of route, run Go benchmarks of the packages that they measure, and say whether
 // their gates hold:
 //
-//		go run ./e2e/bench gateway -o docs/bench/gateway.json
-//		go run ./e2e/bench plan -o docs/bench/plan.json
+//	go run ./e2e/bench gateway -o docs/bench/gateway.json
+//	go run ./e2e/bench plan -o docs/bench/plan.json
 //
-//	  - gateway: what keys, limits, order and the access log cost a request together; and what each of 100,000 held requests takes
-//	    beside its body and its connection.
-//	  - plan: the cost of decisions as a cluster grows. Clusters of 100, 1,000 and 10,000 functions, on 12, 125 and 1,000 nodes with 8
-//	    GPUs each, are at rest, are asked for a function that sleeps or is gone, or have many functions that wait.
+// The first measures what keys, limits, order and the access log cost a request together; and what each of 100,000 held requests
+// takes beside its body and its connection. The second measures the cost of decisions as a cluster grows: at rest, with requests
+// for a function that sleeps or is gone, and while many functions wait.
 package main
 
 import (

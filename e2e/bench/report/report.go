@@ -29,7 +29,7 @@ type Report struct {
 	Machine Machine   `json:"machine"`
 	// Small says that it is no measurement: all was run once, with little data.
 	Small bool `json:"small,omitempty"`
-	// Device is what computed, where that is not the machine's processor, and Notes say what else a reader has to know.
+	// Device computed, where the machine's processor did not. Notes say what else a reader has to know.
 	Device any      `json:"device,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 	// AllHeld says whether every gate held.
