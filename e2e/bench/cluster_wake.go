@@ -99,41 +99,10 @@ func (b *clusterBench) wakeCrowd(ctx context.Context) ([]report.Measurement, err
 	if _, err := command(ctx, "", "kubectl", "wait", "ksvc", "-n", "default", "-l", "bench=crowd", "--for=condition=Ready", "--timeout=180s"); err != nil {
 		return nil, err
 	}
-	const few = 5 // pods are made at a time: that is not measured
-	for i := 0; i < len(names); i += few {
-		end := min(i+few, len(names))
-		if _, err := streams(ctx, b.of, names[i:end]); err != nil {
-			return nil, err
-		}
-		if end%20 == 0 {
-			fmt.Printf("%d of %d functions have started\n", end, len(names))
-		}
-	}
-	var woken []float64
-	for range max(2, b.rounds/3) {
-		if _, err := command(ctx, "", "kn", append([]string{"rouse", "sleep"}, names...)...); err != nil {
-			return nil, err
-		}
-		if err := sleep(ctx, pause); err != nil { // what the sleep set in motion ends
-			return nil, err
-		}
-		took, err := streams(ctx, b.of, names)
-		if err != nil {
-			return nil, err
-		}
-		woken = append(woken, took...)
-	}
-	awake, err := streams(ctx, b.of, names)
-	if err != nil {
-		return nil, err
-	}
-	m := beside(report.Measurement{
-		Name: fmt.Sprintf("%d sleepers woken at once", len(names)), Unit: "ms",
-		What:    "one streamed request to each of so many functions in the same moment, each with one pod that sleeps at level 1, to the first event; client, ingress and pods share the machine",
-		Against: "the same requests in the same moment while all are awake",
-	}, woken, awake)
-	added := m.Rouse.P95 - m.Baseline.P95
-	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.0f)", crowdGate, added)}, nil
+	return wokenAtOnce(ctx, b.of, names, max(2, b.rounds/3), "a cluster", func() error {
+		_, err := command(ctx, "", "kn", append([]string{"rouse", "sleep"}, names...)...)
+		return err
+	})
 }
 
 // beside compares series whose values do not belong together.

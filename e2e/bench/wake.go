@@ -105,34 +105,42 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 		return nil, err
 	}
 	defer s.Stop()
-	door := func(string) *Client { return s.Door }
-	const few = 8 // processes are started at a time: starts are not measured
+	return wokenAtOnce(ctx, func(string) *Client { return s.Door }, names, b.rounds(5), "rouse up", func() error {
+		for _, name := range names {
+			if err := s.rest(ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// wokenAtOnce starts functions of a server, a few at a time, and then asks all in the same moment, asleep and awake in turns.
+func wokenAtOnce(ctx context.Context, of func(name string) *Client, names []string, rounds int, server string, rest func() error) ([]report.Measurement, error) {
+	const few = 5 // starts are not measured
 	for i := 0; i < len(names); i += few {
-		if _, err := streams(ctx, door, names[i:min(i+few, len(names))]); err != nil {
+		if _, err := streams(ctx, of, names[i:min(i+few, len(names))]); err != nil {
 			return nil, err
 		}
 	}
-	var asleep, awake []float64
-	for range b.rounds(5) {
-		for _, name := range names {
-			if err := s.rest(ctx, name); err != nil {
-				return nil, err
-			}
+	var series [2][]float64
+	for range rounds {
+		if err := errors.Join(rest(), sleep(ctx, pause)); err != nil { // what the sleep set in motion ends
+			return nil, err
 		}
-		time.Sleep(200 * time.Millisecond) // what the sleep set in motion ends
-		for _, series := range []*[]float64{&asleep, &awake} {
-			took, err := streams(ctx, door, names)
+		for k := range series {
+			took, err := streams(ctx, of, names)
 			if err != nil {
 				return nil, err
 			}
-			*series = append(*series, took...)
+			series[k] = append(series[k], took...)
 		}
 	}
 	m := report.Compare(report.Measurement{
 		Name: fmt.Sprintf("%d sleepers woken at once", len(names)), Unit: "ms",
-		What:    "one streamed request to each of so many functions of rouse up in the same moment, each with one instance that sleeps at level 1, to the first byte; client, rouse and model servers share the machine",
+		What:    "one streamed request to each of so many functions of " + server + " in the same moment, each with one instance that sleeps at level 1, to the first byte; client, servers and instances share the machine",
 		Against: "the same requests in the same moment while all are awake",
-	}, asleep, awake)
+	}, series[0], series[1])
 	added := m.Rouse.P95 - m.Baseline.P95
 	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
