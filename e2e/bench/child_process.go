@@ -35,7 +35,7 @@ type Process struct {
 
 	cmd    *exec.Cmd
 	waited chan struct{} // closed once it was reaped
-	said   words
+	said   *words
 }
 
 // words keeps the end of both outputs.
@@ -44,6 +44,8 @@ type words struct {
 	all  []byte
 	news chan struct{} // closed by the next write
 }
+
+func newWords() *words { return &words{news: make(chan struct{})} }
 
 // kept is how much of a program's words is kept at least.
 const kept = 1 << 20
@@ -63,8 +65,8 @@ func (w *words) Write(p []byte) (int, error) {
 // Start runs a command, and waits for the first line of its outputs that holds word; it returns the line. The command's own
 // context ends it.
 func Start(cmd *exec.Cmd, word string) (*Process, string, error) {
-	p := &Process{cmd: cmd, waited: make(chan struct{}), said: words{news: make(chan struct{})}}
-	cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = dieWithParent(), &p.said, &p.said
+	p := &Process{cmd: cmd, waited: make(chan struct{}), said: newWords()}
+	cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = dieWithParent(), p.said, p.said
 	p.Began = time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", cmd.Path, err)
@@ -101,12 +103,14 @@ func (p *Process) Until(ctx context.Context, word string) (string, error) {
 	}
 }
 
-// Log returns what is kept of the process's output, and Words the end of it.
-func (p *Process) Log() string {
-	p.said.mu.Lock()
-	defer p.said.mu.Unlock()
-	return string(p.said.all)
+func (w *words) log() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(w.all)
 }
+
+// Log returns what is kept of the process's output, and Words the end of it.
+func (p *Process) Log() string { return p.said.log() }
 
 func (p *Process) Words() string {
 	all := p.Log()

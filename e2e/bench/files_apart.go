@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -91,7 +92,7 @@ func newStage(ctx context.Context, o fileOptions) (*stage, error) {
 		s.lan, err = newLAN(ctx)
 	}
 	if err == nil {
-		s.source, err = s.begin(ctx, o.rate, role{as: "source", file: s.path("m.gguf")})
+		s.source, err = s.begin(ctx, o.rate, role{As: "source", File: s.path("m.gguf")})
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -119,17 +120,19 @@ func (s *stage) begin(ctx context.Context, rate int, r role) (*machineProcess, e
 	if err != nil {
 		return nil, err
 	}
-	r.at, r.dir, r.secret = s.address(host)+":8013", s.path(fmt.Sprint(host)), s.path("secret")
-	r.sum = fmt.Sprintf("%x", sha256.Sum256(s.content))
+	r.At, r.Dir, r.Secret = s.address(host)+":8013", s.path(fmt.Sprint(host)), s.path("secret")
+	r.Sum = fmt.Sprintf("%x", sha256.Sum256(s.content))
 	if s.source != nil {
-		r.ref = "http://" + s.address(s.source.host) + ":8013/m.gguf#sha256=" + r.sum
+		r.Ref = "http://" + s.address(s.source.host) + ":8013/m.gguf#sha256=" + r.Sum
 	}
-	var peers []string
 	for h := 2; h <= 1+most; h++ { // the source is the first one
-		peers = append(peers, s.address(h)+":8013")
+		r.Peers = append(r.Peers, s.address(h)+":8013")
 	}
-	r.peers = strings.Join(peers, ",")
-	cmd := exec.Command("ip", append([]string{"netns", "exec", s.name(host), os.Args[0]}, r.line()...)...)
+	args, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("ip", "netns", "exec", s.name(host), os.Args[0], machineProgram, string(args))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -184,7 +187,7 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 		if f.spoil && i == n-3 {
 			as = "spoiler"
 		}
-		if _, err := s.begin(ctx, 2*s.o.rate, role{as: as}); err != nil {
+		if _, err := s.begin(ctx, 2*s.o.rate, role{As: as}); err != nil {
 			return outcome{}, err
 		}
 	}

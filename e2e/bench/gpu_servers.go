@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
@@ -15,11 +14,6 @@ import (
 
 // patience is how long anything may take: a large model is read from a disk, and compiled for.
 const patience = 20 * time.Minute
-
-// startEngine starts `rouse engine serve`.
-func (b *gpuBench) startEngine(ctx context.Context, args ...string) (*Engine, error) {
-	return StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), args...)
-}
 
 // startUp starts `rouse up` with the functions of a manifest, and env besides the environment.
 func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) (*Up, error) {
