@@ -145,8 +145,7 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 
 bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
 	$(GO) run ./e2e/bench local -only '^door' -o docs/bench/door.json
-	$(GO) run ./e2e/bench exchange -o docs/bench/exchange.json
-	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/federation/door
+	$(GO) test -run '^$$' -bench 'StateChange|Exchange|Requests' ./activator/federation/door ./activator/federation/protocol
 
 bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 functions, a day of the ledger, and 1,000 readers of its stream; needs Chromium and Node.js
 	PAGE_BENCH=$(abspath docs/bench/page.json) $(GO) test -count=1 -run TestBench -v ./$(PAGE)
@@ -166,7 +165,7 @@ bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-
 bench-named: build ## the engine beside llama.cpp and its server on a model with a name: make models, make real NAME=llamacpp
 	$(GO) run ./e2e/bench engine -named $${XDG_CACHE_HOME:-$$HOME/.cache}/rouse/models/gemma-3-270m-q4_k_m.gguf -peer "$$(e2e/real/install -path llamacpp)/venv/bin" -rouse bin/rouse -o docs/bench/named.json
 
-bench-files: ## a file fetched by eight caches at once beside one alone, in network namespaces and with faults too (root); the memory of four instances of one model beside one's
+bench-files: ## a file fetched by eight machines at once beside one alone, in network namespaces, with faults too (root); the memory of four instances of one model beside one's
 	$(GO) run ./e2e/bench files -o docs/bench/files.json
 
 bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static
@@ -177,7 +176,7 @@ bench-conversations: build ## what a sleep between two turns of a conversation c
 
 # ARGS=--small runs the same on the processor; docs/gpu.md says what there is.
 gpu: build ## what only a machine with a CUDA device can show, into docs/bench/gpu.json; needs Python with torch; ARGS=--small without
-	$(GO) run ./e2e/bench gpu -rouse bin/rouse $(ARGS)
+	$(GO) run ./e2e/bench gpu -rouse bin/rouse -o $(if $(findstring small,$(ARGS)),bin/gpu-small.json,docs/bench/gpu.json) $(ARGS)
 	$(if $(findstring small,$(ARGS)),,e2e/bench/suspend)
 
 bench-move: build ## what a stream pauses that goes on at another instance

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // TestGPU runs `make gpu` in small, so that it works the first time somebody has a GPU: each part ran, or says what is missing.
@@ -20,21 +22,8 @@ func TestGPU(t *testing.T) {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "./bench").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	type report struct {
-		Small   bool
-		Command string
-		Device  struct{ Torch string }
-		Parts   []struct {
-			Name, What, Status, Why string
-			Figures                 []struct {
-				Name, Unit, Of string
-				Value, Limit   float64
-			}
-			Notes []string
-		}
-	}
 	models := t.TempDir()
-	measure := func(t *testing.T, args ...string) (r report, out string) {
+	measure := func(t *testing.T, args ...string) (r report.Report, out string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "gpu.json")
 		cmd := exec.CommandContext(ctx, program, append([]string{"gpu", "--small", "-rouse", filepath.Join(bin, "rouse"), "-sim", filepath.Join(bin, "vllmsim"), "-models", models, "-o", path}, args...)...)
@@ -61,43 +50,34 @@ func TestGPU(t *testing.T) {
 		if !r.Small || !strings.Contains(r.Command, "--small") {
 			t.Errorf("small: %t by %q: want that it says that it is no measurement", r.Small, r.Command)
 		}
-		want := map[string]struct {
-			figures int
-			torch   bool
-		}{"vectors": {3, true}, "decode": {18, true}, "naps": {16, true}, "ledger": {8, false}, "vllm": {44, false}}
-		for _, p := range r.Parts {
-			w, known := want[p.Name]
-			delete(want, p.Name)
-			if !known || p.What == "" {
-				t.Errorf("part %q: %q", p.Name, p.What)
-			}
-			if w.torch && r.Device.Torch == "" {
-				if p.Status != "skipped" || !strings.Contains(p.Why, "torch") {
-					t.Errorf("%s without torch: %s, %q", p.Name, p.Status, p.Why)
-				}
-				continue
-			}
-			if p.Status != "ran" || len(p.Figures) < w.figures {
-				t.Errorf("%s: %s, %q, %d figures; want that it ran and %d\n%s", p.Name, p.Status, p.Why, len(p.Figures), w.figures, said)
-			}
-			for _, f := range p.Figures {
-				if f.Name == "" || f.Unit == "" || f.Value < 0 || f.Limit < 0 {
-					t.Errorf("%s: figure %+v", p.Name, f)
-				}
+		rows := map[string]int{}
+		for _, m := range r.Measurements {
+			part, _, _ := strings.Cut(m.Name, ": ")
+			rows[part]++
+			if m.What == "" || m.Unit == "" || m.Rouse.P50 < 0 || (m.Baseline == nil) != (m.Against == "") {
+				t.Errorf("%+v", m)
 			}
 		}
-		for name := range want {
-			t.Errorf("there is no part %s", name)
+		notes := strings.Join(r.Notes, "\n")
+		torch := !strings.Contains(notes, "vectors: skipped: torch")
+		for part, want := range map[string]struct {
+			rows  int
+			torch bool
+		}{"vectors": {3, true}, "decode": {18, true}, "naps": {16, true}, "ledger": {8, false}, "vllm": {44, false}} {
+			if want.torch && !torch {
+				if !strings.Contains(notes, part+": skipped: torch") || rows[part] > 0 {
+					t.Errorf("%s without torch: %d rows, %s", part, rows[part], notes)
+				}
+			} else if rows[part] < want.rows {
+				t.Errorf("%s: %d rows, want %d; %s\n%s", part, rows[part], want.rows, notes, said)
+			}
 		}
 	})
 	t.Run("without torch", func(t *testing.T) {
-		r, _ := measure(t, "-python", "/nowhere/python3", "-only", "vectors,decode,naps")
-		if len(r.Parts) != 3 {
-			t.Errorf("%d parts, want 3", len(r.Parts))
-		}
-		for _, p := range r.Parts {
-			if p.Status != "skipped" || !strings.Contains(p.Why, "/nowhere/python3") {
-				t.Errorf("%s: %s, %q: want that it says what is missing", p.Name, p.Status, p.Why)
+		r, _ := measure(t, "-python", "/nowhere/python3", "-only", "vectors|decode|naps")
+		for _, part := range []string{"vectors", "decode", "naps"} {
+			if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, part+": skipped: ") || !strings.Contains(notes, "/nowhere/python3") {
+				t.Errorf("%s: %s: want that it says what is missing", part, notes)
 			}
 		}
 	})

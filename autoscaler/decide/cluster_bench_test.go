@@ -10,12 +10,16 @@ import (
 )
 
 // BenchmarkCluster measures one plan in clusters of three sizes: at rest, for a function with requests that is asleep
-// or gone, and while 100 functions (10 in the smallest cluster) wait for memory in use.
+// or gone, and while 100 functions (10 in the smallest cluster) wait for memory in use. With -short, clusters are small.
 func BenchmarkCluster(b *testing.B) {
-	for _, size := range []struct{ functions, nodes int }{{100, 12}, {1000, 125}, {10000, 1000}} {
+	sizes := []struct{ functions, nodes int }{{100, 12}, {1000, 125}, {10000, 1000}}
+	if testing.Short() {
+		sizes[1].functions, sizes[1].nodes, sizes[2].functions, sizes[2].nodes = 200, 25, 400, 50
+	}
+	for k, size := range sizes {
 		c := decidetest.New(size.functions, size.nodes)
 		plan := func(name string, want decide.Kind, number int) {
-			b.Run(fmt.Sprintf("functions=%d/%s", size.functions, name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("size=%d/%s", k, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					found := 0
@@ -44,6 +48,6 @@ func BenchmarkCluster(b *testing.B) {
 		waiting := min(100, size.functions/10)
 		c.Crowd(waiting)
 		c.Now = c.Now.Add(time.Second)
-		plan(fmt.Sprintf("waiting=%d", waiting), decide.Wait, waiting)
+		plan("waiting", decide.Wait, waiting)
 	}
 }

@@ -20,6 +20,7 @@ import (
 type Client struct {
 	HTTP *http.Client
 	Base api.Endpoint
+	Host string // in the header, where it is not the address
 }
 
 // NewClient is one for a server.
@@ -47,6 +48,7 @@ func (c *Client) Send(ctx context.Context, method, path string, header http.Head
 		req.Header = header.Clone()
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Host = c.Host
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return nil, err

@@ -4,20 +4,19 @@
 // The life of one:
 //
 //  1. Start runs it, and returns once it has said the word that was waited for, or has ended.
-//  2. What it writes from then on is read, so that it never blocks; the end of it is kept for errors.
+//  2. What it writes from then on is read, so that it never blocks; the end of it is kept for Until and errors.
 //  3. Stop ends it as a service manager does, and kills it where that takes a minute. On Linux it ends with its
 //     parent, too.
 //
 // It measures nothing: it says when something happened, and who asks compares. Methods are safe for many goroutines,
-// but Stop is called once.
+// but only one of Stop and Kill is called at a time.
 
 package main
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,26 +35,20 @@ type Process struct {
 
 	cmd    *exec.Cmd
 	waited chan struct{} // closed once it was reaped
-	said   words
+	said   *words
 }
 
-// Stream is the output in which a program says that it is ready.
-type Stream bool
-
-// The two.
-const (
-	Stdout Stream = false
-	Stderr Stream = true
-)
-
-// words keeps the end of the output.
+// words keeps the end of both outputs.
 type words struct {
-	mu  sync.Mutex // guards all
-	all []byte
+	mu   sync.Mutex // guards what follows
+	all  []byte
+	news chan struct{} // closed by the next write
 }
+
+func newWords() *words { return &words{news: make(chan struct{})} }
 
 // kept is how much of a program's words is kept at least.
-const kept = 32 << 10
+const kept = 1 << 20
 
 // Write implements io.Writer.
 func (w *words) Write(p []byte) (int, error) {
@@ -64,61 +57,74 @@ func (w *words) Write(p []byte) (int, error) {
 	if w.all = append(w.all, p...); len(w.all) > 2*kept {
 		w.all = append(w.all[:0], w.all[len(w.all)-kept:]...)
 	}
+	close(w.news)
+	w.news = make(chan struct{})
 	return len(p), nil
 }
 
-// Start runs a command, and waits for the first line of one of its outputs that holds word; it returns the line. The command's own
+// Start runs a command, and waits for the first line of its outputs that holds word; it returns the line. The command's own
 // context ends it.
-func Start(cmd *exec.Cmd, from Stream, word string) (*Process, string, error) {
-	p := &Process{cmd: cmd, waited: make(chan struct{})}
-	cmd.SysProcAttr = dieWithParent()
-	pipe, other := cmd.StdoutPipe, &cmd.Stderr
-	if from == Stderr {
-		pipe, other = cmd.StderrPipe, &cmd.Stdout
-	}
-	if *other == nil {
-		*other = &p.said
-	}
-	out, err := pipe()
-	if err != nil {
-		return nil, "", err
-	}
+func Start(cmd *exec.Cmd, word string) (*Process, string, error) {
+	p := &Process{cmd: cmd, waited: make(chan struct{}), said: newWords()}
+	cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = dieWithParent(), p.said, p.said
 	p.Began = time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	lines := bufio.NewReader(out)
-	for {
-		line, err := lines.ReadString('\n')
-		_, _ = p.said.Write([]byte(line))
-		if err != nil {
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it has closed its output, and has ended or is useless
-			_ = cmd.Wait()
-			return nil, "", fmt.Errorf("%s ended before it said %q: %s", cmd.Path, word, p.Words())
+	go func() {
+		defer close(p.waited)
+		_ = cmd.Wait() // how it ended is not measured
+	}()
+	line, err := p.Until(context.Background(), word)
+	return p, line, err
+}
+
+// Until waits until the process has written a line that holds word, and returns it.
+func (p *Process) Until(ctx context.Context, word string) (string, error) {
+	for over := false; ; {
+		p.said.mu.Lock()
+		news := p.said.news
+		p.said.mu.Unlock()
+		for line := range strings.Lines(p.Log()) {
+			if strings.Contains(line, word) && strings.HasSuffix(line, "\n") {
+				return line, nil
+			}
 		}
-		if strings.Contains(line, word) {
-			go func() {
-				defer close(p.waited)
-				_, _ = io.Copy(&p.said, lines)
-				_ = cmd.Wait() // how it ended is not measured
-			}()
-			return p, line, nil
+		if over {
+			return "", fmt.Errorf("%s ended before it said %q: %s", p.cmd.Path, word, p.Words())
+		}
+		select {
+		case <-news:
+		case <-p.waited:
+			over = true // one look more
+		case <-ctx.Done():
+			return "", fmt.Errorf("%s does not say %q: %w: %s", p.cmd.Path, word, context.Cause(ctx), p.Words())
 		}
 	}
 }
 
-// Words returns the end of the process's output.
+func (w *words) log() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(w.all)
+}
+
+// Log returns what is kept of the process's output, and Words the end of it.
+func (p *Process) Log() string { return p.said.log() }
+
 func (p *Process) Words() string {
-	p.said.mu.Lock()
-	defer p.said.mu.Unlock()
-	return strings.TrimSpace(string(p.said.all[max(0, len(p.said.all)-4<<10):]))
+	all := p.Log()
+	return strings.TrimSpace(all[max(0, len(all)-4<<10):])
 }
 
 // PID is its number.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends it at once. Stop is still to be called.
-func (p *Process) Kill() error { return p.cmd.Process.Kill() }
+// Kill ends it at once, and returns when it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.waited
+}
 
 // Stop ends it, and returns when it is gone.
 func (p *Process) Stop() {
@@ -126,8 +132,7 @@ func (p *Process) Stop() {
 	select {
 	case <-p.waited:
 	case <-time.After(time.Minute):
-		_ = p.cmd.Process.Kill()
-		<-p.waited
+		p.Kill()
 	}
 }
 
@@ -135,35 +140,27 @@ func (p *Process) Stop() {
 // following methods.
 func (p *Process) Memory() (pss, rss float64, err error) {
 	of, err := kib(p.PID(), "smaps_rollup", "Pss:", "Rss:")
-	return of["Pss:"] / 1024, of["Rss:"] / 1024, err
+	return of[0] / 1024, of[1] / 1024, err
 }
 
 // MostMemory returns the process's peak memory, in MiB.
 func (p *Process) MostMemory() (mib float64, err error) {
 	of, err := kib(p.PID(), "status", "VmHWM:")
-	return of["VmHWM:"] / 1024, err
+	return of[0] / 1024, err
 }
 
 // kib reads lines "KEY N kB" of a file of /proc.
-func kib(pid int, file string, keys ...string) (map[string]float64, error) {
+func kib(pid int, file string, keys ...string) ([]float64, error) {
+	of := make([]float64, len(keys))
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
-		return nil, err
+		return of, err
 	}
-	of := map[string]float64{}
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Fields(line)
-		for _, key := range keys {
-			if len(f) < 2 || f[0] != key {
-				continue
-			}
-			if of[key], err = strconv.ParseFloat(f[1], 64); err != nil {
-				return nil, err
-			}
+	for k, key := range keys {
+		_, rest, found := strings.Cut("\n"+string(raw), "\n"+key)
+		if _, err := fmt.Sscan(rest, &of[k]); !found || err != nil {
+			return of, fmt.Errorf("the kernel does not say %s of a process", key)
 		}
-	}
-	if len(of) < len(keys) {
-		return nil, fmt.Errorf("the kernel does not say %s of a process", strings.Join(keys, " "))
 	}
 	return of, nil
 }
@@ -195,7 +192,7 @@ func (p *Process) FamilyTime() (float64, error) { return family(p.PID(), modelSe
 func (p *Process) Private() (float64, error) {
 	return family(p.PID(), modelServer, func(pid int) (float64, error) {
 		of, err := kib(pid, "smaps_rollup", "Private_Clean:", "Private_Dirty:")
-		return (of["Private_Clean:"] + of["Private_Dirty:"]) * 1024 / 1e6, err
+		return (of[0] + of[1]) * 1024 / 1e6, err
 	})
 }
 
@@ -206,7 +203,7 @@ var modelServer = regexp.MustCompile("^[^\x00]*\x00(engine|fake-runtime)\x00")
 func (p *Process) Resident() (float64, error) {
 	return family(p.PID(), nil, func(pid int) (float64, error) {
 		of, err := kib(pid, "status", "VmRSS:")
-		return of["VmRSS:"] * 1024 / 1e6, err
+		return of[0] * 1024 / 1e6, err
 	})
 }
 

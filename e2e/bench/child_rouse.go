@@ -27,7 +27,7 @@ func StartEngine(ctx context.Context, rouse string, listen api.Endpoint, args ..
 	if listen != "" {
 		all = append(all, "--listen", string(listen))
 	}
-	p, line, err := Start(exec.CommandContext(ctx, rouse, append(all, args...)...), Stdout, "listening on")
+	p, line, err := Start(exec.CommandContext(ctx, rouse, append(all, args...)...), "listening on")
 	if err != nil {
 		return nil, fmt.Errorf("%w: has make build made %s?", err, rouse)
 	}
@@ -97,7 +97,7 @@ func StartUp(ctx context.Context, cfg UpConfig) (*Up, error) {
 	}
 	cmd := exec.CommandContext(ctx, cfg.Rouse, args...)
 	cmd.Env = append(append(os.Environ(), "XDG_RUNTIME_DIR="+cfg.Dir, "XDG_STATE_HOME="+cfg.Dir), cfg.Env...)
-	p, line, err := Start(cmd, Stderr, `"msg":"ready"`)
+	p, line, err := Start(cmd, `"msg":"ready"`)
 	if err != nil {
 		return nil, err
 	}
@@ -139,18 +139,63 @@ func (u *Up) Devices(ctx context.Context) (list []admin.Device, err error) {
 // Await asks for a function until it is as wanted, which what says.
 func (u *Up) Await(ctx context.Context, name, what string, wanted func(admin.Function) bool) error {
 	var f admin.Function
-	for deadline := time.Now().Add(u.patience); time.Now().Before(deadline); {
-		var err error
-		if f, err = u.Function(ctx, name); err != nil || wanted(f) {
+	ctx, cancel := context.WithTimeout(ctx, u.patience)
+	defer cancel()
+	err := await(ctx, time.Millisecond, func() (is bool, err error) {
+		f, err = u.Function(ctx, name)
+		return err == nil && wanted(f), err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s is %s: %w: %s", name, what, err, f.LastError)
+	}
+	return nil
+}
+
+// await asks again and again until the answer is yes, or an error.
+func await(ctx context.Context, every time.Duration, ask func() (bool, error)) error {
+	for {
+		if is, err := ask(); is || err != nil {
 			return err
 		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep(ctx, every); err != nil {
+			return err
 		}
 	}
-	return fmt.Errorf("%s is not %s after %s: %s", name, what, u.patience, f.LastError)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// orderQuiet waits until a function has no request, orders something of it, and waits until it is as wanted, which state says. took is
+// from the order on.
+func (u *Up) orderQuiet(ctx context.Context, name, what, state string, wanted func(admin.Function) bool) (took time.Duration, err error) {
+	if err := u.Await(ctx, name, "quiet", Quiet); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := u.Order(ctx, name, what); err != nil {
+		return 0, err
+	}
+	err = u.Await(ctx, name, state, wanted)
+	return time.Since(began), err
+}
+
+// rest puts a function to sleep at level 1 and waits for its standing grant.
+func (u *Up) rest(ctx context.Context, name string) error {
+	_, err := u.orderQuiet(ctx, name, "sleep?level=1", "granted", func(f admin.Function) bool { return len(f.Granted) > 0 })
+	return err
+}
+
+// stopFunction stops a function and waits until it has no process.
+func (u *Up) stopFunction(ctx context.Context, name string) error {
+	_, err := u.orderQuiet(ctx, name, "stop", "gone", func(f admin.Function) bool { return len(f.Instances) == 0 })
+	return err
 }
 
 // Quiet says that the autoscaler knows of no request: it puts nothing to sleep that is wanted.

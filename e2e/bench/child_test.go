@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,8 @@ import (
 // TestProcess starts programs that get ready, that end before, that say more than is kept, and that do not want to end.
 func TestProcess(t *testing.T) {
 	sh := func(script string) *exec.Cmd { return exec.CommandContext(t.Context(), "sh", "-c", script) }
-	for from, to := range map[Stream]string{Stdout: "", Stderr: ">&2"} {
-		p, line, err := Start(sh("echo first "+to+"; echo listening on here "+to+"; exec sleep 600"), from, "listening on")
+	for _, to := range []string{"", ">&2"} {
+		p, line, err := Start(sh("echo first "+to+"; echo listening on here "+to+"; exec sleep 600"), "listening on")
 		if err != nil || Listening(line) != "here" {
 			t.Fatalf("%q, %v", line, err)
 		}
@@ -27,24 +28,30 @@ func TestProcess(t *testing.T) {
 		}
 		p.Stop()
 	}
-	if _, _, err := Start(sh("echo nothing; echo the reason >&2"), Stdout, "listening on"); err == nil || !strings.Contains(err.Error(), "the reason") {
+	if _, _, err := Start(sh("echo nothing; echo the reason >&2"), "listening on"); err == nil || !strings.Contains(err.Error(), "the reason") {
 		t.Errorf("%v: want what it said", err)
 	}
-	if _, _, err := Start(exec.CommandContext(t.Context(), "/nowhere/program"), Stdout, "x"); err == nil || !strings.Contains(err.Error(), "/nowhere/program") {
+	if _, _, err := Start(exec.CommandContext(t.Context(), "/nowhere/program"), "x"); err == nil || !strings.Contains(err.Error(), "/nowhere/program") {
 		t.Errorf("%v: want the program's name", err)
 	}
-	p, _, err := Start(sh("echo ready; i=0; while [ $i -lt 20000 ]; do echo a line of its words; i=$((i+1)); done; echo the end; exec sleep 600"), Stdout, "ready")
+	p, _, err := Start(sh("echo ready; i=0; while [ $i -lt 3000 ]; do printf '%01000d\\n' $i; i=$((i+1)); done; echo the end; exec sleep 600"), "ready")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !strings.HasSuffix(p.Words(), "the end") {
-		time.Sleep(time.Millisecond)
+	if _, err := p.Until(t.Context(), "the end"); err != nil {
+		t.Fatal(err)
 	}
-	if n := len(p.said.all); n > 2*kept {
+	if n := len(p.Log()); n < kept || n > 2*kept {
 		t.Errorf("%d bytes are kept of what it said", n)
 	}
-	if err := p.Kill(); err != nil {
-		t.Error(err)
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := p.Until(over, "never"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v: want the end of the context", err)
+	}
+	p.Kill()
+	if _, err := p.Until(t.Context(), "never"); err == nil || !strings.Contains(err.Error(), "ended before it said") {
+		t.Errorf("%v: want its end", err)
 	}
 	p.Stop()
 }

@@ -28,7 +28,7 @@ import (
 // ingress is the address of the ingress in the cluster of make cluster.
 const ingress = "http://10.250.0.2"
 
-// localBench is one run.
+// clusterBench is one run.
 type clusterBench struct {
 	rounds int // of cold starts of each side; the others are in proportion
 	client *http.Client
@@ -55,41 +55,29 @@ type suite struct {
 }
 
 var suites = []suite{
-	{"warm", only("bench-stock-warm", "bench-rouse-warm"), (*clusterBench).warm},
-	{"zero", only("bench-stock-zero", "bench-rouse-zero", "bench-rouse-nap"), (*clusterBench).zero},
+	{"warm", map[string][]string{"bench-stock-warm": stockWarm, "bench-rouse-warm": ours("rouse.dev/sleep-after=0")}, (*clusterBench).warm},
+	{"zero", map[string][]string{
+		"bench-stock-zero": {"--image", "dev.local/foreign:v1", "--scale-window", "6s"},
+		"bench-rouse-zero": ours("rouse.dev/sleep-after=1s", "rouse.dev/gone-after=1s"),
+		"bench-rouse-nap":  ours("rouse.dev/sleep-after=1s", "rouse.dev/gone-after=0"),
+	}, (*clusterBench).zero},
 	{"wake", wakers, (*clusterBench).wake},
 	{"crowd", nil, (*clusterBench).wakeCrowd},
-}
-
-// only are some of the functions.
-func only(names ...string) map[string][]string {
-	some := map[string][]string{}
-	for _, n := range names {
-		some[n] = functions[n]
-	}
-	return some
 }
 
 // measure makes a suite's functions for as long as it runs.
 func (b *clusterBench) measure(ctx context.Context, s suite) ([]report.Measurement, error) {
 	defer b.remove(s.functions)
 	for name, args := range s.functions {
-		if _, err := command(ctx, "kn", append([]string{"service", "apply", name}, args...)...); err != nil {
+		if _, err := command(ctx, "", "kn", append([]string{"service", "apply", name}, args...)...); err != nil {
 			return nil, err
 		}
 	}
 	return s.run(b, ctx)
 }
 
-// The functions. Stock ones that stay warm have a burst capacity of -1, which keeps
-// the activator on the path as it always is for ours.
-var functions = map[string][]string{
-	"bench-stock-warm": {"--image", "dev.local/foreign:v1", "--scale-min", "1", "-a", "autoscaling.knative.dev/target-burst-capacity=-1"},
-	"bench-stock-zero": {"--image", "dev.local/foreign:v1", "--scale-window", "6s"},
-	"bench-rouse-warm": ours("rouse.dev/sleep-after=0"),
-	"bench-rouse-zero": ours("rouse.dev/sleep-after=1s", "rouse.dev/gone-after=1s"),
-	"bench-rouse-nap":  ours("rouse.dev/sleep-after=1s", "rouse.dev/gone-after=0"),
-}
+// stockWarm has a burst capacity of -1, which keeps the activator on the path as it always is for ours.
+var stockWarm = []string{"--image", "dev.local/foreign:v1", "--scale-min", "1", "-a", "autoscaling.knative.dev/target-burst-capacity=-1"}
 
 func ours(annotations ...string) []string {
 	args := []string{"--image", "dev.local/rouse-greeter:v1", "--scale-init", "0", "--concurrency-limit", "128"}
@@ -99,83 +87,67 @@ func ours(annotations ...string) []string {
 	return args
 }
 
-// answering waits until functions have answered once.
-func (b *clusterBench) answering(ctx context.Context, names ...string) error {
-	for _, name := range names {
-		if _, err := b.request(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (b *clusterBench) remove(functions map[string][]string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for name := range functions {
-		if _, err := command(ctx, "kn", "service", "delete", name); err != nil {
+		if _, err := command(ctx, "", "kn", "service", "delete", name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 }
 
-func command(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+// command runs a program, and returns what it says.
+func command(ctx context.Context, stdin, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out), err
 }
 
-// apply applies YAML.
-func apply(ctx context.Context, yaml string) error {
-	cmd := exec.CommandContext(ctx, "kubectl", "apply", "-f", "-")
-	cmd.Stdin = strings.NewReader(yaml)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl apply: %w: %s", err, out)
-	}
-	return nil
+// of is a client of a function.
+func (b *clusterBench) of(name string) *Client {
+	return &Client{HTTP: b.client, Base: ingress, Host: name + ".default.example.com"}
 }
 
-// request asks a function to greet and returns the time to the answer's first byte.
-func (b *clusterBench) request(ctx context.Context, name string) (time.Duration, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ingress+"/greet", nil)
+// request asks a function to greet and returns the time at which its answer came.
+func (b *clusterBench) request(ctx context.Context, name string) (at time.Time, err error) {
+	resp, err := b.of(name).Send(ctx, http.MethodGet, "/greet", nil, nil)
 	if err != nil {
-		return 0, err
+		return at, err
 	}
-	req.Host = name + ".default.example.com"
-	began := time.Now()
-	resp, err := b.client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	took := time.Since(began)
+	at = time.Now()
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil && (resp.StatusCode != http.StatusOK || string(body) != "hello\n") {
-		err = fmt.Errorf("%s answers %s: %s", name, resp.Status, body)
+	if err == nil && string(body) != "hello\n" {
+		err = fmt.Errorf("%s answers %s", name, body)
 	}
-	return took, err
+	return at, err
+}
+
+// answers is a side whose function greets, once each time, when it is as it is to be.
+func (b *clusterBench) answers(ctx context.Context, name string, as func(context.Context, string) error) round {
+	return round{func() error { return as(ctx, name) }, func() (time.Time, error) { return b.request(ctx, name) }}
 }
 
 // warm measures functions that are awake: one request at a time, and 64.
 func (b *clusterBench) warm(ctx context.Context) ([]report.Measurement, error) {
 	const serial = 300
 	var one, all [2][]float64
-	names := []string{"bench-rouse-warm", "bench-stock-warm"}
-	if err := b.answering(ctx, names...); err != nil {
-		return nil, err
-	}
 	for range b.rounds {
-		for side, name := range names {
-			p50, err := b.serial(ctx, name, serial)
+		for side, name := range []string{"bench-rouse-warm", "bench-stock-warm"} {
+			took, err := takeTurns(serial, 1, b.answers(ctx, name, ready))
 			if err != nil {
 				return nil, err
 			}
-			one[side] = append(one[side], p50)
-		}
-		for side, name := range names {
-			rate, err := b.flood(ctx, name, 64, 2*time.Second)
+			one[side] = append(one[side], report.Quantile(took[0], 0.5))
+			_, rate, err := Flood(2*time.Second, 64, func() error {
+				_, err := b.request(ctx, name)
+				return err
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -194,45 +166,17 @@ func (b *clusterBench) warm(ctx context.Context) ([]report.Measurement, error) {
 	return []report.Measurement{m.Gated(m.Ratio <= 0.7, "ratio ≤ 0.7"), n.Gated(n.Ratio >= 1.6, "ratio ≥ 1.6")}, nil
 }
 
-func (b *clusterBench) serial(ctx context.Context, name string, n int) (p50 float64, err error) {
-	took := make([]float64, n)
-	for i := range took {
-		d, err := b.request(ctx, name)
-		if err != nil {
-			return 0, err
-		}
-		took[i] = report.Millis(d)
-	}
-	return report.Quantile(took, 0.5), nil
-}
-
-func (b *clusterBench) flood(ctx context.Context, name string, clients int, d time.Duration) (rate float64, err error) {
-	_, rate, err = Flood(d, clients, func() error {
-		_, err := b.request(ctx, name)
-		return err
-	})
-	return rate, err
-}
+// ready says that a function is as it is to be.
+func ready(context.Context, string) error { return nil }
 
 // zero measures functions with no pod, and ours asleep, in turn.
 func (b *clusterBench) zero(ctx context.Context) ([]report.Measurement, error) {
-	names := []string{"bench-rouse-zero", "bench-stock-zero", "bench-rouse-nap"}
-	ready := []func(context.Context, string) error{b.gone, b.gone, b.asleep}
-	took := make([][]float64, len(names))
-	if err := b.answering(ctx, names...); err != nil {
+	if _, err := b.request(ctx, "bench-rouse-nap"); err != nil { // there has to be a pod
 		return nil, err
 	}
-	for range b.rounds {
-		for side, name := range names {
-			if err := ready[side](ctx, name); err != nil {
-				return nil, err
-			}
-			d, err := b.request(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			took[side] = append(took[side], report.Millis(d))
-		}
+	took, err := takeTurns(b.rounds, 0, b.answers(ctx, "bench-rouse-zero", b.gone), b.answers(ctx, "bench-stock-zero", b.gone), b.answers(ctx, "bench-rouse-nap", b.asleep))
+	if err != nil {
+		return nil, err
 	}
 	const against = "a function of Knative's own class with no pod, the same program, through the same ingress"
 	cold := report.Compare(report.Measurement{
@@ -252,32 +196,20 @@ func (b *clusterBench) zero(ctx context.Context) ([]report.Measurement, error) {
 
 // gone waits until a function has no pod, not even one on its way out.
 func (b *clusterBench) gone(ctx context.Context, name string) error {
-	return b.until(ctx, name+" has no pods", func() (bool, error) {
-		out, err := command(ctx, "kubectl", "get", "pods", "-l", "serving.knative.dev/service="+name, "-o", "name")
-		return strings.TrimSpace(out) == "", err
-	})
+	return says(ctx, func(out string) bool { return strings.TrimSpace(out) == "" }, "kubectl", "get", "pods", "-l", "serving.knative.dev/service="+name, "-o", "name")
 }
 
 // asleep waits until a function's instance sleeps.
 func (b *clusterBench) asleep(ctx context.Context, name string) error {
-	return b.until(ctx, name+" sleeps", func() (bool, error) {
-		out, err := command(ctx, "kn", "rouse", "describe", name, "-o", "json")
-		return strings.Contains(strings.ReplaceAll(out, " ", ""), `"state":"asleep"`), err
-	})
+	return says(ctx, func(out string) bool { return strings.Contains(strings.ReplaceAll(out, " ", ""), `"state":"asleep"`) }, "kn", "rouse", "describe", name, "-o", "json")
 }
 
-func (b *clusterBench) until(ctx context.Context, what string, check func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, fmt.Errorf("waited 5 minutes until %s", what))
+// says waits until a command says what is wanted.
+func says(ctx context.Context, wanted func(string) bool, name string, args ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, fmt.Errorf("%s %s does not say what is wanted", name, strings.Join(args, " ")))
 	defer cancel()
-	for {
-		done, err := check()
-		if done || err != nil && ctx.Err() == nil {
-			return err
-		}
-		select {
-		case <-time.After(250 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	return await(ctx, 250*time.Millisecond, func() (bool, error) {
+		out, err := command(ctx, "", name, args...)
+		return wanted(out), err
+	})
 }

@@ -10,7 +10,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -48,7 +50,7 @@ func runConversations() {
 	})
 }
 
-// options are the command line's.
+// talkOptions are the command line's.
 type talkOptions struct {
 	rouse, models string
 	reps          int
@@ -62,7 +64,7 @@ const (
 	more    = 16
 )
 
-// subject is a generated model.
+// talkModel is a generated model.
 type talkModel struct {
 	name   string
 	length int // tokens of a stream that is moved; enough that it does not end earlier
@@ -72,7 +74,7 @@ type talkModel struct {
 func talkModels() []talkModel {
 	return []talkModel{
 		{"15M Q8_0", 400, infertest.Spec{Arch: "llama", Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 8192, Std: 0.02, Type: gguf.Q8_0}},
-		{"0.5B Q8_0", 64, infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02, Type: gguf.Q8_0}},
+		{half.name, 64, half.spec},
 	}
 }
 
@@ -81,7 +83,7 @@ func (s talkModel) model(o talkOptions) (string, error) {
 	return Model(o.models, fmt.Sprintf("%s-%d", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context), s.spec, o.small)
 }
 
-// series are milliseconds, by measurement.
+// talkSeries are milliseconds, by measurement.
 type talkSeries map[string][]float64
 
 // measure repeats the turns and compares.
@@ -102,22 +104,21 @@ func (s talkModel) measure(ctx context.Context, o talkOptions, add func(...repor
 			return err
 		}
 	}
-	of := func(what string) string { return fmt.Sprintf("%s, %s", what, s.name) }
 	turn := fmt.Sprintf("time to first token of a turn of %d tokens after %d", more, o.tokens)
-	never, without, anew := x.took["never"], x.took["without"], x.took["anew without"]
-	m := report.Compare(report.Measurement{Name: of("after level 1"), What: turn + ", after a sleep at level 1 and its wake", Unit: "ms", Against: "never slept"}, x.took["level 1"], never)
-	add(m.Gated(m.Ratio <= 1.2, "at most 1.2 x of never slept"))
-	m = report.Compare(report.Measurement{Name: of("after level 1, nothing kept"), What: turn + ", by an engine that keeps nothing", Unit: "ms", Against: "one that keeps it"}, without, x.took["level 1"][:o.reps])
-	add(m.Gated(m.Ratio >= 10, "at least 10 x"))
-	add(report.Compare(report.Measurement{Name: of("wake from level 1"), What: "POST /wake_up", Unit: "ms", Against: "an engine that keeps nothing"}, firsts(x.took["wake"], o.reps), x.took["wake without"]))
-	m = report.Compare(report.Measurement{Name: of("after level 2"), What: turn + ", after a sleep at level 2, from a file", Unit: "ms", Against: "never slept"}, x.took["level 2"], never[:o.reps])
-	add(m)
-	m = report.Compare(report.Measurement{Name: of("after a start"), What: turn + ", by a new process, from a file", Unit: "ms", Against: "never slept"}, x.took["anew"], never[:o.reps])
-	add(m)
-	m = report.Compare(report.Measurement{Name: of("after a start, nothing kept"), What: turn + ", by a new process without files", Unit: "ms", Against: "from a file"}, anew, x.took["anew"])
-	add(m.Gated(m.Ratio >= 10, "at least 10 x"))
-	add(report.Measurement{Name: of("sleep at level 1"), What: "POST /sleep?level=1 that keeps the conversation in memory", Unit: "ms", N: o.reps, Rouse: report.Summarise(x.took["sleep 1"])})
-	add(report.Measurement{Name: of("sleep at level 2"), What: "POST /sleep?level=2 that writes the conversation to a file", Unit: "ms", N: o.reps, Rouse: report.Summarise(x.took["sleep 2"])})
+	never, first := x.took["never"], x.took["never"][:o.reps]
+	compare := func(name, what, against string, ours, theirs []float64) report.Measurement {
+		return report.Compare(report.Measurement{Name: name + ", " + s.name, What: what, Unit: "ms", Against: against}, ours, theirs)
+	}
+	gated := func(m report.Measurement) report.Measurement { return m.Gated(m.Ratio >= 10, "at least 10 x") }
+	m := compare("after level 1", turn+", after a sleep at level 1 and its wake", "never slept", x.took["level 1"], never)
+	add(m.Gated(m.Ratio <= 1.2, "at most 1.2 x of never slept"),
+		gated(compare("after level 1, nothing kept", turn+", by an engine that keeps nothing", "one that keeps it", x.took["without"], x.took["level 1"][:o.reps])),
+		compare("wake from level 1", "POST /wake_up", "an engine that keeps nothing", firsts(x.took["wake"], o.reps), x.took["wake without"]),
+		compare("after level 2", turn+", after a sleep at level 2, from a file", "never slept", x.took["level 2"], first),
+		compare("after a start", turn+", by a new process, from a file", "never slept", x.took["anew"], first),
+		gated(compare("after a start, nothing kept", turn+", by a new process without files", "from a file", x.took["anew without"], x.took["anew"])),
+		report.Of(report.Measurement{Name: "sleep at level 1, " + s.name, What: "POST /sleep?level=1 that keeps the conversation in memory", Unit: "ms"}, firsts(x.took["sleep 1"], o.reps)...),
+		report.Of(report.Measurement{Name: "sleep at level 2, " + s.name, What: "POST /sleep?level=2 that writes the conversation to a file", Unit: "ms"}, x.took["sleep 2"]...))
 	return nil
 }
 
@@ -125,6 +126,14 @@ func (s talkModel) measure(ctx context.Context, o talkOptions, add func(...repor
 func firsts(all []float64, rounds int) (list []float64) {
 	for i := range rounds {
 		list = append(list, all[i*len(all)/rounds])
+	}
+	return list
+}
+
+// draw draws tokens.
+func draw(rng *rand.Rand, vocab, n int) (list []int) {
+	for range n {
+		list = append(list, 300+rng.IntN(vocab-300))
 	}
 	return list
 }
@@ -164,28 +173,23 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	if err := x.begin(ctx, &x.drops, "--conversation-memory", "0"); err != nil {
 		return err
 	}
-	draw := func(n int) (list []int) {
-		for range n {
-			list = append(list, 300+rng.IntN(vocab-300))
-		}
-		return list
-	}
-	said := draw(x.o.tokens)
-	turn := append(append([]int(nil), said...), draw(more)...)
+	turn := draw(rng, vocab, x.o.tokens+more)
+	said := turn[:x.o.tokens]
 	var answer string
 	step := func(what string, s *Engine, tokens []int) error {
-		text, first, err := s.ask(ctx, tokens)
+		p, err := s.stream(ctx, tokens, 8, "", nil)
+		if err == nil && !p.whole {
+			err = errors.New("the stream is cut")
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		x.took[what] = append(x.took[what], report.Millis(first))
-		if len(tokens) == len(turn) {
-			if answer == "" {
-				answer = text
-			}
-			if text != answer {
-				return fmt.Errorf("%s: the answer is %q, it was %q", what, text, answer)
-			}
+		x.took[what] = append(x.took[what], report.Millis(p.at[0].Sub(p.began)))
+		if len(tokens) < len(turn) {
+			return nil
+		}
+		if answer = cmp.Or(answer, p.text); p.text != answer {
+			return fmt.Errorf("%s: the answer is %q, it was %q", what, p.text, answer)
 		}
 		return nil
 	}
@@ -210,7 +214,7 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 		return step("level 1", x.keeps, turn)
 	}
 	for _, do := range []func() error{
-		func() error { return x.keeps.digest(ctx, x.folder) },
+		func() error { return digest(ctx, x.folder) },
 		func() error { return step("first", x.keeps, said) },
 		once, once, once, once, once, once, once, once, once, once, once, once,
 		func() error { return nap(x.keeps, 2, "sleep 2", "wake 2") },

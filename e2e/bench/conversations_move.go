@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,19 +34,22 @@ func (s talkModel) moves(ctx context.Context, o talkOptions, add func(...report.
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
 	}
-	of := func(what string) string { return fmt.Sprintf("%s, %s", what, s.name) }
 	after := fmt.Sprintf("what the pause of a stream is longer than between two of its tokens, in a conversation of %d tokens", o.tokens)
+	row := func(name, what string, series, beside []float64, against string) report.Measurement {
+		m := report.Measurement{Name: name + ", " + s.name, What: what, Unit: "ms", Against: against}
+		if against == "" {
+			return report.Of(m, series...)
+		}
+		return report.Compare(m, series, beside)
+	}
 	again := took["computed again"]
-	m := report.Compare(report.Measurement{Name: of("planned move, one folder"), What: after + ", whose engine gives way to one with the same folder", Unit: "ms", Against: "without a folder"},
-		took["handed over"], again)
+	m := row("planned move, one folder", after+", whose engine gives way to one with the same folder", took["handed over"], again, "without a folder")
 	if s.spec.Dim >= 896 { // the gate is for a model of half a billion parameters
 		m = m.Gated(m.Rouse.P50 <= 50, "at most 50 ms")
 	}
-	add(m)
-	add(report.Measurement{Name: of("planned move, no folder"), What: after + ", whose engine gives way to one that computes it again", Unit: "ms", N: len(again), Rouse: report.Summarise(again)})
-	add(report.Compare(report.Measurement{Name: of("kill -9"), What: after + ", whose engine is killed; another one, awake, computes it again", Unit: "ms", Against: "a planned move, no folder"},
-		took["killed"], again))
-	add(report.Measurement{Name: of("a token"), What: "the usual time between two events of such a stream", Unit: "ms", N: len(took["token"]), Rouse: report.Summarise(took["token"])})
+	add(m, row("planned move, no folder", after+", whose engine gives way to one that computes it again", again, nil, ""),
+		row("kill -9", after+", whose engine is killed; another one, awake, computes it again", took["killed"], again, "a planned move, no folder"),
+		row("a token", "the usual time between two events of such a stream", took["token"], nil, ""))
 	return nil
 }
 
@@ -71,14 +76,11 @@ func (s talkModel) move(ctx context.Context, o talkOptions, model, name string, 
 			return err
 		}
 		if keep {
-			if err := x.keeps.digest(ctx, folder); err != nil {
+			if err := digest(ctx, folder); err != nil {
 				return err
 			}
 		}
-		rng, prompt := rand.New(rand.NewPCG(2, uint64(rep))), []int(nil)
-		for range o.tokens {
-			prompt = append(prompt, 300+rng.IntN(min(s.spec.Vocab, 1000)-300))
-		}
+		prompt := draw(rand.New(rand.NewPCG(2, uint64(rep))), min(s.spec.Vocab, 1000), o.tokens)
 		if err := x.moveOne(ctx, name, prompt, kill); err != nil {
 			return err
 		}
@@ -95,7 +97,8 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 		}
 		go func() {
 			if kill {
-				gaveWay <- x.keeps.Kill()
+				x.keeps.Kill()
+				gaveWay <- nil
 				return
 			}
 			gaveWay <- x.keeps.Post(ctx, "/sleep?level=1&mode=move", nil)
@@ -107,14 +110,14 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 	if err != nil {
 		return err
 	}
-	behind, err := x.drops.stream(ctx, prompt, x.length, strings.Join(before.pieces, ";"), func(int) {})
+	behind, err := x.drops.stream(ctx, prompt, x.length, strings.Join(before.pieces, ";"), nil)
 	if err != nil {
 		return err
 	}
 	if err := <-gaveWay; err != nil {
 		return err
 	}
-	stays, err := x.drops.stream(ctx, prompt, x.length, "", func(int) {})
+	stays, err := x.drops.stream(ctx, prompt, x.length, "", nil)
 	if err != nil {
 		return err
 	}
@@ -129,8 +132,6 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 	x.took["token"] = append(x.took["token"], token)
 	x.took[name] = append(x.took[name], report.Millis(behind.at[0].Sub(before.at[len(before.at)-1]))-token)
 	if kill {
-		x.keeps.Stop()
-		x.keeps = nil
 		return nil
 	}
 	return x.keeps.Post(ctx, "/wake_up", nil)
@@ -139,39 +140,67 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 // part is the part of a stream that one engine sends.
 type part struct {
 	text   string
+	began  time.Time
 	at     []time.Time // of its events
 	pieces []string    // of its state
 	whole  bool
 }
 
-// stream reads a greedy stream until it ends or is cut, and calls seen with the number of each event.
+// errChunk is an event that can't be read, or that is an error.
+var errChunk = errors.New("chunk")
+
+// stream reads a greedy stream until it ends or is cut, and calls seen with the number of each event; nil is fine.
 func (s *Engine) stream(ctx context.Context, tokens []int, length int, state string, seen func(n int)) (p part, err error) {
 	header := http.Header{}
 	if state != "" {
 		header.Set("X-Rouse-Stream-State", state)
 	}
 	piece := ""
-	err = s.lines(ctx, header, map[string]any{
+	p.began = time.Now()
+	err = s.Lines(ctx, pathText, header, map[string]any{
 		"model": "m", "prompt": tokens, "max_tokens": length, "temperature": 0, "ignore_eos": true, "stream": true, "logprobs": 0, // each token is an event
-	}, func(comment string) {
-		if text, ok := strings.CutPrefix(comment, ": rouse-state "); ok {
-			piece = text
-		}
-	}, func(at time.Time, text string, done bool) {
-		if done {
+	}, func(at time.Time, line string) error {
+		data, event := strings.CutPrefix(line, "data: ")
+		switch {
+		case !event:
+			if text, ok := strings.CutPrefix(line, ": rouse-state "); ok {
+				piece = text
+			}
+			return nil
+		case data == "[DONE]":
 			p.whole = true
-			return
+			return nil
+		}
+		var c struct {
+			Choices []struct{ Text string }
+			Error   json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(data), &c); err != nil || c.Error != nil {
+			return errors.Join(fmt.Errorf("%w %s", errChunk, data), err)
 		}
 		p.at = append(p.at, at)
 		if piece != "" {
 			p.pieces = append(p.pieces, piece)
 		}
 		piece = ""
-		p.text += text
-		seen(len(p.at))
+		for _, choice := range c.Choices {
+			p.text += choice.Text
+		}
+		if seen != nil {
+			seen(len(p.at))
+		}
+		return nil
 	})
 	if err != nil && len(p.at) > 0 && !errors.Is(err, errChunk) {
 		return p, nil //nolint:nilerror // its end, as a cut has it
 	}
 	return p, err
+}
+
+// digest waits until the model's file was read once, which is remembered.
+func digest(ctx context.Context, folder string) error {
+	return await(ctx, 100*time.Millisecond, func() (bool, error) {
+		found, err := filepath.Glob(filepath.Join(folder, "conversations", "*.digest"))
+		return len(found) > 0, err
+	})
 }

@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/admin"
-
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 )
@@ -58,21 +55,16 @@ func (b *localBench) startDoors(ctx context.Context) (*doors, error) {
 		d.front.Stop()
 		return nil, err
 	}
-	if err := d.known(ctx); err != nil {
+	patient, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the cluster does not come to the front door"))
+	defer cancel()
+	if err := await(patient, 10*time.Millisecond, func() (bool, error) { // it is not known at first
+		_, err := d.front.Function(ctx, "fake")
+		return err == nil, nil
+	}); err != nil {
 		d.stop()
 		return nil, err
 	}
 	return d, nil
-}
-
-// known waits until the front door has the function.
-func (d *doors) known(ctx context.Context) error {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if _, err := d.front.Function(ctx, "fake"); err == nil {
-			return nil
-		}
-	}
-	return errors.New("the cluster does not come to the front door")
 }
 
 // door measures what a front door adds to the requests that it sends to a cluster: two real servers, and one link.
@@ -87,58 +79,8 @@ func (b *localBench) door(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer bare.stop()
-	ms, err := b.hops(ctx, []hop{bare,
+	return b.hops(ctx, []hop{bare,
 		{name: "the cluster's rouse up", Client: d.cluster.Door, programs: []*Process{d.cluster.Process}},
 		{"a front door", d.front.Door, []*Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
 	}, loads, "fake", againstFake)
-	if err != nil {
-		return nil, err
-	}
-	states, err := d.states(ctx, b.rounds(100))
-	if err != nil {
-		return nil, err
-	}
-	return append(ms, report.Measurement{Name: "a front door, a state is known", Unit: "ms", N: len(states), Rouse: report.Summarise(states),
-		What: "from when a cluster's own rouse up shows its function asleep or awake until the front door does, both asked ten times a millisecond"}), nil
-}
-
-// states measures how much later than its cluster the front door shows that the function sleeps or wakes, in milliseconds.
-func (d *doors) states(ctx context.Context, n int) (late []float64, err error) {
-	type seen struct {
-		at  time.Time
-		err error
-	}
-	shows := func(ask func(context.Context, string) (admin.Function, error), want api.State) <-chan seen {
-		found := make(chan seen, 1)
-		go func() {
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
-				f, err := ask(ctx, "fake")
-				if err != nil || len(f.Instances) == 1 && f.Instances[0].State == want {
-					found <- seen{time.Now(), err}
-					return
-				}
-			}
-			found <- seen{err: fmt.Errorf("the function is not %s within a minute", want)}
-		}()
-		return found
-	}
-	for k := range n {
-		want, order := api.Asleep, "sleep?level=1"
-		if k%2 == 1 {
-			want, order = api.Awake, "wake"
-		}
-		if err := d.cluster.Await(ctx, "fake", "quiet", Quiet); err != nil {
-			return nil, err
-		}
-		near, far := shows(d.cluster.Function, want), shows(d.front.Function, want)
-		if err := d.cluster.Order(ctx, "fake", order); err != nil {
-			return nil, err
-		}
-		a, b := <-near, <-far
-		if err := errors.Join(a.err, b.err); err != nil {
-			return nil, err
-		}
-		late = append(late, max(0, report.Millis(b.at.Sub(a.at))))
-	}
-	return late, nil
 }

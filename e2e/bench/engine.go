@@ -40,12 +40,10 @@ func runEngine() {
 		if o.named != "" {
 			return named(ctx, o, r.Add)
 		}
-		for _, part := range []func(context.Context, engineOptions, func(...report.Measurement)) error{forward, engines, processes} {
-			if err := part(ctx, o, r.Add); err != nil {
-				return err
-			}
+		if err := forward(ctx, o, r.Add); err != nil {
+			return err
 		}
-		return nil
+		return r.Parts(ctx, report.Part{Name: "start", Measure: o.starts}, report.Part{Name: "sleep", Measure: o.sleeps})
 	})
 }
 
@@ -57,6 +55,9 @@ type subject struct {
 	pp, tg, tgb float64
 }
 
+// half is a generated model of half a billion parameters.
+var half = subject{name: "0.5B Q8_0", spec: infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02, Type: gguf.Q8_0}}
+
 // subjects are the models, whose shapes are those of Llama-like models of 15 and 110 million parameters, of Qwen2 0.5B
 // and of Qwen3 0.6B (whose widths are multiples of 256, as K-quants need).
 func subjects() []subject {
@@ -66,13 +67,12 @@ func subjects() []subject {
 	}
 	s15 := infertest.Spec{Arch: "llama", Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 2048, Std: 0.02}
 	s110 := infertest.Spec{Arch: "llama", Dim: 768, Layers: 12, Heads: 12, FFN: 2048, Vocab: 32000, Context: 2048, Std: 0.02}
-	s500 := infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02}
 	s600 := infertest.Spec{Arch: "qwen3", Dim: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, Context: 32768, Std: 0.02}
 	of := func(s infertest.Spec, t gguf.Type) infertest.Spec { s.Type = t; return s }
 	return []subject{
 		{"15M Q8_0", of(s15, gguf.Q8_0), prefill, 0, 1.5},
 		{"110M Q8_0", of(s110, gguf.Q8_0), prefill, 0.9, 1.5},
-		{"0.5B Q8_0", of(s500, gguf.Q8_0), prefill, 0.9, 1.5},
+		{half.name, half.spec, prefill, 0.9, 1.5},
 		{"0.6B Q4_K", of(s600, gguf.Q4_K), 0, 0.8, 0},
 		{"0.6B Q6_K", of(s600, gguf.Q6_K), 0, 0, 0},
 		{"110M Q4_0", of(s110, gguf.Q4_0), 0, 0, 0},
@@ -133,8 +133,7 @@ func passes(rep *bench.Report, prefix string, compared func(test string, m repor
 		m := report.Measurement{Name: prefix + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads), Unit: x.Unit}
 		ours, theirs := rep.Series[x.Test], rep.Series[x.Test+"_llama.cpp"]
 		if len(theirs) == 0 {
-			m.N, m.Rouse = len(ours), report.Summarise(ours)
-			alone(m)
+			alone(report.Of(m, ours...))
 			continue
 		}
 		m.Against = "llama.cpp, the better of with and without flash attention"

@@ -7,17 +7,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/rouse-dev/rouse/api"
 
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/engine/bench"
 )
 
-// streams of a server at once, and the tokens of each.
-const streams, streamTokens = 4, 64
+// Streams of a server at once, and the tokens of each.
+const namedStreams, streamTokens = 4, 64
+
+// figures are those of one of the two servers.
+type figures struct {
+	cold, rate, memory []float64
+	naps
+}
 
 // named compares whole servers on a model with a name: Rouse's engine and llama-server, which take turns.
 func named(ctx context.Context, o engineOptions, add func(...report.Measurement)) error {
@@ -38,7 +41,6 @@ func named(ctx context.Context, o engineOptions, add func(...report.Measurement)
 	}
 	passes(rep, "", func(_ string, m report.Measurement) { add(m) }, add)
 	o.threads = rep.Threads
-	type figures struct{ cold, rate, memory, back, asleep []float64 }
 	var ours, theirs figures
 	for range o.reps {
 		for _, of := range []*figures{&ours, &theirs} {
@@ -46,42 +48,46 @@ func named(ctx context.Context, o engineOptions, add func(...report.Measurement)
 			if err != nil {
 				return err
 			}
-			rate, err := s.streamRate(ctx)
-			if err != nil {
-				return err
-			}
-			rss, err := s.Resident()
-			if err != nil {
-				return err
-			}
-			of.cold, of.rate, of.memory = append(of.cold, took), append(of.rate, rate), append(of.memory, rss)
-			if of == &ours {
-				n, err := s.nap(ctx, 1)
-				if err != nil {
-					return err
-				}
-				of.back, of.asleep = append(of.back, n.wake), append(of.asleep, n.asleep)
-			}
+			err = of.measure(ctx, s, of == &ours)
 			s.Stop()
-			if of == &theirs { // it has no sleep: it is started again, with the file in the page cache
-				s, took, err = o.startNamed(ctx, true, false)
-				if err != nil {
-					return err
-				}
-				of.back = append(of.back, took)
-				s.Stop()
+			if err != nil {
+				return err
 			}
+			of.cold = append(of.cold, took)
 		}
+		s, took, err := o.startNamed(ctx, true, false) // llama-server has no sleep: it is started again, with the file in the page cache
+		if err != nil {
+			return err
+		}
+		s.Stop()
+		theirs.wake = append(theirs.wake, took)
 	}
 	what := fmt.Sprintf("%s, %d threads; whole servers over TCP on loopback", filepath.Base(o.named), o.threads)
 	pair := func(name, note, unit string, ours, theirs []float64) {
 		add(report.Compare(report.Measurement{Name: name, What: what + ": " + note, Unit: unit, Against: "llama-server"}, ours, theirs))
 	}
-	pair(fmt.Sprintf("%d streams at once", streams), fmt.Sprintf("tokens of %d streams of %d tokens each, in all", streams, streamTokens), "tokens/s", ours.rate, theirs.rate)
+	pair(fmt.Sprintf("%d streams at once", namedStreams), fmt.Sprintf("tokens of %d streams of %d tokens each, in all", namedStreams, streamTokens), "tokens/s", ours.rate, theirs.rate)
 	pair("start to first token, cold file", "from the exec to the first token, with nothing of the file in the page cache", "ms", ours.cold, theirs.cold)
 	pair("memory", "resident memory after the streams, mapped files included", "MB", ours.memory, theirs.memory)
-	pair("back from rest", "a wake from level 1, to the first step; llama-server has no sleep, and is started from the exec to the first token with its file in the page cache", "ms", ours.back, theirs.back)
-	add(report.Measurement{Name: "memory asleep", What: what + ": resident memory at level 1", Unit: "MB", N: o.reps, Rouse: report.Summarise(ours.asleep)})
+	pair("back from rest", "a wake from level 1, to the first step; llama-server has no sleep, and is started from the exec to the first token with its file in the page cache", "ms", ours.wake, theirs.wake)
+	add(report.Of(report.Measurement{Name: "memory asleep", What: what + ": resident memory at level 1", Unit: "MB"}, ours.asleep...))
+	return nil
+}
+
+// measure measures a server that has started.
+func (f *figures) measure(ctx context.Context, s *Engine, naps bool) error {
+	rate, err := s.streamRate(ctx)
+	if err != nil {
+		return err
+	}
+	rss, err := s.Resident()
+	if err != nil {
+		return err
+	}
+	f.rate, f.memory = append(f.rate, rate), append(f.memory, rss)
+	if naps {
+		return f.nap(ctx, s, 1)
+	}
 	return nil
 }
 
@@ -94,15 +100,13 @@ func (o engineOptions) startNamed(ctx context.Context, peer, cold bool) (s *Engi
 	}
 	threads := strconv.Itoa(o.threads)
 	if !peer {
-		s, err = startServer(ctx, o, o.named, "--context", "2048", "--max-seqs", strconv.Itoa(streams), "--threads", threads)
+		s, err = o.start(ctx, o.named, "--context", "2048", "--max-seqs", strconv.Itoa(namedStreams), "--threads", threads)
 	} else {
 		var p *Process
 		var line string
-		cmd := exec.CommandContext(ctx, filepath.Join(o.peer, "llama-server"), "-m", o.named, "-c", strconv.Itoa(2048*streams), "-np", strconv.Itoa(streams), "-t", threads, "--host", "127.0.0.1", "--port", "0")
-		p, line, err = Start(cmd, Stderr, "listening on http")
-		if err == nil {
-			_, at, _ := strings.Cut(line, "listening on ")
-			s = &Engine{Process: p, Client: NewClient(api.Endpoint(strings.TrimSpace(at)))}
+		cmd := exec.CommandContext(ctx, filepath.Join(o.peer, "llama-server"), "-m", o.named, "-c", strconv.Itoa(2048*namedStreams), "-np", strconv.Itoa(namedStreams), "-t", threads, "--host", "127.0.0.1", "--port", "0")
+		if p, line, err = Start(cmd, "listening on http"); err == nil {
+			s = &Engine{p, NewClient(Listening(line))}
 		}
 	}
 	if err != nil {
@@ -123,12 +127,12 @@ func forget(ctx context.Context, path string) error {
 	return nil
 }
 
-// stream reads some streams at once, and returns the tokens a second of all.
+// streamRate reads some streams at once, and returns the tokens a second of all.
 func (s *Engine) streamRate(ctx context.Context) (rate float64, err error) {
 	began := time.Now()
-	_, err = AtOnce(streams, func(i int) (time.Duration, error) {
+	_, err = AtOnce(namedStreams, func(i int) (time.Duration, error) {
 		made := 0
-		_, err := s.First(ctx, "/v1/completions", map[string]any{
+		_, err := s.First(ctx, pathText, map[string]any{
 			"prompt": fmt.Sprintf("Chapter %d. The", i+1), "max_tokens": streamTokens, "temperature": 0, "ignore_eos": true, "stream": true, "stream_options": map[string]any{"include_usage": true},
 		}, func(data string) {
 			var event struct {
@@ -145,5 +149,5 @@ func (s *Engine) streamRate(ctx context.Context) (rate float64, err error) {
 		}
 		return 0, err
 	})
-	return streams * streamTokens / time.Since(began).Seconds(), err
+	return namedStreams * streamTokens / time.Since(began).Seconds(), err
 }

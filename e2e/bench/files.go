@@ -1,7 +1,7 @@
 // The benchmark files measures the cost of bringing one file to many machines, and of holding it in memory there several
-// times. At first, machines are caches in one process, each behind a link of its own. The rates of these links and of
-// the source's are limited both ways. Then, as root on Linux, machines are processes in network namespaces on one
-// switch, some of which fail. Instances are processes of the engine's CPU worker, whose model has random weights.
+// times. As root on Linux, machines are processes in network namespaces on one switch, some of which fail; the rates of
+// their links and of the source's are limited both ways. Instances are processes of the engine's CPU worker, whose model has
+// random weights.
 //
 //	go run ./e2e/bench files -o docs/bench/files.json
 package main
@@ -13,12 +13,12 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// options configures a run.
+// fileOptions configures a run.
 type fileOptions struct {
 	models     string
 	reps       int
 	size, rate int // MiB of the file, MiB a second that its source sends
-	nodes      int // caches that fetch at once
+	nodes      int // machines that fetch at once
 	small      bool
 }
 
@@ -29,12 +29,6 @@ func runFiles() {
 		if r.Small {
 			o = fileOptions{*models, 1, 4, 64, 3, true}
 		}
-		part := func(name string, run func(context.Context, fileOptions, func(...report.Measurement)) error) report.Part {
-			return report.Part{Name: name, Measure: func(ctx context.Context) (ms []report.Measurement, err error) {
-				err = run(ctx, o, func(more ...report.Measurement) { ms = append(ms, more...) })
-				return ms, err
-			}}
-		}
-		return r.Parts(ctx, part("together", together), part("apart", apart), part("memory", memory)) // apart: in network namespaces
+		return r.Parts(ctx, report.Part{Name: "apart", Measure: o.apart}, report.Part{Name: "memory", Measure: o.memory})
 	})
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,8 +22,15 @@ import (
 // the link of the one before it then. spoil makes the one before that send wrong data.
 type faults struct{ kill, stall, spoil bool }
 
-// apart does what together does with a process and a network namespace for each machine, and with machines that fail.
-func apart(ctx context.Context, o fileOptions, add func(...report.Measurement)) error {
+// outcome of a fetch.
+type outcome struct {
+	took time.Duration
+	sent int64 // by the source
+}
+
+// apart compares the time in which many machines fetch a file, some of which fail, with the time of one, and counts the bytes
+// that the source sends.
+func (o fileOptions) apart(ctx context.Context) (ms []report.Measurement, err error) {
 	what := fmt.Sprintf("a file of %d MiB from a source of %d MiB/s, links of %d MiB/s each way; a process and a network namespace each", o.size, o.rate, 2*o.rate)
 	cases := []struct {
 		name       string
@@ -32,17 +42,17 @@ func apart(ctx context.Context, o fileOptions, add func(...report.Measurement)) 
 		alone, err := race(ctx, o, 1, faults{})
 		if errors.Is(err, errNoLAN) {
 			fmt.Println("skipped:", err)
-			return nil
+			return nil, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		one = append(one, alone.took.Seconds())
 		for k := range cases {
 			c := &cases[k]
 			r, err := race(ctx, o, o.nodes, c.faults)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			c.took, c.sent = append(c.took, r.took.Seconds()), append(c.sent, float64(r.sent)/float64(alone.sent)) // with all headers, both
 		}
@@ -53,11 +63,10 @@ func apart(ctx context.Context, o fileOptions, add func(...report.Measurement)) 
 		if !c.faults.stall { // a waiting machine can't know sooner
 			m = m.Gated(m.Ratio <= 1.3, "at most 1.3 x of one")
 		}
-		add(m)
-		s := report.Measurement{Name: name + ": sent by the source", What: what + "; bytes on the wire beside those for one machine alone", Unit: "copies", N: o.reps, Rouse: report.Summarise(c.sent)}
-		add(s.Gated(s.Rouse.P95 <= 1.2, "at most 1.2 copies"))
+		s := report.Of(report.Measurement{Name: name + ": sent by the source", What: what + "; bytes on the wire beside those for one machine alone", Unit: "copies"}, c.sent...)
+		ms = append(ms, m, s.Gated(s.Rouse.P95 <= 1.2, "at most 1.2 copies"))
 	}
-	return nil
+	return ms, nil
 }
 
 // stage is a LAN with a source and the file that it has.
@@ -83,7 +92,7 @@ func newStage(ctx context.Context, o fileOptions) (*stage, error) {
 		s.lan, err = newLAN(ctx)
 	}
 	if err == nil {
-		s.source, err = s.begin(ctx, o.rate, role{as: "source", file: s.path("m.gguf")})
+		s.source, err = s.begin(ctx, o.rate, role{As: "source", File: s.path("m.gguf")})
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -96,7 +105,7 @@ func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
 // close ends all processes, and removes what there was.
 func (s *stage) close() error {
 	for _, p := range s.machines {
-		p.kill()
+		p.Kill()
 	}
 	var err error
 	if s.lan != nil {
@@ -111,27 +120,53 @@ func (s *stage) begin(ctx context.Context, rate int, r role) (*machineProcess, e
 	if err != nil {
 		return nil, err
 	}
-	r.at, r.dir, r.secret = s.address(host)+":8013", s.path(fmt.Sprint(host)), s.path("secret")
-	r.sum = fmt.Sprintf("%x", sha256.Sum256(s.content))
+	r.At, r.Dir, r.Secret = s.address(host)+":8013", s.path(fmt.Sprint(host)), s.path("secret")
+	r.Sum = fmt.Sprintf("%x", sha256.Sum256(s.content))
 	if s.source != nil {
-		r.ref = "http://" + s.address(s.source.host) + ":8013/m.gguf#sha256=" + r.sum
+		r.Ref = "http://" + s.address(s.source.host) + ":8013/m.gguf#sha256=" + r.Sum
 	}
-	var peers []string
 	for h := 2; h <= 1+most; h++ { // the source is the first one
-		peers = append(peers, s.address(h)+":8013")
+		r.Peers = append(r.Peers, s.address(h)+":8013")
 	}
-	r.peers = strings.Join(peers, ",")
-	p, err := startMachine(s.name(host), r)
+	args, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
 	}
-	p.host = host
-	s.machines = append(s.machines, p)
-	return p, p.until(ctx, saysReady)
+	cmd := exec.Command("ip", "netns", "exec", s.name(host), os.Args[0], machineProgram, string(args))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	p, _, err := Start(cmd, saysReady)
+	if err != nil {
+		return nil, err
+	}
+	m := &machineProcess{p, host, in}
+	s.machines = append(s.machines, m)
+	return m, nil
 }
 
 // most bounds the machines beside the source: those that fetch at once, and two that come later.
 const most = 10
+
+// machineProcess is another process of this program, in a network namespace.
+type machineProcess struct {
+	*Process
+	host int
+	in   io.WriteCloser
+}
+
+// says waits until the process says a word.
+func (p *machineProcess) says(ctx context.Context, word string) error {
+	_, err := p.Until(ctx, word)
+	return err
+}
+
+// tell lets it begin.
+func (p *machineProcess) tell() error {
+	_, err := io.WriteString(p.in, "go\n")
+	return err
+}
 
 // has is the output of a machine that has the file.
 func (s *stage) has() string { return fmt.Sprintf("%s%x", saysHas, sha256.Sum256(s.content)) }
@@ -152,7 +187,7 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 		if f.spoil && i == n-3 {
 			as = "spoiler"
 		}
-		if _, err := s.begin(ctx, 2*s.o.rate, role{as: as}); err != nil {
+		if _, err := s.begin(ctx, 2*s.o.rate, role{As: as}); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -168,13 +203,13 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 		}
 	}
 	if f.kill {
-		if err := fetching[n-1].until(ctx, saysHalf); err != nil {
+		if err := fetching[n-1].says(ctx, saysHalf); err != nil {
 			return outcome{}, err
 		}
-		fetching[n-1].kill()
+		fetching[n-1].Kill()
 	}
 	if f.stall {
-		if err := errors.Join(fetching[n-2].until(ctx, saysHalf), s.stall(ctx, fetching[n-2].host)); err != nil {
+		if err := errors.Join(fetching[n-2].says(ctx, saysHalf), s.stall(ctx, fetching[n-2].host)); err != nil {
 			return outcome{}, err
 		}
 		fetching = slices.Delete(slices.Clone(fetching), n-2, n-1)
@@ -183,7 +218,7 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 		fetching = fetching[:len(fetching)-1]
 	}
 	for _, p := range fetching {
-		if err := p.until(ctx, s.has()); err != nil {
+		if err := p.says(ctx, s.has()); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -194,5 +229,12 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 
 // named reports whether any machine's log says this of a machine.
 func (s *stage) named(says string, p *machineProcess) bool {
-	return slices.ContainsFunc(s.machines, func(o *machineProcess) bool { return o.said(says, s.address(p.host)+":8013") })
+	for _, o := range s.machines {
+		for line := range strings.Lines(o.Log()) {
+			if strings.Contains(line, says) && strings.Contains(line, s.address(p.host)+":8013") {
+				return true
+			}
+		}
+	}
+	return false
 }

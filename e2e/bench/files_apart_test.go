@@ -63,16 +63,16 @@ func TestApart(t *testing.T) {
 	if err := os.WriteFile(s.path("false"), other, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	liar, err := s.begin(ctx, 24, role{as: "liar", file: s.path("false")})
+	liar, err := s.begin(ctx, 24, role{As: "liar", File: s.path("false")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 5 { // one that comes late need not ask the liar, where others are quicker
-		late, err := s.begin(ctx, 24, role{as: "node"})
+		late, err := s.begin(ctx, 24, role{As: "node"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(late.tell(), late.until(ctx, s.has())); err != nil {
+		if err := errors.Join(late.tell(), late.says(ctx, s.has())); err != nil {
 			t.Fatal(err)
 		}
 		after, err := s.sent(ctx, s.source.host)

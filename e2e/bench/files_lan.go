@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 )
 
 // lan is machines on one switch, each of them a network namespace with an address, and a link whose rate the kernel bounds
@@ -25,29 +23,24 @@ func newLAN(ctx context.Context) (*lan, error) {
 	if os.Getuid() != 0 {
 		return nil, fmt.Errorf("%w: they need root", errNoLAN)
 	}
-	for _, program := range []string{"ip", "tc"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("%w: they need iproute2: %w", errNoLAN, err)
-		}
-	}
 	l := &lan{prefix: fmt.Sprintf("rouse-files-%d-", os.Getpid())}
-	err := each(ctx, "ip netns add "+l.prefix+"lan", "ip -n "+l.prefix+"lan link add lan type bridge", "ip -n "+l.prefix+"lan link set lan up")
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", errNoLAN, err), l.close())
+	if _, err := l.sh(ctx, 0, "tc -V; ip netns add $lan; ip -n $lan link add lan type bridge; ip -n $lan link set lan up"); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: they need iproute2: %w", errNoLAN, err), l.close())
 	}
 	return l, nil
 }
 
 // close removes everything. The processes in it have ended.
 func (l *lan) close() error {
-	ctx := context.Background() // what was made is removed, whatever has ended
 	var failed error
-	for host := 1; host <= l.hosts; host++ {
-		failed = errors.Join(failed, each(ctx, "ip netns del "+l.name(host)))
+	for host := range l.hosts + 1 {
+		_, err := l.sh(context.Background(), host, "ip netns del $in") // what was made is removed, whatever has ended
+		failed = errors.Join(failed, err)
 	}
-	return errors.Join(failed, each(ctx, "ip netns del "+l.prefix+"lan"))
+	return failed
 }
 
+// name is the namespace of a machine; the switch is number 0.
 func (l *lan) name(host int) string { return fmt.Sprint(l.prefix, host) }
 
 func (l *lan) address(host int) string { return fmt.Sprintf("10.83.7.%d", host) }
@@ -55,60 +48,43 @@ func (l *lan) address(host int) string { return fmt.Sprintf("10.83.7.%d", host) 
 // add adds a machine with a link of so many bytes a second each way.
 func (l *lan) add(ctx context.Context, bytesPerSecond int) (host int, err error) {
 	l.hosts++
-	host = l.hosts
-	in, port := l.name(host), fmt.Sprint("port", host)
-	if err := each(ctx, "ip netns add "+in); err != nil {
-		l.hosts--
-		return 0, fmt.Errorf("%w: %w", errNoLAN, err)
-	}
-	rate := fmt.Sprintf("root tbf rate %dbit burst 256kb latency 20ms", bytesPerSecond*8)
-	err = each(
-		ctx,
-		fmt.Sprintf("ip -n %slan link add %s type veth peer name eth0 netns %s", l.prefix, port, in),
-		fmt.Sprintf("ip -n %slan link set %s master lan up", l.prefix, port),
-		"ip -n "+in+" link set lo up",
-		"ip -n "+in+" addr add "+l.address(host)+"/24 dev eth0",
-		"ip -n "+in+" link set eth0 up",
-		"tc -n "+in+" qdisc add dev eth0 "+rate,
-		fmt.Sprintf("tc -n %slan qdisc add dev %s %s", l.prefix, port, rate),
-	)
+	_, err = l.sh(ctx, l.hosts, fmt.Sprintf(`rate='root tbf rate %dbit burst 256kb latency 20ms'
+ip netns add $in
+ip -n $lan link add $port type veth peer name eth0 netns $in
+ip -n $lan link set $port master lan up
+ip -n $in link set lo up
+ip -n $in addr add $at/24 dev eth0
+ip -n $in link set eth0 up
+tc -n $in qdisc add dev eth0 $rate
+tc -n $lan qdisc add dev $port $rate`, bytesPerSecond*8))
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errNoLAN, err)
+		err = fmt.Errorf("%w: %w", errNoLAN, err)
 	}
-	return host, nil
+	return l.hosts, err
 }
 
 // stall has nothing pass a machine's link any more, which nobody is told.
 func (l *lan) stall(ctx context.Context, host int) error {
-	return each(ctx, fmt.Sprintf("ip -n %slan link set port%d type bridge_slave state 0", l.prefix, host))
+	_, err := l.sh(ctx, host, "ip -n $lan link set $port type bridge_slave state 0")
+	return err
 }
 
 // sent is how many bytes a machine has put on its link, with all headers and all that was sent again.
-func (l *lan) sent(ctx context.Context, host int) (int64, error) {
-	out, err := exec.CommandContext(ctx, "ip", "-n", l.name(host), "-s", "-j", "link", "show", "eth0").Output()
-	if err != nil {
-		return 0, fmt.Errorf("count what %s has sent: %w", l.name(host), err)
+func (l *lan) sent(ctx context.Context, host int) (bytes int64, err error) {
+	out, err := l.sh(ctx, host, "ip netns exec $in cat /sys/class/net/eth0/statistics/tx_bytes")
+	if err == nil {
+		_, err = fmt.Sscan(out, &bytes)
 	}
-	var links []struct {
-		Stats struct {
-			Tx struct {
-				Bytes int64 `json:"bytes"`
-			} `json:"tx"`
-		} `json:"stats64"`
-	}
-	if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
-		return 0, fmt.Errorf("count what %s has sent: %q: %w", l.name(host), out, err)
-	}
-	return links[0].Stats.Tx.Bytes, nil
+	return bytes, err
 }
 
-// each runs commands one after another, until one fails.
-func each(ctx context.Context, commands ...string) error {
-	for _, c := range commands {
-		words := strings.Fields(c)
-		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", c, err, strings.TrimSpace(string(out)))
-		}
+// sh runs commands for a machine, until one fails.
+func (l *lan) sh(ctx context.Context, host int, script string) (string, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-ec", script)
+	cmd.Env = append(os.Environ(), "lan="+l.name(0), "in="+l.name(host), fmt.Sprint("port=port", host), "at="+l.address(host))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", script, err, out)
 	}
-	return nil
+	return string(out), err
 }

@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,76 +22,64 @@ import (
 
 // The words that a machine's process says, a line each.
 const (
-	saysReady = "ready" // it listens
-	saysHalf  = "half"  // it has half of the file
-	saysHas   = "has "  // it has all of it, with this SHA-256
+	machineProgram = "machine" // the first argument that makes this program a machine
+
+	saysReady = "it listens"
+	saysHalf  = "it has half of the file"
+	saysHas   = "it has all of the file, " // with this SHA-256
 	// What the log says of a peer that spoils bytes, and of one that has another file.
 	saysSpoils  = "a peer sends wrong bytes"
 	saysDiffers = "a peer has sent another chunk"
 )
 
-// role configures the process of a machine.
+// role configures the process of a machine, as JSON in its argument.
 type role struct {
-	as     string // source, node, spoiler (a node that spoils what it sends) or liar (which has another file)
-	at     string // where it listens
-	dir    string // a node's cache
-	file   string // what a source or a liar has
-	ref    string // what a node fetches
-	secret string
-	peers  string
-	sum    string // SHA-256 of the file that a liar claims to have
-}
-
-func (r *role) flags() *flag.FlagSet {
-	f := flag.NewFlagSet("machine", flag.ContinueOnError)
-	for name, v := range map[string]*string{"as": &r.as, "at": &r.at, "dir": &r.dir, "file": &r.file, "ref": &r.ref, "secret": &r.secret, "peers": &r.peers, "sum": &r.sum} {
-		f.StringVar(v, name, *v, "")
-	}
-	return f
-}
-
-// line is the command line of a role.
-func (r role) line() (args []string) {
-	r.flags().VisitAll(func(f *flag.Flag) { args = append(args, "-"+f.Name+"="+f.Value.String()) })
-	return append([]string{machineProgram}, args...)
+	As     string // source, node, spoiler (a node that spoils what it sends) or liar (which has another file)
+	At     string // where it listens
+	Dir    string // a node's cache
+	File   string // what a source or a liar has
+	Ref    string // what a node fetches
+	Secret string
+	Peers  []string
+	Sum    string // SHA-256 of the file that a liar claims to have
 }
 
 // machine runs the process of a machine. It listens, fetches when it reads a line, and then ends.
 func machine(ctx context.Context, args []string) error {
 	var r role
-	if err := r.flags().Parse(args); err != nil {
+	if err := json.Unmarshal([]byte(strings.Join(args, " ")), &r); err != nil {
 		return err
 	}
 	var h http.Handler
 	var c *fetch.Cache
 	var err error
-	switch r.as {
+	switch r.As {
 	case "source":
-		h = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { http.ServeFile(w, q, r.file) })
+		h = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { http.ServeFile(w, q, r.File) })
 	case "liar":
 		h, err = newLiar(r)
 	default:
 		c, err = fetch.New(fetch.Config{
-			Dir: r.dir, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
-			Share: fetch.Share{SecretFile: r.secret, Peers: strings.Split(r.peers, ","), Listen: r.at},
+			Dir: r.Dir, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+			Share: fetch.Share{SecretFile: r.Secret, Peers: r.Peers, Listen: r.At},
 		})
 		if err == nil {
 			h, _ = c.Peers()
 		}
-		if r.as == "spoiler" {
+		if r.As == "spoiler" {
 			h = spoiler{h}
 		}
 	}
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Addr: r.at, Handler: h, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
+	s := &http.Server{Addr: r.At, Handler: h, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer func() { _ = s.Close() }() // it ends anyway
 	serving.Go(func() {
 		if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Fprintln(os.Stderr, r.as, err)
+			fmt.Fprintln(os.Stderr, r.As, err)
 		}
 	})
 	fmt.Println(saysReady)
@@ -111,7 +99,7 @@ func machine(ctx context.Context, args []string) error {
 // fetch fetches the file, says so, and reads it.
 func (r role) fetch(ctx context.Context, c *fetch.Cache) error {
 	var half sync.Once
-	m, err := c.Fetch(ctx, r.ref, func(p fetch.Progress) {
+	m, err := c.Fetch(ctx, r.Ref, func(p fetch.Progress) {
 		if p.Total > 0 && 2*p.Done >= p.Total {
 			half.Do(func() { fmt.Println(saysHalf) })
 		}
@@ -130,15 +118,15 @@ func (r role) fetch(ctx context.Context, c *fetch.Cache) error {
 
 // newLiar answers as a node that has the whole file, and has another one.
 func newLiar(r role) (http.Handler, error) {
-	secret, err := os.ReadFile(r.secret)
+	secret, err := os.ReadFile(r.Secret)
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(r.file)
+	info, err := os.Stat(r.File)
 	if err != nil {
 		return nil, err
 	}
-	f := &peers.File{Right: peers.NewRight(r.sum, ""), Size: info.Size(), Open: func() (*os.File, error) { return os.Open(r.file) }}
+	f := &peers.File{Right: peers.NewRight(r.Sum, ""), Size: info.Size(), Open: func() (*os.File, error) { return os.Open(r.File) }}
 	var n *peers.Node
 	n, err = peers.New(peers.Config{Group: bytes.TrimSpace(secret), Find: func(id string) *peers.File {
 		if id != n.ID(f.Right) {

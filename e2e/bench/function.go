@@ -46,20 +46,22 @@ func (b *localBench) startFunction(ctx context.Context) (*function, error) {
 	}
 	p, line, err := Start(exec.CommandContext(ctx, b.function, "--function", "default/fake", "--instance", "fake-1", "--quiet",
 		"--listen", "http://127.0.0.1:0", "--token-file", file, "--concurrency", fmt.Sprint(openStreams+100), "--model", "fake",
-		"--", b.self, fakeRuntime, "-port", "$(PORT)"), Stdout, "listening on")
+		"--", b.self, fakeRuntime, "-port", "$(PORT)"), "listening on")
 	if err != nil {
 		return nil, err
 	}
 	f := &function{p, Listening(line)}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if st, err := f.state(ctx); err == nil && st.Ready() {
-			return f, nil
-		}
-		if time.Now().After(deadline) {
-			f.Stop()
-			return nil, errors.New("the function does not become ready")
-		}
+	patient, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("the function does not become ready"))
+	defer cancel()
+	state := control.New(http.DefaultTransport, func() string { return token })
+	if err := await(patient, time.Millisecond, func() (bool, error) {
+		st, err := state.State(ctx, f.through)
+		return err == nil && st.Ready(), nil
+	}); err != nil {
+		f.Stop()
+		return nil, err
 	}
+	return f, nil
 }
 
 const againstFake = "the same model server, which does nothing, alone"
@@ -79,11 +81,6 @@ func (b *localBench) functionHop(ctx context.Context) ([]report.Measurement, err
 	return b.hops(ctx, []hop{bare, {"function", NewClient(f.through), []*Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
 }
 
-// state asks the function for its state.
-func (f *function) state(ctx context.Context) (api.InstanceStatus, error) {
-	return control.New(http.DefaultTransport, func() string { return token }).State(ctx, f.through)
-}
-
 // functionStream measures what an open stream holds.
 func (b *localBench) functionStream(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
@@ -97,8 +94,8 @@ func (b *localBench) functionStream(ctx context.Context) ([]report.Measurement, 
 	if err != nil {
 		return nil, err
 	}
-	held := report.Measurement{Name: "function, memory of an open stream", Unit: "KiB", N: 1, Rouse: report.Summarise([]float64{kib}),
-		What: fmt.Sprintf("growth of the function's resident memory by %d streams that have had their first event and stay open, divided by their number", openStreams)}
+	held := report.Of(report.Measurement{Name: "function, memory of an open stream", Unit: "KiB",
+		What: fmt.Sprintf("growth of the function's resident memory by %d streams that have had their first event and stay open, divided by their number", openStreams)}, kib)
 	return []report.Measurement{held.Gated(kib <= streamGate, "≤ %g KiB", streamGate)}, nil
 }
 
@@ -111,13 +108,7 @@ func (f *function) perStream(ctx context.Context, c *Client, body []byte, n int)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for range n {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base.URL(pathChat), strings.NewReader(string(body)))
-		if err != nil {
-			return 0, err
-		}
-		req.Header.Set("X-Fault", "stall=1")
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := c.HTTP.Do(req)
+		resp, err := c.Send(ctx, http.MethodPost, pathChat, http.Header{"X-Fault": {"stall=1"}}, body)
 		if err != nil {
 			return 0, err
 		}
@@ -187,10 +178,8 @@ func (b *localBench) functionIdle(ctx context.Context) ([]report.Measurement, er
 	if err != nil {
 		return nil, err
 	}
-	m := report.Measurement{Name: "function, idle", Unit: "MiB", N: len(rss), Rouse: report.Summarise(rss),
-		What: "resident memory (Rss) of a function whose runtime is awake, after one request"}
-	s := report.Measurement{Name: "function, program", Unit: "MB", N: 1, Rouse: report.Summarise([]float64{float64(info.Size()) / 1e6}),
-		What: "size of the program function, built with -trimpath -ldflags '-s -w'"}
+	m := report.Of(report.Measurement{Name: "function, idle", Unit: "MiB", What: "resident memory (Rss) of a function whose runtime is awake, after one request"}, rss...)
+	s := report.Of(report.Measurement{Name: "function, program", Unit: "MB", What: "size of the program function, built with -trimpath -ldflags '-s -w'"}, float64(info.Size())/1e6)
 	return []report.Measurement{
 		m.Gated(m.Rouse.P50 <= functionGate, "p50 ≤ %g MiB", functionGate),
 		s.Gated(s.Rouse.P50 <= binaryGate, "≤ %g MB", binaryGate),

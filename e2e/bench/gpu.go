@@ -1,9 +1,9 @@
-// The benchmark gpu makes the measurements that need a CUDA device, and writes docs/bench/gpu.json:
+// The benchmark gpu makes the measurements that need a CUDA device, and make gpu writes docs/bench/gpu.json:
 //
 //	make gpu
 //	make gpu ARGS=--small     # the same code on the processor, in a minute
 //
-// It has five parts. Each ran, was skipped for a reason, or failed:
+// It has five parts. Notes in the report say which was skipped, or failed, and why:
 //
 //  1. vectors: the tests of the engine's CUDA worker, on the device; and pico's answers by it, beside those of the
 //     worker in Go.
@@ -29,9 +29,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,80 +40,56 @@ import (
 var probe string
 
 func runGPU() {
-	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt) // until the process ends
-	exit(measureGPU(ctx))
-}
-
-// bench is a run.
-type gpuBench struct {
-	out, rouse, sim, python, device, only string
-	small                                 bool
-	weights, fileWeights                  float64
-	sizes                                 []float64
-	vllmModel, models, dir                string
-	facts                                 Device
-	noTorch                               error // why torch is missing or unusable; nil if it works
-	notes                                 []string
-}
-
-func (b *gpuBench) flags() {
-	flag.StringVar(&b.out, "o", "", "`file` for the results (default: docs/bench/gpu.json, with --small bin/gpu-small.json)")
+	b := &gpuBench{device: "cuda", sizes: []float64{8e9, 30e9}}
 	flag.StringVar(&b.rouse, "rouse", "bin/rouse", "the `program`")
 	flag.StringVar(&b.sim, "sim", "", "the simulator of vLLM, a `program` (default: built)")
 	flag.StringVar(&b.python, "python", "", "Python `interpreter` that has torch (default: the first of python3 and /usr/bin/python3 that does)")
-	flag.BoolVar(&b.small, "small", false, "small sizes, on the processor")
-	flag.StringVar(&b.only, "only", "", "run only these `parts`, with commas between them")
 	flag.Float64Var(&b.weights, "weights", 40e9, "most `bytes` of the weights of the part decode; it takes half of the device's free memory at most")
 	flag.Float64Var(&b.fileWeights, "file-weights", 8e9, "`bytes` of the model file of level 2, which is generated; 0: none")
 	flag.StringVar(&b.vllmModel, "vllm-model", "", "`model` that vLLM serves, a folder or a name (default: one of random weights is generated)")
 	flag.StringVar(&b.models, "models", Models(), "`folder` for generated models")
-	_ = flag.CommandLine.Parse(os.Args[2:]) // it exits
-	b.device, b.sizes = "cuda", []float64{8e9, 30e9}
-	if b.small {
-		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6}
-	}
-	if b.out == "" {
-		b.out = filepath.Join("docs", "bench", "gpu.json")
-		if b.small {
-			b.out = filepath.Join("bin", "gpu-small.json")
+	report.Main(func(ctx context.Context, r *report.Run) (err error) {
+		if b.small = r.Small; b.small {
+			b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6}
 		}
-	}
+		if b.rouse, err = filepath.Abs(b.rouse); err != nil {
+			return err
+		}
+		if _, err := os.Stat(b.rouse); err != nil {
+			return fmt.Errorf("%w: run make build", err)
+		}
+		if b.dir, err = os.MkdirTemp("", "gpu-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(b.dir)
+		if err := b.look(ctx); err != nil {
+			return err
+		}
+		r.On(b.facts)
+		for _, n := range b.notes {
+			r.Note(n)
+		}
+		return b.parts(ctx, r)
+	})
 }
 
-func measureGPU(ctx context.Context) error {
-	b := &gpuBench{}
-	b.flags()
-	var err error
-	if b.rouse, err = filepath.Abs(b.rouse); err != nil {
-		return err
-	}
-	if _, err := os.Stat(b.rouse); err != nil {
-		return fmt.Errorf("%w: run make build", err)
-	}
-	if b.dir, err = os.MkdirTemp("", "gpu-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(b.dir)
-	if err := os.MkdirAll(filepath.Dir(b.out), 0o755); err != nil {
-		return err
-	}
-	if err := b.look(ctx); err != nil {
-		return err
-	}
-	about := report.New(strings.TrimSpace("go run ./e2e/bench " + strings.Join(os.Args[1:], " ")))
-	r := &gpuReport{Command: about.Command, At: about.At, Machine: about.Machine, Device: b.facts, Small: b.small, Notes: b.notes}
-	for _, n := range r.Notes {
-		fmt.Println(n)
-	}
-	return b.parts(ctx, r)
+// gpuBench is a run.
+type gpuBench struct {
+	rouse, sim, python, device string
+	small                      bool
+	weights, fileWeights       float64
+	sizes                      []float64
+	vllmModel, models, dir     string
+	facts                      Device
+	noTorch                    error // why torch is missing or unusable; nil if it works
+	notes                      []string
 }
 
 // partLimit is how long a part may take: one that hangs is not all of the run.
 const partLimit = time.Hour
 
-// parts runs them one after the other.
-func (b *gpuBench) parts(ctx context.Context, r *gpuReport) error {
-	var failed []string
+// parts runs them one after the other. One that fails does not end the run.
+func (b *gpuBench) parts(ctx context.Context, r *report.Run) (failed error) {
 	for _, p := range []struct {
 		name, what string
 		run        func(context.Context, *gpuPart) error
@@ -126,34 +100,20 @@ func (b *gpuBench) parts(ctx context.Context, r *gpuReport) error {
 		{"ledger", "what rouse up says is held of the device, beside nvidia-smi", b.ledger},
 		{"vllm", "vLLM through rouse up: seconds of sleeps, and from a request to its first byte", b.vllm},
 	} {
-		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), p.name) {
+		if !r.Selects(p.name) || ctx.Err() != nil {
 			continue
 		}
 		fmt.Println(p.name + ": " + p.what)
-		part, began := gpuPart{Name: p.name, What: p.what}, time.Now()
+		part := &gpuPart{name: p.name, what: p.what, row: r.Add, say: r.Note}
 		limited, stop := context.WithTimeoutCause(ctx, partLimit, fmt.Errorf("it has taken longer than %s", partLimit))
-		err := p.run(limited, &part)
+		err := p.run(limited, part)
 		if err != nil && limited.Err() != nil {
 			err = errors.Join(context.Cause(limited), err)
 		}
-		part.end(began, err)
+		failed = errors.Join(failed, part.end(err))
 		stop()
-		if part.Status == Failed {
-			failed = append(failed, p.name)
-		}
-		r.Parts = append(r.Parts, part)
-		if err := r.write(b.out); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 	}
-	fmt.Println("written to", b.out)
-	if len(failed) > 0 {
-		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
-	}
-	return nil
+	return errors.Join(failed, context.Cause(ctx))
 }
 
 // look finds torch and the device, and measures the limits. It fails where there is no device, and none is done without.
@@ -177,8 +137,7 @@ func (b *gpuBench) look(ctx context.Context) error {
 			b.noTorch = nil
 			break
 		}
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, is := errors.AsType[*exec.ExitError](err); is {
 			err = errors.New(lastLine(string(exit.Stderr)))
 		}
 		b.noTorch = errors.Join(b.noTorch, fmt.Errorf("%s: %w", name, err))

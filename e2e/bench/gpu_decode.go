@@ -60,13 +60,13 @@ func (b *gpuBench) decodeOne(ctx context.Context, p *gpuPart, weights float64, l
 	width := b.width()
 	total := weightsOf(s.model, width)
 	if sync {
-		p.note("%.2f GB of weights in %d layers, %s", total/1e9, s.model.Layers, s.said.attention())
+		p.note("%.2f GB of weights in %d layers, %s", total/1e9, s.model.Layers, s.attention())
 	}
 	for _, n := range b.batches() {
 		load.N, load.Sync = n, sync
 		speed, err := drive(ctx, s, load, reps)
 		if err != nil { // a size that does not fit, or that a kernel does not take
-			if err := p.goOn(ctx, fmt.Errorf("%d at once, %s: %w: %s", n, way, err, s.said.last())); err != nil {
+			if err := p.goOn(ctx, fmt.Errorf("%d at once, %s: %w: %s", n, way, err, lastLine(s.said.log()))); err != nil {
 				return err
 			}
 			continue

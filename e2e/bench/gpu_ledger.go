@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // slack is by how much the two may differ: contexts and fragments, which the devices' capacity leaves out.
@@ -90,10 +89,7 @@ func (u *Up) become(ctx context.Context, state string) error {
 		_, err := u.sleep(ctx, "held", api.Level2)
 		return err
 	case "unloaded":
-		if err := u.Order(ctx, "held", "stop"); err != nil {
-			return err
-		}
-		return u.Await(ctx, "held", "unloaded", func(f admin.Function) bool { return len(f.Instances) == 0 })
+		return u.stopFunction(ctx, "held")
 	}
 	return nil
 }
@@ -128,19 +124,12 @@ func (h heldBytes) fault(state string) string {
 // compare waits until ledger and nvidia-smi agree, and records their values. It fails if they never agree.
 func (u *Up) compare(ctx context.Context, p *gpuPart, who, state string, before map[string]int64, env []string) error {
 	var h heldBytes
-	for deadline := time.Now().Add(settles); ; {
-		var err error
-		if h, err = u.held(ctx, before, env); err != nil {
-			return err
-		}
-		if h.fault(state) == "" || time.Now().After(deadline) {
-			break
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	deadline := time.Now().Add(settles)
+	if err := await(ctx, 50*time.Millisecond, func() (settled bool, err error) {
+		h, err = u.held(ctx, before, env)
+		return h.fault(state) == "" || time.Now().After(deadline), err
+	}); err != nil {
+		return err
 	}
 	const mib = 1 << 20
 	p.beside(who+", "+state+": given away by the ledger", "MiB", float64(h.account)/mib, float64(h.used)/mib, "nvidia-smi")

@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // fakeTorch is a package torch with a device that does what FAKE says.
@@ -149,33 +150,34 @@ func TestGoOn(t *testing.T) {
 	stop()
 	bad := errors.New("a kernel does not take it")
 	for _, tt := range []struct {
-		name string
-		do   func(*gpuPart) error
-		want Status
-		why  string
+		name        string
+		do          func(*gpuPart) error
+		fails, says string
 	}{
-		{"all ran", func(p *gpuPart) error { p.add("x", "s", 1); return p.goOn(t.Context(), nil) }, Ran, ""},
+		{"all ran", func(p *gpuPart) error { p.add("x", "s", 1); return p.goOn(t.Context(), nil) }, "", ""},
 		{"one failed", func(p *gpuPart) error {
 			if err := p.goOn(t.Context(), bad); err != nil {
 				return err
 			}
 			p.beside("x", "s", 1, 1/zero, "by the bus") // a rate that is not known is no limit
 			return nil
-		}, Failed, "does not take it"},
-		{"one failed, then all", func(p *gpuPart) error { _ = p.goOn(t.Context(), bad); return errors.New("the end") }, Failed, "the end"},
-		{"one is missing", func(p *gpuPart) error { p.add("x", "s", 1); return p.goOn(t.Context(), lacks("no room")) }, Ran, ""},
-		{"all is missing", func(p *gpuPart) error { return p.goOn(t.Context(), lacks("no room")) }, Skipped, "no room"},
-		{"its time is over", func(p *gpuPart) error { return p.goOn(over, bad) }, Failed, "does not take it"},
+		}, "does not take it", "p: failed"},
+		{"one failed, then all", func(p *gpuPart) error { _ = p.goOn(t.Context(), bad); return errors.New("the end") }, "the end", "the end"},
+		{"one is missing", func(p *gpuPart) error { p.add("x", "s", 1); return p.goOn(t.Context(), lacks("no room")) }, "", "p: left out: no room"},
+		{"all is missing", func(*gpuPart) error { return lacks("no room") }, "", "p: skipped: no room"},
+		{"its time is over", func(p *gpuPart) error { return p.goOn(over, bad) }, "does not take it", "failed"},
 	} {
-		p := &gpuPart{}
-		p.end(time.Now(), tt.do(p))
-		if p.Status != tt.want || !strings.Contains(p.Why, tt.why) {
-			t.Errorf("%s: %s, %q; want %s, %q", tt.name, p.Status, p.Why, tt.want, tt.why)
-		}
-		for _, f := range p.Figures {
-			if f.Limit != 0 {
-				t.Errorf("%s: a limit of %v", tt.name, f.Limit)
+		said := ""
+		p := &gpuPart{name: "p", say: func(note string) { said += note }, row: func(ms ...report.Measurement) {
+			for _, m := range ms {
+				if m.Baseline != nil || m.Name != "p: x" || m.Rouse.P50 != 1 {
+					t.Errorf("%s: %+v", tt.name, m)
+				}
 			}
+		}}
+		err := p.end(tt.do(p))
+		if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || !strings.Contains(said, tt.says) {
+			t.Errorf("%s: %v, %q; want %q, %q", tt.name, err, said, tt.fails, tt.says)
 		}
 	}
 }

@@ -107,11 +107,6 @@ func (b *gpuBench) napsAt2(ctx context.Context, p *gpuPart) (err error) {
 	}
 	path, err := b.modelFile(b.fileWeights)
 	if err != nil {
-		var m missing
-		if errors.As(err, &m) {
-			p.note("level 2 of %s: left out, %s", gigabytes(b.fileWeights), m.what)
-			return nil
-		}
 		return err
 	}
 	s, err := b.open(ctx, worker.Load{Model: path, Sequences: 1, Context: 256, Threads: 1}, engine.Config{Seats: 1}, nil)

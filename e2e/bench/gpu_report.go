@@ -6,24 +6,9 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
-
-// Report is the file that a run writes.
-type gpuReport struct {
-	// Command makes the report, from the root of the module.
-	Command string         `json:"command"`
-	At      time.Time      `json:"at"`
-	Machine report.Machine `json:"machine"`
-	Device  Device         `json:"device"`
-	// Small says that it is no measurement of a GPU: the same code ran on the processor, with little data.
-	Small bool `json:"small"`
-	// Notes say what of the machine a reader has to know: others on the device, memory that can't be pinned.
-	Notes []string  `json:"notes,omitempty"`
-	Parts []gpuPart `json:"parts"`
-}
 
 // Device is the device that computed, and its software. A processor has no name, driver and memory.
 type Device struct {
@@ -46,82 +31,45 @@ type Device struct {
 	Unpinned string `json:"unpinned,omitempty"`
 	// NoCUDA says why there is no device, as torch has it.
 	NoCUDA string `json:"noCuda,omitempty"`
-	// Rates are bytes a second: the limits that the parts are compared with.
-	Rates Rates `json:"rates"`
+	// Rates are bytes a second of copies, measured by this run: the limits that the parts are compared with. A copy on the device
+	// counts both reads and writes.
+	Rates struct {
+		Device         float64 `json:"device,omitempty"`
+		ToDevice       float64 `json:"toDevice,omitempty"` // from memory that is not pinned
+		ToDevicePinned float64 `json:"toDevicePinned,omitempty"`
+		ToHost         float64 `json:"toHost,omitempty"`
+		ToHostPinned   float64 `json:"toHostPinned,omitempty"`
+	} `json:"rates"`
 }
 
-// Rates are bytes a second of copies, measured by this run. A copy on the device counts both reads and writes.
-type Rates struct {
-	Device         float64 `json:"device,omitempty"`
-	ToDevice       float64 `json:"toDevice,omitempty"` // from memory that is not pinned
-	ToDevicePinned float64 `json:"toDevicePinned,omitempty"`
-	ToHost         float64 `json:"toHost,omitempty"`
-	ToHostPinned   float64 `json:"toHostPinned,omitempty"`
-}
-
-// Status is the result of a part.
-type Status string
-
-// Statuses.
-const (
-	Ran     Status = "ran"
-	Skipped Status = "skipped" // Why says what is missing
-	Failed  Status = "failed"  // Why is the error
-)
-
-// Part is one thing that the run shows.
+// gpuPart is one thing that the run shows.
 type gpuPart struct {
-	Name    string   `json:"name"`
-	What    string   `json:"what"`
-	Status  Status   `json:"status"`
-	Why     string   `json:"why,omitempty"`
-	Seconds float64  `json:"seconds"`
-	Figures []Figure `json:"figures,omitempty"`
-	// Notes list omissions of the part, and facts that a reader must know.
-	Notes []string `json:"notes,omitempty"`
-
-	faults []string // of what failed while the rest went on
+	name, what string
+	row        func(...report.Measurement)
+	say        func(note string)
+	faults     []error // of what failed while the rest went on
 }
 
-// Figure is one number.
-type Figure struct {
-	Name  string  `json:"name"`
-	Unit  string  `json:"unit"`
-	Value float64 `json:"value"`
-	// Limit is an upper bound or a value to compare with, in the same unit. Of says which; empty: there is none.
-	Limit float64 `json:"limit,omitempty"`
-	Of    string  `json:"of,omitempty"`
-}
+func (p *gpuPart) add(name, unit string, value float64) { p.beside(name, unit, value, 0, "") }
 
-func (p *gpuPart) add(name, unit string, value float64) {
-	p.beside(name, unit, value, 0, "")
-}
-
-// beside adds a figure with its limit.
+// beside adds a row with an upper bound, or a value to compare with; of says which.
 func (p *gpuPart) beside(name, unit string, value, limit float64, of string) {
-	if math.IsInf(limit, 0) || math.IsNaN(limit) { // its rate could not be measured
-		limit, of = 0, ""
+	m := report.Measurement{Name: p.name + ": " + name, What: p.what, Unit: unit, Against: of}
+	switch {
+	case of == "" || math.IsInf(limit, 0) || math.IsNaN(limit): // its rate could not be measured
+		m.Against = ""
+		m = report.Of(m, value)
+	case limit == 0:
+		m.Against, m.Note = "", of+" 0"
+		m = report.Of(m, value)
+	default:
+		m = report.Compare(m, []float64{value}, []float64{limit})
 	}
-	f := Figure{Name: name, Unit: unit, Value: report.Round(value), Limit: report.Round(limit), Of: of}
-	p.Figures = append(p.Figures, f)
-	fmt.Println("  " + f.line())
+	p.row(m)
 }
 
 func (p *gpuPart) note(format string, args ...any) {
-	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
-	fmt.Println("  " + p.Notes[len(p.Notes)-1])
-}
-
-func (f Figure) line() string {
-	line := fmt.Sprintf("%-60s %12.3f %s", f.Name, f.Value, f.Unit)
-	if f.Of == "" {
-		return line
-	}
-	line += fmt.Sprintf("; %s %.3f", f.Of, f.Limit)
-	if f.Limit != 0 {
-		line += fmt.Sprintf(" (%.2fx)", f.Value/f.Limit)
-	}
-	return line
+	p.say(p.name + ": " + fmt.Sprintf(format, args...))
 }
 
 // missing is an error for a requirement that a part lacks: the part is skipped.
@@ -137,45 +85,24 @@ func (p *gpuPart) goOn(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	var m missing
-	if errors.As(err, &m) {
+	if m, is := errors.AsType[missing](err); is {
 		p.note("left out: %s", m.what)
 		return nil
 	}
-	p.faults = append(p.faults, err.Error())
-	fmt.Println("  failed, and the rest goes on: " + strings.ReplaceAll(err.Error(), "\n", "\n    "))
+	p.faults = append(p.faults, err)
+	fmt.Println("failed, and the rest goes on: " + strings.ReplaceAll(err.Error(), "\n", "\n    "))
 	return nil
 }
 
-// end sets the result of a part.
-func (p *gpuPart) end(began time.Time, err error) {
-	p.Seconds = report.Round(time.Since(began).Seconds())
-	if len(p.faults) > 0 {
-		if err != nil {
-			p.faults = append(p.faults, err.Error())
-		}
-		err = errors.New(strings.Join(p.faults, "\n"))
+// end returns the errors of a part that has ended with err. One that lacks something is no error.
+func (p *gpuPart) end(err error) error {
+	if m, is := errors.AsType[missing](err); is && len(p.faults) == 0 {
+		p.note("skipped: %s", m.what)
+		return nil
 	}
-	var m missing
-	switch {
-	case err == nil && len(p.Figures) == 0 && len(p.Notes) > 0: // all of it was left out
-		p.Status, p.Why = Skipped, strings.Join(p.Notes, "; ")
-	case err == nil:
-		p.Status = Ran
-	case errors.As(err, &m):
-		p.Status, p.Why = Skipped, m.what
-	default:
-		p.Status, p.Why = Failed, err.Error()
+	if err = errors.Join(append(p.faults, err)...); err != nil {
+		p.note("failed: %v", err)
+		err = fmt.Errorf("%s: %w", p.name, err)
 	}
-	line := "  " + string(p.Status)
-	if p.Why != "" {
-		line += ": " + strings.ReplaceAll(p.Why, "\n", "\n    ")
-	}
-	fmt.Printf("%s (%.1f s)\n", line, p.Seconds)
-}
-
-// write writes the file. A run that is cut off keeps the finished parts.
-func (r *gpuReport) write(path string) error {
-	r.Machine.LoadAfter = report.LoadAverage()
-	return report.Write(path, r)
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
@@ -15,11 +14,6 @@ import (
 
 // patience is how long anything may take: a large model is read from a disk, and compiled for.
 const patience = 20 * time.Minute
-
-// startEngine starts `rouse engine serve`.
-func (b *gpuBench) startEngine(ctx context.Context, args ...string) (*Engine, error) {
-	return StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), args...)
-}
 
 // startUp starts `rouse up` with the functions of a manifest, and env besides the environment.
 func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) (*Up, error) {
@@ -43,7 +37,7 @@ var cachedTokens = regexp.MustCompile(`"cached_tokens":\s*(\d+)`)
 func (u *Up) turn(ctx context.Context, body map[string]any) (first time.Duration, cached int, err error) {
 	cached = -1
 	began := time.Now()
-	at, err := u.Door.First(ctx, "/v1/completions", body, func(data string) {
+	at, err := u.Door.First(ctx, pathText, body, func(data string) {
 		if m := cachedTokens.FindStringSubmatch(data); m != nil {
 			cached, _ = strconv.Atoi(m[1]) // it is digits
 		}
@@ -53,17 +47,13 @@ func (u *Up) turn(ctx context.Context, body map[string]any) (first time.Duration
 
 // sleep puts a function to sleep, and says how long that took.
 func (u *Up) sleep(ctx context.Context, name string, level api.Level) (time.Duration, error) {
-	if err := u.Await(ctx, name, "quiet", func(f admin.Function) bool {
-		return Quiet(f) && len(f.Instances) == 1 && f.Instances[0].State == api.Awake
-	}); err != nil {
+	only := func(state api.State, level api.Level) func(admin.Function) bool {
+		return func(f admin.Function) bool {
+			return len(f.Instances) == 1 && f.Instances[0].State == state && f.Instances[0].Level == level
+		}
+	}
+	if err := u.Await(ctx, name, "awake", only(api.Awake, 0)); err != nil {
 		return 0, err
 	}
-	began := time.Now()
-	if err := u.Order(ctx, name, fmt.Sprintf("sleep?level=%d", level)); err != nil {
-		return 0, err
-	}
-	err := u.Await(ctx, name, "asleep", func(f admin.Function) bool {
-		return len(f.Instances) == 1 && f.Instances[0].State == api.Asleep && f.Instances[0].Level == level
-	})
-	return time.Since(began), err
+	return u.orderQuiet(ctx, name, fmt.Sprintf("sleep?level=%d", level), "asleep", only(api.Asleep, level))
 }

@@ -59,7 +59,7 @@ func (b *gpuBench) equal(ctx context.Context, p *gpuPart) error {
 		asked = asked[:8]
 	}
 	for i, args := range [][]string{nil, {"--device", "cuda", "--python", b.python, "--threads", "1"}} {
-		e, err := b.startEngine(ctx, append([]string{"--model", "pico", "--lora", "shout=pico/shout", "--lora", "pirate=pico/pirate"}, args...)...)
+		e, err := StartEngine(ctx, b.rouse, "", append([]string{"--model", "pico", "--lora", "shout=pico/shout", "--lora", "pirate=pico/pirate"}, args...)...)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -21,7 +20,7 @@ import (
 type gpuSubject struct {
 	*engine.Engine
 	model model.Config
-	said  *gpuSaid
+	said  *words
 	stop  func() error
 }
 
@@ -44,11 +43,11 @@ func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config
 	if err != nil {
 		return nil, err
 	}
-	s := &gpuSubject{said: &gpuSaid{}}
+	s := &gpuSubject{said: newWords()}
 	w := worker.Open(worker.Options{Device: worker.CUDA, Python: b.python, Load: load, Log: slog.New(slog.NewTextHandler(s.said, nil))})
 	info, err := w.Start(ctx)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the worker: %w: %s", err, s.said.last()), w.Close())
+		return nil, errors.Join(fmt.Errorf("start the worker: %w: %s", err, lastLine(s.said.log())), w.Close())
 	}
 	s.model = info.Model
 	if s.Engine, err = engine.Over(w, info, tok, cfg); err != nil {
@@ -64,34 +63,9 @@ func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config
 	return s, nil
 }
 
-// said keeps what the worker writes, of which the end and a few words are of interest.
-type gpuSaid struct {
-	mu   sync.Mutex // guards text
-	text []byte
-}
-
-// Write implements io.Writer.
-func (s *gpuSaid) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.text = append(s.text, p...)
-	if over := len(s.text) - 64<<10; over > 0 {
-		s.text = s.text[over:]
-	}
-	return len(p), nil
-}
-
-func (s *gpuSaid) last() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return lastLine(string(s.text))
-}
-
 // attention is how the worker says that it attends.
-func (s *gpuSaid) attention() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for line := range strings.Lines(string(s.text)) {
+func (s *gpuSubject) attention() string {
+	for line := range strings.Lines(s.said.log()) {
 		if i := strings.Index(line, "attention"); i >= 0 {
 			return strings.Trim(strings.TrimSpace(line[strings.LastIndexByte(line[:i], '=')+1:]), `"`)
 		}

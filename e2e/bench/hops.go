@@ -102,7 +102,7 @@ func (b *localBench) startBare(ctx context.Context) (hop, error) {
 	if err != nil {
 		return hop{}, err
 	}
-	fake, _, err := Start(exec.CommandContext(ctx, b.self, fakeRuntime, "-port", port, "-announce"), Stdout, "listening on")
+	fake, _, err := Start(exec.CommandContext(ctx, b.self, fakeRuntime, "-port", port, "-announce"), "listening on")
 	return hop{Client: NewClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*Process{fake}}, err
 }
 
@@ -120,7 +120,7 @@ func (b *localBench) startLlamaSwap(ctx context.Context) (hop, error) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return hop{}, err
 	}
-	p, _, err := Start(exec.CommandContext(ctx, program, "-config", config, "-listen", at), Stdout, "listening on")
+	p, _, err := Start(exec.CommandContext(ctx, program, "-config", config, "-listen", at), "listening on")
 	return hop{name: "llama-swap", Client: NewClient(api.Endpoint("http://" + at)), programs: []*Process{p}}, err
 }
 
@@ -151,8 +151,8 @@ func (b *localBench) hops(ctx context.Context, servers []hop, loads []load, mode
 				r = r.Gated(r.Ratio >= h.share, "ratio ≥ %g", h.share)
 			}
 			took, rate = append(took, t), append(rate, r)
-			processor = append(processor, report.Measurement{Name: name + ", processor", Unit: "µs", N: len(own.processor), Rouse: report.Summarise(own.processor),
-				What: "user and system time for each of these requests, of all processes but the model server's and the client's"})
+			processor = append(processor, report.Of(report.Measurement{Name: name + ", processor", Unit: "µs",
+				What: "user and system time for each of these requests, of all processes but the model server's and the client's"}, own.processor...))
 		}
 	}
 	after, err := private(ctx, servers, chat(model, 1, false), "after all of that")
@@ -171,8 +171,7 @@ func private(ctx context.Context, servers []hop, body []byte, when string) (all 
 		if err != nil {
 			return nil, err
 		}
-		m := report.Measurement{Name: h.name + ", memory " + when, Unit: "MB", N: 1, Rouse: report.Summarise([]float64{mb}),
-			What: "private memory of all processes but the model server's and the client's"}
+		m := report.Of(report.Measurement{Name: h.name + ", memory " + when, Unit: "MB", What: "private memory of all processes but the model server's and the client's"}, mb)
 		if h.private > 0 && when == oneAwake {
 			m = m.Gated(mb <= h.private, "≤ %g MB", h.private)
 		}

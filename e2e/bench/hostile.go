@@ -71,7 +71,7 @@ const crowdProgram = "crowd"
 // it were elsewhere, and returns when all are there or were cut off.
 func startCrowd(ctx context.Context, self, address string, clients int) (*Process, error) {
 	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, crowdProgram, address, strconv.Itoa(clients))
-	c, _, err := Start(cmd, Stdout, "gathered")
+	c, _, err := Start(cmd, "gathered")
 	return c, err
 }
 

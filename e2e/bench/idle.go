@@ -27,15 +27,14 @@ func (b *localBench) up(ctx context.Context) ([]report.Measurement, error) {
 		resp, err := s.Door.Send(ctx, http.MethodGet, "/readyz", nil, nil)
 		took = append(took, report.Millis(time.Since(s.Began)))
 		if err == nil {
-			_ = resp.Body.Close()
+			err = resp.Body.Close()
 		}
 		s.Stop()
 		if err != nil {
 			return nil, err
 		}
 	}
-	m := report.Measurement{Name: "up to ready", Unit: "ms", N: len(took), Rouse: report.Summarise(took),
-		What: "the exec of rouse up, with the built-in function, to its first answer to GET /readyz"}
+	m := report.Of(report.Measurement{Name: "up to ready", Unit: "ms", What: "the exec of rouse up, with the built-in function, to its first answer to GET /readyz"}, took...)
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= readyGate, "p50 ≤ %g ms", readyGate)}, nil
 }
 
@@ -74,7 +73,7 @@ func (b *localBench) idle(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	one := func(name, unit, what string, v float64) report.Measurement {
-		return report.Measurement{Name: name, Unit: unit, What: what, N: 1, Rouse: report.Summarise([]float64{v})}
+		return report.Of(report.Measurement{Name: name, Unit: unit, What: what}, v)
 	}
 	const cpu = "user and system time of the process rouse up (activator, autoscaler, node agent) over 20 s without traffic"
 	const memory = "the process rouse up, after a start, a wake and two sleeps, 20 s without traffic"
@@ -94,10 +93,8 @@ func share(ctx context.Context, p *Process, length time.Duration) (float64, erro
 	if err != nil {
 		return 0, err
 	}
-	select {
-	case <-time.After(length):
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	if err := sleep(ctx, length); err != nil {
+		return 0, err
 	}
 	after, err := p.ProcessorTime()
 	return 100 * (after - before) / time.Since(began).Seconds(), err

@@ -34,7 +34,6 @@ var sections = []section{
 	{"wake", "A cluster: wakes", "The simulated vLLM wakes in no time."},
 	{"turn", "A cluster: more functions than fit", ""},
 	{"door", "Joined clusters", "Two real servers on one machine share its processors with the client, the function and its model server."},
-	{"exchange", "Joined clusters: the link alone", "Both its ends are in one process."},
 	{"order", "The order of requests", ""},
 	{"plan", "Decisions", ""},
 	{"record", "The record of decisions", ""},

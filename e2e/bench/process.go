@@ -3,9 +3,10 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // startEngine starts an engine with pico on a Unix socket and returns when it listens.
@@ -19,23 +20,31 @@ func (b *localBench) startServer(ctx context.Context, manifest string, env ...st
 	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest, Args: []string{"--no-gpu"}, Env: env})
 }
 
-// rest puts a function to sleep at level 1 and waits for its standing grant.
-func (u *Up) rest(ctx context.Context, name string) error {
-	return u.orderQuiet(ctx, name, "sleep?level=1", "granted", func(f admin.Function) bool { return len(f.Granted) > 0 })
+// round is a measurement of one side: what begins it is not measured.
+type round struct {
+	before func() error
+	took   func() (time.Time, error) // when what is measured has ended
 }
 
-// stopFunction stops a function and waits until it has no process.
-func (u *Up) stopFunction(ctx context.Context, name string) error {
-	return u.orderQuiet(ctx, name, "stop", "gone", func(f admin.Function) bool { return len(f.Instances) == 0 })
-}
-
-// orderQuiet waits until a function has no request, orders something of it, and waits until it is as wanted, which state says.
-func (u *Up) orderQuiet(ctx context.Context, name, what, state string, wanted func(admin.Function) bool) error {
-	if err := u.Await(ctx, name, "quiet", Quiet); err != nil {
-		return err
+// takeTurns lets the sides take turns, and returns the milliseconds of each. The first few rounds warm up.
+func takeTurns(rounds, warm int, sides ...round) ([][]float64, error) {
+	series := make([][]float64, len(sides))
+	for i := range rounds + warm {
+		for k, s := range sides {
+			if s.before != nil {
+				if err := s.before(); err != nil {
+					return nil, err
+				}
+			}
+			began := time.Now()
+			at, err := s.took()
+			if err != nil {
+				return nil, err
+			}
+			if i >= warm {
+				series[k] = append(series[k], report.Millis(at.Sub(began)))
+			}
+		}
 	}
-	if err := u.Order(ctx, name, what); err != nil {
-		return err
-	}
-	return u.Await(ctx, name, state, wanted)
+	return series, nil
 }

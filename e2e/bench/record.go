@@ -137,15 +137,6 @@ func again(folder string, l recordLoad) (report.Measurement, error) {
 	return m, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 func sizeOfFolder(folder string) (sum int64) {
 	files, err := flight.Files(folder)
 	if err != nil {

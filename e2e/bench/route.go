@@ -4,9 +4,8 @@
 //
 // It measures:
 //
-//  1. How long it takes to look a prompt up in an index of 1,000 instances, hashing included.
-//  2. How long it takes to pick one of 1,000 instances by it.
-//  3. How many tokens of the prompts of a trace of conversations are found in caches. The engines are processes (rouse
+//  1. How long it takes to look a prompt up in an index of 1,000 instances, hashing included, and to pick one of them by it.
+//  2. How many tokens of the prompts of a trace of conversations are found in caches. The engines are processes (rouse
 //     engine serve with the model that ships with Rouse), and report these tokens in
 //     usage.prompt_tokens_details.cached_tokens. The activator, in this process, has one engine, then four. Then two
 //     activators that take the requests at random have four, without and with sessions. Last, four engines run without
@@ -15,111 +14,219 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
-	"time"
+	"sync"
 
-	"github.com/rouse-dev/rouse/activator/route"
-	"github.com/rouse-dev/rouse/activator/route/prefix"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+
 	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+const (
+	routeEngines = 4
+	// clients ask at once.
+	clients = 8
+	turns   = 6
+	// slots is how many requests an engine takes at once.
+	slots     = 8
+	modelName = "m"
 )
 
 func runRoute() {
 	program := flag.String("rouse", "bin/rouse", "the `program` whose engine serves")
-	report.Main(func(ctx context.Context, r *report.Run) error { return measureRoute(ctx, r, *program) })
+	report.Main(func(ctx context.Context, r *report.Run) error {
+		if err := goReport(chooseBenchmarks...)(ctx, r); err != nil {
+			return err
+		}
+		return traces(ctx, r, *program)
+	})
 }
 
-func measureRoute(ctx context.Context, r *report.Run, program string) error {
-	n, conversations, blocks, rounds := 20_000, 48, 200_000, 3
-	if r.Small {
-		n, conversations, blocks, rounds = 100, clients, 2000, 1
-	}
-	r.Add(lookup(4_000, n, blocks, 0.005), lookup(100_000, n/10, blocks, 1))
-	r.Add(pick(4_000, n), pick(100_000, n))
-	ms, err := traces(ctx, program, conversations, rounds)
+// traces plays the trace at one engine and at four, routed in four ways. Each play has words of its own, so that none
+// finds in caches what another has left there.
+func traces(ctx context.Context, r *report.Run, program string) error {
+	conversations := report.Sized(r.Small, 48, clients)
+	dir, err := os.MkdirTemp("", "route")
 	if err != nil {
 		return err
 	}
-	r.Add(ms...)
-	return ctx.Err()
+	defer os.RemoveAll(dir)
+	var all []*Client
+	for n := range routeEngines {
+		e, err := StartEngine(ctx, program, api.Endpoint("unix:"+filepath.Join(dir, fmt.Sprint(n))), "--model", "pico", "--name", modelName, "--max-num-seqs", "128", "--threads", "1")
+		if err != nil {
+			return err
+		}
+		defer e.Stop()
+		all = append(all, e.Client)
+	}
+	what := fmt.Sprintf("share of prompt tokens found in caches: %d conversations of %d turns with one system prompt, %d at once, over %d engines", conversations, turns, clients, routeEngines)
+	ways := []struct {
+		name, how  string
+		activators int
+		engines    []*Client
+		sessions   bool
+		shares     []float64
+	}{
+		{activators: 1, engines: all[:1]},
+		{name: "cached, one activator", activators: 1, engines: all},
+		{name: "cached, two activators", how: ", behind two activators that take the requests at random", activators: 2, engines: all},
+		{name: "cached, two and sessions", how: ", behind two such activators, with a prompt_cache_key for each conversation", activators: 2, engines: all, sessions: true},
+		{name: "cached, by load alone", how: ", each at the least busy one", engines: all},
+	}
+	for round := range report.Sized(r.Small, 3, 1) {
+		for k := range ways {
+			w := &ways[k]
+			ask, end, err := front(w.activators, w.engines)
+			if err != nil {
+				return err
+			}
+			share, err := play(ctx, 10*round+k, conversations, w.sessions, ask)
+			end()
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			w.shares = append(w.shares, share)
+		}
+	}
+	for k, w := range ways[1:] {
+		m := report.Compare(report.Measurement{Name: w.name, What: what + w.how, Unit: "share", Against: "one engine alone"}, w.shares, ways[0].shares)
+		if k == 0 {
+			m = m.Gated(m.Ratio >= 0.9, "at least 0.9 of one engine alone")
+		}
+		r.Add(m)
+	}
+	return nil
 }
 
-// instances is how many there are to choose from.
-const routeInstances = 1000
+// ask sends a chat request, and reads the answer.
+type ask func(ctx context.Context, body, answer any) error
 
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// prompt returns a text of the given number of tokens, of four bytes each.
-func prompt(name string, tokens int) []byte {
-	var b strings.Builder
-	for n := 0; b.Len() < 4*tokens; n++ {
-		fmt.Fprintf(&b, "%s %d ", name, n)
+// front sends to any of some activators that know the engines, and nothing of each other; without one, to the engine that has the fewest
+// requests, and of several any. end ends them.
+func front(activators int, engines []*Client) (do ask, end func(), err error) {
+	transport := api.NewTransport(64)
+	ends := []func(){transport.CloseIdleConnections}
+	end = func() {
+		for _, e := range ends {
+			e()
+		}
 	}
-	return []byte(b.String()[:4*tokens])
+	var doors []*Client
+	name := api.NewFunctionName("", modelName)
+	for n := range activators {
+		a, err := activator.New(activator.Config{Name: fmt.Sprint("a", n)}, activator.Deps{
+			Emitter: api.EmitterFunc(func(api.Event) {}), Waker: control.New(transport, nil), Transport: transport,
+		})
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		a.PutFunction(api.Function{Name: name, Concurrency: slots})
+		for k, e := range engines {
+			a.ObserveInstance(api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("m-%04d", k)), Function: name, State: api.Awake, Seq: 1, Endpoint: e.Base, Concurrency: slots})
+		}
+		server := httptest.NewServer(a.Handler())
+		ends = append(ends, server.Close)
+		doors = append(doors, NewClient(api.Endpoint(server.URL)))
+	}
+	var mu sync.Mutex // guards running
+	running := make([]int, len(engines))
+	return func(ctx context.Context, body, answer any) error {
+		if len(doors) > 0 {
+			return doors[rand.IntN(len(doors))].Call(ctx, http.MethodPost, pathChat, body, answer)
+		}
+		mu.Lock()
+		best := -1
+		for _, k := range rand.Perm(len(engines)) {
+			if best < 0 || running[k] < running[best] {
+				best = k
+			}
+		}
+		running[best]++
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			running[best]--
+		}()
+		return engines[best].Call(ctx, http.MethodPost, pathChat, body, answer)
+	}, end, nil
 }
 
-// lookup looks n prompts up whose first half was seen, in an index of so many blocks.
-func lookup(tokens, n, blocks int, most float64) report.Measurement {
-	var x prefix.Index
-	var among prefix.Places
-	for range routeInstances {
-		among.Add(x.Place())
-	}
-	r := rand.New(rand.NewPCG(1, 1))
-	salt := prefix.SaltOf("tenant")
-	var prompts [][]byte
-	for k := range 40 {
-		prompts = append(prompts, prompt(fmt.Sprint("p", k), tokens))
-	}
-	for _, p := range prompts {
-		x.Learn(prefix.Of(salt, p[:len(p)/2]), r.IntN(routeInstances), epoch)
-	}
-	for k := 0; x.Len() < blocks; k++ {
-		x.Learn(prefix.Of(salt, prompt(fmt.Sprint("other", k), 20_000)), r.IntN(routeInstances), epoch)
-	}
-	var took []float64
-	var seen prefix.Places
-	for k := range n {
-		p := prompts[k%len(prompts)]
-		began := time.Now()
-		_, seen = x.Find(prefix.Of(salt, p), among, seen)
-		took = append(took, report.Millis(time.Since(began)))
-	}
-	m := report.Measurement{Name: fmt.Sprintf("lookup of %d tokens", tokens), Unit: "ms", N: n, Rouse: report.Summarise(took),
-		What: fmt.Sprintf("hash a prompt of %d bytes and find which of %d instances have seen most of it, in an index of %d blocks", 4*tokens, routeInstances, blocks)}
-	return m.Gated(m.Rouse.P50 <= most, "p50 is at most %g ms", most)
+// message is one of a conversation.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
 }
 
-// pick picks one of the instances, which are half busy, for conversations that they know.
-func pick(tokens, n int) report.Measurement {
-	var s route.Set
-	for k := range routeInstances {
-		s.Observe(api.InstanceStatus{Instance: api.InstanceID(fmt.Sprint("i", k)), State: api.Awake, Seq: 1, Concurrency: 64, Endpoint: "unix:/s"}, epoch)
+// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the
+// conversations come in another order, so that the next request does not depend on which engine has just become free.
+func play(ctx context.Context, seed, conversations int, sessions bool, do ask) (float64, error) {
+	var mu sync.Mutex // guards both
+	prompts, cached := 0, 0
+	all := make([][]message, conversations)
+	for turn := range turns {
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(clients)
+		for _, k := range rand.Perm(conversations) {
+			group.Go(func() error {
+				if turn == 0 {
+					all[k] = []message{{"system", randomWords(seed, -1, 24)}}
+				}
+				all[k] = append(all[k], message{"user", randomWords(seed, turns*k+turn, 12)})
+				chat := map[string]any{"model": modelName, "messages": all[k], "max_tokens": 8, "temperature": 0}
+				if sessions {
+					chat["prompt_cache_key"] = fmt.Sprint(seed, " ", k)
+				}
+				var answer struct {
+					Choices []struct{ Message message }
+					Usage   struct {
+						Prompt  int `json:"prompt_tokens"`
+						Details struct {
+							Cached int `json:"cached_tokens"`
+						} `json:"prompt_tokens_details"`
+					}
+				}
+				if err := do(ctx, chat, &answer); err != nil {
+					return err
+				}
+				if len(answer.Choices) == 0 {
+					return errors.New("an answer has no choice")
+				}
+				all[k] = append(all[k], answer.Choices[0].Message)
+				mu.Lock()
+				defer mu.Unlock()
+				prompts, cached = prompts+answer.Usage.Prompt, cached+answer.Usage.Details.Cached
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return 0, err
+		}
 	}
-	salt := prefix.SaltOf("tenant")
-	var wants []route.Want
-	for k := range 64 {
-		wants = append(wants, route.Want{Prefix: prefix.Of(salt, prompt(fmt.Sprint("p", k), tokens))})
-	}
-	r := rand.New(rand.NewPCG(1, 1))
-	var running []*route.Instance
-	for k := range routeInstances * 64 / 2 {
-		i, _ := s.PickFor(epoch, wants[k%len(wants)], nil)
-		running = append(running, i)
-	}
-	var took []float64
+	return float64(cached) / float64(prompts), nil
+}
+
+// randomWords are some that the model has a token for each of, in an order of their own.
+func randomWords(seed, of, n int) string {
+	r := rand.New(rand.NewPCG(uint64(seed), uint64(of)))
+	list := strings.Fields("apple pear plum lemon grape melon cherry mango")
+	out := []string{"echo"}
 	for range n {
-		at := r.IntN(len(running))
-		s.Release(running[at], "")
-		w := wants[r.IntN(len(wants))]
-		began := time.Now()
-		running[at], _ = s.PickFor(epoch, w, nil)
-		took = append(took, report.Millis(time.Since(began)))
+		out = append(out, list[r.IntN(len(list))])
 	}
-	m := report.Measurement{Name: fmt.Sprintf("pick, %d tokens", tokens), Unit: "ms", N: n, Rouse: report.Summarise(took),
-		What: fmt.Sprintf("pick one of %d instances, half of whose slots are in use, by a hashed prompt of %d tokens, and note it in the index", routeInstances, tokens)}
-	return m.Gated(m.Rouse.P99 <= 0.05, "p99 is at most 0.05 ms")
+	return strings.Join(out, " ")
 }

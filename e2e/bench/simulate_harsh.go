@@ -16,8 +16,7 @@ type day struct {
 	cfg        simulate.Config
 	shape      simulate.Shape
 	churn      time.Duration
-	unload     time.Duration // of rouse
-	public     string        // the trace is written and read in this shape
+	public     string // the trace is written and read in this shape
 }
 
 // harsh are days on which something is as it should not be.
@@ -27,11 +26,6 @@ var harsh = []day{
 	{name: "shared GPUs", what: "2 GPUs that models share by memory", cfg: simulate.Config{Devices: 2, Shared: true}},
 	{name: "nodes come and go", what: "6 GPUs of 3 nodes, of which one leaves about every two hours", cfg: simulate.Config{Devices: 6, Nodes: 3}, churn: 2 * time.Hour},
 	{name: "all of it", what: "4 GPUs of 2 nodes, of which one leaves about every two hours; GPUs are shared, sleeps are slow", cfg: simulate.Config{Devices: 4, Nodes: 2, Shared: true, SlowSleep: true, Pinned: true}, churn: 2 * time.Hour},
-}
-
-// harsh is 4.
-func (b *simulations) harsh(ctx context.Context) ([]report.Measurement, error) {
-	return b.days(ctx, harsh)
 }
 
 // days runs all policies on days.
@@ -50,11 +44,7 @@ func (b *simulations) days(ctx context.Context, days []day) ([]report.Measuremen
 			d.cfg.Changes = simulate.Churn(d.cfg.Nodes, d.shape.Length, d.churn, 10*time.Minute, seed)
 			rs[k] = make([]simulate.Result, len(simulate.All))
 			for j, name := range simulate.All {
-				p := simulate.Policy{Name: name}
-				if name == "rouse" {
-					p.UnloadAfter = d.unload
-				}
-				if rs[k][j], err = simulate.Run(ctx, d.cfg, t, d.shape.Length, p); err != nil {
+				if rs[k][j], err = simulate.Run(ctx, d.cfg, t, d.shape.Length, simulate.Policy{Name: name}); err != nil {
 					return err
 				}
 			}

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
-	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // ordinary are days on which the newest peers are compared.
@@ -39,9 +37,4 @@ func (d *day) trace() (simulate.Trace, error) {
 		}
 	}
 	return simulate.ReadTrace(&b, 6)
-}
-
-// peers is 5.
-func (b *simulations) peers(ctx context.Context) ([]report.Measurement, error) {
-	return b.days(ctx, ordinary)
 }

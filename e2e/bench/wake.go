@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,34 +71,23 @@ func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) 
 	defer s.Stop()
 	door := s.Door
 	body := completion("sim")
-	var asleep, awake, rested []float64
-	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
-		if i > -5 {
-			if err := s.rest(ctx, "sim"); err != nil {
-				return nil, err
-			}
-			time.Sleep(b.while(pause))
-		}
-		for _, series := range []*[]float64{&asleep, &awake, &rested} {
-			if series == &rested {
-				time.Sleep(b.while(pause)) // a process that has not run for that long is slower, asleep or not
-			}
-			began := time.Now()
-			at, err := door.First(ctx, pathText, body, nil)
-			if err != nil {
-				return nil, err
-			}
-			if i >= 0 {
-				*series = append(*series, report.Millis(at.Sub(began)))
-			}
-		}
+	if _, err := door.First(ctx, pathText, body, nil); err != nil {
+		return nil, err
+	}
+	rest := func() error { // a process that has not run for that long is slower, asleep or not
+		return sleep(ctx, b.while(pause))
+	}
+	ask := func() (time.Time, error) { return door.First(ctx, pathText, body, nil) }
+	took, err := takeTurns(b.rounds(200), 5, round{func() error { return errors.Join(s.rest(ctx, "sim"), rest()) }, ask}, round{took: ask}, round{rest, ask})
+	if err != nil {
+		return nil, err
 	}
 	m := report.Compare(report.Measurement{
 		Name: "wake of a sleeper, wake time 0", Unit: "ms",
 		What:    "a streamed request over TCP on loopback to rouse up, whose one instance, a simulated vLLM that wakes in no time, sleeps at level 1 under a standing grant, to the stream's first byte",
 		Against: "the same request while it is awake",
-		Note:    fmt.Sprintf("the same request while it is awake, after the same pause as before the wake: p50 %.2f ms", report.Quantile(rested, 0.5)),
-	}, asleep, awake)
+		Note:    fmt.Sprintf("the same request while it is awake, after the same pause as before the wake: p50 %.2f ms", report.Quantile(took[2], 0.5)),
+	}, took[0], took[1])
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= wakeGate, "p50 ≤ %g ms", wakeGate)}, nil
 }
 
@@ -115,43 +105,51 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.Door
-	const few = 8 // processes are started at a time: starts are not measured
+	return wokenAtOnce(ctx, func(string) *Client { return s.Door }, names, b.rounds(5), "rouse up", func() error {
+		for _, name := range names {
+			if err := s.rest(ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// wokenAtOnce starts functions of a server, a few at a time, and then asks all in the same moment, asleep and awake in turns.
+func wokenAtOnce(ctx context.Context, of func(name string) *Client, names []string, rounds int, server string, rest func() error) ([]report.Measurement, error) {
+	const few = 5 // starts are not measured
 	for i := 0; i < len(names); i += few {
-		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
+		if _, err := streams(ctx, of, names[i:min(i+few, len(names))]); err != nil {
 			return nil, err
 		}
 	}
-	var asleep, awake []float64
-	for range b.rounds(5) {
-		for _, name := range names {
-			if err := s.rest(ctx, name); err != nil {
-				return nil, err
-			}
+	var series [2][]float64
+	for range rounds {
+		if err := errors.Join(rest(), sleep(ctx, pause)); err != nil { // what the sleep set in motion ends
+			return nil, err
 		}
-		time.Sleep(200 * time.Millisecond) // what the sleep set in motion ends
-		for _, series := range []*[]float64{&asleep, &awake} {
-			took, err := atOnce(ctx, door, names)
+		for k := range series {
+			took, err := streams(ctx, of, names)
 			if err != nil {
 				return nil, err
 			}
-			*series = append(*series, took...)
+			series[k] = append(series[k], took...)
 		}
 	}
 	m := report.Compare(report.Measurement{
 		Name: fmt.Sprintf("%d sleepers woken at once", len(names)), Unit: "ms",
-		What:    "one streamed request to each of so many functions of rouse up in the same moment, each with one instance that sleeps at level 1, to the first byte; client, rouse and model servers share the machine",
+		What:    "one streamed request to each of so many functions of " + server + " in the same moment, each with one instance that sleeps at level 1, to the first byte; client, servers and instances share the machine",
 		Against: "the same requests in the same moment while all are awake",
-	}, asleep, awake)
+	}, series[0], series[1])
 	added := m.Rouse.P95 - m.Baseline.P95
 	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
 
-// atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
-func atOnce(ctx context.Context, door *Client, names []string) ([]float64, error) {
+// streams asks functions, each by its client, in the same moment and returns how long each took to its first byte, in milliseconds.
+func streams(ctx context.Context, of func(name string) *Client, names []string) ([]float64, error) {
 	return AtOnce(len(names), func(i int) (time.Duration, error) {
 		began := time.Now()
-		at, err := door.First(ctx, pathText, completion(names[i]), nil)
+		at, err := of(names[i]).First(ctx, pathText, completion(names[i]), nil)
 		return at.Sub(began), err
 	})
 }

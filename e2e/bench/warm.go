@@ -41,7 +41,7 @@ func (b *localBench) warmBeside(ctx context.Context) ([]report.Measurement, erro
 		return nil, err
 	}
 	defer bare.stop()
-	proxy, line, err := Start(exec.CommandContext(ctx, b.self, reverseProxy, string(bare.Base)), Stdout, "listening on")
+	proxy, line, err := Start(exec.CommandContext(ctx, b.self, reverseProxy, string(bare.Base)), "listening on")
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -30,8 +30,9 @@ func (c *Cluster) Collect(ctx context.Context, dir string) error {
 		out, err := c.Kubectl(ctx, strings.Fields(args)...)
 		errs = append(errs, err, os.WriteFile(filepath.Join(dir, file), []byte(out), 0o644))
 	}
-	// The kubelet's own files have the logs of pods that are gone, too.
-	return errors.Join(append(errs, copyLogs(c.places.node("log"), filepath.Join(dir, "node")))...)
+	// The kubelet's own files have the logs of pods that are gone, too. A log that is removed meanwhile is left out.
+	_, err := output(exec.CommandContext(ctx, "cp", "-r", c.places.node("log"), filepath.Join(dir, "node")))
+	return errors.Join(append(errs, err)...)
 }
 
 // Unhealthy says which nodes and which pods of the cluster's own namespaces are not as they ought to be, a line each:
@@ -64,29 +65,4 @@ func (c *Cluster) Unhealthy(ctx context.Context) (string, error) {
 		}
 	}
 	return strings.Join(lines, "\n"), nil
-}
-
-// copyLogs copies a folder of logs. A log that is removed meanwhile is left out.
-func copyLogs(from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		body, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		file := filepath.Join(to, rel)
-		return os.WriteFile(filepath.Join(mkdir(filepath.Dir(file)), filepath.Base(file)), body, 0o644)
-	})
 }

@@ -35,7 +35,7 @@ func Unable() error {
 // packages that they are in.
 var needs = []struct{ program, pkg string }{
 	{"go", "golang"}, {"ip", "iproute2"}, {"nsenter", "util-linux"}, {"iptables", "iptables"},
-	{"conntrack", "conntrack"}, {"gcc", "gcc"}, {"pkg-config", "pkg-config"},
+	{"conntrack", "conntrack"}, {"gcc", "gcc"}, {"pkg-config", "pkg-config"}, {"openssl", "openssl"},
 }
 
 // lacking says which packages are to be installed, or nil.

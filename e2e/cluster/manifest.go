@@ -3,18 +3,18 @@ package cluster
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
 // manifests is Knative Serving as the cluster applies it, in three steps.
@@ -56,155 +56,65 @@ func (b builder) sources(ctx context.Context) (sources, error) {
 	return s, nil
 }
 
-// assemble reads Knative's YAML from its modules and makes it fit this cluster:
-// images that are here, this cluster's ingress and domain, readiness probed every
-// second, small requests of CPU. Ingress and domain must be in the ConfigMaps from the start, for later
-// Knative's webhook guards them.
-func (s sources) assemble() (manifests, error) {
-	join := filepath.Join
-	core := join(s.Serving, "config/core")
-	var m manifests
-	for _, part := range []struct {
-		to    *[]byte
-		files []string
-	}{
-		{&m.CRDs, []string{
-			join(core, "300-resources/*.yaml"), join(s.Networking, "config/certificate.yaml"), join(s.Networking, "config/domain-claim.yaml"),
-			join(s.Networking, "config/ingress.yaml"), join(s.Networking, "config/serverlessservice.yaml"), join(s.Caching, "config/image.yaml"),
-		}},
-		{&m.Core, []string{
-			join(core, "100-namespace.yaml"), join(core, "200-serviceaccount.yaml"), join(core, "200-roles/*.yaml"),
-			join(core, "configmaps/*.yaml"), join(s.Networking, "config/config-network.yaml"),
-			join(core, "deployments/activator.yaml"), join(core, "deployments/autoscaler.yaml"),
-			join(core, "deployments/controller.yaml"), join(core, "deployments/webhook.yaml"), join(core, "webhooks/*.yaml"),
-		}},
-		{&m.Cache, []string{join(core, "999-cache.yaml")}},
-	} {
-		body, err := read(part.files)
-		if err != nil {
-			return m, fmt.Errorf("assemble Knative's manifests: %w", err)
-		}
-		*part.to = body
+// assemble reads Knative's YAML from its modules and makes it fit this cluster.
+func (s sources) assemble() (m manifests, err error) {
+	core := s.Serving + "/config/core/"
+	m.CRDs, err = read(core+"300-resources/*.yaml", s.Networking+"/config/certificate.yaml", s.Networking+"/config/domain-claim.yaml",
+		s.Networking+"/config/ingress.yaml", s.Networking+"/config/serverlessservice.yaml", s.Caching+"/config/image.yaml")
+	if err == nil {
+		m.Core, err = read(core+"100-namespace.yaml", core+"200-serviceaccount.yaml", core+"200-roles/*.yaml", core+"configmaps/*.yaml", s.Networking+"/config/config-network.yaml",
+			core+"deployments/activator.yaml", core+"deployments/autoscaler.yaml", core+"deployments/controller.yaml", core+"deployments/webhook.yaml", core+"webhooks/*.yaml")
 	}
-	return m, nil
+	if err == nil {
+		m.Core, err = fit(m.Core)
+	}
+	if err == nil {
+		m.Cache, err = read(core + "999-cache.yaml")
+	}
+	if err != nil {
+		err = fmt.Errorf("assemble Knative's manifests: %w", err)
+	}
+	return m, err
 }
 
-// read reads all documents of the files that match, each changed as this cluster
-// needs it. A pattern that matches nothing is an error.
-func read(patterns []string) ([]byte, error) {
-	var out bytes.Buffer
-	to := yaml.NewEncoder(&out)
+var builtByKo = regexp.MustCompile(`ko://knative\.dev/serving/cmd/([a-z]+)`)
+
+// read joins the files that match, with the images and the version of this cluster. A pattern that matches nothing is an error.
+func read(patterns ...string) ([]byte, error) {
+	var all [][]byte
 	for _, pattern := range patterns {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			return nil, fmt.Errorf("no file is %s: has the module another layout now?", pattern)
 		}
-		slices.Sort(files)
 		for _, file := range files {
 			body, err := os.ReadFile(file)
 			if err != nil {
 				return nil, err
 			}
-			if err := convert(to, bytes.NewReader(body)); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
+			all = append(all, body)
 		}
 	}
-	if err := to.Close(); err != nil {
+	text := builtByKo.ReplaceAll(bytes.Join(all, []byte("\n---\n")), []byte(knativeImage("$1")))
+	text = bytes.ReplaceAll(text, []byte("version: devel"), []byte("version: "+strings.TrimPrefix(knativeVersion, "v")))
+	if i := bytes.Index(text, []byte("ko://")); i >= 0 {
+		return nil, fmt.Errorf("an image is left that nobody builds: %.80s", text[i:])
+	}
+	return text, nil
+}
+
+//go:embed knative.yaml
+var overlay []byte
+
+// fit applies this cluster's overlay.
+func fit(core []byte) ([]byte, error) {
+	files := filesys.MakeFsInMemory()
+	if err := errors.Join(files.WriteFile("core.yaml", core), files.WriteFile("kustomization.yaml", overlay)); err != nil {
 		return nil, err
 	}
-	if i := bytes.Index(out.Bytes(), []byte("ko://")); i >= 0 {
-		return nil, fmt.Errorf("an image is left that nobody builds: %.80s", out.Bytes()[i:])
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, ".")
+	if err != nil {
+		return nil, err
 	}
-	return out.Bytes(), nil
-}
-
-func convert(to *yaml.Encoder, from io.Reader) error {
-	dec := yaml.NewDecoder(from)
-	for {
-		var doc map[string]any
-		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if doc == nil {
-			continue
-		}
-		if err := to.Encode(fit(doc)); err != nil {
-			return err
-		}
-	}
-}
-
-var builtByKo = regexp.MustCompile(`^ko://knative\.dev/serving/cmd/([a-z]+)$`)
-
-// fit changes one object so that it suits this cluster.
-func fit(doc map[string]any) map[string]any {
-	doc = walk(doc).(map[string]any)
-	name, _ := at(doc, "metadata", "name").(string)
-	switch {
-	case doc["kind"] == "Deployment":
-		modest(doc)
-	case doc["kind"] == "ConfigMap" && name == "config-network":
-		setKey(doc, "ingress-class", ingressClass)
-	case doc["kind"] == "ConfigMap" && name == "config-domain":
-		setKey(doc, Domain, "")
-	}
-	return doc
-}
-
-// walk replaces what stands for an image or a version, and has readiness probed
-// every second: at 5 or 10 seconds, one early probe costs that much.
-func walk(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, e := range v {
-			v[k] = walk(e)
-			if probe, ok := e.(map[string]any); ok && k == "readinessProbe" {
-				probe["periodSeconds"] = 1
-			}
-			if k == "app.kubernetes.io/version" && e == "devel" {
-				v[k] = strings.TrimPrefix(knativeVersion, "v")
-			}
-		}
-	case []any:
-		for i, e := range v {
-			v[i] = walk(e)
-		}
-	case string:
-		if m := builtByKo.FindStringSubmatch(v); m != nil {
-			return knativeImage(m[1])
-		}
-	}
-	return v
-}
-
-// modest has the pods of a Deployment request little CPU: the node is small, and what they request nobody else has.
-func modest(deployment map[string]any) {
-	containers, _ := at(deployment, "spec", "template", "spec", "containers").([]any)
-	for _, c := range containers {
-		if requests, ok := at(c.(map[string]any), "resources", "requests").(map[string]any); ok {
-			requests["cpu"] = "10m"
-		}
-	}
-}
-
-func at(doc map[string]any, path ...string) any {
-	var v any = doc
-	for _, key := range path {
-		m, _ := v.(map[string]any)
-		v = m[key]
-	}
-	return v
-}
-
-// setKey sets a key of a ConfigMap.
-func setKey(configMap map[string]any, key, value string) {
-	data, ok := configMap["data"].(map[string]any)
-	if !ok {
-		data = map[string]any{}
-		configMap["data"] = data
-	}
-	data[key] = value
+	return objects.AsYaml()
 }

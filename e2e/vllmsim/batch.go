@@ -17,8 +17,6 @@ type Timing struct {
 type BatchConfig struct {
 	// Sequences run at once; others wait.
 	Sequences int
-	// Tokens are computed in one step at most.
-	Tokens int
 	// BlockTokens is the size of a KV block, Blocks the number of blocks.
 	BlockTokens, Blocks int
 	// Adapters may be in one batch. 0: any number.
@@ -38,33 +36,22 @@ type Sequence struct {
 
 	// Generated counts the tokens of the output so far.
 	Generated int
-	// Cached are the tokens of the prompt that were found in the cache when it
-	// was first scheduled. Stale are those of them that were computed with weights that are gone.
+	// Cached are the tokens of the prompt that were found in the cache. Stale are those of them that were computed with weights that
+	// are gone.
 	Cached, Stale int
-	// Preemptions counts how often it had to start over.
-	Preemptions int
 
-	state    state
-	started  bool // it was in the batch once
-	computed int  // tokens whose KV entries exist
-	planned  int  // of which how many come in this step
+	running  bool
+	computed int // tokens whose KV entries exist
+	planned  int // of which how many come in this step
 	blocks   []int
 	hashes   []uint64 // of the full blocks of Tokens, as far as they are known
 }
-
-type state int
-
-const (
-	outside state = iota
-	waiting
-	running
-)
 
 // Done says that the output is complete.
 func (s *Sequence) Done() bool { return s.Prompt+s.Generated >= len(s.Tokens) }
 
 // Running says that it is in the batch.
-func (s *Sequence) Running() bool { return s.state == running }
+func (s *Sequence) Running() bool { return s.running }
 
 // Batch is the scheduler.
 type Batch struct {
@@ -80,8 +67,7 @@ type Counts struct {
 	// Queries and Hits are tokens of prompts that the prefix cache was asked for and had.
 	Queries, Hits int
 	// Stale are hits on blocks that were computed with weights that are gone.
-	Stale       int
-	Preemptions int
+	Stale int
 }
 
 // NewBatch makes an idle scheduler.
@@ -97,7 +83,6 @@ func (b *Batch) Add(s *Sequence) bool {
 	if len(s.Tokens) == 0 || b.blocksOf(len(s.Tokens)) > b.cfg.Blocks {
 		return false
 	}
-	s.state = waiting
 	b.waiting = append(b.waiting, s)
 	return true
 }
@@ -108,10 +93,11 @@ func (b *Batch) Remove(s *Sequence) {
 	b.waiting = slices.DeleteFunc(b.waiting, same)
 	b.running = slices.DeleteFunc(b.running, same)
 	b.release(s)
-	s.state = outside
 }
 
+// release gives back the blocks of a sequence that leaves.
 func (b *Batch) release(s *Sequence) {
+	s.running = false
 	for _, block := range slices.Backward(s.blocks) { // the end of a prefix is evicted before its beginning
 		b.pool.release(block)
 	}

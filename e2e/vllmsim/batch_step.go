@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"time"
 )
 
@@ -12,33 +13,20 @@ type Work struct {
 	Duration time.Duration
 	// Prefill and Decode are the tokens that it computes.
 	Prefill, Decode int
-	// Started are the sequences that came in from the queue with this step, Preempted
-	// those that went back to it.
-	Started, Preempted []*Sequence
+	// Started are the sequences that came in from the queue with this step.
+	Started []*Sequence
 }
 
-// Plan chooses the next step. Where admit is false, only those come in from the
-// queue that were running before. The second result is false where there is nothing to compute.
+// Plan chooses the next step. Where admit is false, nothing comes in from the queue. The second result is false where there is nothing
+// to compute.
 func (b *Batch) Plan(admit bool) (Work, bool) {
 	var w Work
-	budget := b.cfg.Tokens
-	// Preemption shortens the slice from its end, so the length is asked every time.
-	for i := 0; i < len(b.running); i++ {
-		s := b.running[i]
-		want := min(s.target()-s.computed, budget)
-		s.planned = 0
-		if want <= 0 || !b.makeRoom(s, want, &w) {
-			continue // without budget, or preempted itself: then it was the last
-		}
-		s.planned = want
-		budget -= want
-	}
-	if len(w.Preempted) == 0 {
-		b.admit(&w, budget, admit)
+	if admit {
+		b.admit(&w)
 	}
 	for _, s := range b.running {
-		if s.planned == 1 && s.computed >= s.Prompt {
-			w.Decode++
+		if s.planned = s.target() - s.computed; s.computed >= s.Prompt {
+			w.Decode += s.planned
 		} else {
 			w.Prefill += s.planned
 		}
@@ -54,76 +42,37 @@ func (b *Batch) Plan(admit bool) (Work, bool) {
 // target is how many tokens must have been computed to produce the next one.
 func (s *Sequence) target() int { return s.Prompt + s.Generated }
 
-// makeRoom gives s the blocks for n more tokens, at the cost of the last arrivals.
-// It reports false where s itself was the last.
-func (b *Batch) makeRoom(s *Sequence, n int, w *Work) bool {
-	for {
-		missing := b.blocksOf(s.computed+n) - len(s.blocks)
-		if b.pool.free >= missing {
-			for range missing {
-				s.blocks = append(s.blocks, b.pool.take())
-			}
-			return true
-		}
-		last := b.running[len(b.running)-1]
-		b.running = b.running[:len(b.running)-1]
-		b.release(last)
-		last.state, last.computed, last.planned = waiting, 0, 0
-		last.Preemptions++
-		b.counts.Preemptions++
-		b.waiting = append([]*Sequence{last}, b.waiting...)
-		w.Preempted = append(w.Preempted, last)
-		if last == s {
-			return false
-		}
-	}
-}
-
-// admit lets sequences in from the queue, in order. One whose adapter has no
+// admit lets sequences in from the queue, in order, each with the blocks of all its tokens. One whose adapter has no
 // place is passed over; one without blocks ends it.
-func (b *Batch) admit(w *Work, budget int, fresh bool) {
-	for i := 0; i < len(b.waiting) && len(b.running) < b.cfg.Sequences && budget > 0; {
+func (b *Batch) admit(w *Work) {
+	for i := 0; i < len(b.waiting) && len(b.running) < b.cfg.Sequences; {
 		s := b.waiting[i]
-		if !b.adapterFits(s.Adapter) || !fresh && !s.started {
+		if !b.adapterFits(s.Adapter) {
 			i++
 			continue
 		}
 		shared, stale := b.lookup(s)
-		there := len(shared) * b.cfg.BlockTokens
-		n := min(s.target()-there, budget)
 		for _, block := range shared { // held first, so that they are not taken for the rest
 			b.pool.hold(block)
 		}
-		missing := b.blocksOf(there+n) - len(shared)
+		s.blocks = shared
+		missing := b.blocksOf(len(s.Tokens)) - len(shared)
 		if missing > b.pool.free {
-			for _, block := range shared {
-				b.pool.release(block)
-			}
+			b.release(s)
 			return
 		}
-		s.blocks = append([]int(nil), shared...)
 		for range missing {
 			s.blocks = append(s.blocks, b.pool.take())
 		}
-		s.computed, s.planned, s.state = there, n, running
-		b.count(s, stale)
-		budget -= n
-		b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
+		s.computed, s.running = len(shared)*b.cfg.BlockTokens, true
+		s.Cached, s.Stale = s.computed, stale
+		b.counts.Queries += s.Prompt
+		b.counts.Hits += s.Cached
+		b.counts.Stale += stale
+		b.waiting = slices.Delete(b.waiting, i, i+1)
 		b.running = append(b.running, s)
 		w.Started = append(w.Started, s)
 	}
-}
-
-// count takes what the cache had into the totals, once for each sequence.
-func (b *Batch) count(s *Sequence, stale int) {
-	if s.started {
-		return
-	}
-	s.started = true
-	s.Cached, s.Stale = s.computed, stale
-	b.counts.Queries += s.Prompt
-	b.counts.Hits += s.Cached
-	b.counts.Stale += stale
 }
 
 func (b *Batch) adapterFits(name string) bool {
@@ -181,24 +130,23 @@ func (b *Batch) hash(s *Sequence, i int) uint64 {
 // Commit counts what the last plan computed. It returns the sequences that have
 // one token more, and those that are complete and have left the batch.
 func (b *Batch) Commit() (produced, finished []*Sequence) {
-	kept := b.running[:0:0]
-	for _, s := range b.running {
+	b.running = slices.DeleteFunc(b.running, func(s *Sequence) bool {
+		if s.planned == 0 { // it came in, or its last plan was counted
+			return false
+		}
 		b.advance(s)
-		ready := s.computed == s.target()
-		if ready && s.planned > 0 && !s.Done() {
+		s.planned = 0
+		if !s.Done() {
 			s.Generated++
 			produced = append(produced, s)
 		}
-		s.planned = 0
-		if ready && s.Done() {
-			b.release(s)
-			s.state = outside
-			finished = append(finished, s)
-			continue
+		if !s.Done() {
+			return false
 		}
-		kept = append(kept, s)
-	}
-	b.running = kept
+		b.release(s)
+		finished = append(finished, s)
+		return true
+	})
 	return produced, finished
 }
 

@@ -93,7 +93,6 @@ type Config struct {
 }
 
 const (
-	stepTokens    = 8192      // computed in one step at most
 	blockTokens   = 16        // of a KV block
 	kvTokenBytes  = 128 << 10 // of a token in the KV cache
 	hostBandwidth = 25e9      // bytes a second, of weights to and from host memory

@@ -55,7 +55,7 @@ func (e *engine) open(blocks int) {
 		adapters = e.cfg.MaxLoRAs
 	}
 	e.batch = NewBatch(BatchConfig{
-		Sequences: e.cfg.MaxSeqs, Tokens: stepTokens, BlockTokens: blockTokens, Blocks: blocks,
+		Sequences: e.cfg.MaxSeqs, BlockTokens: blockTokens, Blocks: blocks,
 		Adapters: adapters, Events: e.publisher != nil, Timing: e.cfg.Timing,
 	})
 	e.metrics.opened(blocks)

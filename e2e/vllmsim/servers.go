@@ -75,7 +75,7 @@ func vllmRoutes(s *Server) map[string]http.HandlerFunc {
 		"POST /detokenize": s.detokenize, "GET /v1/models": s.models, "GET /health": s.health, "GET /metrics": s.metrics.handler().ServeHTTP,
 	}
 	if s.cfg.LoRA && s.cfg.RuntimeLoRA {
-		routes["POST /v1/load_lora_adapter"], routes["POST /v1/unload_lora_adapter"] = s.loadLoRA, s.unloadLoRA
+		routes["POST /v1/load_lora_adapter"], routes["POST /v1/unload_lora_adapter"] = s.vllmLoRA, s.vllmLoRA
 	}
 	return routes
 }
@@ -229,59 +229,52 @@ type adapterBody struct {
 	Path string `json:"lora_path"`
 }
 
-// loadLoRA loads an adapter; an absolute path must exist.
-func (s *Server) loadLoRA(w http.ResponseWriter, r *http.Request) {
-	var body adapterBody
-	err := read(r, &body)
+// lora loads or unloads an adapter, as the path says. done is false where there is one of that name already, or none.
+func (s *Server) lora(r *http.Request) (body adapterBody, done bool, err error) {
+	if err = read(r, &body); err != nil {
+		return body, false, err
+	}
+	if strings.Contains(r.URL.Path, "unload") {
+		return body, s.removeAdapter(body.Name), nil
+	}
+	return body, body.Name != "" && body.Path != "" && present(body.Path) && s.addAdapter(body), nil
+}
+
+// vllmLoRA loads or unloads an adapter and answers in vLLM's way.
+func (s *Server) vllmLoRA(w http.ResponseWriter, r *http.Request) {
+	body, done, err := s.lora(r)
+	did := "added"
+	if strings.Contains(r.URL.Path, "unload") {
+		did = "removed"
+	}
 	switch {
-	case err != nil:
+	case err != nil || done:
+	case did == "removed":
+		err = &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The lora adapter '%s' cannot be found.", body.Name)}
 	case body.Name == "" || body.Path == "":
 		err = &failure{status: http.StatusBadRequest, kind: "InvalidUserInput", message: "Both 'lora_name' and 'lora_path' must be provided."}
 	case !present(body.Path):
 		err = &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("Loading lora %s failed: No adapter found for %s", body.Name, body.Path)}
-	case !s.addAdapter(body):
+	default:
 		err = &failure{status: http.StatusBadRequest, kind: "InvalidUserInput", message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", body.Name)}
 	}
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
-	fmt.Fprintf(w, "Success: LoRA adapter '%s' added successfully.", body.Name)
-}
-
-func (s *Server) unloadLoRA(w http.ResponseWriter, r *http.Request) {
-	var body adapterBody
-	err := read(r, &body)
-	if err == nil && !s.removeAdapter(body.Name) {
-		err = &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The lora adapter '%s' cannot be found.", body.Name)}
-	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	fmt.Fprintf(w, "Success: LoRA adapter '%s' removed successfully.", body.Name)
+	fmt.Fprintf(w, "Success: LoRA adapter '%s' %s successfully.", body.Name, did)
 }
 
 // sglangLoRA loads or unloads an adapter and answers in SGLang's way.
 func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
-	var body adapterBody
-	if err := read(r, &body); err != nil {
-		s.fail(w, err)
-		return
-	}
+	body, done, err := s.lora(r)
 	failed, status := "", http.StatusOK
 	switch {
-	case r.URL.Path == "/unload_lora_adapter":
-		if !s.removeAdapter(body.Name) {
-			failed = fmt.Sprintf("LoRA adapter %s is not loaded.", body.Name)
-		}
-	case body.Name == "" || !present(body.Path):
-		failed = fmt.Sprintf("Failed to load LoRA adapter %s from %s: no adapter found.", body.Name, body.Path)
-	case !s.addAdapter(body):
-		failed = fmt.Sprintf("LoRA adapter %s is already loaded.", body.Name)
-	}
-	if failed != "" {
-		status = http.StatusBadRequest
+	case err != nil:
+		s.fail(w, err)
+		return
+	case !done:
+		failed, status = fmt.Sprintf("LoRA adapter %s is not there, or is loaded already.", body.Name), http.StatusBadRequest
 	}
 	write(w, status, map[string]any{"success": failed == "", "error_message": failed})
 }

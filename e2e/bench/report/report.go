@@ -29,6 +29,9 @@ type Report struct {
 	Machine Machine   `json:"machine"`
 	// Small says that it is no measurement: all was run once, with little data.
 	Small bool `json:"small,omitempty"`
+	// Device computed, where the machine's processor did not. Notes say what else a reader has to know.
+	Device any      `json:"device,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
 	// AllHeld says whether every gate held.
 	AllHeld      bool          `json:"allHeld"`
 	Measurements []Measurement `json:"measurements"`
@@ -109,6 +112,12 @@ func Sized[T any](small bool, whole, few T) T {
 // Millis is a duration in milliseconds.
 func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// Of makes a measurement of a series without a baseline.
+func Of(m Measurement, series ...float64) Measurement {
+	m.N, m.Rouse = len(series), Summarise(series)
+	return m
+}
+
 // Compare makes a measurement of two series whose neighbours belong together.
 func Compare(m Measurement, rouse, baseline []float64) Measurement {
 	differences := make([]float64, len(rouse))
@@ -116,7 +125,8 @@ func Compare(m Measurement, rouse, baseline []float64) Measurement {
 		differences[i] = rouse[i] - baseline[i]
 	}
 	b := Summarise(baseline)
-	m.N, m.Rouse, m.Baseline = len(rouse), Summarise(rouse), &b
+	m = Of(m, rouse...)
+	m.Baseline = &b
 	m.Difference = Round(Quantile(differences, 0.5))
 	m.DifferenceOfP50 = Round(m.Rouse.P50 - b.P50)
 	m.Ratio = Round(m.Rouse.P50 / b.P50)
@@ -132,6 +142,13 @@ func (m Measurement) Gated(held bool, format string, args ...any) Measurement {
 // Line is a measurement for people.
 func (m Measurement) Line() string {
 	var b strings.Builder
+	if m.N == 1 && m.Held == nil {
+		fmt.Fprintf(&b, "%-60s %12.3f %s", m.Name, m.Rouse.P50, m.Unit)
+		if m.Baseline != nil {
+			fmt.Fprintf(&b, "; %s %.3f (%.2fx)", m.Against, m.Baseline.P50, m.Ratio)
+		}
+		return b.String()
+	}
 	fmt.Fprintf(&b, "%-30s %9.3f %s (p95 %.3f, min %.3f, n %d)", m.Name, m.Rouse.P50, m.Unit, m.Rouse.P95, m.Rouse.Min, m.N)
 	if m.Baseline != nil {
 		fmt.Fprintf(&b, "; alone %.3f (p95 %.3f, min %.3f); difference %+.3f, of p50 %+.3f, ratio %.3f", m.Baseline.P50, m.Baseline.P95, m.Baseline.Min, m.Difference, m.DifferenceOfP50, m.Ratio)

@@ -55,6 +55,15 @@ func (r *Run) Add(ms ...Measurement) {
 	r.failed = cmp.Or(r.failed, r.report.Finish(r.path))
 }
 
+// Note prints a note of the report, and On says what device computed.
+func (r *Run) Note(text string) {
+	fmt.Println(text)
+	r.report.Notes = append(r.report.Notes, text)
+	r.Add()
+}
+
+func (r *Run) On(device any) { r.report.Device = device }
+
 // Part is a part of a benchmark.
 type Part struct {
 	Name    string

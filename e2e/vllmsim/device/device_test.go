@@ -207,15 +207,17 @@ func TestNvidiaSMI(t *testing.T) {
 	}{
 		{"--query-gpu=uuid,name,memory.total,memory.used --format=csv,noheader,nounits", 0,
 			first + ", Simulated GPU, 81920, 10240\n" + second + ", Simulated GPU, 24576, 0\n"},
-		{"--query-gpu=index,memory.free --format=csv -i 1", 0, "index, memory.free [MiB]\n1, 24576 MiB\n"},
-		{"-L", 0, "GPU 0: Simulated GPU (UUID: " + first + ")\nGPU 1: Simulated GPU (UUID: " + second + ")\n"},
+		{"--query-gpu=index,memory.total --format=csv", 0, "index, memory.total [MiB]\n0, 81920 MiB\n1, 24576 MiB\n"},
 		{"--query-gpu=colour --format=csv", 2, "Field \"colour\" is not a valid field to query.\n\n"},
-		{"-i 9 -L", 6, "No devices were found\n"},
 	} {
 		var out, errs bytes.Buffer
 		if code := NvidiaSMI(dir, "", strings.Fields(tt.args), &out, &errs); code != tt.code || out.String() != tt.want {
 			t.Errorf("nvidia-smi %s: %d\n%swant %d\n%s", tt.args, code, out.String(), tt.code, tt.want)
 		}
+	}
+	var none bytes.Buffer
+	if code := NvidiaSMI(dir, "7", []string{"--query-gpu=uuid", "--format=csv"}, &none, &none); code != 6 || none.String() != "No devices were found\n" {
+		t.Errorf("a device that is not there: %d %s", code, none.String())
 	}
 	for _, args := range []string{"", "--query-gpu=uuid", "--no-such"} {
 		var out bytes.Buffer

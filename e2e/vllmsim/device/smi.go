@@ -10,19 +10,14 @@ import (
 )
 
 // NvidiaSMI does what the program nvidia-smi does with args, for the devices of
-// dir, and returns its exit status. It knows -L, --query-gpu,
-// --query-compute-apps (of processes of its own namespace), --format and -i. visible are the devices that the container it
-// runs in was given, as NVIDIA_VISIBLE_DEVICES names them; "" and "all": every one.
+// dir, and returns its exit status. It knows --query-gpu, --query-compute-apps (of processes of its own namespace) and --format. visible
+// are the devices that the container it runs in was given, as NVIDIA_VISIBLE_DEVICES names them; "" and "all": every one.
 func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("nvidia-smi", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	list := fs.Bool("L", false, "list the devices")
-	fs.BoolVar(list, "list-gpus", false, "list the devices")
 	gpus := fs.String("query-gpu", "", "`fields` of each device")
 	apps := fs.String("query-compute-apps", "", "`fields` of each process")
 	format := fs.String("format", "", "csv[,noheader][,nounits]")
-	only := fs.String("i", "", "only these devices, by `index` or UUID")
-	fs.StringVar(only, "id", "", "only these devices, by `index` or UUID")
 	if err := fs.Parse(args); err != nil {
 		return 1
 	}
@@ -31,37 +26,29 @@ func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, err)
 		return 255
 	}
-	devices = choose(choose(devices, visible), *only)
+	devices = choose(devices, visible)
 	if len(devices) == 0 {
 		fmt.Fprintln(stdout, "No devices were found")
 		return 6
 	}
-	switch {
-	case *list:
-		for _, d := range devices {
-			fmt.Fprintf(stdout, "GPU %d: %s (UUID: %s)\n", d.Index, d.Name, d.UUID)
-		}
-		return 0
-	case *gpus != "" && *apps == "":
-		var rows []row
-		for _, d := range devices {
+	if (*gpus == "") == (*apps == "") {
+		fmt.Fprintln(stdout, "Want one of --query-gpu=FIELDS and --query-compute-apps=FIELDS, with --format=csv.")
+		return 1
+	}
+	var rows []row
+	here := namespace()
+	for _, d := range devices {
+		if *gpus != "" {
 			rows = append(rows, row{Device: d})
+			continue
 		}
-		return table(stdout, *gpus, *format, rows)
-	case *apps != "" && *gpus == "":
-		var rows []row
-		here := namespace()
-		for _, d := range devices {
-			for _, p := range d.Processes {
-				if p.Bytes > 0 && p.Namespace == here {
-					rows = append(rows, row{Device: d, process: p})
-				}
+		for _, p := range d.Processes {
+			if p.Bytes > 0 && p.Namespace == here {
+				rows = append(rows, row{Device: d, process: p})
 			}
 		}
-		return table(stdout, *apps, *format, rows)
 	}
-	fmt.Fprintln(stdout, "Want one of -L, --query-gpu=FIELDS or --query-compute-apps=FIELDS, with --format=csv.")
-	return 1
+	return table(stdout, *gpus+*apps, *format, rows)
 }
 
 // choose returns the devices that names has, by index or UUID; "" and "all": every one.
@@ -89,7 +76,6 @@ var fields = map[string]func(row) any{
 	"name":            func(r row) any { return r.Name },
 	"memory.total":    func(r row) any { return r.Memory },
 	"memory.used":     func(r row) any { return r.Used() },
-	"memory.free":     func(r row) any { return r.Free() },
 	"pid":             func(r row) any { return r.process.PID },
 	"process_name":    func(r row) any { return r.process.Name },
 	"used_memory":     func(r row) any { return r.process.Bytes },
