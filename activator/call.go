@@ -87,7 +87,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Fun
 		c.background = l.terms.Background
 	}
 	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
-	c.req.arrived, c.req.plain = c.req.begun, f != nil && isPlain(f)
+	c.req.arrived, c.req.plain = c.req.begun, f != nil && (isPlain(f) || isRealtime(r))
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
@@ -150,7 +150,7 @@ func (c *call) parse() error {
 // find parses the body and finds the function.
 func (c *call) find() *api.Error {
 	if c.req.plain {
-		return nil
+		return c.findRealtime()
 	}
 	if err := c.req.parse(c.f == nil); err != nil {
 		return err

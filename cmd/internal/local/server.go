@@ -202,7 +202,7 @@ func (s *server) build(ctx context.Context) error {
 			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
 		}
 	}
-	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
+	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Dial: s.agent.dial, Logger: cfg.Logger, Registry: registry,
 		Traces: cfg.Traces}
 	if s.far != nil { // a nil *Front would be a non-nil Sight
 		deps.Sight = s.far
