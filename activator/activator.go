@@ -3,7 +3,7 @@
 // function are asleep, it wakes one first: a request never fails because a model is asleep.
 //
 // The activator does not decide about memory: it wakes an instance only under a grant, and otherwise reports its
-// demand to the autoscaler. It does not change bodies.
+// demand to the autoscaler. It does not change bodies, but for the model of a fallback.
 //
 // The life of one request:
 //

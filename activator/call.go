@@ -33,6 +33,9 @@ type call struct {
 	background bool // it uses only spare capacity, and is no demand
 	preferred  bool // want names the best instances
 	refusals   int  // the number of moves to another variant after a refusal
+	// fallbacks are the models that may still answer in place of the one that the client named, once fell is set.
+	fallbacks []api.ModelName
+	fell      bool
 
 	req    request
 	holder holder
@@ -47,7 +50,8 @@ type call struct {
 //  1. parse: read the whole request and find its function
 //  2. permit: check the client's key
 //  3. acquire a slot, in the function's queue if none is free (package queue)
-//  4. send the request to the slot's instance; if that did not accept it, go back to 3
+//  4. send the request to the slot's instance; if that did not accept it, go back to 3, if need be at another model
+//     that the function names ([call.fallBack])
 //  5. answer the client
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	c := a.newCall(w, r, f, atOnce)
@@ -64,7 +68,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Funct
 	for {
 		s, err := c.acquire()
 		if err != nil {
-			if c.moveToVariant(err) {
+			if c.moveToVariant(err) || c.fallBack(err) {
 				continue
 			}
 			c.refuse(err)
@@ -75,6 +79,9 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Funct
 			return
 		}
 		if err != nil {
+			if c.fallBack(err) {
+				continue
+			}
 			c.refuse(err)
 			return
 		}

@@ -70,6 +70,7 @@ func Keys(function *api.Function) []Key {
 		{"rouse.dev/target-ttft", "none", "time to first token to hold to: another instance comes to help before it is passed", duration(&f.Target.TTFT)},
 		{"rouse.dev/cost", "1 for each GPU", "price of one awake instance for an hour, in any unit; among variants of a model the cheapest that holds to the target is used", f.setCost},
 		{annotationVariantOf, "none", "the model that this function is one of several ways to run: requests for that name go to any of its variants", oneName(&f.VariantOf)},
+		{"rouse.dev/fallback", "none", "models, separated by commas, that answer in its place, the first that can: where the request finds no capacity in time, no place to wait, or a start that failed, before the first byte of an answer. The key of the request must allow them; the header `Rouse-Fallback` of the answer says which it was, and why", f.setFallback},
 		{api.AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions-cluster.md); clusters only", truth(&f.DualPods)},
 		{api.AnnotationProviderPatch, "none", "JSON in the shape of a pod: labels, and by container args, env and resources, of the pod that runs the model where it differs from the one that claims the GPUs", f.setProviderPatch},
 		{"rouse.dev/canary-tokens", "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the weights are loaded again; `0` compares none", f.setCanaryTokens},
