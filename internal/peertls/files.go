@@ -19,12 +19,13 @@ import (
 )
 
 // Files reads a certificate and its key from two PEM files at each handshake, so that a renewed certificate counts from
-// the next connection on. While they can't be read, or don't belong together, it uses the last pair and logs why.
+// the next connection on. While they can't be read, or don't belong together, it uses the last pair and logs why, once.
 type Files struct {
 	Cert, Key string
 	Log       *slog.Logger
 
 	last atomic.Pointer[tls.Certificate]
+	told atomic.Value // the string of the last logged error; everybody can cause handshakes
 }
 
 // Get implements [tls.Config.GetCertificate]; the hello may be nil. It fails only if it has never read a certificate.
@@ -32,6 +33,7 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err == nil {
 		f.last.Store(&pair)
+		f.told.Store("")
 		return &pair, nil
 	}
 	err = fmt.Errorf("read the certificate %s and its key %s: %w", f.Cert, f.Key, err)
@@ -39,7 +41,9 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if last == nil {
 		return nil, err
 	}
-	f.Log.Warn("certificate not reloaded: the last one stays", "error", err)
+	if f.told.Swap(err.Error()) != err.Error() {
+		f.Log.Warn("certificate not reloaded: the last one stays", "error", err)
+	}
 	return last, nil
 }
 
