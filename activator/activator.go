@@ -3,7 +3,7 @@
 // function are asleep, it wakes one first: a request never fails because a model is asleep.
 //
 // The activator does not decide about memory: it wakes an instance only under a grant, and otherwise reports its
-// demand to the autoscaler. It does not change bodies.
+// demand to the autoscaler. It does not change bodies, but for the model of a fallback.
 //
 // The life of one request:
 //
@@ -37,6 +37,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -68,6 +69,8 @@ type Deps struct {
 	Waker queue.Waker
 	// Transport reaches instances, as [api.NewTransport] does.
 	Transport http.RoundTripper
+	// Dial reaches instances for requests that stream both ways; nil: as [api.NewTransport] does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Peers identifies clients; nil: by their addresses, and none is trusted.
 	Peers *peer.Addresses
 	// Keys decides which clients may send requests; nil: all may.
@@ -155,7 +158,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	}
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
-		client: forward.NewClient(deps.Transport), streams: newStreamTransports(),
+		client: forward.NewClient(deps.Transport), streams: newStreamTransports(deps.Dial),
 		tracer:  waketrace.NewTracer(deps.Traces),
 		spent:   newUsageCounter(cfg.Name, deps.Emitter),
 		idle:    make(chan struct{}),

@@ -33,6 +33,9 @@ type call struct {
 	background bool // it uses only spare capacity, and is no demand
 	preferred  bool // want names the best instances
 	refusals   int  // the number of moves to another variant after a refusal
+	// fallbacks are the models that may still answer in place of the one that the client named, once fell is set.
+	fallbacks []api.ModelName
+	fell      bool
 
 	req    request
 	holder holder
@@ -47,7 +50,8 @@ type call struct {
 //  1. parse: read the whole request and find its function
 //  2. permit: check the client's key
 //  3. acquire a slot, in the function's queue if none is free (package queue)
-//  4. send the request to the slot's instance; if that did not accept it, go back to 3
+//  4. send the request to the slot's instance; if that did not accept it, go back to 3, if need be at another model
+//     that the function names ([call.fallBack])
 //  5. answer the client
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	c := a.newCall(w, r, f, atOnce)
@@ -64,7 +68,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Funct
 	for {
 		s, err := c.acquire()
 		if err != nil {
-			if c.moveToVariant(err) {
+			if c.moveToVariant(err) || c.fallBack(err) {
 				continue
 			}
 			c.refuse(err)
@@ -75,6 +79,9 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Funct
 			return
 		}
 		if err != nil {
+			if c.fallBack(err) {
+				continue
+			}
 			c.refuse(err)
 			return
 		}
@@ -87,7 +94,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Fun
 		c.background = l.terms.Background
 	}
 	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
-	c.req.arrived, c.req.plain = c.req.begun, f != nil && isPlain(f)
+	c.req.arrived, c.req.plain = c.req.begun, f != nil && (isPlain(f) || isRealtime(r))
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
@@ -150,7 +157,7 @@ func (c *call) parse() error {
 // find parses the body and finds the function.
 func (c *call) find() *api.Error {
 	if c.req.plain {
-		return nil
+		return c.findRealtime()
 	}
 	if err := c.req.parse(c.f == nil); err != nil {
 		return err

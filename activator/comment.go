@@ -81,6 +81,19 @@ func (m *comments) again() {
 	m.started, m.state = true, commentIdle
 }
 
+// fallBack tells the client that another model answers: in the header, or in a comment once that is sent.
+func (m *comments) fallBack(to string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.started {
+		m.reply.w.Header().Set(headerFallback, to)
+		return
+	}
+	if _, err := m.reply.Write([]byte(": rouse fallback=" + to + "\n\n")); err == nil {
+		_ = m.reply.flush() // a client that left ends the request's context
+	}
+}
+
 // leastExpected is the shortest expected time that a comment mentions: a shorter estimate was wrong, and the true
 // time is unknown.
 const leastExpected = 50 * time.Millisecond

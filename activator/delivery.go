@@ -23,6 +23,7 @@ type delivery struct {
 	before      metrics.Timing // the timing when the answer that is being resumed was last cut
 	last        string         // the error code of the last failed attempt; empty: none
 	queued      atomic.Bool    // it waits for its turn at an instance
+	body        relay.Body     // sent in place of the client's body; nil: that is sent
 	pick        int            // the place of its last pick in the ring
 	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
@@ -111,9 +112,10 @@ func (c *call) followGateway(s *queue.Slot) {
 func (c *call) attempt(to queue.Target) *forward.Call {
 	spec := to.Spec
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
-		Asks:   !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
-		Counts: c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
-		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: spec.PassCredentials && !c.holder.keyed()}
+		Instead: c.sent.body,
+		Asks:    !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
+		Counts:  c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
+		Plain:   c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: spec.PassCredentials && !c.holder.keyed()}
 	switch {
 	case !spec.Resumes():
 		c.reply.handled = spec.TellsState() && len(spec.Handler) > 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync/atomic"
@@ -16,8 +17,8 @@ import (
 )
 
 // Requests to a function that is no model server are held and sent like others, with two exceptions: connections to
-// be upgraded (WebSockets), and requests over HTTP/2 without TLS (gRPC). These stream both ways, so they are not read
-// in advance, and not sent again once a part of their body was.
+// be upgraded (WebSockets), and requests over HTTP/2 without TLS (gRPC). So are WebSockets of the Realtime API to model
+// servers. These stream both ways, so they are not read in advance, and not sent again once a part of their body was.
 
 // isPlain reports whether a function is no model server: its clients' requests are not parsed.
 func isPlain(f *queue.Function) bool { return f.Spec().Runtime.Kind == api.RuntimeHTTP }
@@ -25,6 +26,18 @@ func isPlain(f *queue.Function) bool { return f.Spec().Runtime.Kind == api.Runti
 // streams reports whether a request is forwarded while it arrives.
 func (r *request) streams() bool {
 	return r.plain && r.via == nil && (r.in.ProtoMajor == 2 || upgrades(r.in))
+}
+
+// findRealtime checks that the function of a WebSocket may have the Realtime API; nil for one that is no model server.
+func (c *call) findRealtime() *api.Error {
+	if isPlain(c.f) {
+		return nil
+	}
+	c.req.Model = c.req.in.URL.Query().Get("model")
+	if c.req.adapter = c.a.names.Load().adapter(c.req.Model, c.f); c.req.adapter != "" {
+		return api.BadRequest("model", "%s is an adapter, which %s can't choose: name its model", quoteName(c.req.Model), api.PathRealtime)
+	}
+	return lacksPath(c.f, api.PathRealtime)
 }
 
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1 }
@@ -40,10 +53,13 @@ func bodiless(r *http.Request) *http.Request {
 // streamTransports hold a transport for each protocol of the client.
 type streamTransports struct{ http1, http2 http.RoundTripper }
 
-func newStreamTransports() streamTransports {
+func newStreamTransports(dial func(ctx context.Context, network, address string) (net.Conn, error)) streamTransports {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
 	http1, http2 := api.NewTransport(16), api.NewTransport(16)
+	if dial != nil {
+		http1.DialContext, http2.DialContext = dial, dial
+	}
 	http2.Protocols = &cleartext
 	return streamTransports{http1, http2}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config/apikey"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -29,22 +30,31 @@ func plainBench(t *testing.T, serve http.HandlerFunc) (*fakeInstance, string) {
 	return i, strings.TrimPrefix(door.URL, "http://")
 }
 
+// echoes upgrades a connection and sends back what comes.
+func echoes(w http.ResponseWriter, _ *http.Request) {
+	conn, both, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.Copy(conn, both)
+}
+
 func TestAnUpgradeIsHeldUntilTheInstanceIsAwake(t *testing.T) {
-	i, door := plainBench(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn, both, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			panic(err)
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(conn, both)
-	})
+	i, door := plainBench(t, echoes)
+	wantEcho(t, i, door, "/ws")
+}
+
+// wantEcho opens a WebSocket, for which the instance is woken, and wants what it sends.
+func wantEcho(t *testing.T, i *fakeInstance, door, path string, header ...string) {
+	t.Helper()
 	conn, err := net.Dial("tcp", door)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n%s\r\n", path, strings.Join(header, ""))
 	from := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(from, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get(headerInstance) != string(i.id) {
@@ -56,6 +66,43 @@ func TestAnUpgradeIsHeldUntilTheInstanceIsAwake(t *testing.T) {
 	}
 	if n := i.wakes.Load(); n != 1 {
 		t.Errorf("%d wakes, want 1", n)
+	}
+}
+
+// TestRealtime opens WebSockets of the Realtime API: the query names the model, whose instance never sees the key.
+func TestRealtime(t *testing.T) {
+	b, _ := withKeys(t, apikey.Key{Name: "a", Rights: apikey.Rights{Models: []string{"talk", "small", "base"}}})
+	kind := func(kind string) func(*api.Function) {
+		return func(f *api.Function) { f.Runtime.Kind = kind }
+	}
+	b.instance(b.function("small", kind(api.RuntimeEngine)), "small-0001", api.Awake)
+	base := b.instance(b.function("base", kind(api.RuntimeVLLM)), "base-0001", api.Awake)
+	adapted := base.set(api.Awake)
+	adapted.Adapters = []api.ModelName{"tuned"}
+	b.a.ObserveInstance(adapted)
+	i := b.instance(b.function("talk", kind(api.RuntimeVLLM)), "talk-0001", api.Asleep)
+	b.grant(i, 1)
+	seen := make(chan http.Header, 1)
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Clone()
+		echoes(w, r)
+	}
+	wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk", "Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.k-a\r\n")
+	if h := <-seen; h.Get("Authorization") != "" || h.Get("Sec-WebSocket-Protocol") != "realtime" {
+		t.Errorf("the instance got the headers %v", h)
+	}
+	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
+	for query, want := range map[string]int{"model=other": 403, "model=small": 404, "": 403, "model=tuned": 403} {
+		resp, got := b.get("/v1/realtime?"+query, append(upgrade, "Authorization", "Bearer k-a")...)
+		if resp.StatusCode != want || !strings.HasPrefix(got, `{"error":{"message":`) {
+			t.Errorf("%q: got %s %s, want %d", query, resp.Status, got, want)
+		}
+	}
+	if resp, got := b.get("/v1/realtime?model=talk", upgrade...); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a key: got %s %s", resp.Status, got)
+	}
+	if resp, got := b.get("/v1/realtime?model=talk"); resp.StatusCode != http.StatusUpgradeRequired {
+		t.Errorf("without an upgrade: got %s %s", resp.Status, got)
 	}
 }
 

@@ -36,7 +36,8 @@ type request struct {
 func (r *request) parse(mustName bool) *api.Error {
 	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
 	known, _ := api.NamedPath(path)
-	isJSON := known.Model == api.ModelInJSON && r.ollama == (known.Instead != "")
+	isJSON := known.Model == api.ModelInJSON && r.ollama == (known.Instead != "") ||
+		path == api.PathImageEdits && !strings.HasPrefix(media, "multipart/") // OpenAI's is a form or JSON, Ollama's JSON
 	r.style = api.EventsOf(path)
 	r.prompts = known.Stream != api.StreamPlain
 	var bad *api.Error

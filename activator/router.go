@@ -27,6 +27,7 @@ func Routes() *mux.Router {
 func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
+	r.Path(api.PathRealtime).Methods(http.MethodGet).HandlerFunc(a.serveRealtime)
 	r.MatcherFunc(isWebSocket).HandlerFunc(a.refuseWebSocket)
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	a.routeOllama(r)
@@ -146,9 +147,12 @@ func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Fu
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		a.refuse(w, r, unknownPath(r))
-	case isWebSocket(r, nil) && !isPlain(f):
+	case isWebSocket(r, nil) && !isPlain(f) && !isRealtime(r):
 		a.refuseWebSocket(w, r)
 	default:
+		if isRealtime(r) && !isPlain(f) {
+			takeProtocolKey(r.Header)
+		}
 		a.serve(w, r, f, atOnce)
 	}
 }
@@ -158,7 +162,41 @@ func isWebSocket(r *http.Request, _ *mux.RouteMatch) bool {
 }
 
 func (a *Activator) refuseWebSocket(w http.ResponseWriter, r *http.Request) {
-	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers: use HTTP"))
+	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers, but for %s?model=NAME: use HTTP", api.PathRealtime))
+}
+
+// isRealtime reports whether a request opens a WebSocket of OpenAI's Realtime API.
+func isRealtime(r *http.Request) bool { return r.URL.Path == api.PathRealtime && isWebSocket(r, nil) }
+
+// serveRealtime passes a WebSocket on to the model that its query names.
+func (a *Activator) serveRealtime(w http.ResponseWriter, r *http.Request) {
+	if !isRealtime(r) {
+		w.Header().Set("Upgrade", "websocket")
+		a.refuse(w, r, api.Errorf(http.StatusUpgradeRequired, "", "%s is for WebSockets: open wss://…%s?model=NAME, or use POST /v1/chat/completions", api.PathRealtime, api.PathRealtime))
+		return
+	}
+	takeProtocolKey(r.Header)
+	a.serveOnly(w, r)
+}
+
+// takeProtocolKey moves a key among the protocols of a WebSocket into the header for keys: browsers can set no header,
+// and the model server must not see it.
+func takeProtocolKey(h http.Header) {
+	const protocols = "Sec-Websocket-Protocol"
+	var rest []string
+	for p := range strings.SplitSeq(strings.Join(h[protocols], ","), ",") {
+		p = strings.TrimSpace(p)
+		key, found := strings.CutPrefix(p, "openai-insecure-api-key.")
+		if found && h.Get("Authorization") == "" {
+			h.Set("Authorization", "Bearer "+key)
+		}
+		if !found && p != "" {
+			rest = append(rest, p)
+		}
+	}
+	if delete(h, protocols); len(rest) > 0 {
+		h[protocols] = []string{strings.Join(rest, ", ")}
+	}
 }
 
 func (a *Activator) refuseCompact(w http.ResponseWriter, r *http.Request) {
@@ -224,7 +262,7 @@ func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := "GET, HEAD"
 	switch p := r.URL.Path; p {
-	case "/", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/healthz", "/health", "/readyz", "/metrics", "/ping", "/version":
+	case "/", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/healthz", "/health", "/readyz", "/metrics", "/ping", "/version", api.PathRealtime:
 	default:
 		if !strings.HasPrefix(p, "/v1/models/") && !strings.HasPrefix(p, "/api/2.0/") {
 			allow = http.MethodPost

@@ -125,6 +125,10 @@ func TestHosts(t *testing.T) {
 		{"POST", "localhost", "/v1/responses/compact", `{"model":"m"}`, 501, `"conversations are not compacted here`},
 		{"POST", "localhost", "/v1/models", "", 405, "want GET"},
 		{"POST", "localhost", "/v1/audio/transcriptions", "x", 400, "want multipart/form-data"},
+		{"POST", "localhost", "/v1/audio/speech", `{"model":"m"}`, 404, "only vllm, sglang may have it"},
+		{"POST", "localhost", "/v1/images/generations", `{"model":"m"}`, 404, "only vllm, sglang, ollama may have it"},
+		{"POST", "localhost", "/v1/images/edits", `{"model":"m"}`, 404, "only vllm, sglang, ollama may have it"},
+		{"POST", "localhost", "/v1/realtime", "", 405, "want GET"},
 		{"GET", "localhost", "/healthz", "", 200, "ok"},
 		{"GET", "localhost", "/readyz", "", 200, "ok"},
 	} {

@@ -88,7 +88,8 @@ func (e Endpoint) Network() (network, address string) {
 	if path, found := e.Socket(); found {
 		return "unix", path
 	}
-	return "tcp", strings.TrimSuffix(strings.TrimPrefix(string(e), "http://"), "/")
+	_, address, _ = strings.Cut(string(e), "://")
+	return "tcp", strings.TrimSuffix(address, "/")
 }
 
 // URL returns the URL of path at e. For a Unix socket the host is a placeholder that encodes the socket's path. A

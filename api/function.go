@@ -74,6 +74,8 @@ type Function struct {
 	// VariantOf is a model that several functions run in different ways. Requests for that name go to any variant
 	// that the autoscaler has awake. Empty: none.
 	VariantOf ModelName `json:"variantOf,omitempty"`
+	// Fallback are the models, in order, that answer requests for which this function has no instance in time.
+	Fallback []ModelName `json:"fallback,omitempty"`
 	// DualPods means that in a cluster a pod of the function only claims its GPUs. Another pod, which outlives it
 	// asleep, runs the model.
 	DualPods bool `json:"dualPods,omitempty"`

@@ -33,6 +33,12 @@ type ClientPath struct {
 // it.
 const PathTokenizerInfo = "/tokenizer_info"
 
+// PathRealtime is OpenAI's Realtime API: a WebSocket whose query names the model.
+const PathRealtime = "/v1/realtime"
+
+// PathImageEdits names its model in a form or in JSON.
+const PathImageEdits = "/v1/images/edits"
+
 // ModelField is where a request names its model.
 type ModelField int
 
@@ -65,9 +71,13 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: translated}, "/v1/messages/count_tokens")
 	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/v1/audio/speech")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/generations")
+	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: []string{vllm, sglang, ollama}}, PathImageEdits)
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
 	add(ClientPath{Method: get, Runtimes: []string{engine, vllm}}, PathTokenizerInfo)
+	add(ClientPath{Method: get, Runtimes: []string{vllm}}, PathRealtime)
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang}}, "/v2/rerank", "/v1/score", "/score")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/classify", "/pooling")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm}},

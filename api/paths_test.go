@@ -24,7 +24,7 @@ func TestFindPath(t *testing.T) {
 	for request, want := range map[[2]string]string{
 		{"POST", "/v1/chat/completions"}: "/v1/chat/completions", {"GET", "/v1/chat/completions"}: "",
 		{"HEAD", "/v1/models"}: "/v1/models", {"GET", "/v1/models/org/name"}: "/v1/models/…", {"GET", "/v1/models/../wake"}: "",
-		{"POST", "/v1/audio/speech"}: "/v1/audio/…", {"GET", "/v1/responses/r"}: "/v1/responses/…", {"GET", "/v1/responses/r/s"}: "",
+		{"POST", "/v1/audio/speech"}: "/v1/audio/speech", {"POST", "/v1/audio/clones"}: "/v1/audio/…", {"GET", "/v1/images/generations"}: "", {"GET", "/v1/responses/r"}: "/v1/responses/…", {"GET", "/v1/responses/r/s"}: "",
 		{"POST", "/v1/responses/r/cancel"}: "/v1/responses/…/cancel", {"POST", "/v1/responses/r"}: "", {"POST", "/wake_up"}: "",
 	} {
 		if p, found := api.FindPath(request[0], request[1]); p.Pattern != want || found != (want != "") {

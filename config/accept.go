@@ -105,7 +105,7 @@ func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Functio
 // accepted are the annotations, without rouse.dev/, that a front door's function may have. All others name programs, paths or addresses, or belong to the operator.
 var (
 	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level suspend unload-after gone-after prewake rehearse " +
-		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft cost variant-of " +
+		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft cost variant-of fallback " +
 		"canary-tokens client-credentials prefix-cache request-timeout first-byte-timeout idle-timeout clusters remove-after regions")
 )
 

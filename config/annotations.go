@@ -234,6 +234,23 @@ func (f *target) setAliases(s string) error {
 	return nil
 }
 
+func (f *target) setFallback(s string) error {
+	var all []api.ModelName
+	for name := range strings.SplitSeq(s, ",") {
+		var model api.ModelName
+		name = strings.TrimSpace(name)
+		if strings.Contains(name, "://") {
+			return fmt.Errorf("%q: requests are not sent to other providers, which would see what clients ask: name models of this server", name)
+		}
+		if err := oneName(&model)(name); err != nil {
+			return err
+		}
+		all = append(all, model)
+	}
+	f.Fallback = all
+	return nil
+}
+
 func (f *target) setMediaHosts(s string) error {
 	for h := range strings.SplitSeq(s, ",") {
 		h = strings.ToLower(strings.TrimSpace(h))

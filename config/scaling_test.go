@@ -18,6 +18,7 @@ var scaling = map[string]string{
 	"rouse.dev/target-ttft":     "800ms",
 	"rouse.dev/cost":            "2.5",
 	"rouse.dev/variant-of":      "big",
+	"rouse.dev/fallback":        "small, other/tiny",
 	api.AnnotationDualPods:      "true",
 	api.AnnotationProviderPatch: patch,
 	"rouse.dev/canary-tokens":   "0",
@@ -25,12 +26,12 @@ var scaling = map[string]string{
 
 var scalingWant = api.Function{
 	Target: api.Target{TTFT: 800 * time.Millisecond},
-	Cost:   2.5, VariantOf: "big", DualPods: true, ProviderPatch: patch, CanaryTokens: -1,
+	Cost:   2.5, VariantOf: "big", Fallback: []api.ModelName{"small", "other/tiny"}, DualPods: true, ProviderPatch: patch, CanaryTokens: -1,
 }
 
 // scalingOf returns the fields of f that are set in scalingWant.
 func scalingOf(f api.Function) api.Function {
-	return api.Function{Target: f.Target, Cost: f.Cost, VariantOf: f.VariantOf, DualPods: f.DualPods, ProviderPatch: f.ProviderPatch, CanaryTokens: f.CanaryTokens}
+	return api.Function{Target: f.Target, Cost: f.Cost, VariantOf: f.VariantOf, Fallback: f.Fallback, DualPods: f.DualPods, ProviderPatch: f.ProviderPatch, CanaryTokens: f.CanaryTokens}
 }
 
 // manifestWith returns the full manifest with further annotations.
@@ -70,6 +71,7 @@ func TestScalingErrorsSayWhatToChange(t *testing.T) {
 		"rouse.dev/target-ttft":       {"fast": "30s", "-1s": "30s"},
 		"rouse.dev/cost":              {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
 		"rouse.dev/variant-of":        {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
+		"rouse.dev/fallback":          {"": "name of one model", "a,,b": "name of one model", "a, https://api.example.com/v1": "not sent to other providers"},
 		api.AnnotationDualPods:        {"both": "true or false"},
 		api.AnnotationProviderPatch:   {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
 		"rouse.dev/reuse-connections": {"maybe": "true or false"},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -11,9 +12,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
@@ -98,6 +101,10 @@ func TestBodiesPass(t *testing.T) {
 	}
 	body, contentType := form(t, "b", 10, "file@a.mp3", "model=fake")
 	passes("translations", "/v1/audio/translations", contentType, body)
+	passes("an edit", "/v1/images/edits", contentType, body)
+	passes("an edit in JSON", "/v1/images/edits", "application/json", []byte(`{"model":"fake","prompt":"red"}`))
+	passes("an image to be made", "/v1/images/generations", "application/json", []byte(`{"model":"fake","prompt":"a cat","stream":true}`))
+	passes("speech", "/v1/audio/speech", "application/json", []byte(`{"model":"fake","input":"hello","voice":"alloy"}`))
 
 	image := "data:image/png;base64," + base64.StdEncoding.EncodeToString(noise(300<<10))
 	for name, text := range map[string]string{
@@ -108,6 +115,28 @@ func TestBodiesPass(t *testing.T) {
 		"a file of a chat": `{"model":"fake","messages":[{"role":"user","content":[{"type":"file","file":{"filename":"x.pdf","file_data":"data:application/pdf;base64,AAAA"}}]}]}`,
 	} {
 		passes(name, "/v1/chat/completions", "application/json", []byte(text))
+	}
+}
+
+// TestRealtime opens a WebSocket of the Realtime API while its model has no instance.
+func TestRealtime(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "-f", absolute(t, fakes))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.server.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * patience))
+	fmt.Fprint(conn, "GET /v1/realtime?model=fake HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %+v, %v", resp, err)
+	}
+	fmt.Fprint(conn, "hello\n")
+	if line, err := in.ReadString('\n'); err != nil || line != "hello\n" {
+		t.Errorf("got %q, %v", line, err)
 	}
 }
 

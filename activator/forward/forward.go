@@ -5,7 +5,7 @@
 //
 // The life of one attempt:
 //
-//  1. [Client.Send] sends the unchanged body, the headers without the ones that belong to one connection (RFC 9110,
+//  1. [Client.Send] sends the body, unchanged but for the model of a fallback, the headers without the ones that belong to one connection (RFC 9110,
 //     7.6.1), and the request's id.
 //  2. It waits for the first bytes of the answer's body, not only for its header. Until then the client has seen
 //     nothing, and a failure is a [Failure] that tells whether the runtime may have seen the request.
@@ -50,8 +50,10 @@ func NewClient(transport http.RoundTripper) *Client { return &Client{transport: 
 type Call struct {
 	In   *http.Request
 	Body *inbound.Body
-	ID   string
-	Base *url.URL
+	// Instead is sent in place of Body; nil: Body is sent.
+	Instead relay.Body
+	ID      string
+	Base    *url.URL
 	// Wait asks the instance, which is being woken, to hold the request until it is awake; see [control.HeaderWait].
 	Wait bool
 	// Turn is the request's place in the order of the instance's slots; zero: it is refused if none is free.
@@ -200,6 +202,9 @@ func (call Call) request(ctx context.Context) *http.Request {
 	h := make(http.Header, len(in.Header)+4)
 	relay.CopyHeader(h, in.Header)
 	call.ours(h)
+	if call.Instead != nil {
+		return relay.Request(ctx, in, call.Base, h, call.Instead)
+	}
 	return relay.Request(ctx, in, call.Base, h, call.Body)
 }
 

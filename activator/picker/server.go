@@ -2,11 +2,7 @@ package picker
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
 // Config is a picker's configuration.
@@ -175,37 +172,17 @@ func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 func (s *Server) tls() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
 	if s.cfg.Cert != "" {
-		cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			c, err := tls.LoadX509KeyPair(s.cfg.Cert, s.cfg.Key)
-			if err != nil {
-				s.deps.Logger.Error("the picker's certificate can't be read", "error", err)
-				return nil, err //nolint:wrapcheck // crypto/tls reports it
-			}
-			return &c, nil
-		}
+		cfg.GetCertificate = (&peertls.Files{Cert: s.cfg.Cert, Key: s.cfg.Key, Log: s.deps.Logger}).Get
 		return cfg, nil
 	}
-	own, err := selfSigned()
+	// Gateways don't verify it: it only prevents passive eavesdropping.
+	cert, key, err := peertls.SelfSigned()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the picker's certificate: %w", err)
 	}
+	own, err := tls.X509KeyPair(cert, key)
 	cfg.Certificates = []tls.Certificate{own}
-	return cfg, nil
-}
-
-// selfSigned returns a certificate for this process's lifetime. Gateways don't verify it: it only prevents passive
-// eavesdropping.
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make the picker's key: %w", err)
-	}
-	c := x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, &c, &c, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make the picker's certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	return cfg, err
 }
 
 type health struct {

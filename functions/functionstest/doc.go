@@ -19,7 +19,7 @@
 //	status=500      answer this status
 //	exit=3          the process exits with this status
 //	exit-after=3    the process exits after 3 tokens
-//	digest          answer the body's type, length and SHA-256 sum, as /v1/audio/… always does
+//	digest          answer the body's type, length and SHA-256 sum, as /v1/audio/… and /v1/images/… always do; /v1/realtime echoes a WebSocket
 //
 // Several are separated by commas. GET /stats returns the number of requests so far,
 // of running requests and of clients that left.

@@ -39,6 +39,8 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/responses", s.generate)
 	mux.HandleFunc("POST /v1/messages", s.generate)
 	mux.HandleFunc("POST /v1/audio/", digest)
+	mux.HandleFunc("POST /v1/images/", digest)
+	mux.HandleFunc("GET /v1/realtime", echo)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, map[string]any{"generations": s.generations.Load(), "running": s.running.Load(), "left": s.left.Load()})
 	})
@@ -143,6 +145,17 @@ type request struct {
 	Model     string `json:"model"`
 	MaxTokens *int   `json:"max_tokens"`
 	Stream    bool   `json:"stream"`
+}
+
+// echo upgrades a connection, and sends back what comes.
+func echo(w http.ResponseWriter, _ *http.Request) {
+	conn, both, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.Copy(conn, both)
 }
 
 // digest answers with the body's type, length and SHA-256 sum.

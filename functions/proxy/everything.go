@@ -27,7 +27,7 @@ const mostLeft = 30 * time.Second
 // idle is below the time after which common servers close an idle connection.
 const idle = 3 * time.Second
 
-// transports reach a runtime that is no model server, with the protocol of the client.
+// transports reach a runtime with the protocol of the client.
 type transports struct{ http1, http2 *http.Transport }
 
 func newTransports(single bool) *transports {
@@ -84,15 +84,17 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type overHTTP2 struct{}
 
-// serveEverything passes on a request of any path: bodies stream both ways, connections may be upgraded, and HTTP/2 without TLS stays
-// HTTP/2.
+// serveEverything passes on a request of any path to a runtime that is no model server, and a WebSocket of the Realtime API to one that
+// is. Bodies stream both ways, connections may be upgraded, and HTTP/2 without TLS stays HTTP/2.
 //
 //  1. While the runtime is not up, the kubelet's probes get 200: a container must not restart because it sleeps.
 //  2. The request gets its slot in the runtime, or is refused.
 //  3. The runtime's answer is streamed.
 func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
-	x.outcome.Path = anyPath
+	if x.outcome.Path = anyPath; !p.cfg.Everything {
+		x.outcome.Path = api.PathRealtime
+	}
 	defer func() {
 		if x.body != nil {
 			x.r.Body.Close()
@@ -173,6 +175,9 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 		Transport: x.proxy.everything, FlushInterval: -1, ErrorLog: slog.NewLogLogger(x.proxy.cfg.Logger.Handler(), slog.LevelDebug),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = target.Scheme, target.Host
+			if host := x.proxy.cfg.Host; host != "" && !x.proxy.cfg.Everything {
+				pr.Out.Host = host
+			}
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v := pr.In.Header[name]; v != nil {
 					pr.Out.Header[name] = v

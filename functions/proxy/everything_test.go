@@ -25,13 +25,13 @@ func everything(c *proxy.Config) { c.Everything, c.Credentials = true, true }
 
 // anyRuntime reports the request that it got, and echoes an upgraded connection.
 func anyRuntime(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Upgrade") != "" {
+	if upgrade := r.Header.Get("Upgrade"); upgrade != "" {
 		conn, both, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
 		}
 		defer conn.Close()
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", upgrade)
 		_, _ = io.Copy(conn, both)
 		return
 	}
@@ -151,13 +151,30 @@ func TestAClientThatLeavesKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// TestUpgrade opens a connection to a runtime that is no model server, and a WebSocket of the Realtime API to one that is; all else of
+// that one stays closed.
 func TestUpgrade(t *testing.T) {
-	b := set(t, anyRuntime, everything)
+	for path, change := range map[string]func(*proxy.Config){"/x": everything, api.PathRealtime + "?model=m": func(*proxy.Config) {}} {
+		t.Run(path, func(t *testing.T) { echoUpgraded(t, path, change) })
+	}
+	b := set(t, anyRuntime)
+	for path, protocol := range map[string]string{"/x": "websocket", api.PathRealtime: "h2c"} {
+		r, _ := http.NewRequest(http.MethodGet, b.URL+path, nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", protocol)
+		if resp, err := http.DefaultClient.Do(r); err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
+			t.Errorf("%s by %s: %v (%v), want a refusal", path, protocol, resp, err)
+		}
+	}
+}
+
+func echoUpgraded(t *testing.T, path string, change func(*proxy.Config)) {
+	b := set(t, anyRuntime, change)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(b.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprint(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	fmt.Fprint(conn, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	from := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(from, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {

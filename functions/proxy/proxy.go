@@ -140,7 +140,7 @@ type Proxy struct {
 	cfg        Config
 	load       load
 	moves      Moves       // nil: requests can't move
-	everything *transports // to a runtime that is no model server; nil: it is one
+	everything *transports // for requests that stream both ways
 	moved      atomic.Pointer[[]byte]
 	waiting    waiting
 }
@@ -157,15 +157,13 @@ func New(cfg Config) *Proxy {
 	}
 	p := &Proxy{cfg: cfg}
 	p.moves, _ = cfg.Gate.(Moves)
-	if cfg.Everything {
-		p.everything = newTransports(cfg.Single)
-	}
+	p.everything = newTransports(cfg.Single)
 	return p
 }
 
 // ServeHTTP answers one request. It panics with [http.ErrAbortHandler] if the connection must be aborted.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p.cfg.Everything {
+	if p.cfg.Everything || r.URL.Path == api.PathRealtime && strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		p.serveEverything(w, r)
 		return
 	}

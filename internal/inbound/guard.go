@@ -2,6 +2,7 @@ package inbound
 
 import (
 	"bytes"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -22,13 +23,21 @@ func Protocols() *http.Protocols {
 // the first, so the returned listener inspects connections as they are read.
 //
 // It also rejects a Transfer-Encoding in HTTP/1.0, which has none. s must serve on that listener and have no
-// ConnContext of its own. TLS and HTTP/2 are not inspected; HTTP/2 does not have the problem. s waits for unread
-// bodies as [Answered] does. answer writes the rejection, an *[Error].
+// ConnContext of its own. HTTP/2 is not inspected; it does not have the problem. For TLS l decrypts: s can't, since it
+// takes a connection of Guard for a plain one. s waits for unread bodies as [Answered] does. answer writes the
+// rejection, an *[Error].
 func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *http.Request, error)) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
 	s.Handler = Answered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connKey{}).(*watched); ok && r.ProtoMajor == 1 {
+		c, _ := r.Context().Value(connKey{}).(*watched)
+		if c != nil && r.TLS == nil {
+			if secure, is := c.Conn.(*tls.Conn); is {
+				state := secure.ConnectionState()
+				r.TLS = &state
+			}
+		}
+		if c != nil && r.ProtoMajor == 1 {
 			if why := c.ambiguous(r); why != "" {
 				w.Header().Set("Connection", "close")
 				answer(w, r, &Error{Status: http.StatusBadRequest, Message: why})

@@ -12,6 +12,8 @@
 //  2. The server reads the first byte: a TLS handshake, or a plain request, as sent by functions, which have no
 //     certificate of the authority.
 //  3. Requests follow as usual. A new certificate applies from the next connection on.
+//
+// Servers for others have their certificates from here too: [Files] and [SelfSigned].
 package peertls
 
 import (

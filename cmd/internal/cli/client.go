@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -21,12 +23,16 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
 	"github.com/rouse-dev/rouse/functions/owner"
+	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
 // client talks to a server.
 type client struct {
 	*verb.Client
 	endpoint api.Endpoint
+	// fingerprint identifies the front door's certificate, as its socket says; empty: certificates are verified as
+	// usual.
+	fingerprint string
 }
 
 // dial finds the server that the flags, the environment or the machine name.
@@ -53,9 +59,16 @@ func dial(cmd *cobra.Command) (*client, error) {
 		}
 		return newClient(endpoint, token), nil
 	}
-	endpoint, err := api.ParseEndpoint(text)
+	rest, secure := strings.CutPrefix(text, "https://")
+	if secure {
+		rest = "http://" + rest
+	}
+	endpoint, err := api.ParseEndpoint(rest)
 	if err != nil {
 		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
+	}
+	if secure {
+		endpoint = "https" + endpoint[len("http"):]
 	}
 	// A server that listens on all addresses is reached on the loopback one.
 	endpoint = api.Endpoint(strings.NewReplacer("://0.0.0.0:", "://127.0.0.1:", "://[::]:", "://[::1]:").Replace(string(endpoint)))
@@ -68,14 +81,36 @@ func dial(cmd *cobra.Command) (*client, error) {
 // newClient returns a client of the server at an endpoint; without a token it has no credential.
 func newClient(endpoint api.Endpoint, token string) *client {
 	c := &client{endpoint: endpoint}
+	transport := guarded(api.NewTransport(256))
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: c.verify} //nolint:gosec // verify does it
 	c.Client = &verb.Client{
-		HTTP: &http.Client{Transport: guarded(api.NewTransport(256))}, URL: endpoint.URL, Peer: "the server at " + string(endpoint), Header: http.Header{},
+		HTTP: &http.Client{Transport: transport}, URL: endpoint.URL, Peer: "the server at " + string(endpoint), Header: http.Header{},
 		Refused: closedDoor(endpoint), //nolint:bodyclose // the client closes it
 	}
 	if token != "" {
 		c.Header.Set("Authorization", "Bearer "+token)
 	}
 	return c
+}
+
+// verify verifies the certificate of the front door: of a server on this machine by its fingerprint, since the address may
+// be in no certificate, of others by name and authority.
+func (c *client) verify(s tls.ConnectionState) error {
+	leaf := s.PeerCertificates[0]
+	if c.fingerprint != "" {
+		if peertls.Fingerprint(leaf.Raw) != c.fingerprint {
+			return errors.New("another server answers: the certificate has not the fingerprint that this user's server tells")
+		}
+		return nil
+	}
+	chain := x509.NewCertPool()
+	for _, other := range s.PeerCertificates[1:] {
+		chain.AddCert(other)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{DNSName: s.ServerName, Intermediates: chain}); err != nil {
+		return fmt.Errorf("%w (SSL_CERT_FILE names a file of certificates to trust)", err)
+	}
+	return nil
 }
 
 // at returns c for the endpoint of the same server that takes clients' requests, with the key of $ROUSE_API_KEY.
@@ -131,6 +166,7 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 		return c.endpoint, nil
 	}
 	info, err := c.info(ctx)
+	c.fingerprint = info.Fingerprint
 	return api.Endpoint(info.URL), err
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
 // folder makes the folder of a server on port 8080 below a base, with these modes.
@@ -150,6 +152,22 @@ func TestClosedDoor(t *testing.T) {
 		err := c.Call(t.Context(), http.MethodGet, path, nil, nil)
 		if err == nil || strings.Contains(err.Error(), "--admin-token-file") != want {
 			t.Errorf("%s: %v, want advice: %v", path, err, want)
+		}
+	}
+}
+
+// TestCertificateOfTheServer: the certificate of the user's own server is known by its fingerprint, all others by an authority.
+func TestCertificateOfTheServer(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for fingerprint, want := range map[string]string{
+		peertls.Fingerprint(server.Certificate().Raw): "", "AB:CD": "another server answers", "": "SSL_CERT_FILE names",
+	} {
+		c := newClient(api.Endpoint(server.URL), "")
+		c.fingerprint = fingerprint
+		if err := c.Call(t.Context(), http.MethodGet, "/", nil, nil); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("with the fingerprint %q: %v, want %q", fingerprint, err, want)
 		}
 	}
 }

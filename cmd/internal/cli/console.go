@@ -74,6 +74,12 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
+// isOpen reports whether everybody who reaches a server may use it, from other machines too.
+func isOpen(info local.Info) bool {
+	_, host, _ := strings.Cut(info.URL, "://")
+	return !page.IsLocal(host) && !info.Keys
+}
+
 // logReady is ready for programs.
 func (c *console) logReady(info local.Info, functions []api.Function, set declaredSet, try string) {
 	for _, f := range functions {
@@ -88,8 +94,11 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	for _, left := range set.Left {
 		c.log.Warn("something is left out", "what", left.What, "because", left.Why)
 	}
-	if !page.IsLocal(strings.TrimPrefix(info.URL, "http://")) && !info.Keys {
+	if isOpen(info) {
 		c.log.Warn(openWarning, "url", info.URL)
+	}
+	if info.Fingerprint != "" {
+		c.log.Info("TLS certificate", "file", info.Certificate, "sha256", info.Fingerprint)
 	}
 	if info.Clusters != "" {
 		c.log.Info("clusters may join", "address", info.Clusters)
@@ -107,12 +116,14 @@ func (c *console) ready(info local.Info, functions []api.Function, set declaredS
 	if first.Runtime.Kind == api.RuntimeEngine && first.Runtime.Model == pico.Name {
 		prompt = "echo hello world" // it knows few words
 	}
-	open := !page.IsLocal(strings.TrimPrefix(info.URL, "http://")) && !info.Keys
-	key := ""
-	if info.Keys {
-		key = ` -H "Authorization: Bearer $ROUSE_API_KEY"`
+	options := ""
+	if info.Fingerprint != "" {
+		options = " --cacert " + shortPath(info.Certificate)
 	}
-	try := fmt.Sprintf(`curl %s/v1/chat/completions%s -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, key, first.Model, prompt)
+	if info.Keys {
+		options += ` -H "Authorization: Bearer $ROUSE_API_KEY"`
+	}
+	try := fmt.Sprintf(`curl %s/v1/chat/completions%s -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, options, first.Model, prompt)
 	if !c.people {
 		c.logReady(info, functions, set, try)
 		return
@@ -131,10 +142,13 @@ func (c *console) ready(info local.Info, functions []api.Function, set declaredS
 		fmt.Fprintf(c.out, "  and %d more: %s ls\n", more, program())
 	}
 	c.tellSet(set)
+	if info.Fingerprint != "" {
+		fmt.Fprintf(c.out, "  certificate: %s, SHA-256 %s\n", shortPath(info.Certificate), info.Fingerprint)
+	}
 	if info.Clusters != "" {
 		fmt.Fprintf(c.out, "  clusters join at %s\n", info.Clusters)
 	}
-	if open {
+	if isOpen(info) {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
 	}
 	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n", try, program(), first.Name.Name(), prompt)

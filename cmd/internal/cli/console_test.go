@@ -64,12 +64,26 @@ func TestConsoleTellsAPerson(t *testing.T) {
 
 // TestConsoleWarnsOfAnOpenDoor wants the warning where others can reach the server, and only there.
 func TestConsoleWarnsOfAnOpenDoor(t *testing.T) {
-	for address, want := range map[string]bool{"http://127.0.0.1:8080": false, "http://[::1]:8080": false, "http://[::]:8080": true, "http://192.0.2.1:80": true} {
+	for address, want := range map[string]bool{"http://127.0.0.1:8080": false, "http://[::1]:8080": false, "http://[::]:8080": true, "https://127.0.0.1:8443": false, "https://192.0.2.1": true, "http://192.0.2.1:80": true} {
 		for _, people := range []bool{true, false} {
 			var out bytes.Buffer
 			newConsole(&out, &out, people, false, slog.LevelInfo).ready(local.Info{URL: address}, []api.Function{{Name: "default/pico", Model: "pico"}}, declaredSet{})
 			if got := strings.Contains(out.String(), openWarning); got != want {
 				t.Errorf("%s: warns is %v, want %v:\n%s", address, got, want, out.String())
+			}
+		}
+	}
+}
+
+// TestConsoleTellsTheCertificate wants its fingerprint, and the file in the command that is to be tried.
+func TestConsoleTellsTheCertificate(t *testing.T) {
+	for _, people := range []bool{true, false} {
+		var out bytes.Buffer
+		info := local.Info{URL: "https://127.0.0.1:8443", Certificate: "/etc/cert.pem", Fingerprint: "AB:CD"}
+		newConsole(&out, &out, people, false, slog.LevelInfo).ready(info, []api.Function{{Name: "default/pico", Model: "pico"}}, declaredSet{})
+		for _, want := range []string{"AB:CD", "curl https://127.0.0.1:8443/v1/chat/completions --cacert /etc/cert.pem "} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is missing in\n%s", want, out.String())
 			}
 		}
 	}

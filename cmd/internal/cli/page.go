@@ -211,7 +211,7 @@ func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	file, _ := cmd.Flags().GetString("token-file")
 	return page.Remote{
 		Admin: page.Target{URL: admin, Transport: bearer{c.HTTP.Transport, file}, Refused: refusedToken},
-		Front: page.Target{URL: door, Transport: api.NewTransport(256), KeyHeader: "X-Api-Key"},
+		Front: page.Target{URL: door, Transport: c.HTTP.Transport, KeyHeader: "X-Api-Key"},
 	}, nil
 }
 

@@ -22,7 +22,7 @@ const maxDeclaration = 1 << 20
 // newAdmin returns the server of the administrative API.
 func (s *server) newAdmin() *adminserver.Server {
 	return adminserver.New(adminserver.Config{
-		Decider: s.autoscaler, Info: func() any { return s.info }, Events: s.bus, None: ": declare one with rouse apply",
+		Decider: s.autoscaler, Info: func() any { return s.describe() }, Events: s.bus, None: ": declare one with rouse apply",
 		Resolve: func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{s.called(name)} },
 		Activity: func(_ context.Context, name api.FunctionName) api.Activity {
 			stats, _ := s.activator.Stats(name)

@@ -25,6 +25,8 @@ import (
 type Config struct {
 	// Listen is the host and port of the front door. Default "127.0.0.1:8080"; port 0 picks one.
 	Listen string
+	// TLS is the front door's certificate.
+	TLS TLS
 	// Origins are the web pages that may use the front door in a browser, such as "https://chat.example.com", in addition to those of this
 	// machine; "*": all. See the package comment.
 	Origins []string
@@ -95,6 +97,9 @@ type Info struct {
 	Admin   api.Endpoint `json:"admin"`
 	// Page is the page's address, including the token that administers this server: it is a secret.
 	Page string `json:"page"`
+	// Certificate is the file of the front door's certificate, and Fingerprint its SHA-256; empty: it speaks no TLS.
+	Certificate string `json:"certificate,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 	// Clusters is where clusters join; empty: they don't.
 	Clusters string `json:"clusters,omitempty"`
 	// Keys says that clients need a key.

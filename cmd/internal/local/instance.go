@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -26,8 +27,12 @@ func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir strin
 	cfg.Function, cfg.Instance, cfg.Endpoint, cfg.Dir, cfg.Emit, cfg.Epoch = f, id, endpointOf(id), dir, emit, g.Epoch
 	cfg.Output, cfg.Logger = out, slog.New(slog.NewTextHandler(out, nil)).With("instance", id)
 	cfg.Trace, _ = api.ParseTrace(g.Trace)
-	if f.Runtime.Kind == api.RuntimeHTTP { // its connections may be upgraded
-		cfg.Listen = api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
+	switch f.Runtime.Kind {
+	case api.RuntimeEngine, api.RuntimeOllama, api.RuntimeLlamaCpp:
+	default: // connections may be upgraded
+		cfg.Listen = streamSocket(dir)
+	}
+	if f.Runtime.Kind == api.RuntimeHTTP {
 		cfg.Endpoint = cfg.Listen
 	}
 	var gpus []string
@@ -110,6 +115,27 @@ func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 		}
 	}
 	return nil, fmt.Errorf("the instance at %s has ended: %w", e, syscall.ECONNREFUSED)
+}
+
+// streamSocket is where the instance in a folder takes connections that may be upgraded.
+func streamSocket(dir string) api.Endpoint {
+	return api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
+}
+
+var dialInstance = api.NewTransport(0).DialContext
+
+// dial reaches the instance at an address, for a connection that may be upgraded.
+func (a *agent) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, _ := net.SplitHostPort(address)
+	id, here := strings.CutSuffix(host, instanceDomain)
+	if !here {
+		return dialInstance(ctx, network, address)
+	}
+	i, err := a.running(ctx, api.InstanceID(id))
+	if err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(string(streamSocket(i.dir)), "unix:"))
 }
 
 // waker wakes instances for the activator.

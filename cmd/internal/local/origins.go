@@ -136,7 +136,7 @@ func allow(h http.Header, origin string) {
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Add("Vary", "Origin")
-	h.Set("Access-Control-Expose-Headers", "X-Request-Id, X-Rouse-Instance, Server-Timing, Location, Preference-Applied, Retry-After, WWW-Authenticate")
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, X-Rouse-Instance, Rouse-Fallback, Server-Timing, Location, Preference-Applied, Retry-After, WWW-Authenticate")
 }
 
 // readable is the answer to a page that may read it.

@@ -63,8 +63,8 @@ func (s *server) access() *slog.Logger {
 
 // pageHost returns the URL by which a browser on this machine reaches a server: for an address that means all, the loopback one.
 func pageHost(server string, at *net.TCPAddr) string {
-	if at.IP.IsUnspecified() {
-		return fmt.Sprintf("http://127.0.0.1:%d", at.Port)
+	if scheme, _, _ := strings.Cut(server, "://"); at.IP.IsUnspecified() {
+		return fmt.Sprintf("%s://127.0.0.1:%d", scheme, at.Port)
 	}
 	return server
 }

@@ -53,6 +53,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
 // Limits of the front door and the administrative socket.
@@ -67,6 +68,7 @@ const (
 type server struct {
 	cfg        Config
 	info       Info
+	tls        *peertls.Files // nil: the front door speaks no TLS
 	dir        *runDir
 	bus        *cloudevent.Log
 	agent      *agent
@@ -129,6 +131,9 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.end()
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
+	if s.tls, err = cfg.files(at); err != nil {
+		return err
+	}
 	s.readAccounts(port)
 	if cfg.Keys != "" {
 		s.keys = keys.NewStore(nil)
@@ -151,7 +156,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer s.dir.close()
-	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), Models: fetch.Environment(os.Getenv).Dir, PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
+	s.info = Info{Version: cfg.Version, URL: scheme(s.tls) + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), Models: fetch.Environment(os.Getenv).Dir, PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
 	s.info.Page = page.Address(pageHost(s.info.URL, at), s.pageToken)
 	admin, err := net.Listen(s.info.Admin.Network())
 	if err != nil {
@@ -197,7 +202,7 @@ func (s *server) build(ctx context.Context) error {
 			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
 		}
 	}
-	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
+	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Dial: s.agent.dial, Logger: cfg.Logger, Registry: registry,
 		Traces: cfg.Traces}
 	if s.far != nil { // a nil *Front would be a non-nil Sight
 		deps.Sight = s.far
@@ -322,11 +327,15 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	public := inbound.NewServer(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
-	front = inbound.Guard(public.Server, inbound.Bound(public.Server, front, s.cfg.Logger), activator.WriteError)
+	front = inbound.Bound(public.Server, front, s.cfg.Logger)
+	if s.tls != nil {
+		front = secured(front, s.tls)
+	}
+	front = inbound.Guard(public.Server, front, activator.WriteError)
 	go func() { ended <- public.Serve(front) }()
 	go func() { ended <- private.Serve(admin) }()
 	if s.cfg.Ready != nil {
-		s.cfg.Ready(s.info)
+		s.cfg.Ready(s.describe())
 	}
 	followed := s.follow(ctx, failed)
 	var err error

@@ -60,6 +60,7 @@ var meanings = map[string]string{
 	"GET /v1/responses/{id}":                "a response with `store: true`, as a whole: `stream=true` is 400, its events are not kept",
 	"POST /v1/responses/compact":            "not there: 501",
 	"GET /tokenizer_info":                   "the special tokens and chat template of the model that `model=NAME` names, or of the only one",
+	"GET /v1/realtime":                      "a WebSocket to the model that `model=NAME` names, or to the only one",
 	"DELETE /v1/responses/{id}":             "remove it",
 	"GET /v1/responses/{id}/input_items":    "what it was asked",
 	"POST /v1/responses/{id}/cancel":        "end one in the background",

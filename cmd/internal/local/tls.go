@@ -1,0 +1,173 @@
+package local
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
+	"github.com/rouse-dev/rouse/internal/peertls"
+)
+
+// TLS says whether the front door speaks TLS, and with which certificate. The zero value: it does not.
+type TLS struct {
+	// Cert and Key are PEM files, read at each handshake.
+	Cert, Key string
+	// SelfSigned makes both, and keeps them in the folder tls of [Config.StateDir] for the next server.
+	SelfSigned bool
+}
+
+// files returns the source of the certificate for a front door at an address; nil: without TLS.
+func (c Config) files(at *net.TCPAddr) (*peertls.Files, error) {
+	f := &peertls.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, Log: c.Logger}
+	switch t := c.TLS; {
+	case t == TLS{}:
+		return nil, nil //nolint:nilnil // no TLS is no error
+	case t.SelfSigned && t.Cert+t.Key != "":
+		return nil, errors.New("--tls-self-signed makes its own certificate: leave out --tls-cert and --tls-key")
+	case t.SelfSigned && c.StateDir == "":
+		return nil, errors.New("--tls-self-signed: there is no folder to keep the certificate in: set $HOME or $XDG_STATE_HOME")
+	case t.SelfSigned:
+		dir := filepath.Join(c.StateDir, "tls")
+		f.Cert, f.Key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		if err := keepSelfSigned(f, c.namesAt(at)); err != nil {
+			return nil, fmt.Errorf("--tls-self-signed: %w", err)
+		}
+	case t.Cert == "" || t.Key == "":
+		return nil, errors.New("--tls-cert and --tls-key: give both, or --tls-self-signed")
+	}
+	if _, err := f.Get(nil); err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	return f, nil
+}
+
+// namesAt returns the names and addresses by which clients reach a front door: an IPv6 address only if it is the one in
+// --listen, since those of interfaces change often.
+func (c Config) namesAt(at *net.TCPAddr) []string {
+	names := []string{at.IP.String()}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "" {
+		names = append(names, host)
+	}
+	if at.IP.IsLoopback() || at.IP.IsUnspecified() {
+		names = append(names, "localhost", "127.0.0.1", "::1")
+	}
+	if at.IP.IsUnspecified() {
+		all, _ := net.InterfaceAddrs() // without them the names remain
+		for _, a := range all {
+			if n, is := a.(*net.IPNet); is && n.IP.To4() != nil {
+				names = append(names, n.IP.String())
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// renewBefore is how long before its end a kept certificate is replaced.
+const renewBefore = 30 * 24 * time.Hour
+
+// keepSelfSigned makes the certificate in f, unless the kept one has all the names and is valid for long enough.
+func keepSelfSigned(f *peertls.Files, names []string) error {
+	if kept, err := tls.LoadX509KeyPair(f.Cert, f.Key); err == nil && time.Until(kept.Leaf.NotAfter) > renewBefore && hasNames(kept.Leaf, names) {
+		return nil
+	}
+	cert, key, err := peertls.SelfSigned(names...)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.Key), 0o700); err != nil {
+		return fmt.Errorf("keep the certificate: %w", err)
+	}
+	if err := errors.Join(disk.WriteFile(f.Key, key, 0o600), disk.WriteFile(f.Cert, cert, 0o600)); err != nil {
+		return fmt.Errorf("keep the certificate: %w", err)
+	}
+	return nil
+}
+
+func hasNames(c *x509.Certificate, names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return c.VerifyHostname(name) != nil })
+}
+
+// secured returns l with TLS. A client that speaks plain HTTP is told so.
+func secured(l net.Listener, f *peertls.Files) net.Listener {
+	return tls.NewListener(helloListener{l}, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: f.Get})
+}
+
+type helloListener struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l helloListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &helloConn{Conn: c}, nil
+}
+
+// helloConn is a connection whose first byte shows whether it is TLS.
+type helloConn struct {
+	net.Conn
+	begun bool
+}
+
+// NetConn returns the connection beneath.
+func (c *helloConn) NetConn() net.Conn { return c.Conn }
+
+// errPlain ends a connection without TLS.
+var errPlain = errors.New("the client does not speak TLS")
+
+// Bounds of what is read from a client that does not speak TLS, so that it reads the answer rather than a reset.
+const (
+	mostPlain = 1 << 20
+	plainTime = time.Second
+)
+
+// Read implements [net.Conn]. The first call answers a client that does not speak TLS.
+func (c *helloConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	const handshake = 0x16 // the first byte of a TLS connection; no HTTP request begins with it
+	if c.begun || n == 0 || p[0] == handshake {
+		c.begun = c.begun || n > 0
+		return n, err
+	}
+	body := api.Errorf(400, "", "this port speaks TLS: use https:// in place of http://").Body(api.ShapeOpenAI)
+	_ = c.Conn.SetDeadline(time.Now().Add(plainTime))
+	_, _ = fmt.Fprintf(c.Conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	if half, is := c.Conn.(interface{ CloseWrite() error }); is {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.CopyN(io.Discard, c.Conn, mostPlain)
+	return 0, errPlain
+}
+
+// scheme returns the scheme of the front door's URL.
+func scheme(f *peertls.Files) string {
+	if f == nil {
+		return "http://"
+	}
+	return "https://"
+}
+
+// describe returns what the server says of itself, with the certificate that it uses now.
+func (s *server) describe() Info {
+	info := s.info
+	if s.tls == nil {
+		return info
+	}
+	if c, err := s.tls.Get(nil); err == nil { // it has one since the start
+		info.Certificate, info.Fingerprint = s.tls.Cert, peertls.Fingerprint(c.Certificate[0])
+	}
+	return info
+}
