@@ -42,16 +42,11 @@ var vllmReserved = because(
 
 func newVLLM(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
-	if err := vllmReserved.refuse(spec); err != nil {
-		return nil, err
-	}
-	if spec.Model == "" && spec.Endpoint == "" {
-		return nil, errors.New("runtime vllm: no model; set the model's reference, such as hf://org/name or the path of a folder")
-	}
-	cfg.Env = vllmEnv(cfg.Env)
+	// A Kubernetes Service named vllm has this variable, which vLLM would take for its own port.
+	cfg.Env = slices.DeleteFunc(cfg.Env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "-dp"))
 	if err != nil {
-		return nil, fmt.Errorf("runtime vllm: %w", err)
+		return nil, err
 	}
 	cfg.Spec.Args = args
 	r := &vllm{
@@ -63,12 +58,6 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 	r.started.Store(&started{})
 	r.sleeps.Store(!has(spec.Args, "--no-enable-sleep-mode"))
 	return r, nil
-}
-
-// vllmEnv removes variables from an inherited environment that would break vLLM. These are a key that the probes do
-// not have, and the VLLM_PORT of a Kubernetes Service named vllm, which vLLM would take for its own port.
-func vllmEnv(env []string) []string {
-	return slices.DeleteFunc(vllmReserved.without(env), func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 }
 
 func (r *vllm) Traits() Traits {
