@@ -130,8 +130,21 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
+// Rows are the cells of a table, which are printed as by [fmt.Print].
+type Rows [][]any
+
+// Add adds a row.
+func (r *Rows) Add(cells ...any) { *r = append(*r, cells) }
+
+// say adds a label and its text, unless that is empty.
+func (r *Rows) say(label, text string) {
+	if text != "" {
+		r.Add(label, text)
+	}
+}
+
 // Table writes rows in columns, without spaces at the ends of lines.
-func Table(w io.Writer, rows [][]string) error {
+func Table[T any](w io.Writer, rows [][]T) error {
 	var b bytes.Buffer
 	tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
