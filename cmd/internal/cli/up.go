@@ -44,7 +44,7 @@ type upFlags struct {
 	ClustersFile string `flag:"clusters" help:"<file> that makes this server a front door of other clusters, and says which"`
 	LogFormat    string `flag:"log-format" help:"text or json; auto: text for people on a terminal, else json"`
 	AccessLog    string `flag:"access-log" help:"json: a line for each request to a model, on standard output; off: none"`
-	Join         agent.Flags
+	Joins        agent.Flags
 	Accept       struct {
 		Functions []string `flag:"accept-functions" split:"" help:"functions that the front doors may have created on this machine, as <patterns> such as default/*: a function is code that runs here (default: none)"`
 		Models    []string `flag:"accept-models" split:"" help:"<models> and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ or /srv/models/"`
@@ -191,7 +191,7 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 			return cfg, err
 		}
 	}
-	if cfg.Join, err = f.Join.Config(cfg.Version); err != nil {
+	if cfg.Join, err = f.Joins.Config(cfg.Version); err != nil {
 		return cfg, err
 	}
 	accepts := len(f.Accept.Functions) > 0
