@@ -69,7 +69,7 @@ const noSleepMode = "sleep mode is not supported on current platform"
 
 // Yield implements [Yielder]. A user's own --enable-sleep-mode is never dropped.
 func (r *vllm) Yield(output string) string {
-	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, [][]string{{noSleepMode}}) == "" {
+	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, noSleepMode) == "" {
 		return ""
 	}
 	r.sleeps.Store(false)
