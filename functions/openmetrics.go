@@ -14,7 +14,7 @@ import (
 // serveMetrics serves the metrics at their own address until ctx ends.
 func (f *function) serveMetrics(ctx context.Context) {
 	metrics := f.metrics.Handler()
-	aside(ctx, f.cfg.Logger, "metrics", f.cfg.MetricsListen, func(w http.ResponseWriter, r *http.Request) {
+	aside(ctx, f.cfg.Logger, "metrics (--metrics-listen)", f.cfg.MetricsListen, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" || r.Method != http.MethodGet {
 			api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %.100s: there is /metrics here and nothing else", r.Method, r.URL.Path))
 			return

@@ -16,6 +16,6 @@ func (m *models) share(ctx context.Context, log *slog.Logger) {
 		return // the start reports it
 	}
 	if handler, at := cache.Peers(); handler != nil {
-		aside(ctx, log, "models for other caches", at, handler.ServeHTTP)
+		aside(ctx, log, "models for other caches (--share-listen)", at, handler.ServeHTTP)
 	}
 }
