@@ -117,7 +117,7 @@ release: ## dist/: archives, packages, images, chart, formula, sums; reproducibl
 
 .PHONY: manifests-check
 manifests-check: ## kubeconform and kube-score on the manifests
-	@internal/kubelint/check
+	@cmd/internal/kubelint/check
 
 site: ## dist/site: the documentation as pages
 	cd internal/release && $(GO) run ./site ../.. ../../dist/site

@@ -242,7 +242,7 @@ func (f *target) setFallback(s string) error {
 		if strings.Contains(name, "://") {
 			return fmt.Errorf("%q: requests are not sent to other providers, which would see what clients ask: name models of this server", name)
 		}
-		if err := oneName(&model)(name); err != nil {
+		if err := oneName(&model).read(name); err != nil {
 			return err
 		}
 		all = append(all, model)

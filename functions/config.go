@@ -20,29 +20,29 @@ type Config struct {
 	// Function is the function that it runs, with the defaults of [api.Function.WithDefaults].
 	Function api.Function
 	// Instance is its name, unique in the cluster.
-	Instance api.InstanceID
+	Instance api.InstanceID `flag:"instance" help:"the instance's <id> (default: $HOSTNAME)"`
 	// Listen is the address for requests: "unix:/path", or "http://host:port" with port 0 for any. Empty, only with [Start]: the
 	// instance is reachable only in this process.
-	Listen api.Endpoint
+	Listen api.Endpoint `flag:"listen" help:"<address> to listen on: host:port, http://host:port or unix:/path; port 0 picks one (default: all addresses on $PORT where that is set, else 127.0.0.1:8080)"`
 	// TokenFile holds the bearer token of the control plane. It is read at each use, so that it can be renewed. Empty: the control paths
 	// are closed, unless Listen is a Unix socket; then access to the socket is enough.
-	TokenFile string
+	TokenFile string `flag:"token-file" help:"<file> with the control plane's bearer token; without one its paths are closed, unless --listen is a Unix socket"`
 	// Token is a second accepted token. Empty: with Join, a random one.
 	Token string
 	// Dir is a folder used by nothing else, for the engine's socket; empty: a temporary one.
-	Dir string
+	Dir string `flag:"dir" help:"<folder> of its own for the engine's socket (default: a temporary one)"`
 	// Engine is the program with the subcommand "engine serve", for the runtime kind engine.
-	Engine string
+	Engine string `flag:"engine-binary" help:"<program> that has the subcommand \"engine serve\" (default: this one)"`
 	// Env is the environment that the runtime inherits.
 	Env []string
 	// RuntimePort is the port of runtimes of the kinds command and http that cannot be told one; 0: the runtime gets a port.
-	RuntimePort int
+	RuntimePort int `flag:"runtime-port" help:"<port> on which a command listens whatever it is told (default: one that is free, which it is told as $PORT and $(PORT))"`
 	// ProbePath is the path at which a runtime of the kind http answers with success when it is ready; empty: an open port is enough.
-	ProbePath string
+	ProbePath string `flag:"runtime-probe" help:"<path> that a runtime of the kind http answers with success when it is ready (default: that it takes connections is enough)"`
 	// ProbeCommand is a command that succeeds when the runtime is ready; empty: ProbePath is used.
-	ProbeCommand []string
+	ProbeCommand []string `flag:"runtime-probe-command" help:"<word> of a command that ends with success when a runtime of the kind http is ready; once for each word"`
 	// Events is the endpoint whose control.PathEvents receives state changes; empty: they are not posted.
-	Events api.Endpoint
+	Events api.Endpoint `flag:"events" help:"<endpoint> that state changes are posted to (default: $ROUSE_EVENTS)"`
 	// Emit receives the events in order, in place of Events; it must not block. Nil: Events is used.
 	Emit func(api.Event)
 	// Join connects the instance to a control plane, which says what it runs and where it is reached, and receives its events. Function
@@ -62,13 +62,13 @@ type Config struct {
 	Asleep bool
 	// Drain bounds how long requests may finish when Run's context ends; 0: 30 s, with Join 4 min, because Kubernetes bounds a pod's
 	// time.
-	Drain time.Duration
+	Drain time.Duration `flag:"drain" help:"how long requests may go on after SIGTERM (default 30s, in a cluster 4m)"`
 	// StopGrace is the time between SIGTERM and SIGKILL for the runtime; 0: 5 s.
-	StopGrace time.Duration
+	StopGrace time.Duration `flag:"stop-grace" help:"time between SIGTERM and SIGKILL for the runtime (default 5s)"`
 	// ProbeInterval is the time between health probes of an idle runtime; 0: 30 s, negative: none.
-	ProbeInterval time.Duration
+	ProbeInterval time.Duration `flag:"probe-interval" help:"time between health probes of an idle runtime; negative: none (default 30s)"`
 	// ProbeTimeout is how long a health probe may take; 0: 30 s.
-	ProbeTimeout time.Duration
+	ProbeTimeout time.Duration `flag:"probe-timeout" help:"how long a health probe may take before the runtime counts as hung (default 30s)"`
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
 	// Wrap adds pre- and post-processing around the handler of the client paths; nil: none. A wrapper that changes or holds back a
@@ -77,21 +77,21 @@ type Config struct {
 	Wrap func(http.Handler) http.Handler
 	// Models is the folder for fetched models. Empty: $ROUSE_CACHE, else the first writable one of rouse/models in the user's cache, the
 	// temporary folder, and memory.
-	Models string
+	Models string `flag:"models" help:"<folder> that models are fetched into (default: $ROUSE_CACHE, else rouse/models in the user's cache)"`
 	// ModelsLimit bounds the total size of fetched models; 0: no bound.
 	ModelsLimit api.Bytes
 	// Share configures fetching models together with other nodes. Empty fields come from the environment (ROUSE_SHARE_SECRET_FILE,
 	// ROUSE_SHARE_PEERS, ROUSE_SHARE_LISTEN).
 	Share fetch.Share
 	// HubTokenFile holds the token for hf:// references; empty: the environment's (HF_TOKEN, HF_TOKEN_PATH). It is read at each use.
-	HubTokenFile string
+	HubTokenFile string `flag:"hub-token-file" help:"<file> with the token for hf:// references"`
 	// Fetching receives the progress of a fetch, at most ten times a second; nil: it is dropped.
 	Fetching func(fetch.Progress)
 	// Diagnostics lets COMPUTE_DIAGNOSTICS be answered at /invocations.
 	Diagnostics bool
 	// OpenMetrics serves /metrics without a token, as endpoint pickers and Prometheus expect. Otherwise it needs the control plane's
 	// token.
-	OpenMetrics bool
+	OpenMetrics bool `flag:"open-metrics" help:"let everybody read /metrics, not only the control plane"`
 	// MetricsListen is a second address, "host:port", that serves only /metrics, without a token. It is for Prometheus; the network
 	// restricts who reaches it. If the address is not available the instance runs without it. Empty: none.
 	MetricsListen string
@@ -99,7 +99,7 @@ type Config struct {
 	Version string
 	// Workers is a folder through which several functions of one host share one runtime: one leads, the others pass requests to it.
 	// Empty: the instance does not share.
-	Workers string
+	Workers string `flag:"workers" help:"<folder> that several functions of one host share to run one runtime between them"`
 	// Keep is the command line of a shim (package shim), which ends the runtime however this process dies. Empty: none, where a parent
 	// process adopts orphans. Workers need one.
 	Keep []string

@@ -11,31 +11,32 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// metricsTime bounds one reading of the metrics; metricsRest bounds how long a connection stays idle.
-const (
-	metricsTime = 30 * time.Second
-	metricsRest = 2 * time.Minute
-)
-
-// serveMetrics serves the metrics at their own address until ctx ends. Failures are only logged: the instance's task is to serve its
-// model.
+// serveMetrics serves the metrics at their own address until ctx ends.
 func (f *function) serveMetrics(ctx context.Context) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.cfg.MetricsListen)
+	metrics := f.metrics.Handler()
+	aside(ctx, f.cfg.Logger, "metrics (--metrics-listen)", f.cfg.MetricsListen, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" || r.Method != http.MethodGet {
+			api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %.100s: there is /metrics here and nothing else", r.Method, r.URL.Path))
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
+}
+
+// aside serves at a second address until ctx ends. Failures are only logged: the instance's task is to serve its model.
+func aside(ctx context.Context, log *slog.Logger, what, at string, handler http.HandlerFunc) {
+	log = log.With("listen", at)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
 	if err != nil {
-		f.cfg.Logger.Warn("metrics are not served at an address of their own: name another with --metrics-listen, or none", "error", err)
+		log.Warn(what+" are not served at an address of their own: name another, or none", "error", err)
 		return
 	}
-	metrics := f.metrics.Handler()
-	s := &http.Server{ReadTimeout: metricsTime, WriteTimeout: metricsTime, IdleTimeout: metricsRest, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/metrics" || r.Method != http.MethodGet {
-				api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %.100s: there is /metrics here and nothing else", r.Method, r.URL.Path))
-				return
-			}
-			metrics.ServeHTTP(w, r)
-		})}
+	s := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	if err := s.Serve(inbound.Bound(s, l, f.cfg.Logger)); ctx.Err() == nil {
-		f.cfg.Logger.Warn("metrics are not served any more", "error", err)
+	if err := s.Serve(inbound.Bound(s, l, log)); ctx.Err() == nil {
+		log.Warn(what+" are not served any more", "error", err)
 	}
 }

@@ -72,7 +72,7 @@ func TestModelsShared(t *testing.T) {
 			t.Errorf("instance %d: the source was asked %d times", i, n)
 		}
 	}
-	if !strings.Contains(log.String(), "not serving models to other caches") {
+	if !strings.Contains(log.String(), "models for other caches (--share-listen) are not served") {
 		t.Errorf("log: %s", log.String())
 	}
 }

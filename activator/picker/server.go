@@ -29,13 +29,14 @@ import (
 // Config is a picker's configuration.
 type Config struct {
 	// Address is the listening address, host:port. Without a host it is on the loopback interface.
-	Address string
+	Address string `flag:"picker-address" help:"<host:port> at which it is the endpoint picker of an InferencePool; without a host on the loopback interface (default: it is none)"`
 	// Front, if not empty, is the ip:port of the activators, to which all requests are sent at once.
-	Front string
+	Front string `flag:"picker-front" help:"<ip:port> that the endpoint picker sends all requests to, the activators' own (default: to instances)"`
 	// Cert and Key are PEM files, read for each connection; both empty: a self-signed certificate.
-	Cert, Key string
+	Cert string `flag:"picker-cert" help:"<file> with the endpoint picker's certificate (default: one of its own, which nobody has signed)"`
+	Key  string `flag:"picker-key" help:"<file> with the key of --picker-cert"`
 	// Plain disables TLS.
-	Plain bool
+	Plain bool `flag:"picker-plaintext" help:"the endpoint picker speaks gRPC without TLS"`
 }
 
 // Validate returns an error for the first invalid field, with the valid values.

@@ -36,20 +36,23 @@ var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron, Office}
 // Shape configures [Generate]. Zero fields take the default.
 type Shape struct {
 	// Functions is the number of models. Default 12.
-	Functions int
+	Functions int `flag:"functions" help:"number of models"`
 	// Length is the duration of the trace. Default 24 h.
 	Length time.Duration
 	// Load is the functions' load. Default Mix.
-	Load Load
+	Load Load `flag:"load" help:"how requests come: mix, bursty, diurnal, steady, cron or office"`
 	// Rate is the mean number of requests per hour, of all functions together. Default 50 for each function.
-	Rate float64
+	Rate float64 `flag:"rate" help:"requests in an hour, of all models together (default: 50 for each)"`
 	// Zipf is the exponent of their distribution over functions: the kth gets a share of 1/k^Zipf. Default 1; below 0: even.
-	Zipf float64
-	// Prompt and Output are the medians of log-normally distributed tokens. Defaults 1000 and 130, near the medians of the Azure trace of
-	// 2023 for conversation.
-	Prompt, Output int
-	Seed           uint64
+	Zipf float64 `flag:"zipf" help:"the kth model gets a share of 1/k^<s>; 0 spreads them evenly"`
+	Seed uint64
 }
+
+// Medians of log-normally distributed tokens, near those of the Azure trace of 2023 for conversation.
+const (
+	medianPrompt = 1000
+	medianOutput = 130
+)
 
 func (s Shape) withDefaults() Shape {
 	s.Functions = cmp.Or(s.Functions, 12)
@@ -57,7 +60,6 @@ func (s Shape) withDefaults() Shape {
 	s.Load = cmp.Or(s.Load, Mix)
 	s.Rate = cmp.Or(s.Rate, 50*float64(s.Functions))
 	s.Zipf = cmp.Or(s.Zipf, 1)
-	s.Prompt, s.Output = cmp.Or(s.Prompt, 1000), cmp.Or(s.Output, 130)
 	return s
 }
 
@@ -75,8 +77,8 @@ func (s Shape) validate() error {
 	if !slices.Contains(Loads, s.Load) {
 		errs = append(errs, fmt.Errorf("load %q: want one of %v", s.Load, Loads))
 	}
-	if s.Prompt < 0 || s.Output < 1 || s.Zipf > 10 || math.IsNaN(s.Zipf) {
-		errs = append(errs, fmt.Errorf("tokens and Zipf: want a prompt of at least 0, an output of at least 1, an exponent of at most 10 (have %d, %d, %g)", s.Prompt, s.Output, s.Zipf))
+	if s.Zipf > 10 || math.IsNaN(s.Zipf) {
+		errs = append(errs, fmt.Errorf("zipf: want an exponent of at most 10 (have %g)", s.Zipf))
 	}
 	return errors.Join(errs...)
 }
@@ -102,7 +104,7 @@ func Generate(s Shape) (Trace, error) {
 			load = []Load{Bursty, Diurnal, Bursty, Cron, Bursty, Steady}[k%6]
 		}
 		for _, at := range g.times(load) {
-			t = append(t, Arrival{At: at, Model: modelName(k), Prompt: g.tokens(s.Prompt, 1.0), Output: g.tokens(s.Output, 0.8)})
+			t = append(t, Arrival{At: at, Model: modelName(k), Prompt: g.tokens(medianPrompt, 1.0), Output: g.tokens(medianOutput, 0.8)})
 		}
 	}
 	slices.SortStableFunc(t, func(a, b Arrival) int { return cmp.Compare(a.At, b.At) })

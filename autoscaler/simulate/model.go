@@ -115,15 +115,16 @@ type Config struct {
 	// Models are the functions. Models of the trace that are missing are made by [NewModel].
 	Models []Model
 	// Devices is the number of GPUs, Nodes of machines that they are spread over. Default 4 and 1.
-	Devices, Nodes int
+	Devices int `flag:"devices" help:"number of GPUs"`
+	Nodes   int `flag:"nodes" help:"number of machines that they are in"`
 	// DeviceMemory is the memory of each GPU. Default 80 GiB.
 	DeviceMemory api.Bytes
 	// HostMemory is each node's memory for models. Default 1 TiB.
 	HostMemory api.Bytes
 	// MaxScale bounds the instances of a function, for every policy. Default 4.
-	MaxScale int
+	MaxScale int `flag:"max-scale" help:"most instances of a model"`
 	// Hold is how long a request may wait before it is refused. Default 5 min.
-	Hold time.Duration
+	Hold time.Duration `flag:"hold" help:"how long a request may wait before it is refused"`
 	// Pod is the time from the decision to the process of a new pod, for every policy with pods. Default 950 ms, the time of stock Knative from zero pods
 	// in docs/bench/cluster.json.
 	Pod time.Duration
@@ -133,7 +134,9 @@ type Config struct {
 	Seed uint64
 	// Pinned gives generated models the sleep times of [Model.PinnedSleep], SlowSleep gives every second of them those of [Model.SlowSleep], Shared gives
 	// them the memory of [Model.Shared].
-	Pinned, SlowSleep, Shared bool
+	Pinned    bool `flag:"pinned-sleep" help:"the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory"`
+	SlowSleep bool `flag:"slow-sleep" help:"every second model takes 10 s and 0.5 s a GiB for each sleep"`
+	Shared    bool `flag:"share-gpus" help:"models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)"`
 	// Changes are the nodes that leave and come, in the order of their times; see [Churn].
 	Changes []Change
 	// Record keeps the data that [SVG] draws.

@@ -18,19 +18,19 @@ type Policy struct {
 	Name string
 	// Keep is how long unneeded instances stay: Rouse's and the dual pods' time awake before the sleep, Knative's time before the last pod goes,
 	// Ollama's keep-alive. 0: the policy's default; [Forever]: until others need the room.
-	Keep time.Duration
+	Keep time.Duration `flag:"keep" help:"how long what is idle stays, for every policy (default: the policy's own)"`
 	// KeepSlow replaces Keep for models that don't wake within Quick, in policies with sleepers; 0: Keep.
 	KeepSlow, Quick time.Duration
 	// UnloadAfter is how long a sleeper of Rouse stays; 0: until its memory is needed.
-	UnloadAfter time.Duration
+	UnloadAfter time.Duration `flag:"unload-after" help:"how long a sleeper stays, for rouse (default: until its memory is wanted)"`
 	// NoPrewake disables Rouse's wakes and starts for predicted requests.
-	NoPrewake bool
+	NoPrewake bool `flag:"no-prewake" help:"wake and start only for requests that are there, for rouse"`
 	// Rehearse is [api.Function.Rehearse], for Rouse.
-	Rehearse string
+	Rehearse string `flag:"rehearse" help:"whether first sleeps are rehearsed, for rouse: measured, always or never"`
 	// Suspend is [api.Function.Suspend], for Rouse.
-	Suspend string
+	Suspend string `flag:"suspend" help:"whether a sleeper's process is taken off its GPU, for rouse: auto (where others need the memory), on or off"`
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 means 2, as in the chart of its source.
-	SleeperLimit int
+	SleeperLimit int `flag:"sleeper-limit" help:"most sleepers on a GPU, for random"`
 
 	each bool // Keep was not given
 }

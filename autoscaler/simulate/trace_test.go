@@ -172,7 +172,7 @@ func TestGenerate(t *testing.T) {
 }
 
 func TestGenerateRefuses(t *testing.T) {
-	for _, s := range []Shape{{Functions: -1}, {Length: -1}, {Rate: -1}, {Rate: 1e12}, {Load: "wild"}, {Output: -1}, {Zipf: math.NaN()}, {Rate: math.NaN()}} {
+	for _, s := range []Shape{{Functions: -1}, {Length: -1}, {Rate: -1}, {Rate: 1e12}, {Load: "wild"}, {Zipf: math.NaN()}, {Rate: math.NaN()}} {
 		if _, err := Generate(s); err == nil {
 			t.Errorf("%+v is taken", s)
 		}

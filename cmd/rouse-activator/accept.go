@@ -6,36 +6,29 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 )
 
 // acceptFlags select the functions that front doors may create in the cluster. Environment variables replace flags that are not
 // given.
 type acceptFlags struct {
-	accept agent.Accept
-	images []string
-}
-
-func (f *acceptFlags) add(s *pflag.FlagSet) {
-	s.StringSliceVar(&f.accept.Functions, "accept-functions", words("ROUSE_ACCEPT_FUNCTIONS"), "functions that the front doors may have created in this cluster, as `patterns` of one namespace such as default/*: a function is code that runs here (default: those of ROUSE_ACCEPT_FUNCTIONS, or none)")
-	s.StringSliceVar(&f.images, "accept-images", words("ROUSE_ACCEPT_IMAGES"), "`RUNTIME=IMAGE` of the runtimes of such functions, by commas or repeated (default: those of ROUSE_ACCEPT_IMAGES)")
-	s.StringSliceVar(&f.accept.Models, "accept-models", words("ROUSE_ACCEPT_MODELS"), "`models` and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ (default: those of ROUSE_ACCEPT_MODELS, or pico, hf:// and ollama://)")
-	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
+	Functions []string `flag:"accept-functions" split:"" help:"functions that the front doors may have created in this cluster, as <patterns> of one namespace such as default/*: a function is code that runs here (default: those of ROUSE_ACCEPT_FUNCTIONS, or none)"`
+	Images    []string `flag:"accept-images" split:"" help:"<RUNTIME=IMAGE> of the runtimes of such functions, by commas or repeated (default: those of ROUSE_ACCEPT_IMAGES)"`
+	Models    []string `flag:"accept-models" split:"" help:"<models> and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ (default: those of ROUSE_ACCEPT_MODELS, or pico, hf:// and ollama://)"`
+	Max       int      `flag:"accept-max" help:"how many such functions there may be at once"`
 }
 
 // config adds them to the configuration of the agent, nil if it joins nothing, and returns the images by their runtimes.
 func (f *acceptFlags) config(join *agent.Config) (images map[string]string, err error) {
 	if join == nil {
-		if len(f.accept.Functions)+len(f.images) > 0 {
+		if len(f.Functions)+len(f.Images) > 0 {
 			return nil, errors.New("--accept-functions and --accept-images: say for which front door (--join)")
 		}
 		return nil, nil
 	}
-	join.Accept = f.accept
+	join.Accept = agent.Accept{Functions: f.Functions, Models: f.Models, Max: f.Max}
 	images = map[string]string{}
-	for _, one := range f.images {
+	for _, one := range f.Images {
 		kind, image, found := strings.Cut(one, "=")
 		if !found || images[kind] != "" {
 			return nil, fmt.Errorf("--accept-images %q: want RUNTIME=IMAGE, each runtime once", one)

@@ -30,6 +30,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
@@ -85,16 +86,12 @@ type options struct {
 func parse(args []string) (o options, err error) {
 	flags := pflag.NewFlagSet("rouse-activator", pflag.ContinueOnError)
 	var joins agent.Flags
-	joins.Add(flags)
-	var accept acceptFlags
-	accept.add(flags)
+	accept := acceptFlags{Functions: words("ROUSE_ACCEPT_FUNCTIONS"), Images: words("ROUSE_ACCEPT_IMAGES"), Models: words("ROUSE_ACCEPT_MODELS"), Max: 16}
 	far := flags.String("clusters", "", "`file` that makes the activator a front door of other clusters too, and says which")
 	var pick picker.Config
-	flags.StringVar(&pick.Address, "picker-address", "", "`host:port` at which it is the endpoint picker of an InferencePool; without a host on the loopback interface (default: it is none)")
-	flags.StringVar(&pick.Front, "picker-front", "", "`ip:port` that the endpoint picker sends all requests to, the activators' own (default: to instances)")
-	flags.StringVar(&pick.Cert, "picker-cert", "", "`file` with the endpoint picker's certificate (default: one of its own, which nobody has signed)")
-	flags.StringVar(&pick.Key, "picker-key", "", "`file` with the key of --picker-cert")
-	flags.BoolVar(&pick.Plain, "picker-plaintext", false, "the endpoint picker speaks gRPC without TLS")
+	for _, part := range []any{&joins, &accept, &pick} {
+		flagset.Add(flags, part)
+	}
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -46,7 +46,7 @@ type Key struct {
 	Name string `json:"name"`
 	Hash string `json:"hash,omitempty"`
 	// Tenant owns the key; default: Name. Keys may share a tenant.
-	Tenant string `json:"tenant,omitempty"`
+	Tenant string `json:"tenant,omitempty" flag:"tenant" help:"whose it is: requests of one tenant share its turns and its cached prompts (default: NAME)"`
 	// Expires is when the key expires; zero: never.
 	Expires time.Time `json:"expires,omitzero"`
 	Rights
@@ -56,7 +56,7 @@ type Key struct {
 // priority.
 type Rights struct {
 	// Models are name patterns such as "qwen*"; nil: all models. An adapter counts as a model.
-	Models []string `json:"models,omitempty"`
+	Models []string `json:"models,omitempty" flag:"model" help:"a <pattern> of the models that it may use, such as 'qwen*' (repeatable; default: all)"`
 	// RequestsPerMinute and TokensPerMinute bound what begins in a minute, where tokens are input plus output; 0: no
 	// limit.
 	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty"`
@@ -67,11 +67,11 @@ type Rights struct {
 	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty"`
 	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty"`
 	// Concurrent bounds the requests that wait or run at once; 0: no limit.
-	Concurrent int `json:"concurrent,omitempty"`
+	Concurrent int `json:"concurrent,omitempty" flag:"concurrent" help:"how many requests may wait or run at once; 0: no limit"`
 	// MaxPriority is the highest priority that a request may claim; it is the negative of the field "priority".
-	MaxPriority int `json:"maxPriority,omitempty"`
+	MaxPriority int `json:"maxPriority,omitempty" flag:"max-priority" help:"the highest priority that its requests may claim, 0 to 8"`
 	// ServiceTiers are the values of "service_tier" that a request may claim besides auto, default and flex.
-	ServiceTiers []string `json:"serviceTiers,omitempty"`
+	ServiceTiers []string `json:"serviceTiers,omitempty" flag:"service-tier" help:"a service <tier> that its requests may claim besides auto, default and flex (repeatable)"`
 }
 
 // Issuer is an OpenID Connect issuer whose tokens are accepted besides keys.

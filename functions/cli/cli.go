@@ -49,21 +49,23 @@ var Version = "dev"
 
 // flags are the command line.
 type flags struct {
-	cfg            functions.Config
-	spec, logLevel string
-	function       api.Function
-	maxBody        string
-	modelsLimit    string
-	devices        []string
-	adapters       []string
-	handler        []string
-	shim           bool
-	path           []string // of this command in its program
-	quiet          bool
-	stopSignal     string
-	control        string
-	namespace      string
-	fromEnv        map[string]bool // flags that a variable has set
+	Cfg         functions.Config
+	Given       fields   // of function
+	Spec        string   `flag:"spec" help:"<file> with the function as JSON; - is the standard input (default: $ROUSE_FUNCTION)"`
+	LogLevel    string   `flag:"log-level" help:"debug, info, warn or error"`
+	MaxBody     string   `flag:"max-body" help:"largest body of a request, such as 64Mi (default 64Mi)"`
+	ModelsLimit string   `flag:"models-limit" help:"what fetched models may take together, such as 200Gi (default: no bound)"`
+	Devices     []string `flag:"devices" split:"" help:"<ids> of the devices it was given, separated by commas (default in a cluster: $NVIDIA_VISIBLE_DEVICES)"`
+	Adapters    []string `flag:"adapters" split:"" help:"LoRA adapters to load at the start, as <name=path> separated by commas; a relative path counts from --adapter-root"`
+	Shim        bool     `flag:"shim" help:"let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1)"`
+	Quiet       bool     `flag:"quiet" help:"don't copy the runtime's output to the error output"`
+	StopSignal  string   `flag:"stop-signal" help:"a further <signal> that ends it as SIGTERM does, such as SIGQUIT: the one that its image says it is stopped by"`
+	Namespace   string   `flag:"namespace" help:"the Kubernetes <namespace> of this pod (default: $POD_NAMESPACE, else what the pod knows)"`
+
+	function api.Function
+	path     []string // of this command in its program
+	control  string
+	fromEnv  map[string]bool // flags that a variable has set
 }
 
 // Command returns the command. It writes "listening on ENDPOINT" to its output once it accepts requests, and everything else to its
@@ -118,7 +120,7 @@ s3, ollama), or the server's own name for a model.`,
 			if err := f.build(args, os.Environ(), cmd.Flags().Changed); err != nil {
 				return err
 			}
-			f.cfg.Wrap, f.cfg.Version = wrap, Version
+			f.Cfg.Wrap, f.Cfg.Version = wrap, Version
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -135,22 +137,22 @@ const gcPercent = 400
 
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
 		return fmt.Errorf("--log-level: %w: want debug, info, warn or error", err)
 	}
-	f.cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("instance", f.cfg.Instance)
-	if !f.quiet {
-		f.cfg.Output, f.cfg.Fetching = stderr, fetching(stderr)
+	f.Cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("instance", f.Cfg.Instance)
+	if !f.Quiet {
+		f.Cfg.Output, f.Cfg.Fetching = stderr, fetching(stderr)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	f.cfg.Listening = func(e api.Endpoint) { fmt.Fprintln(stdout, "listening on", e) }
+	f.Cfg.Listening = func(e api.Endpoint) { fmt.Fprintln(stdout, "listening on", e) }
 
 	signals := make(chan os.Signal, 2) // from the Go runtime; room for two, so that the second signal is not lost
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if f.stopSignal != "" {
-		further, err := stopSignal(f.stopSignal)
+	if f.StopSignal != "" {
+		further, err := stopSignal(f.StopSignal)
 		if err != nil {
 			return err
 		}
@@ -164,7 +166,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer signal.Stop(broken)
 	ctx, cancel := context.WithCancel(ctx)
 	kill := make(chan struct{})
-	f.cfg.Kill = kill
+	f.Cfg.Kill = kill
 	ended := make(chan struct{})
 	listened := make(chan struct{})
 	go func() {
@@ -173,8 +175,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			close(kill)
 		}
 	}()
-	f.cfg.Trace, _ = api.ParseTrace(os.Getenv(api.EnvTrace))
-	err := functions.Run(ctx, f.cfg)
+	f.Cfg.Trace, _ = api.ParseTrace(os.Getenv(api.EnvTrace))
+	err := functions.Run(ctx, f.Cfg)
 	close(ended)
 	<-listened
 	cancel()

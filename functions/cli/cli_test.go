@@ -27,10 +27,10 @@ func parsed(t *testing.T, env []string, args ...string) (functions.Config, error
 		t.Fatal(err)
 	}
 	if err := f.fromEnvironment(cmd.Flags(), env); err != nil {
-		return f.cfg, err
+		return f.Cfg, err
 	}
 	err := f.build(cmd.Flags().Args(), env, cmd.Flags().Changed)
-	return f.cfg, err
+	return f.Cfg, err
 }
 
 const declared = `{"name":"default/m","model":"m","concurrency":3,"runtime":{"kind":"engine","model":"pico","env":["SECRET=s"]},"startTimeout":1000000000}`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,11 +31,14 @@ func whole(changed func(string) bool, env []string) bool {
 func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 	f.fromEnv = map[string]bool{}
 	whole := whole(flags.Changed, env)
-	inFunction := setters(nil, nil)
+	inFunction := []string{"adapters"}
+	for f := range reflect.TypeFor[fields]().Fields() {
+		inFunction = append(inFunction, f.Tag.Get("flag"))
+	}
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
 		name := "ROUSE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		if _, found := inFunction[flag.Name]; flag.Changed || found && whole || name == EnvFunction || name == EnvEvents {
+		if flag.Changed || whole && slices.Contains(inFunction, flag.Name) || name == EnvFunction || name == EnvEvents {
 			return
 		}
 		if value := process.Variable(env, name); value != "" {
@@ -56,7 +60,7 @@ func Config(env []string) (functions.Config, error) {
 	if err := errors.Join(f.fromEnvironment(cmd.Flags(), append(slices.Clip(env), EnvFunction+"={}")), f.limits()); err != nil {
 		return functions.Config{}, err
 	}
-	c := f.cfg
+	c := f.Cfg
 	return functions.Config{
 		Drain: c.Drain, StopGrace: c.StopGrace, ProbeInterval: c.ProbeInterval, ProbeTimeout: c.ProbeTimeout, MaxBody: c.MaxBody,
 		Models: c.Models, ModelsLimit: c.ModelsLimit, Share: c.Share, HubTokenFile: c.HubTokenFile,
@@ -74,18 +78,18 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
 	}
-	namespace := cmp.Or(f.namespace, process.Variable(env, "POD_NAMESPACE"), registration.Here().Namespace)
+	namespace := cmp.Or(f.Namespace, process.Variable(env, "POD_NAMESPACE"), registration.Here().Namespace)
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName(namespace, revision)
 		if service := process.Variable(env, "K_SERVICE"); service != "" {
 			f.function.Service = api.NewFunctionName(namespace, service)
 		}
 	}
-	if len(f.cfg.Devices) == 0 {
-		f.cfg.Devices = registration.Devices(process.Variable(env, "NVIDIA_VISIBLE_DEVICES"))
+	if len(f.Cfg.Devices) == 0 {
+		f.Cfg.Devices = registration.Devices(process.Variable(env, "NVIDIA_VISIBLE_DEVICES"))
 	}
 	name, service, port := f.function.Name, f.function.Service, process.Variable(env, "PORT")
-	f.cfg.Join = &functions.Join{
+	f.Cfg.Join = &functions.Join{
 		Control: api.Endpoint(cmp.Or(f.control, control.DefaultControlURL)), Namespace: namespace, Revision: revision,
 		Role: control.Role(process.Variable(env, "ROUSE_ROLE")),
 		Merge: func(declared api.Function) api.Function {
@@ -94,7 +98,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 				return changed(flag) && !(annotated && f.fromEnv[flag])
 			}
 			fn := overlay(declared, told, args, over)
-			if fn.Runtime.Kind == api.RuntimeCommand && f.cfg.RuntimePort == 0 {
+			if fn.Runtime.Kind == api.RuntimeCommand && f.Cfg.RuntimePort == 0 {
 				fn.Runtime.Command = unexpanded(fn.Runtime.Command, port)
 			}
 			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // the pod determines it

@@ -22,12 +22,12 @@ import (
 // shared, and only between caches with the same credential for the source, or none.
 type Share struct {
 	// SecretFile holds the secret that the caches share; "": nothing is shared.
-	SecretFile string
+	SecretFile string `flag:"share-secret-file" help:"<file> with a secret of 16 bytes at least; instances that have it fetch models' files from one another (default: $ROUSE_SHARE_SECRET_FILE, else nobody)"`
 	// Peers are the other caches, as host:port. A host name stands for all of its addresses; this cache's may be among them.
-	Peers []string
+	Peers []string `flag:"share-peers" split:"" help:"where the others are, as <host:port> separated by commas; a name stands for all its addresses (default: $ROUSE_SHARE_PEERS)"`
 	// Listen is the address for the other caches' requests, host:port; "": 127.0.0.1:8013. The cache does not listen itself: see
 	// [Cache.Peers].
-	Listen string
+	Listen string `flag:"share-listen" help:"<address> where the others are answered (default: $ROUSE_SHARE_LISTEN, else 127.0.0.1:8013)"`
 	// Client asks the other caches; nil: a new one, without a proxy.
 	Client *http.Client
 }

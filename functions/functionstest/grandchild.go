@@ -15,31 +15,31 @@ import (
 // spawn starts the grandchild, if one is wanted, and writes the ids of both.
 func (o options) spawn() error {
 	ids := fmt.Sprintln(os.Getpid())
-	switch o.grandchild {
+	switch o.Grandchild {
 	case "":
 	case "swarm":
-		if err := swarm(o.pids); err != nil {
+		if err := swarm(o.PIDs); err != nil {
 			return err
 		}
 	default:
 		args := []string{"linger"}
-		if o.grandchild == "orphan" {
+		if o.Grandchild == "orphan" {
 			args = append(args, "orphan")
 		}
-		id, err := lingerer(args, o.grandchild != "group")
+		id, err := lingerer(args, o.Grandchild != "group")
 		if err != nil {
 			return err
 		}
 		ids += id
 	}
-	if o.pids == "" {
+	if o.PIDs == "" {
 		return nil
 	}
 	// Renamed into place, so that a reader sees all of it.
-	if err := os.WriteFile(o.pids+".new", []byte(ids), 0o600); err != nil {
+	if err := os.WriteFile(o.PIDs+".new", []byte(ids), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(o.pids+".new", o.pids)
+	return os.Rename(o.PIDs+".new", o.PIDs)
 }
 
 // lingerer starts a process that ignores SIGTERM, SIGHUP and SIGINT. It returns the line with the id of the process that stays.

@@ -1,74 +1,68 @@
 package functionstest
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // HeaderFault carries a request's own fault, see the package comment.
 const HeaderFault = "X-Fault"
 
 type options struct {
-	listen, model, pids, starts                string
-	names                                      names
-	port                                       int
-	load, wake, sleep                          time.Duration
-	announce, neverReady, noCompletions        bool
-	exitCode, failStarts, hangAfter, exitAfter int
-	ignoreTerm, sleeps, wakeFails              bool
-	grandchild                                 string
-}
-
-type names []string
-
-func (n *names) String() string { return strings.Join(*n, ",") }
-
-func (n *names) Set(s string) error {
-	*n = append(*n, s)
-	return nil
+	Listen        string        `flag:"listen" help:"<endpoint> unix:/path or http://host:port"`
+	Model         string        `flag:"model" help:"the model's <name>; others are unknown, \"any\" knows all"`
+	PIDs          string        `flag:"pids" help:"<file> to which the process ids are written, one a line"`
+	Starts        string        `flag:"starts" help:"<file> that counts the starts, one byte each"`
+	Names         []string      `flag:"name" help:"further <name> of the model; repeat for more"`
+	Port          int           `flag:"port" help:"listen on this <port> of 127.0.0.1"`
+	Load          time.Duration `flag:"load" help:"time before it listens"`
+	Wake          time.Duration `flag:"wake" help:"time that a wake takes"`
+	Sleep         time.Duration `flag:"sleep" help:"time that a sleep takes"`
+	Announce      bool          `flag:"announce" help:"print \"listening on …\""`
+	NeverReady    bool          `flag:"never-ready" help:"listen, but answer 503 to everything"`
+	NoCompletions bool          `flag:"no-completions" help:"have no /v1/completions, only chat"`
+	ExitCode      int           `flag:"exit" help:"exit at once with this <status>"`
+	FailStarts    int           `flag:"fail-starts" help:"exit with status 1 in the first <n> starts (with -starts)"`
+	HangAfter     int           `flag:"hang-after" help:"answer no generation after the first <n>"`
+	ExitAfter     int           `flag:"exit-after" help:"exit with status 4 at the generation after the first <n>"`
+	IgnoreTerm    bool          `flag:"ignore-term" help:"ignore SIGTERM"`
+	Sleeps        bool          `flag:"sleeps" help:"have /sleep, /wake_up and vLLM's other calls"`
+	WakeFails     bool          `flag:"wake-fails" help:"answer 500 to /wake_up"`
+	Grandchild    string        `flag:"grandchild" help:"start a child of its own: <how> is group, session, orphan (a session whose parent has gone), or swarm (many that are hard to end; with -pids)"`
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("fake runtime", flag.ContinueOnError)
-	f.SetOutput(stderr)
+	o := options{Model: "fake", ExitCode: -1}
 	if len(args) >= 2 && args[0] == "engine" && args[1] == "serve" {
 		args = args[2:]
-		o.announce, o.sleeps = true, true
+		o.Announce, o.Sleeps = true, true
 	}
-	f.StringVar(&o.listen, "listen", "", "`endpoint` unix:/path or http://host:port")
-	f.IntVar(&o.port, "port", 0, "listen on this `port` of 127.0.0.1")
-	f.StringVar(&o.model, "model", "fake", "the model's `name`; others are unknown, \"any\" knows all")
-	f.Var(&o.names, "name", "further `name` of the model; repeat for more")
-	f.DurationVar(&o.load, "load", 0, "time before it listens")
-	f.DurationVar(&o.wake, "wake", 0, "time that a wake takes")
-	f.DurationVar(&o.sleep, "sleep", 0, "time that a sleep takes")
-	f.BoolVar(&o.announce, "announce", o.announce, "print \"listening on …\"")
-	f.BoolVar(&o.neverReady, "never-ready", false, "listen, but answer 503 to everything")
-	f.BoolVar(&o.noCompletions, "no-completions", false, "have no /v1/completions, only chat")
-	f.IntVar(&o.exitCode, "exit", -1, "exit at once with this `status`")
-	f.StringVar(&o.starts, "starts", "", "`file` that counts the starts, one byte each")
-	f.IntVar(&o.failStarts, "fail-starts", 0, "exit with status 1 in the first `n` starts (with -starts)")
-	f.IntVar(&o.hangAfter, "hang-after", 0, "answer no generation after the first `n`")
-	f.IntVar(&o.exitAfter, "exit-after", 0, "exit with status 4 at the generation after the first `n`")
-	f.BoolVar(&o.ignoreTerm, "ignore-term", false, "ignore SIGTERM")
-	f.BoolVar(&o.sleeps, "sleeps", o.sleeps, "have /sleep, /wake_up and vLLM's other calls")
-	f.BoolVar(&o.wakeFails, "wake-fails", false, "answer 500 to /wake_up")
-	f.StringVar(&o.grandchild, "grandchild", "", "start a child of its own: `how` is group, session, orphan (a session whose parent has gone), or swarm (many that are hard to end; with -pids)")
-	f.StringVar(&o.pids, "pids", "", "`file` to which the process ids are written, one a line")
+	f := pflag.NewFlagSet("fake runtime", pflag.ContinueOnError)
+	flagset.Add(f, &o)
+	args = slices.Clone(args)
+	for i, arg := range args { // one dash will do
+		if len(arg) > 2 && arg[0] == '-' && arg[1] != '-' {
+			args[i] = "-" + arg
+		}
+	}
 	if err := f.Parse(args); err != nil {
+		fmt.Fprintln(stderr, "fake runtime:", err)
 		return o, err
 	}
-	if o.listen == "" {
-		o.listen = fmt.Sprintf("http://127.0.0.1:%d", o.port)
+	if o.Listen == "" {
+		o.Listen = fmt.Sprintf("http://127.0.0.1:%d", o.Port)
 	}
 	return o, nil
 }
@@ -90,9 +84,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "fake runtime:", err)
 		return 1
 	}
-	time.Sleep(o.load)
-	network, address := "tcp", strings.TrimPrefix(o.listen, "http://")
-	if path, found := strings.CutPrefix(o.listen, "unix:"); found {
+	time.Sleep(o.Load)
+	network, address := "tcp", strings.TrimPrefix(o.Listen, "http://")
+	if path, found := strings.CutPrefix(o.Listen, "unix:"); found {
 		network, address = "unix", path
 	}
 	listener, err := net.Listen(network, address)
@@ -105,8 +99,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	signal.Notify(term, syscall.SIGTERM)
 	failed := make(chan error, 1)
 	go func() { failed <- http.Serve(listener, s.routes()) }()
-	if o.announce {
-		fmt.Fprintln(stdout, "listening on", o.listen)
+	if o.Announce {
+		fmt.Fprintln(stdout, "listening on", o.Listen)
 	}
 	for {
 		select {
@@ -114,7 +108,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "fake runtime:", err)
 			return 1
 		case <-term:
-			if !o.ignoreTerm {
+			if !o.IgnoreTerm {
 				return 0
 			}
 			fmt.Fprintln(stdout, "fake runtime ignores SIGTERM")
@@ -124,8 +118,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 // early handles flags that replace the server; -1: go on.
 func (o options) early(stderr io.Writer) int {
-	if o.starts != "" {
-		f, err := os.OpenFile(o.starts, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if o.Starts != "" {
+		f, err := os.OpenFile(o.Starts, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			fmt.Fprintln(stderr, "fake runtime:", err)
 			return 1
@@ -133,14 +127,14 @@ func (o options) early(stderr io.Writer) int {
 		_, _ = f.WriteString(".")
 		info, err := f.Stat()
 		_ = f.Close()
-		if err == nil && info.Size() <= int64(o.failStarts) {
+		if err == nil && info.Size() <= int64(o.FailStarts) {
 			fmt.Fprintln(stderr, "out of memory: a start that fails as told")
 			return 1
 		}
 	}
-	if o.exitCode >= 0 {
+	if o.ExitCode >= 0 {
 		fmt.Fprintln(stderr, "cannot load the model: exits as told")
-		return o.exitCode
+		return o.ExitCode
 	}
 	return -1
 }

@@ -32,7 +32,7 @@ type server struct {
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", s.models)
-	if !s.noCompletions {
+	if !s.NoCompletions {
 		mux.HandleFunc("POST /v1/completions", s.generate)
 	}
 	mux.HandleFunc("POST /v1/chat/completions", s.generate)
@@ -45,7 +45,7 @@ func (s *server) routes() http.Handler {
 		reply(w, map[string]any{"generations": s.generations.Load(), "running": s.running.Load(), "left": s.left.Load()})
 	})
 	mux.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) { _ = r.Write(w) })
-	if s.sleeps {
+	if s.Sleeps {
 		mux.HandleFunc("POST /sleep", s.fallAsleep)
 		mux.HandleFunc("POST /wake_up", s.wakeUp)
 		mux.HandleFunc("POST /collective_rpc", s.reload)
@@ -56,7 +56,7 @@ func (s *server) routes() http.Handler {
 			reply(w, map[string]any{"is_sleeping": s.level > 0})
 		})
 	}
-	if s.neverReady {
+	if s.NeverReady {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, 503, "still loading") })
 	}
 	return mux
@@ -74,7 +74,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 }
 
 func (s *server) models(w http.ResponseWriter, _ *http.Request) {
-	reply(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": s.model, "object": "model", "owned_by": "fake"}}})
+	reply(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": s.Model, "object": "model", "owned_by": "fake"}}})
 }
 
 func (s *server) fallAsleep(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,7 @@ func (s *server) fallAsleep(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 500, fmt.Sprintf("cannot sleep: level %q, %d requests run", r.FormValue("level"), s.running.Load()))
 		return
 	}
-	time.Sleep(s.sleep)
+	time.Sleep(s.Sleep)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.level, s.tags = max(s.level, level), map[string]bool{}
@@ -91,11 +91,11 @@ func (s *server) fallAsleep(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) wakeUp(w http.ResponseWriter, r *http.Request) {
-	if s.wakeFails {
+	if s.WakeFails {
 		refuse(w, 500, "out of memory at the wake")
 		return
 	}
-	time.Sleep(s.wake)
+	time.Sleep(s.Wake)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tags == nil {
@@ -104,7 +104,7 @@ func (s *server) wakeUp(w http.ResponseWriter, r *http.Request) {
 	tags := r.URL.Query()["tags"]
 	if len(tags) == 0 {
 		tags = []string{"weights", "kv_cache"}
-		if s.announce { // the engine reloads its weights itself
+		if s.Announce { // the engine reloads its weights itself
 			s.stale, s.cached = false, false
 		}
 	}
@@ -183,7 +183,7 @@ func (s *server) generate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fault := faults(r.Header.Get(HeaderFault))
-	if s.exitAfter > 0 && n > int64(s.exitAfter) {
+	if s.ExitAfter > 0 && n > int64(s.ExitAfter) {
 		fmt.Println("CUDA error: exits as told")
 		os.Exit(4)
 	}
@@ -197,11 +197,11 @@ func (s *server) generate(w http.ResponseWriter, r *http.Request) {
 	case garbage:
 		refuse(w, 500, "the weights are garbage, or the cache is")
 		return
-	case s.model != "any" && req.Model != s.model && !slices.Contains(s.names, req.Model):
+	case s.Model != "any" && req.Model != s.Model && !slices.Contains(s.Names, req.Model):
 		refuse(w, 404, fmt.Sprintf("no model %q", req.Model))
 		return
 	}
-	if fault.hang || (s.hangAfter > 0 && n > int64(s.hangAfter)) {
+	if fault.hang || (s.HangAfter > 0 && n > int64(s.HangAfter)) {
 		<-r.Context().Done()
 		s.left.Add(1)
 		return

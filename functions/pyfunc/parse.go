@@ -45,7 +45,7 @@ func contentType(header string) (csv bool, bad string) {
 var (
 	ownKeys      = []string{"messages", "prompt", "input"}
 	embedKeys    = []string{"encoding_format", "dimensions"}
-	generateKeys = []string{"stream", "instructions", "max_output_tokens", "previous_response_id", "reasoning", "text", "tools", "tool_choice", "temperature", "top_p", "conversation", "store", "include", "context"}
+	generateKeys = strings.Fields("stream instructions max_output_tokens previous_response_id reasoning text tools tool_choice temperature top_p conversation store include context")
 	dataKeys     = []string{"dataframe_split", "dataframe_records", "instances", "inputs"}
 	knownKeys    = slices.Concat(ownKeys, embedKeys, generateKeys, dataKeys, []string{"model", "params"})
 )

@@ -38,20 +38,26 @@ const (
 )
 
 // fields are the known fields of requests.
-var fields = map[string]kind{
-	"model": own, "stream": own, "stream_options": own, "max_tokens": own, "max_completion_tokens": own, "min_tokens": own, "messages": own, "prompt": own,
-	"n": own, "best_of": own, "seed": own, "temperature": own, "tools": own, "tool_choice": own, "functions": zero, "response_format": own,
+var fields = named(map[kind]string{
+	own: `model stream stream_options max_tokens max_completion_tokens min_tokens messages prompt n best_of seed temperature tools
+		tool_choice response_format`,
+	goes: `top_p top_k min_p repetition_penalty ignore_eos stop_token_ids include_stop_str_in_output skip_special_tokens
+		spaces_between_special_tokens logit_bias allowed_token_ids priority user cache_salt stream_interval`,
+	zero: `functions presence_penalty frequency_penalty logprobs top_logprobs echo suffix stop use_beam_search return_token_ids
+		return_tokens_as_token_ids bad_words continue_final_message`,
+	prompt: `add_generation_prompt add_special_tokens chat_template chat_template_kwargs documents reasoning_effort parallel_tool_calls
+		metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id length_penalty`,
+})
 
-	"top_p": goes, "top_k": goes, "min_p": goes, "repetition_penalty": goes, "ignore_eos": goes, "stop_token_ids": goes, "include_stop_str_in_output": goes,
-	"skip_special_tokens": goes, "spaces_between_special_tokens": goes, "logit_bias": goes, "allowed_token_ids": goes, "priority": goes, "user": goes,
-	"cache_salt": goes, "stream_interval": goes,
-
-	"presence_penalty": zero, "frequency_penalty": zero, "logprobs": zero, "top_logprobs": zero, "echo": zero, "suffix": zero, "stop": zero, "use_beam_search": zero,
-	"return_token_ids": zero, "return_tokens_as_token_ids": zero, "bad_words": zero, "continue_final_message": zero,
-
-	"add_generation_prompt": prompt, "add_special_tokens": prompt, "chat_template": prompt, "chat_template_kwargs": prompt, "documents": prompt,
-	"reasoning_effort": prompt, "parallel_tool_calls": prompt, "metadata": prompt, "store": prompt, "service_tier": prompt, "safety_identifier": prompt,
-	"prompt_cache_key": prompt, "prompt_cache_retention": prompt, "request_id": prompt, "length_penalty": prompt,
+// named returns the kinds by the names in their texts.
+func named(texts map[kind]string) map[string]kind {
+	all := map[string]kind{}
+	for k, text := range texts {
+		for name := range strings.FieldsSeq(text) {
+			all[name] = k
+		}
+	}
+	return all
 }
 
 // qualify decides whether the stream of a request can be continued exactly; why says why not:

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -27,9 +26,6 @@ const (
 )
 
 func newCommand(cfg Config, c *client) (Runtime, error) {
-	if len(cfg.Spec.Command) == 0 && cfg.Spec.Endpoint == "" {
-		return nil, errors.New("runtime command: no command line; give the server's command, with $(SOCKET) where the path of its socket goes, or $(PORT) where the port goes")
-	}
 	r := &command{server: newServer(cfg, c, true)}
 	if !isPath(cfg.Spec.Model) && !strings.Contains(cfg.Spec.Model, "://") {
 		r.declared = cfg.Spec.Model

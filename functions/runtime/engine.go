@@ -28,27 +28,24 @@ type engine struct {
 var engineReserved = because(noAddress, "--listen", useModel, "--model", useNames, "--name --served-model-name", noSwitch, "--exit-with-parent")
 
 func newEngine(cfg Config, c *client) (Runtime, error) {
-	if err := engineReserved.refuse(cfg.Spec); err != nil {
-		return nil, err
-	}
 	switch {
 	case cfg.Engine == "":
-		return nil, errors.New("runtime engine: no program to run it; set the engine's binary")
+		return nil, errors.New("no program to run it; set the engine's binary")
 	case cfg.Dir == "":
-		return nil, errors.New("runtime engine: no folder for its socket")
+		return nil, errors.New("no folder for its socket")
 	case cfg.Spec.Model == "":
-		return nil, errors.New("runtime engine: no model; set the model's reference, such as pico or a path to a GGUF file")
+		return nil, errors.New("no model; set the model's reference, such as pico or a path to a GGUF file")
 	}
 	if err := api.CheckEndpoint(socketIn(cfg.Dir)); err != nil {
-		return nil, fmt.Errorf("runtime engine: choose a folder with a shorter path: %w", err)
+		return nil, fmt.Errorf("choose a folder with a shorter path: %w", err)
 	}
 	r := &engine{cfg: cfg, client: c}
 	if most := r.most(); most > 0 {
 		switch given := r.given(); {
 		case given > most:
-			return nil, fmt.Errorf("runtime engine: %d adapters by --lora, and --max-loras lets %d be loaded at once: raise it, or declare them with the function, which loads them as requests name them", given, most)
+			return nil, fmt.Errorf("%d adapters by --lora, and --max-loras lets %d be loaded at once: raise it, or declare them with the function, which loads them as requests name them", given, most)
 		case given == most && len(cfg.Spec.Adapters) > 0:
-			return nil, fmt.Errorf("runtime engine: --lora takes all of --max-loras %d, and leaves no room for the adapters that are declared: raise it", most)
+			return nil, fmt.Errorf("--lora takes all of --max-loras %d, and leaves no room for the adapters that are declared: raise it", most)
 		}
 	}
 	return r, nil

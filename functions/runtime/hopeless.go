@@ -1,48 +1,15 @@
 package runtime
 
 import (
+	_ "embed"
 	"errors"
 	"io/fs"
 	"net/http"
 	"strings"
 )
 
-// hopeless are messages of model servers, in lower case, about failures that recur at every start: each entry has the parts of one line,
-// in order. Failures that may come from lack of memory, the network, or another GPU are excluded.
-var hopeless = [][]string{
-	// vLLM and SGLang, and transformers in both: the model, its files and its quantization.
-	{"model architectures [", "are not supported"},
-	{"has no vllm implementation", "is not compatible with vllm"},
-	{"has no sglang implementation", "is not compatible with sglang"},
-	{"does not recognize this architecture"}, {"unrecognized model in"},
-	{"is not a local folder and is not a valid model identifier"}, // there is no such model
-	{"you are trying to access a gated repo"},
-	{"does not appear to have a file named config.json"}, {"cannot find any model weights with"},
-	{"safetensorerror: error while deserializing"}, // a cut-off file, or another format
-	{"unknown quantization method"}, {"quantization method specified in the model config", "does not match"},
-	{"is not supported for quantization method"},
-
-	// llama.cpp, and Ollama, which includes it.
-	{"unknown model architecture"}, {"unsupported model architecture"}, {"unsupported architecture"},
-	{"invalid magic"}, {"invalid file magic"}, {"failed to open gguf file"},
-	{"gguf_init_from_file", "failed to read"}, // cut off, or of an unknown version
-	{"this gguf file is version"}, {"bad gguf version"}, {"ggufv1 is no longer supported"}, {"has invalid ggml type"},
-	{"error loading model hyperparameters: "}, {"error loading model vocabulary: "},
-	{"error loading model: ", "missing tensor '"}, {"error loading model: ", "wrong number of tensors"},
-	{"error loading model: ", "tensor '", "has wrong "}, {"error loading model: ", "tensor '", "not found"},
-	{"error loading model: ", "is not within the file bounds"}, {"error loading model: ", "has invalid data"},
-	{"error loading model: invalid model"}, {"error loading model: corrupted model"}, {"error loading model: ", "invalid split"},
-
-	// Ollama's own.
-	{"supplied file was not in gguf format"}, {"offset+size", "exceeds file size"},
-	{"is not supported by your version of ollama"}, {"may be incompatible with your version of ollama"},
-
-	{noSleepMode}, // for the function's own option; ours is left out then, see [Yielder]
-
-	// An unknown option or a wrong value: Python's argparse, llama.cpp.
-	{"unrecognized arguments: "}, {"error: argument -"}, {"error: the following arguments are required: "},
-	{"error: invalid argument: "}, {"error while handling argument "},
-}
+//go:embed hopeless.txt
+var hopeless string
 
 // unreadable is Ollama's answer about a file whose format it can't read; the reason is in its log. A runner of Ollama's logs the same if
 // a model does not fit into memory, but does not answer so.
@@ -52,11 +19,13 @@ const unreadable = "unable to load model: "
 // empty: there is none.
 func Hopeless(output string) string { return saying(output, hopeless) }
 
-// saying returns the first line that has all parts of one entry.
-func saying(output string, what [][]string) string {
+// saying returns the first line that has all parts of one of the messages, which are a line each, with … between parts. A line with # is a
+// remark.
+func saying(output, messages string) string {
+	all := strings.Split(strings.TrimSpace(messages), "\n")
 	for line := range strings.Lines(output) {
-		for _, parts := range what {
-			if inOrder(strings.ToLower(line), parts) {
+		for _, message := range all {
+			if message != "" && message[0] != '#' && inOrder(strings.ToLower(line), message) {
 				return strings.TrimSpace(line)
 			}
 		}
@@ -64,8 +33,8 @@ func saying(output string, what [][]string) string {
 	return ""
 }
 
-func inOrder(line string, parts []string) bool {
-	for _, part := range parts {
+func inOrder(line, message string) bool {
+	for part := range strings.SplitSeq(message, " … ") {
 		_, rest, found := strings.Cut(line, part)
 		if !found {
 			return false

@@ -25,10 +25,7 @@ type httpServer struct {
 // probeTimeout bounds one attempt of a probe.
 const probeTimeout = 5 * time.Second
 
-func newHTTP(cfg Config) (Runtime, error) {
-	if len(cfg.Spec.Command) == 0 && cfg.Spec.Endpoint == "" {
-		return nil, errors.New("runtime http: no command line; give the server's command, with $(PORT) where the port goes")
-	}
+func newHTTP(cfg Config, _ *client) (Runtime, error) {
 	client := &http.Client{Transport: cfg.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &httpServer{server: server{cfg: cfg}, http: client}, nil
 }

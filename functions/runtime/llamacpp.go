@@ -41,15 +41,7 @@ var llamaCppReserved = because(
 )
 
 func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
-	spec := cfg.Spec
-	if err := llamaCppReserved.refuse(spec); err != nil {
-		return nil, err
-	}
-	if spec.Model == "" && spec.Endpoint == "" && !has(spec.Args, "-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo") {
-		return nil, errors.New("runtime llamacpp: no model; set the model's reference, such as the path of a GGUF file or hf://org/name")
-	}
-	cfg.Env = llamaCppReserved.without(cfg.Env)
-	return &llamaCpp{server: newServer(cfg, c, spec.Endpoint != "", "llama-server")}, nil
+	return &llamaCpp{server: newServer(cfg, c, cfg.Spec.Endpoint != "", "llama-server")}, nil
 }
 
 func (r *llamaCpp) Traits() Traits { return Traits{Reuses: true} }

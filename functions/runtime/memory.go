@@ -28,16 +28,19 @@ func StillInUse(line []byte) (used api.Bytes, said bool) {
 	return api.Bytes(gib * float64(api.GiB)), true
 }
 
-// noRoom are messages of model servers, in lower case, about too little free GPU memory: the parts of one line, in order.
-var noRoom = [][]string{
-	{"cuda", "out of memory"}, {"torch.outofmemoryerror"}, {"hip out of memory"}, // PyTorch, vLLM's allocator, llama.cpp
-	{"free memory on device", "is less than desired"},   // vLLM
-	{"no available memory for the cache blocks"},        // vLLM
-	{"not enough memory", "mem-fraction-static"},        // SGLang
-	{"unable to allocate", "buffer"},                    // llama.cpp, Ollama
-	{"failed to allocate", "buffer"},                    // the same
-	{"error in memory profiling", "not properly clean"}, // vLLM: another process freed or took some meanwhile
-}
+// noRoom are messages of model servers about too little free GPU memory. The last one is vLLM's where another process freed or took some
+// meanwhile.
+const noRoom = `
+cuda … out of memory
+torch.outofmemoryerror
+hip out of memory
+free memory on device … is less than desired
+no available memory for the cache blocks
+not enough memory … mem-fraction-static
+unable to allocate … buffer
+failed to allocate … buffer
+error in memory profiling … not properly clean
+`
 
 // NoRoom returns the first line of a model server's output about too little free GPU memory; empty: there is none.
 func NoRoom(output string) string { return saying(output, noRoom) }

@@ -16,58 +16,59 @@ import (
 	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
-// metricNames are the names of a server's metrics. Several names are those of different versions: the first that exists counts.
+// metricNames are the names of a server's metrics. Several names, between spaces, are those of different versions: the first that exists
+// counts.
 type metricNames struct {
-	running, waiting, usage  []string
-	prompt, generated        []string
-	tokens, queued, capacity []string
-	times                    map[string][]string // histograms, by their names in Signals.Times
-	prompts                  string              // histogram of the prompts' tokens; with the time of prefills it gives the time per token
-	blockTokens, blocks      []string            // gauges
-	cached                   []string            // gauge: blocks in the prefix cache
-	cacheInfo                string              // has the block's size and number as labels
-	sizeLabel, numberLabel   string              // of cacheInfo
-	adapters                 string              // has lists of adapters as labels, and a time as its value
-	runningLabel, waitLabel  string              // of adapters
-	maxLabel                 string              // of adapters
+	running, waiting, usage  string
+	prompt, generated        string
+	tokens, queued, capacity string
+	times                    map[string]string // histograms, by their names in Signals.Times
+	prompts                  string            // histogram of the prompts' tokens; with the time of prefills it gives the time per token
+	blockTokens, blocks      string            // gauges
+	cached                   string            // gauge: blocks in the prefix cache
+	cacheInfo                string            // has the block's size and number as labels
+	sizeLabel, numberLabel   string            // of cacheInfo
+	adapters                 string            // has lists of adapters as labels, and a time as its value
+	runningLabel, waitLabel  string            // of adapters
+	maxLabel                 string            // of adapters
 }
 
 // vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics"). Rouse's engine uses its names too.
 var vllmMetrics = metricNames{
-	running: []string{"vllm:num_requests_running"}, waiting: []string{"vllm:num_requests_waiting"},
-	usage:  []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
-	prompt: []string{"vllm:prompt_tokens_total", "vllm:prompt_tokens"}, generated: []string{"vllm:generation_tokens_total", "vllm:generation_tokens"},
-	tokens: []string{"vllm:num_tokens_running"}, queued: []string{"vllm:num_tokens_waiting"}, capacity: []string{"vllm:max_token_capacity"},
-	times: map[string][]string{
-		FirstToken: {FirstToken}, PerOutputToken: {PerOutputToken, InterToken}, InterToken: {InterToken, PerOutputToken}, PerRequestToken: {PerRequestToken},
-		PerPrefillToken: {PerPrefillToken}, WholeRequest: {WholeRequest}, QueueTime: {QueueTime}, InferenceTime: {InferenceTime},
-		PrefillTime: {PrefillTime}, DecodeTime: {DecodeTime},
+	running: "vllm:num_requests_running", waiting: "vllm:num_requests_waiting",
+	usage:  "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc",
+	prompt: "vllm:prompt_tokens_total vllm:prompt_tokens", generated: "vllm:generation_tokens_total vllm:generation_tokens",
+	tokens: "vllm:num_tokens_running", queued: "vllm:num_tokens_waiting", capacity: "vllm:max_token_capacity",
+	times: map[string]string{
+		FirstToken: FirstToken, PerOutputToken: PerOutputToken + " " + InterToken, InterToken: InterToken + " " + PerOutputToken, PerRequestToken: PerRequestToken,
+		PerPrefillToken: PerPrefillToken, WholeRequest: WholeRequest, QueueTime: QueueTime, InferenceTime: InferenceTime,
+		PrefillTime: PrefillTime, DecodeTime: DecodeTime,
 	},
 	prompts:   "vllm:request_prompt_tokens",
-	cached:    []string{"rouse_engine_kv_blocks_cached"},
+	cached:    "rouse_engine_kv_blocks_cached",
 	cacheInfo: "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
 	adapters: "vllm:lora_requests_info", runningLabel: "running_lora_adapters", waitLabel: "waiting_lora_adapters", maxLabel: "max_lora",
 }
 
 // SGLang has page_size and num_pages as gauges since 0.5.11, before as labels.
 var sglangMetrics = metricNames{
-	running: []string{"sglang:num_running_reqs"}, waiting: []string{"sglang:num_queue_reqs"}, usage: []string{"sglang:token_usage"},
-	prompt: []string{"sglang:prompt_tokens_total"}, generated: []string{"sglang:generation_tokens_total"},
-	tokens: []string{"sglang:num_used_tokens"}, capacity: []string{"sglang:max_total_num_tokens"},
-	times: map[string][]string{
-		FirstToken:     {"sglang:time_to_first_token_seconds"},
-		PerOutputToken: {"sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"},
-		InterToken:     {"sglang:inter_token_latency_seconds"}, PerRequestToken: {"sglang:request_time_per_output_token_seconds", "sglang:time_per_output_token_seconds"},
-		WholeRequest: {"sglang:e2e_request_latency_seconds"}, QueueTime: {"sglang:queue_time_seconds"},
+	running: "sglang:num_running_reqs", waiting: "sglang:num_queue_reqs", usage: "sglang:token_usage",
+	prompt: "sglang:prompt_tokens_total", generated: "sglang:generation_tokens_total",
+	tokens: "sglang:num_used_tokens", capacity: "sglang:max_total_num_tokens",
+	times: map[string]string{
+		FirstToken:     "sglang:time_to_first_token_seconds",
+		PerOutputToken: "sglang:inter_token_latency_seconds sglang:time_per_output_token_seconds",
+		InterToken:     "sglang:inter_token_latency_seconds", PerRequestToken: "sglang:request_time_per_output_token_seconds sglang:time_per_output_token_seconds",
+		WholeRequest: "sglang:e2e_request_latency_seconds", QueueTime: "sglang:queue_time_seconds",
 	},
-	blockTokens: []string{"sglang:page_size"}, blocks: []string{"sglang:num_pages"},
+	blockTokens: "sglang:page_size", blocks: "sglang:num_pages",
 	cacheInfo: "sglang:cache_config_info", sizeLabel: "page_size", numberLabel: "num_pages",
 }
 
 // llama-server dropped kv_cache_usage_ratio in 2025.
 var llamaCppMetrics = metricNames{
-	running: []string{"llamacpp:requests_processing"}, waiting: []string{"llamacpp:requests_deferred"}, usage: []string{"llamacpp:kv_cache_usage_ratio"},
-	prompt: []string{"llamacpp:prompt_tokens_total"}, generated: []string{"llamacpp:tokens_predicted_total"},
+	running: "llamacpp:requests_processing", waiting: "llamacpp:requests_deferred", usage: "llamacpp:kv_cache_usage_ratio",
+	prompt: "llamacpp:prompt_tokens_total", generated: "llamacpp:tokens_predicted_total",
 }
 
 // scrape reads the server's metrics with the first of the sets of names that occurs.
@@ -88,11 +89,11 @@ func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames
 			return n.read(found), nil
 		}
 	}
-	return Signals{}, fmt.Errorf("read the runtime's metrics: they have no known name, such as %s: %w", known[0].running[0], errors.ErrUnsupported)
+	return Signals{}, fmt.Errorf("read the runtime's metrics: they have no known name, such as %s: %w", known[0].running, errors.ErrUnsupported)
 }
 
-func first(found promtext.Families, names []string) *dto.MetricFamily {
-	for _, n := range names {
+func first(found promtext.Families, names string) *dto.MetricFamily {
+	for n := range strings.FieldsSeq(names) {
 		if f := found[n]; f != nil && len(f.Metric) > 0 {
 			return f
 		}

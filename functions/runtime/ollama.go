@@ -43,21 +43,17 @@ var ollamaReserved = because(
 
 func newOllama(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
-	if err := ollamaReserved.refuse(spec); err != nil {
-		return nil, err
-	}
 	switch {
 	case len(spec.Args) > 0:
-		return nil, errors.New("runtime ollama: its server takes no options: set environment variables (OLLAMA_…), or the path of a Modelfile with PARAMETER lines as the model")
+		return nil, errors.New("its server takes no options: set environment variables (OLLAMA_…), or the path of a Modelfile with PARAMETER lines as the model")
 	case spec.Model == "":
-		return nil, errors.New("runtime ollama: no model; set the model's reference: a name (qwen2.5:0.5b), ollama://name, or the path of a GGUF file or Modelfile")
+		return nil, errors.New("no model; set the model's reference: a name (qwen2.5:0.5b), ollama://name, or the path of a GGUF file or Modelfile")
 	case cfg.Dir == "" && spec.Endpoint == "":
-		return nil, errors.New("runtime ollama: no folder for its files")
+		return nil, errors.New("no folder for its files")
 	}
 	if err := spec.CheckAdapters(); err != nil {
-		return nil, fmt.Errorf("runtime ollama: %w", err)
+		return nil, err
 	}
-	cfg.Env = ollamaReserved.without(cfg.Env)
 	r := &ollama{
 		server: newServer(cfg, c, false, "ollama", "serve"),
 		maker:  maker{client: c},

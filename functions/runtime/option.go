@@ -72,13 +72,13 @@ func (r reserved) without(env []string) []string {
 func (r reserved) refuse(spec api.Runtime) error {
 	for _, arg := range spec.Args {
 		if instead, found := r[option(arg)]; found {
-			return fmt.Errorf("runtime %s: option %s: %s", spec.Kind, option(arg), instead)
+			return fmt.Errorf("option %s: %s", option(arg), instead)
 		}
 	}
 	for _, kv := range spec.Env {
 		name, _, _ := strings.Cut(kv, "=")
 		if instead, found := r[name]; found {
-			return fmt.Errorf("runtime %s: environment variable %s: %s", spec.Kind, name, instead)
+			return fmt.Errorf("environment variable %s: %s", name, instead)
 		}
 	}
 	return nil

@@ -31,13 +31,6 @@ var rayReserved = because(
 )
 
 func newRayServe(cfg Config, c *client) (Runtime, error) {
-	spec := cfg.Spec
-	if err := rayReserved.refuse(spec); err != nil {
-		return nil, err
-	}
-	if spec.Model == "" && spec.Endpoint == "" {
-		return nil, errors.New("runtime ray-serve: no application; set the model's reference to an import path (module:app) or a configuration file")
-	}
 	return &rayServe{server: newServer(cfg, c, true, "serve", "run")}, nil
 }
 

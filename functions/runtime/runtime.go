@@ -23,11 +23,13 @@
 // name are refused, with advice; the user's other options follow ours. Secrets are
 // never passed as options.
 //
-// Each adapter is one file. A new one needs a new case in [New].
+// Each adapter is one file. A new one needs a new row in the table of [New].
 package runtime
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -176,31 +178,52 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
+// kinds are the model servers.
+var kinds = map[string]struct {
+	reserved reserved
+	// lacks says what a runtime without model, command and endpoint needs; empty: its adapter checks it.
+	lacks string
+	// options name a model, too.
+	options []string
+	adapter func(Config, *client) (Runtime, error)
+}{
+	api.RuntimeEngine: {engineReserved, "", nil, newEngine},
+	api.RuntimeVLLM:   {vllmReserved, noFolder, nil, newVLLM},
+	api.RuntimeSGLang: {sglangReserved, noFolder, nil, newSGLang},
+	api.RuntimeOllama: {ollamaReserved, "", nil, newOllama},
+	api.RuntimeLlamaCpp: {llamaCppReserved, "no model; set the model's reference, such as the path of a GGUF file or hf://org/name",
+		[]string{"-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo"}, newLlamaCpp},
+	api.RuntimeRayServe: {rayReserved, "no application; set the model's reference to an import path (module:app) or a configuration file", nil, newRayServe},
+	api.RuntimeCommand:  {nil, "no command line; give the server's command, with $(SOCKET) where the path of its socket goes, or $(PORT) where the port goes", nil, newCommand},
+	api.RuntimeHTTP:     {nil, "no command line; give the server's command, with $(PORT) where the port goes", nil, newHTTP},
+}
+
+const noFolder = "no model; set the model's reference, such as hf://org/name or the path of a folder"
+
 // New returns the adapter for cfg.Spec.Kind.
 func New(cfg Config) (Runtime, error) {
-	if err := checkAttach(cfg.Spec); err != nil {
-		return nil, err
+	spec := cfg.Spec
+	k, known := kinds[spec.Kind]
+	if !known {
+		return nil, fmt.Errorf("runtime kind %q: want one of %s", spec.Kind, strings.Join(api.RuntimeKinds, ", "))
 	}
-	client := &client{http: &http.Client{Transport: cfg.Transport}}
-	switch cfg.Spec.Kind {
-	case api.RuntimeEngine:
-		return newEngine(cfg, client)
-	case api.RuntimeVLLM:
-		return newVLLM(cfg, client)
-	case api.RuntimeSGLang:
-		return newSGLang(cfg, client)
-	case api.RuntimeOllama:
-		return newOllama(cfg, client)
-	case api.RuntimeLlamaCpp:
-		return newLlamaCpp(cfg, client)
-	case api.RuntimeRayServe:
-		return newRayServe(cfg, client)
-	case api.RuntimeCommand:
-		return newCommand(cfg, client)
-	case api.RuntimeHTTP:
-		return newHTTP(cfg)
+	lacks := spec.Endpoint == "" && spec.Model == "" && !has(spec.Args, k.options...)
+	if k.reserved == nil { // a model is served by a command
+		lacks = spec.Endpoint == "" && len(spec.Command) == 0
 	}
-	return nil, fmt.Errorf("runtime kind %q: want one of %s", cfg.Spec.Kind, strings.Join(api.RuntimeKinds, ", "))
+	err := cmp.Or(checkAttach(spec), k.reserved.refuse(spec))
+	if err == nil && lacks && k.lacks != "" {
+		err = errors.New(k.lacks)
+	}
+	var r Runtime
+	if err == nil {
+		cfg.Env = k.reserved.without(cfg.Env)
+		r, err = k.adapter(cfg, &client{http: &http.Client{Transport: cfg.Transport}})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("runtime %s: %w", spec.Kind, err)
+	}
+	return r, nil
 }
 
 // over reports whether ctx has ended, or its deadline has passed: a dial may fail at the deadline before ctx ends.

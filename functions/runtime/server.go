@@ -126,16 +126,13 @@ func (s *server) launchWith(words *strings.Replacer, e api.Endpoint, env []strin
 
 // checkAttach refuses settings that can't affect a server that somebody else starts.
 func checkAttach(spec api.Runtime) error {
-	if spec.Endpoint == "" {
+	switch {
+	case spec.Endpoint == "":
 		return nil
+	case len(spec.Command) > 0 || len(spec.Args) > 0:
+		return errors.New("it has both an endpoint and a command or options: with an endpoint somebody else starts the server; give the options to its container, or remove the endpoint")
 	}
-	if err := api.CheckEndpoint(spec.Endpoint); err != nil {
-		return fmt.Errorf("runtime %s: %w", spec.Kind, err)
-	}
-	if len(spec.Command) > 0 || len(spec.Args) > 0 {
-		return fmt.Errorf("runtime %s: it has both an endpoint and a command or options: with an endpoint somebody else starts the server; give the options to its container, or remove the endpoint", spec.Kind)
-	}
-	return nil
+	return api.CheckEndpoint(spec.Endpoint)
 }
 
 // findProgram finds an executable as a shell with env would.

@@ -49,19 +49,13 @@ const noMemorySaver = "--no-enable-memory-saver"
 
 func newSGLang(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
-	if err := sglangReserved.refuse(spec); err != nil {
-		return nil, err
-	}
-	if spec.Model == "" && spec.Endpoint == "" {
-		return nil, errors.New("runtime sglang: no model; set the model's reference, such as hf://org/name or the path of a folder")
-	}
 	r := &sglang{
 		sleeps: !has(spec.Args, noMemorySaver),
 		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora"),
 	}
 	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "--dp-size", "--dp"))
 	if err != nil {
-		return nil, fmt.Errorf("runtime sglang: %w", err)
+		return nil, err
 	}
 	r.publisher = p
 	cfg.Spec.Args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return option(arg) == noMemorySaver })

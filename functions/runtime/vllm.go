@@ -42,16 +42,11 @@ var vllmReserved = because(
 
 func newVLLM(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
-	if err := vllmReserved.refuse(spec); err != nil {
-		return nil, err
-	}
-	if spec.Model == "" && spec.Endpoint == "" {
-		return nil, errors.New("runtime vllm: no model; set the model's reference, such as hf://org/name or the path of a folder")
-	}
-	cfg.Env = vllmEnv(cfg.Env)
+	// A Kubernetes Service named vllm has this variable, which vLLM would take for its own port.
+	cfg.Env = slices.DeleteFunc(cfg.Env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "-dp"))
 	if err != nil {
-		return nil, fmt.Errorf("runtime vllm: %w", err)
+		return nil, err
 	}
 	cfg.Spec.Args = args
 	r := &vllm{
@@ -65,12 +60,6 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// vllmEnv removes variables from an inherited environment that would break vLLM. These are a key that the probes do
-// not have, and the VLLM_PORT of a Kubernetes Service named vllm, which vLLM would take for its own port.
-func vllmEnv(env []string) []string {
-	return slices.DeleteFunc(vllmReserved.without(env), func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
-}
-
 func (r *vllm) Traits() Traits {
 	return Traits{Reuses: true, Sleeps: r.sleeps.Load(), Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
 }
@@ -80,7 +69,7 @@ const noSleepMode = "sleep mode is not supported on current platform"
 
 // Yield implements [Yielder]. A user's own --enable-sleep-mode is never dropped.
 func (r *vllm) Yield(output string) string {
-	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, [][]string{{noSleepMode}}) == "" {
+	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, noSleepMode) == "" {
 		return ""
 	}
 	r.sleeps.Store(false)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 )
 
 // keptOptions maps Ollama's options to their names in a chat completion.
@@ -13,10 +14,7 @@ var keptOptions = map[string]string{
 }
 
 // hostOptions say how a model is run, which the function declares. num_keep matters only if a context is shifted.
-var hostOptions = []string{
-	"num_batch", "num_ctx", "num_gpu", "main_gpu", "low_vram", "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "vocab_only", "logits_all", "num_keep",
-	"mirostat_tau", "mirostat_eta",
-}
+var hostOptions = strings.Fields("num_batch num_ctx num_gpu main_gpu low_vram use_mmap use_mlock num_thread numa f16_kv vocab_only logits_all num_keep mirostat_tau mirostat_eta")
 
 // neutralOptions has the values of options that have no effect. Other values are refused, except those of penalties,
 // which are translated.

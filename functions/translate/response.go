@@ -27,8 +27,8 @@ type response struct {
 // newResponse returns a response with the fields repeated from the request.
 func newResponse(in *request) *response {
 	r := &response{fields: jsonfield.Open([]byte(emptyResponse)), spaces: map[string]called{}, output: []outputItem{}}
-	for _, name := range []string{"instructions", "max_output_tokens", "parallel_tool_calls", "reasoning", "temperature", "tool_choice", "top_p", "user", "metadata",
-		"top_logprobs", "presence_penalty", "frequency_penalty", "max_tool_calls", "prompt_cache_key", "safety_identifier"} {
+	for name := range strings.FieldsSeq("instructions max_output_tokens parallel_tool_calls reasoning temperature tool_choice top_p user metadata " +
+		"top_logprobs presence_penalty frequency_penalty max_tool_calls prompt_cache_key safety_identifier") {
 		if in.has(name) {
 			r.set(name, in.object[name])
 		}

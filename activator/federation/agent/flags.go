@@ -9,31 +9,21 @@ import (
 	"net"
 	"os"
 	"strings"
-
-	"github.com/spf13/pflag"
 )
 
 // Flags configure the front doors that this cluster joins. Without Fronts it joins none.
 type Flags struct {
 	// Fronts are the addresses of front doors, host:port.
-	Fronts []string
+	Fronts []string `flag:"join" split:"" help:"<addresses> of front doors that this cluster serves, host:port, by commas or repeated"`
 	// Cluster is this cluster's name at the front doors; default: the host's name.
-	Cluster string
+	Cluster string `flag:"cluster" help:"<name> of this cluster among the front door's (default: the host's name)"`
 	// TokenFile holds the token that the front door declares for it.
-	TokenFile string
+	TokenFile string `flag:"cluster-token-file" help:"<file> with the token that the front door declares for this cluster"`
 	// Authority is a file of certificates that verify the front door's; default: the system's.
-	Authority string
+	Authority string `flag:"front-ca" help:"<file> with the certificates that the front door's is checked against (default: the system's)"`
 	// Certificate and Key are files of a client certificate, instead of a token.
-	Certificate, Key string
-}
-
-func (f *Flags) Add(s *pflag.FlagSet) {
-	s.StringSliceVar(&f.Fronts, "join", nil, "`addresses` of front doors that this cluster serves, host:port, by commas or repeated")
-	s.StringVar(&f.Cluster, "cluster", "", "`name` of this cluster among the front door's (default: the host's name)")
-	s.StringVar(&f.TokenFile, "cluster-token-file", "", "`file` with the token that the front door declares for this cluster")
-	s.StringVar(&f.Authority, "front-ca", "", "`file` with the certificates that the front door's is checked against (default: the system's)")
-	s.StringVar(&f.Certificate, "cluster-cert", "", "`file` with a certificate to show in place of a token")
-	s.StringVar(&f.Key, "cluster-key", "", "`file` with its key")
+	Certificate string `flag:"cluster-cert" help:"<file> with a certificate to show in place of a token"`
+	Key         string `flag:"cluster-key" help:"<file> with its key"`
 }
 
 // Config returns the agent's configuration for a program of that version; nil: no front doors.

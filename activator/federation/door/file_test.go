@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // folder returns paths to a certificate front.pem with its key front.key, a token, and a file that is neither.
@@ -61,7 +62,7 @@ func TestFlags(t *testing.T) {
 	} {
 		var f agent.Flags
 		s := pflag.NewFlagSet("test", pflag.ContinueOnError)
-		f.Add(s)
+		flagset.Add(s, &f)
 		if err := s.Parse(strings.Fields(args)); err != nil {
 			t.Fatal(err)
 		}

@@ -93,13 +93,13 @@ func listAdaptersCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}, ofFunction, func(cmd *cobra.Command, s *verb.Server, args []string) error {
 		return verb.Show(cmd, s, functionPath(args[0], "/adapters"), func(w io.Writer, list []admin.Adapter) error {
-			rows := [][]string{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
+			rows := render.Rows{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
 			for _, a := range list {
 				var on []string
 				for _, i := range append(a.Loaded, a.Standby...) {
 					on = append(on, string(i))
 				}
-				rows = append(rows, []string{string(a.Name), adapterState(a), strings.Join(on, ", "), cmp.Or(a.Path, "the runtime")})
+				rows.Add(a.Name, adapterState(a), strings.Join(on, ", "), cmp.Or(a.Path, "the runtime"))
 			}
 			return render.Table(w, rows)
 		})

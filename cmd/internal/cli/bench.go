@@ -155,16 +155,16 @@ func quantiles(ds []time.Duration) map[string]float64 {
 }
 
 func printResult(w io.Writer, r *benchResult) error {
-	rows := [][]string{{"", "P50", "P95", "P99", "MAX"}}
+	rows := render.Rows{{"", "P50", "P95", "P99", "MAX"}}
 	for _, q := range []struct {
 		name string
 		ms   map[string]float64
 	}{{"first token", r.FirstTokenMS}, {"whole answer", r.TotalMS}, {"held", r.HoldMS}} {
-		row := []string{q.name}
+		row := []any{q.name}
 		for _, p := range []string{"p50", "p95", "p99", "max"} {
 			row = append(row, fmt.Sprintf("%.1f ms", q.ms[p]))
 		}
-		rows = append(rows, row)
+		rows.Add(row...)
 	}
 	if err := render.Table(w, rows); err != nil {
 		return err

@@ -21,15 +21,15 @@ type sources struct {
 	// Functions are already declared ones.
 	Functions []api.Function
 	// Files are manifests and folders of manifests; "-" is standard input.
-	Files []string
+	Files []string `flag:"file,f" help:"manifest of functions, or a <folder> of them; - is standard input (repeatable)"`
 	// Models are model references, as for rouse up --model.
-	Models []string
+	Models []string `flag:"model" help:"<model> to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)"`
 	// Commands are command lines of model servers, each as NAME=COMMAND.
-	Commands []string
+	Commands []string `flag:"command" help:"<NAME=COMMAND> of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)"`
 	// Kept is the folder of the kept configuration; empty or missing: none.
 	Kept string
 	// ModelsDirs are folders of GGUF files.
-	ModelsDirs []string
+	ModelsDirs []string `flag:"models-dir" help:"<folder> of GGUF files: each below it is a function, named after its file (repeatable)"`
 	// Ollama is Ollama's store, whose models are served; nil: they are not.
 	Ollama *catalog.Store
 	// GPU returns the machine's GPU; nil: model files are run on the processor.

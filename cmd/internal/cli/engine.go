@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func engineCommand() *cobra.Command {
 
 // engineServeCommand is `rouse engine serve`.
 func engineServeCommand() *cobra.Command {
-	var cfg serve.Config
+	cfg := serve.Config{Listen: "127.0.0.1:0", ConversationAge: 24 * time.Hour, ToolParser: "auto", Device: "cpu"}
 	var exitWithParent bool
 	c := &cobra.Command{
 		Use:   "serve --model FILE|pico",
@@ -57,10 +58,7 @@ Logs go to standard error. Where the model's file can't be used the status is 65
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&cfg.Model, "model", "", `GGUF file, or "pico" for the model in this program (required)`)
-	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "loopback `address`: host:port, http://host:port or unix:/path; port 0 picks one")
 	servingFlags(f, &cfg)
-	workerFlags(f, &cfg)
 	f.BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends (Linux)")
 	if err := c.MarkFlagRequired("model"); err != nil {
 		panic(err) // the flag is declared above

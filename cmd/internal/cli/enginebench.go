@@ -14,11 +14,12 @@ import (
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	measure "github.com/rouse-dev/rouse/engine/bench"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // engineBenchCommand is `rouse engine bench`.
 func engineBenchCommand() *cobra.Command {
-	var cfg measure.Config
+	cfg := measure.Config{Reps: 5}
 	c := &cobra.Command{
 		Use:   "bench FILE|pico",
 		Short: "Measure a GGUF model on this machine, beside llama.cpp where it is installed",
@@ -46,10 +47,7 @@ they measure the same file with as many threads, in turns with this program.`,
 			return render.Print(c, report, printBench)
 		},
 	}
-	f := c.Flags()
-	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 as in engine serve")
-	f.IntVar(&cfg.Reps, "reps", 5, "repetitions; figures are medians")
-	f.StringVar(&cfg.Peer, "peer", "", "`folder` of llama-bench and llama-batched-bench (default: the PATH)")
+	flagset.Add(c.Flags(), &cfg)
 	render.Flag(c)
 	return c
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -35,14 +34,16 @@ of its store is ever changed.`,
 				return err
 			}
 			return render.Print(cmd, list, func(w io.Writer, list []listedModel) error {
-				rows := [][]string{{"MODEL", "SIZE", "LAST USED", "IN USE", "FROM"}}
+				rows := render.Rows{{"MODEL", "SIZE", "LAST USED", "IN USE", "FROM"}}
+				columns := 4 // where there is no Ollama
 				for _, m := range list {
-					rows = append(rows, m.row())
-				}
-				if !slices.ContainsFunc(list, func(m listedModel) bool { return m.From != fromCache }) { // there is no Ollama here
-					for i := range rows {
-						rows[i] = rows[i][:4]
+					rows.Add(m.row()...)
+					if m.From != fromCache {
+						columns = len(rows[0])
 					}
+				}
+				for i := range rows {
+					rows[i] = rows[i][:columns]
 				}
 				return render.Table(w, rows)
 			})
@@ -109,19 +110,19 @@ func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 	return list, nil
 }
 
-func (m listedModel) row() []string {
+func (m listedModel) row() []any {
 	if m.From == fromCache {
 		used := "no"
 		if m.InUse {
 			used = "yes"
 		}
-		return []string{m.Ref, m.Size.String(), render.Ago(m.Used), used, "the cache"}
+		return []any{m.Ref, m.Size, render.Ago(m.Used), used, "the cache"}
 	}
 	from := "Ollama's store, served by " + cmp.Or(m.Serves, "nothing here")
 	if m.Not != "" {
 		from += ": " + m.Not
 	}
-	return []string{m.Ref, m.Size.String(), "-", "-", from}
+	return []any{m.Ref, m.Size, "-", "-", from}
 }
 
 func pruneCommand() *cobra.Command {

@@ -22,17 +22,21 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
+	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // pageFlags are the flags of rouse page.
 type pageFlags struct {
-	listen, front, secretFile, caFile string
+	Listen     string `flag:"listen" help:"<address> where it listens, without TLS"`
+	Front      string `flag:"front" help:"<URL> of the front door, which the playground asks (default: that of --server)"`
+	SecretFile string `flag:"oidc-client-secret-file" help:"<file> with the client's secret, read at each sign-in; without it, or where it is not there, PKCE alone is used"`
+	CAFile     string `flag:"oidc-ca-file" help:"<file> with certificates that sign the provider's, besides the system's; it may be missing"`
 	signin.Config
 }
 
 func pageCommand() *cobra.Command {
-	var f pageFlags
+	f := pageFlags{Listen: "127.0.0.1:8090", Config: signin.Config{Scopes: []string{"email", "profile"}, GroupsClaim: signin.DefaultGroupsClaim, Session: signin.DefaultSession}}
 	cmd := &cobra.Command{
 		Use:   "page",
 		Short: "Serve the page of a server or a cluster to people who sign in",
@@ -57,19 +61,7 @@ Host header as it is.`,
 			return f.run(cmd)
 		},
 	}
-	s := cmd.Flags()
-	s.StringVar(&f.listen, "listen", "127.0.0.1:8090", "`address` where it listens, without TLS")
-	s.StringVar(&f.URL, "url", "", "the page's own `URL`, as browsers have it: https, or http on this machine (default: that of --listen, on loopback)")
-	s.StringVar(&f.front, "front", "", "`URL` of the front door, which the playground asks (default: that of --server)")
-	s.StringVar(&f.Issuer, "oidc-issuer", "", "`URL` of the provider (required)")
-	s.StringVar(&f.ClientID, "oidc-client-id", "", "Rouse's `name` at the provider (required)")
-	s.StringVar(&f.secretFile, "oidc-client-secret-file", "", "`file` with the client's secret, read at each sign-in; without it, or where it is not there, PKCE alone is used")
-	s.StringVar(&f.caFile, "oidc-ca-file", "", "`file` with certificates that sign the provider's, besides the system's; it may be missing")
-	s.StringSliceVar(&f.Scopes, "oidc-scope", []string{"email", "profile"}, "`scopes` that are asked for besides openid; some providers want groups")
-	s.StringVar(&f.GroupsClaim, "oidc-groups-claim", signin.DefaultGroupsClaim, "the `claim` of the ID token that has a person's groups")
-	s.StringSliceVar(&f.Groups, "allow-group", nil, "`group` whose members may sign in (repeatable)")
-	s.StringSliceVar(&f.Emails, "allow-email", nil, "`address` that may sign in where the provider has verified it; @HOST is all of a host (repeatable)")
-	s.DurationVar(&f.Session, "session", signin.DefaultSession, "how long a session lasts; a group is looked at when one begins")
+	flagset.Add(cmd.Flags(), &f)
 	return cmd
 }
 
@@ -100,7 +92,7 @@ const (
 
 func (f *pageFlags) run(cmd *cobra.Command) error {
 	f.Log = jsonlog.New(cmd.OutOrStdout(), slog.LevelInfo)
-	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", f.listen)
+	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", f.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -125,7 +117,7 @@ func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 	if f.Client, err = f.client(); err != nil {
 		return nil, err
 	}
-	if f.secretFile != "" {
+	if f.SecretFile != "" {
 		f.Secret = f.secret
 	}
 	door, err := signin.New(context.WithoutCancel(cmd.Context()), f.Config)
@@ -156,7 +148,7 @@ func untilEnd(ctx context.Context, next http.Handler) http.Handler {
 
 // secret returns the client secret; empty: there is none.
 func (f *pageFlags) secret() (string, error) {
-	raw, err := os.ReadFile(f.secretFile)
+	raw, err := os.ReadFile(f.SecretFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
@@ -166,8 +158,8 @@ func (f *pageFlags) secret() (string, error) {
 // client reaches the provider.
 func (f *pageFlags) client() (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	if f.caFile != "" {
-		pem, err := os.ReadFile(f.caFile)
+	if f.CAFile != "" {
+		pem, err := os.ReadFile(f.CAFile)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
@@ -178,7 +170,7 @@ func (f *pageFlags) client() (*http.Client, error) {
 				roots = x509.NewCertPool()
 			}
 			if !roots.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("--oidc-ca-file %s: there is no certificate in it", f.caFile)
+				return nil, fmt.Errorf("--oidc-ca-file %s: there is no certificate in it", f.CAFile)
 			}
 			t.TLSClientConfig.RootCAs = roots
 		}
@@ -193,8 +185,8 @@ func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 		return page.Remote{}, err
 	}
 	var front api.Endpoint
-	if f.front != "" {
-		if front, err = api.ParseEndpoint(f.front); err != nil {
+	if f.Front != "" {
+		if front, err = api.ParseEndpoint(f.Front); err != nil {
 			return page.Remote{}, fmt.Errorf("--front: %w", err)
 		}
 	} else if front, err = c.frontDoor(cmd.Context()); err != nil {

@@ -142,13 +142,13 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *recording, words []string) e
 
 // listThen prints a list without the columns that depend on the present time.
 func listThen(w io.Writer, list []admin.Function) error {
-	rows := [][]string{{"NAME", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING"}}
+	rows := render.Rows{{"NAME", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING"}}
 	for _, v := range list {
 		n := make(map[api.State]int)
 		for _, i := range v.Instances {
 			n[i.State]++
 		}
-		rows = append(rows, []string{v.Function.Name.Name(), render.Word(v.State()), fmt.Sprint(n[api.Awake]), fmt.Sprint(n[api.Asleep]), fmt.Sprint(v.Waiting), fmt.Sprint(v.Running)})
+		rows.Add(v.Function.Name.Name(), render.Word(v.State()), n[api.Awake], n[api.Asleep], v.Waiting, v.Running)
 	}
 	return render.Table(w, rows)
 }
@@ -169,9 +169,9 @@ func check(cmd *cobra.Command, r *recording) error {
 		}
 	}
 	err = render.Print(cmd, all, func(w io.Writer, all []checkedSegment) error {
-		rows := [][]string{{"FROM", "TO", "FUNCTIONS", "ROUNDS", "DECISIONS", "ALIKE"}}
+		rows := render.Rows{{"FROM", "TO", "FUNCTIONS", "ROUNDS", "DECISIONS", "ALIKE"}}
 		for _, c := range all {
-			rows = append(rows, []string{c.From.Local().Format(time.DateTime), c.To.Local().Format(time.DateTime), fmt.Sprint(c.Functions), fmt.Sprint(c.Rounds), fmt.Sprint(c.Decisions), alike(c)})
+			rows.Add(c.From.Local().Format(time.DateTime), c.To.Local().Format(time.DateTime), c.Functions, c.Rounds, c.Decisions, alike(c))
 		}
 		if err := render.Table(w, rows); err != nil {
 			return err
@@ -248,11 +248,11 @@ func compared(out io.Writer, w whatIf) error {
 		use = strings.Replace(use, "use", "uses", 1)
 	}
 	fmt.Fprintf(out, "%s for %s that %s, from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), use, w.From.Local().Format(time.DateTime), w.To.Local().Format(time.DateTime))
-	rows := [][]string{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
-	rows = append(rows, []string{"(as it was)", fmt.Sprintf("%.2f", hours), fmt.Sprint(w.Then.ColdHits), "-", "-", "-", fmt.Sprint(w.Then.Starts), fmt.Sprint(w.Then.Wakes)})
+	rows := render.Rows{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
+	rows.Add("(as it was)", fmt.Sprintf("%.2f", hours), w.Then.ColdHits, "-", "-", "-", w.Then.Starts, w.Then.Wakes)
 	for _, p := range w.Policies {
-		rows = append(rows, []string{p.Name, fmt.Sprintf("%.2f", p.GPUHours), fmt.Sprint(p.ColdHits), fmt.Sprintf("%.0f ms", p.P50), fmt.Sprintf("%.0f ms", p.P95),
-			fmt.Sprint(p.Refused), fmt.Sprint(p.Starts), fmt.Sprint(p.Wakes)})
+		rows.Add(p.Name, fmt.Sprintf("%.2f", p.GPUHours), p.ColdHits, fmt.Sprintf("%.0f ms", p.P50), fmt.Sprintf("%.0f ms", p.P95),
+			p.Refused, p.Starts, p.Wakes)
 	}
 	if err := render.Table(out, rows); err != nil {
 		return err

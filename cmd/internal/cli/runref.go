@@ -203,7 +203,7 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 	if err := fetchFor(cmd, f, ""); err != nil {
 		return t, err
 	}
-	flags := &upFlags{Config: local.Config{Listen: "127.0.0.1:0"}, noConfig: true, from: sources{Functions: []api.Function{f}}}
+	flags := &upFlags{Config: local.Config{Listen: "127.0.0.1:0"}, NoConfig: true, From: sources{Functions: []api.Function{f}}}
 	cfg, err := flags.config()
 	if err != nil {
 		return t, err

@@ -16,10 +16,11 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 func serviceCommand() *cobra.Command {
-	var m serviceManager
+	m := serviceManager{Kind: "auto"}
 	cmd := &cobra.Command{
 		Use:   "service",
 		Short: "Have rouse up run as a service of this machine",
@@ -28,11 +29,7 @@ serves what is kept (rouse apply --save), and applies what changes there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	s := cmd.PersistentFlags()
-	s.BoolVar(&m.System, "system", false, "a unit of the system, with a user of its own; its functions are in /etc/rouse")
-	s.BoolVar(&m.DryRun, "dry-run", false, "print what would be written and run, and do nothing")
-	s.BoolVar(&m.Force, "force", false, "replace or remove a file that rouse has not written")
-	s.StringVar(&m.Kind, "manager", "auto", "systemd, launchd, or auto: that of this system")
+	flagset.Add(cmd.PersistentFlags(), &m)
 	cmd.AddCommand(&cobra.Command{
 		Use:   "install [-- UP-FLAG …]",
 		Short: "Write the service's file, and start it now and at each boot or login",

@@ -25,15 +25,15 @@ import (
 // Uninstalling stops the service, which lets requests finish, and removes the file. It is not safe for concurrent use.
 type serviceManager struct {
 	// Kind is "systemd" or "launchd".
-	Kind string
+	Kind string `flag:"manager" help:"systemd, launchd, or auto: that of this system"`
 	// System is as in [serviceOptions].
-	System bool
+	System bool `flag:"system" help:"a unit of the system, with a user of its own; its functions are in /etc/rouse"`
 	// Out gets each step, a line each.
 	Out io.Writer
 	// DryRun does nothing, and prints the steps.
-	DryRun bool
+	DryRun bool `flag:"dry-run" help:"print what would be written and run, and do nothing"`
 	// Force replaces files that were not written here.
-	Force bool
+	Force bool `flag:"force" help:"replace or remove a file that rouse has not written"`
 }
 
 // Kinds of managers.

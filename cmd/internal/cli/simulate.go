@@ -19,40 +19,39 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // shapeFlags are the flags of a generated trace.
 type shapeFlags struct {
-	shape simulate.Shape
-	hours float64
+	Shape simulate.Shape
+	Hours float64 `flag:"hours" help:"length of the trace; of one that is read, the <hours> from its beginning"`
 }
 
-func (s *shapeFlags) add(cmd *cobra.Command) {
+// add adds the flags, and those of all, which contains s.
+func (s *shapeFlags) add(cmd *cobra.Command, all any) {
 	f := cmd.Flags()
-	f.IntVar(&s.shape.Functions, "functions", 12, "number of models")
-	f.Float64Var(&s.hours, "hours", 24, "length of the trace; of one that is read, the `hours` from its beginning")
-	f.Uint64Var(&s.shape.Seed, "seed", 1, "the same `seed` gives the same trace and the same result")
-	f.StringVar((*string)(&s.shape.Load), "load", string(simulate.Mix), "how requests come: mix, bursty, diurnal, steady, cron or office")
-	f.Float64Var(&s.shape.Rate, "rate", 0, "requests in an hour, of all models together (default: 50 for each)")
-	f.Float64Var(&s.shape.Zipf, "zipf", 1, "the kth model gets a share of 1/k^`s`; 0 spreads them evenly")
+	s.Hours, s.Shape = 24, simulate.Shape{Functions: 12, Load: simulate.Mix, Zipf: 1}
+	flagset.Add(f, all)
+	f.Uint64Var(&s.Shape.Seed, "seed", 1, "the same `seed` gives the same trace and the same result")
 	_ = cmd.RegisterFlagCompletionFunc("load", cobra.FixedCompletions([]string{"mix", "bursty", "diurnal", "steady", "cron", "office"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
 // length is --hours.
 func (s *shapeFlags) length() (time.Duration, error) {
-	if !(s.hours > 0 && s.hours <= 8784) {
-		return 0, fmt.Errorf("--hours %g: want more than 0 and at most 8784, a year", s.hours)
+	if !(s.Hours > 0 && s.Hours <= 8784) {
+		return 0, fmt.Errorf("--hours %g: want more than 0 and at most 8784, a year", s.Hours)
 	}
-	return time.Duration(s.hours * float64(time.Hour)), nil
+	return time.Duration(s.Hours * float64(time.Hour)), nil
 }
 
 // generate generates the trace according to the flags.
 func (s *shapeFlags) generate() (simulate.Trace, error) {
 	var err error
-	if s.shape.Length, err = s.length(); err != nil {
+	if s.Shape.Length, err = s.length(); err != nil {
 		return nil, err
 	}
-	shape := s.shape
+	shape := s.Shape
 	switch {
 	case shape.Functions < 1: // 0 is a default in a Shape
 		return nil, fmt.Errorf("--functions %d: want 1 or more", shape.Functions)
@@ -67,16 +66,21 @@ func (s *shapeFlags) generate() (simulate.Trace, error) {
 // simulateFlags are the flags of a simulation.
 type simulateFlags struct {
 	shapeFlags
-	cfg           simulate.Config
-	policy        simulate.Policy // what all policies have
-	trace, svg    string
-	weights       []string
-	policies      []string
-	target, churn time.Duration
+	Config   simulate.Config
+	Policy   simulate.Policy // what all policies have
+	Trace    string          `flag:"trace" help:"<file> with the trace; - is standard input"`
+	Weights  []string        `flag:"weights" help:"<size> of a model's weights; repeat it, models take them in turn (default: 15Gi, 15Gi, 28Gi, 62Gi)"`
+	Policies []string        `flag:"policy" help:"one of the policies above (repeatable; default: the first four)"`
+	Target   time.Duration   `flag:"target-p95" help:"set each policy's knob so that the p95 of the time to first token is at most this"`
+	Churn    time.Duration   `flag:"churn" help:"about once in this time a machine leaves, and ten minutes later another one comes, without models' files"`
+	SVG      string          `flag:"svg" help:"write a picture to this <file>"`
 }
 
 func simulateCommand() *cobra.Command {
-	var s simulateFlags
+	s := simulateFlags{
+		Config: simulate.Config{Devices: 4, Nodes: 1, MaxScale: 4, Hold: 5 * time.Minute},
+		Policy: simulate.Policy{Rehearse: api.RehearseMeasured, Suspend: api.SuspendAuto, SleeperLimit: 2},
+	}
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Replay a trace against policies, and compare what they cost",
@@ -112,27 +116,8 @@ generated.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	f := cmd.Flags()
-	s.add(cmd)
-	f.StringVar(&s.trace, "trace", "", "`file` with the trace; - is standard input")
-	f.IntVar(&s.cfg.Devices, "devices", 4, "number of GPUs")
-	f.IntVar(&s.cfg.Nodes, "nodes", 1, "number of machines that they are in")
-	addParsed(f, &s.cfg.DeviceMemory, "device-memory", "80Gi", "memory of each GPU", amount[api.Bytes])
-	f.StringArrayVar(&s.weights, "weights", nil, "`size` of a model's weights; repeat it, models take them in turn (default: 15Gi, 15Gi, 28Gi, 62Gi)")
-	f.IntVar(&s.cfg.MaxScale, "max-scale", 4, "most instances of a model")
-	f.DurationVar(&s.cfg.Hold, "hold", 5*time.Minute, "how long a request may wait before it is refused")
-	f.StringArrayVar(&s.policies, "policy", nil, "one of the policies above (repeatable; default: the first four)")
-	f.DurationVar(&s.policy.Keep, "keep", 0, "how long what is idle stays, for every policy (default: the policy's own)")
-	f.DurationVar(&s.target, "target-p95", 0, "set each policy's knob so that the p95 of the time to first token is at most this")
-	f.DurationVar(&s.policy.UnloadAfter, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
-	f.BoolVar(&s.policy.NoPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
-	f.BoolVar(&s.cfg.Pinned, "pinned-sleep", false, "the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory")
-	f.BoolVar(&s.cfg.SlowSleep, "slow-sleep", false, "every second model takes 10 s and 0.5 s a GiB for each sleep")
-	f.BoolVar(&s.cfg.Shared, "share-gpus", false, "models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)")
-	f.DurationVar(&s.churn, "churn", 0, "about once in this time a machine leaves, and ten minutes later another one comes, without models' files")
-	f.StringVar(&s.policy.Rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
-	f.StringVar(&s.policy.Suspend, "suspend", api.SuspendAuto, "whether a sleeper's process is taken off its GPU, for rouse: auto (where others need the memory), on or off")
-	f.IntVar(&s.policy.SleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
-	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
+	s.add(cmd, &s)
+	addParsed(f, &s.Config.DeviceMemory, "device-memory", "80Gi", "memory of each GPU", amount[api.Bytes])
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
 	cmd.AddCommand(generateCommand())
@@ -158,7 +143,7 @@ func generateCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	s.add(cmd)
+	s.add(cmd, &s)
 	return cmd
 }
 
@@ -168,8 +153,8 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if s.churn > 0 && s.cfg.Nodes > 1 {
-		s.cfg.Changes = simulate.Churn(s.cfg.Nodes, horizon, s.churn, away, s.shape.Seed)
+	if s.Churn > 0 && s.Config.Nodes > 1 {
+		s.Config.Changes = simulate.Churn(s.Config.Nodes, horizon, s.Churn, away, s.Shape.Seed)
 	}
 	policies, err := s.configure(trace)
 	if err != nil {
@@ -182,25 +167,25 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if s.svg != "" {
+	if s.SVG != "" {
 		var picture bytes.Buffer
-		if err := simulate.SVG(&picture, s.cfg.WithDefaults(trace), results); err != nil {
+		if err := simulate.SVG(&picture, s.Config.WithDefaults(trace), results); err != nil {
 			return err
 		}
-		if err := os.WriteFile(s.svg, picture.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(s.SVG, picture.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("--svg: %w", err)
 		}
 	}
 	out := map[string][]simulate.Result{"policies": results}
 	return render.Print(cmd, out, func(w io.Writer, _ map[string][]simulate.Result) error {
 		fmt.Fprintf(w, "%s for %s in %s, on %s of %s\n\n", count(len(trace), "request"), count(len(trace.Models()), "model"),
-			render.Rounded(horizon), count(s.cfg.Devices, "GPU"), count(s.cfg.Nodes, "machine"))
+			render.Rounded(horizon), count(s.Config.Devices, "GPU"), count(s.Config.Nodes, "machine"))
 		if err := render.Table(w, simulate.Rows(results)); err != nil {
 			return err
 		}
 		for _, r := range results {
 			if !r.TargetMet {
-				fmt.Fprintf(w, "\n%s holds no p95 of %s here: more --devices, or a higher --target-p95\n", r.Name, s.target)
+				fmt.Fprintf(w, "\n%s holds no p95 of %s here: more --devices, or a higher --target-p95\n", r.Name, s.Target)
 			}
 		}
 		return nil
@@ -213,23 +198,23 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 	if err != nil {
 		return nil, 0, err
 	}
-	if s.trace == "" {
+	if s.Trace == "" {
 		t, err := s.generate()
 		return t, length, err
 	}
-	if s.shape.Functions < 1 {
-		return nil, 0, fmt.Errorf("--functions %d: want 1 or more", s.shape.Functions)
+	if s.Shape.Functions < 1 {
+		return nil, 0, fmt.Errorf("--functions %d: want 1 or more", s.Shape.Functions)
 	}
 	in, name := cmd.InOrStdin(), "standard input"
-	if s.trace != "-" {
-		file, err := os.Open(s.trace)
+	if s.Trace != "-" {
+		file, err := os.Open(s.Trace)
 		if err != nil {
 			return nil, 0, fmt.Errorf("--trace: %w", err)
 		}
 		defer file.Close()
-		in, name = file, s.trace
+		in, name = file, s.Trace
 	}
-	t, err := simulate.ReadTrace(in, s.shape.Functions)
+	t, err := simulate.ReadTrace(in, s.Shape.Functions)
 	if err != nil {
 		return nil, 0, fmt.Errorf("--trace %s: %w", name, err)
 	}
@@ -242,25 +227,25 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 
 // configure configures the world and returns the policies to run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
-	switch p := s.policy; {
-	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
+	switch p := s.Policy; {
+	case s.Config.Devices < 1 || s.Config.Nodes < 1 || s.Config.MaxScale < 1:
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
-	case p.Keep < 0 || s.target < 0 || p.UnloadAfter < 0:
+	case p.Keep < 0 || s.Target < 0 || p.UnloadAfter < 0:
 		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
-	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:
-		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.cfg.Hold, mostHold)
-	case p.Keep > 0 && s.target > 0:
+	case s.Config.Hold <= 0 || s.Config.Hold > mostHold:
+		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.Config.Hold, mostHold)
+	case p.Keep > 0 && s.Target > 0:
 		return nil, errors.New("--keep and --target-p95: give one of them; the target is held by searching for what to keep")
-	case s.churn < 0 || s.churn > 0 && (s.churn < time.Minute || s.cfg.Nodes < 2):
-		return nil, fmt.Errorf("--churn %s: want a minute or more, and --nodes of 2 or more", s.churn)
+	case s.Churn < 0 || s.Churn > 0 && (s.Churn < time.Minute || s.Config.Nodes < 2):
+		return nil, fmt.Errorf("--churn %s: want a minute or more, and --nodes of 2 or more", s.Churn)
 	case p.SleeperLimit < 1:
 		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", p.SleeperLimit)
 	}
-	if err := cmp.Or(s.policy.Validate(), knownPolicies(s.policies)); err != nil {
+	if err := cmp.Or(s.Policy.Validate(), knownPolicies(s.Policies)); err != nil {
 		return nil, err
 	}
 	var policies []string
-	for _, p := range s.policies {
+	for _, p := range s.Policies {
 		if !slices.Contains(policies, p) {
 			policies = append(policies, p)
 		}
@@ -268,19 +253,19 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	if len(policies) == 0 {
 		policies = simulate.Names
 	}
-	s.cfg.Seed, s.cfg.Record, s.cfg.HostMemory = s.shape.Seed, s.svg != "", api.TiB
+	s.Config.Seed, s.Config.Record, s.Config.HostMemory = s.Shape.Seed, s.SVG != "", api.TiB
 	for k, name := range trace.Models() {
-		if len(s.weights) == 0 {
+		if len(s.Weights) == 0 {
 			break
 		}
-		value := s.weights[k%len(s.weights)]
+		value := s.Weights[k%len(s.Weights)]
 		v, err := amount[api.Bytes](value)
 		if err != nil {
 			return nil, fmt.Errorf("--weights %s: %w", value, err)
 		}
-		s.cfg.Models = append(s.cfg.Models, s.cfg.NewModel(k, name, v))
+		s.Config.Models = append(s.Config.Models, s.Config.NewModel(k, name, v))
 	}
-	return policies, s.cfg.WithDefaults(trace).Validate() // once, not for each policy
+	return policies, s.Config.WithDefaults(trace).Validate() // once, not for each policy
 }
 
 // away is the time until a lost machine is replaced.
@@ -295,13 +280,13 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	var all sync.WaitGroup
 	for k, name := range policies {
 		all.Go(func() {
-			p := s.policy
+			p := s.Policy
 			p.Name = name
-			if s.target > 0 {
-				results[k], errs[k] = simulate.Search(ctx, s.cfg, trace, horizon, p, s.target)
+			if s.Target > 0 {
+				results[k], errs[k] = simulate.Search(ctx, s.Config, trace, horizon, p, s.Target)
 				return
 			}
-			results[k], errs[k] = simulate.Run(ctx, s.cfg, trace, horizon, p)
+			results[k], errs[k] = simulate.Run(ctx, s.Config, trace, horizon, p)
 		})
 	}
 	all.Wait()

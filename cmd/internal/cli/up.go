@@ -27,6 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -35,22 +36,30 @@ import (
 // upFlags are the flags of rouse up; many are fields of the server's configuration.
 type upFlags struct {
 	local.Config
-	from                sources
-	noConfig, watch     bool
-	ollama              string
-	adminToken          string
-	clusters            string
-	join                agent.Flags
-	accept              agent.Accept
-	logFormat, logLevel string
-	accessLog           string
+	From         sources
+	Ollama       string `flag:"ollama" help:"serve the models in Ollama's store in place: the usual one ($OLLAMA_MODELS, ~/.ollama/models), or that in a <folder>"`
+	NoConfig     bool   `flag:"no-config" help:"leave out what is kept in $XDG_CONFIG_HOME/rouse"`
+	Watch        bool   `flag:"watch" help:"apply what changes in files and folders of functions while the server runs"`
+	TokenFile    string `flag:"admin-token-file" help:"<file> with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)"`
+	ClustersFile string `flag:"clusters" help:"<file> that makes this server a front door of other clusters, and says which"`
+	LogFormat    string `flag:"log-format" help:"text or json; auto: text for people on a terminal, else json"`
+	AccessLog    string `flag:"access-log" help:"json: a line for each request to a model, on standard output; off: none"`
+	Joins        agent.Flags
+	Accept       struct {
+		Functions []string `flag:"accept-functions" split:"" help:"functions that the front doors may have created on this machine, as <patterns> such as default/*: a function is code that runs here (default: none)"`
+		Models    []string `flag:"accept-models" split:"" help:"<models> and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ or /srv/models/"`
+		Max       int      `flag:"accept-max" help:"how many such functions there may be at once"`
+	}
+	LogLevel string `flag:"log-level" help:"debug, info, warn or error"`
 
 	reader *reader
 	set    declaredSet
 }
 
 func upCommand() *cobra.Command {
-	var f upFlags
+	f := upFlags{LogFormat: "auto", AccessLog: "off", LogLevel: "info"}
+	f.Accept.Models, f.Accept.Max = config.AcceptedModels, 16
+	f.Listen, f.DrainTimeout, f.AcceptKinds = local.DefaultListen, 30*time.Second, []string{api.RuntimeEngine}
 	cmd := &cobra.Command{
 		SuggestFor: []string{"serve", "start"},
 		Use:        "up [-f FILE|FOLDER …] [--model MODEL …] [--command NAME=COMMAND …] [--models-dir FOLDER] [--ollama]",
@@ -79,40 +88,15 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 		},
 	}
 	s := cmd.Flags()
-	s.StringArrayVarP(&f.from.Files, "file", "f", nil, "manifest of functions, or a `folder` of them; - is standard input (repeatable)")
-	s.StringArrayVar(&f.from.Models, "model", nil, "`model` to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)")
-	s.StringArrayVar(&f.from.Commands, "command", nil, "`NAME=COMMAND` of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)")
-	s.StringArrayVar(&f.from.ModelsDirs, "models-dir", nil, "`folder` of GGUF files: each below it is a function, named after its file (repeatable)")
-	s.StringVar(&f.ollama, "ollama", "", "serve the models in Ollama's store in place: the usual one ($OLLAMA_MODELS, ~/.ollama/models), or that in a `folder`")
+	flagset.Add(s, &f)
 	s.Lookup("ollama").NoOptDefVal = usualStore
-	s.BoolVar(&f.noConfig, "no-config", false, "leave out what is kept in $XDG_CONFIG_HOME/rouse")
-	s.BoolVar(&f.watch, "watch", false, "apply what changes in files and folders of functions while the server runs")
-	s.StringVar(&f.Listen, "listen", local.DefaultListen, "`address` to take requests at, host:port or http://host:port; port 0 picks one")
-	s.StringVar(&f.TLS.Cert, "tls-cert", "", "`file` of a certificate in PEM, with its chain: the address of --listen speaks TLS; read again on change")
-	s.StringVar(&f.TLS.Key, "tls-key", "", "`file` of its key")
-	s.BoolVar(&f.TLS.SelfSigned, "tls-self-signed", false, "speak TLS with a certificate that is made here, kept, and printed with its fingerprint")
-	s.StringSliceVar(&f.Origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
 	addParsed(s, &f.Memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)", amount[api.Bytes])
-	s.BoolVar(&f.NoGPU, "no-gpu", false, "leave GPUs alone")
-	s.StringArrayVar(&f.DCGM, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
-	s.DurationVar(&f.DrainTimeout, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
-	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
 	addParsed(s, &f.Peers.Proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)", peer.ParseList)
 	addParsed(s, &f.Peers.Trusted, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)", peer.ParseList)
-	s.StringVar(&f.Keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
 	s.StringVar(&f.Store.At, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
 	addParsed(s, &f.Store.Limits.MaxBytes, "store-size", "10Gi", "`space` that the files in it may take", amount[int64])
 	s.DurationVar(&f.Store.Limits.Keep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	addParsed(s, &f.RecordBytes, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded", recordBytes)
-	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
-	f.join.Add(s)
-	s.StringSliceVar(&f.accept.Functions, "accept-functions", nil, "functions that the front doors may have created on this machine, as `patterns` such as default/*: a function is code that runs here (default: none)")
-	s.StringSliceVar(&f.AcceptKinds, "accept-runtimes", []string{api.RuntimeEngine}, "`runtimes` of such functions; command lets them run any program")
-	s.StringSliceVar(&f.accept.Models, "accept-models", config.AcceptedModels, "`models` and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ or /srv/models/")
-	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
-	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
-	s.StringVar(&f.accessLog, "access-log", "off", "json: a line for each request to a model, on standard output; off: none")
-	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
 
@@ -140,14 +124,14 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // otherwise bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
-	if cfg.Access, err = activator.AccessLog(f.accessLog, stdout); err != nil {
+	if cfg.Access, err = activator.AccessLog(f.AccessLog, stdout); err != nil {
 		return fmt.Errorf("--access-log: %w", err)
 	}
 	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, verb.Version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
 	}
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions, f.set) }
-	if f.watch {
+	if f.Watch {
 		cfg.Follow = func(ctx context.Context, s local.Declarations) error {
 			return f.reader.Watch(ctx, f.set, s, console.notices())
 		}
@@ -202,28 +186,28 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 	if cfg.Store.At != "" && cfg.Store.Limits.Keep < time.Minute {
 		return cfg, fmt.Errorf("--store-keep %s: want a minute or more", cfg.Store.Limits.Keep)
 	}
-	if f.clusters != "" {
-		if cfg.Clusters, err = door.Read(f.clusters, cfg.Version); err != nil {
+	if f.ClustersFile != "" {
+		if cfg.Clusters, err = door.Read(f.ClustersFile, cfg.Version); err != nil {
 			return cfg, err
 		}
 	}
-	if cfg.Join, err = f.join.Config(cfg.Version); err != nil {
+	if cfg.Join, err = f.Joins.Config(cfg.Version); err != nil {
 		return cfg, err
 	}
-	accepts := len(f.accept.Functions) > 0
+	accepts := len(f.Accept.Functions) > 0
 	if cfg.Join != nil {
-		cfg.Join.Accept = f.accept
+		cfg.Join.Accept = agent.Accept{Functions: f.Accept.Functions, Models: f.Accept.Models, Max: f.Accept.Max}
 		if err := cfg.Join.Validate(); err != nil {
 			return cfg, err
 		}
 	} else if accepts {
 		return cfg, errors.New("--accept-functions: say for which front door (--join)")
 	}
-	if cfg.Functions, err = f.functions(f.watch || cfg.Clusters != nil || accepts); err != nil {
+	if cfg.Functions, err = f.functions(f.Watch || cfg.Clusters != nil || accepts); err != nil {
 		return cfg, err
 	}
-	if f.adminToken != "" {
-		cfg.AdminToken = func() (string, error) { return readToken(f.adminToken) }
+	if f.TokenFile != "" {
+		cfg.AdminToken = func() (string, error) { return readToken(f.TokenFile) }
 		_, err = cfg.AdminToken()
 	}
 	return cfg, err
@@ -235,24 +219,24 @@ const usualStore = "auto"
 // functions returns the declared functions; if there are none, the model that ships with Rouse, unless none are
 // allowed.
 func (f *upFlags) functions(none bool) ([]api.Function, error) {
-	from := f.from
+	from := f.From
 	from.MayBeNone = none
 	if !f.NoGPU {
 		from.GPU = catalog.FindGPU
 	}
-	if !f.noConfig {
+	if !f.NoConfig {
 		from.Kept = configFolder()
 	}
-	switch f.ollama {
+	switch f.Ollama {
 	case "":
 	case usualStore:
 		if from.Ollama = catalog.StoreOf(os.Getenv); from.Ollama == nil {
 			return nil, errors.New("--ollama: there is no store in $OLLAMA_MODELS, ~/.ollama/models or /usr/share/ollama/.ollama/models: name it with --ollama=FOLDER")
 		}
 	default:
-		from.Ollama = catalog.StoreOf(func(name string) string { return map[string]string{"OLLAMA_MODELS": f.ollama}[name] })
+		from.Ollama = catalog.StoreOf(func(name string) string { return map[string]string{"OLLAMA_MODELS": f.Ollama}[name] })
 		if from.Ollama == nil {
-			return nil, fmt.Errorf("--ollama: %s is no store of Ollama's: it has no folder manifests", f.ollama)
+			return nil, fmt.Errorf("--ollama: %s is no store of Ollama's: it has no folder manifests", f.Ollama)
 		}
 	}
 	f.reader = newReader(from)
@@ -260,10 +244,10 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	if f.set, err = f.reader.Read(); err != nil {
 		return nil, err
 	}
-	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(from.Functions) == 0 {
+	if store := catalog.StoreOf(os.Getenv); f.Ollama == "" && store != nil && len(from.Functions) == 0 {
 		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+shortPath(store.Dir)+": --ollama serves them in place")
 	}
-	if len(f.set.Bad) > 0 && !f.watch { // a watching server reports it, and serves the rest
+	if len(f.set.Bad) > 0 && !f.Watch { // a watching server reports it, and serves the rest
 		return nil, f.set.Bad[0].Why
 	}
 	return f.set.Functions, nil
@@ -285,11 +269,11 @@ func readToken(path string) (string, error) {
 // console returns the console for people or programs.
 func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
+	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.LogLevel)
 	}
 	terminal := render.IsTerminal(stdout)
-	switch f.logFormat {
+	switch f.LogFormat {
 	case "auto":
 		return newConsole(stdout, stderr, terminal, terminal, level), nil
 	case "text":

@@ -78,7 +78,7 @@ func defaultArch(push bool) []string {
 
 // build compiles the images' programs for one architecture and describes the images.
 func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, error) {
-	version, revision := o.version, git(ctx, "rev-parse", "HEAD")
+	version, revision := o.Version, git(ctx, "rev-parse", "HEAD")
 	if version == "" {
 		version = git(ctx, "describe", "--tags", "--always", "--dirty")
 	}
@@ -96,7 +96,7 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 	var images []pack.Image
 	for _, p := range slices.Concat(o.products, derived) {
 		image := pack.Image{
-			Name: fmt.Sprintf("%s/rouse-%s:%s", o.prefix, p.name, o.tag), Arch: arch,
+			Name: fmt.Sprintf("%s/rouse-%s:%s", o.Prefix, p.name, o.Tag), Arch: arch,
 			Programs: map[string]string{}, Entrypoint: []string{p.entrypoint}, Env: p.env,
 			Labels: labels(p.title, version, revision),
 		}
@@ -110,7 +110,7 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 		}
 		images = append(images, image)
 	}
-	for _, a := range o.add {
+	for _, a := range o.Add {
 		ref, file, found := strings.Cut(a, "=")
 		if !found {
 			return nil, fmt.Errorf("--add %q: want NAME:TAG=PROGRAM, such as dev.local/probe:v1=./probe", a)
@@ -123,7 +123,7 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 // derived returns the images of runtimes with the function added.
 func (o options) derived() ([]product, error) {
 	var all []product
-	for _, pair := range o.onto {
+	for _, pair := range o.Onto {
 		kind, image, found := strings.Cut(pair, "=")
 		if !found || image == "" || !slices.Contains(api.RuntimeKinds, kind) {
 			return nil, fmt.Errorf("--onto %q: want RUNTIME=IMAGE, such as ollama=ollama/ollama:0.12.6; runtimes are %s", pair, strings.Join(api.RuntimeKinds, ", "))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/pack"
 )
 
@@ -34,9 +35,15 @@ func main() {
 
 // options are the command-line options.
 type options struct {
-	out, push, prefix, tag, version string
-	arch, add, onto                 []string
-	products                        []product
+	Out      string   `flag:"output,o" help:"the <file> to write"`
+	Push     string   `flag:"push" help:"push to this <registry> instead, such as ghcr.io/me"`
+	Prefix   string   `flag:"prefix" help:"what stands before the names in a file; Knative asks no registry for dev.local"`
+	Tag      string   `flag:"tag" help:"the images' tag"`
+	Version  string   `flag:"version" help:"the programs' version (default: git describe)"`
+	Arch     []string `flag:"arch" split:"" help:"architectures (default: this machine's for a file, amd64 and arm64 for a registry)"`
+	Add      []string `flag:"add" help:"a further image <NAME:TAG=PROGRAM> with one static program of this machine's architecture"`
+	Onto     []string `flag:"onto" help:"a further image <RUNTIME=IMAGE>: rouse-RUNTIME, which is IMAGE with the function in front of it; without names, these are all"`
+	products []product
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
@@ -50,14 +57,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	var images []pack.Image
-	for _, arch := range o.arch {
+	for _, arch := range o.Arch {
 		built, err := o.build(ctx, dir, arch)
 		if err != nil {
 			return err
 		}
 		images = append(images, built...)
 	}
-	if o.push != "" {
+	if o.Push != "" {
 		digests, err := pack.Push(ctx, images)
 		for _, i := range images {
 			if d, found := digests[i.Name]; found {
@@ -67,51 +74,44 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
 		return fmt.Errorf("write the images: %w", err)
 	}
-	if err := pack.Write(o.out, images); err != nil {
+	if err := pack.Write(o.Out, images); err != nil {
 		return err
 	}
 	for _, i := range images {
 		fmt.Fprintln(stdout, i.Name)
 	}
-	fmt.Fprintf(stdout, "are in %s: ctr -n k8s.io images import %[1]s, or docker load -i %[1]s\n", o.out)
+	fmt.Fprintf(stdout, "are in %s: ctr -n k8s.io images import %[1]s, or docker load -i %[1]s\n", o.Out)
 	return nil
 }
 
 func parse(args []string) (options, error) {
-	var o options
+	o := options{Out: "bin/rouse-images.tar", Prefix: "dev.local", Tag: "v1"}
 	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
-	flags.StringVarP(&o.out, "output", "o", "bin/rouse-images.tar", "the `file` to write")
-	flags.StringVar(&o.push, "push", "", "push to this `registry` instead, such as ghcr.io/me")
-	flags.StringVar(&o.prefix, "prefix", "dev.local", "what stands before the names in a file; Knative asks no registry for dev.local")
-	flags.StringVar(&o.tag, "tag", "v1", "the images' tag")
-	flags.StringVar(&o.version, "version", "", "the programs' version (default: git describe)")
-	flags.StringSliceVar(&o.arch, "arch", nil, "architectures (default: this machine's for a file, amd64 and arm64 for a registry)")
-	flags.StringArrayVar(&o.add, "add", nil, "a further image `NAME:TAG=PROGRAM` with one static program of this machine's architecture")
-	flags.StringArrayVar(&o.onto, "onto", nil, "a further image `RUNTIME=IMAGE`: rouse-RUNTIME, which is IMAGE with the function in front of it; without names, these are all")
+	flagset.Add(flags, &o)
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/internal/image [flags] [%s …]\n\n%s", strings.Join(names(), "|"), flags.FlagUsages())
 	}
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if o.push != "" {
-		o.prefix = strings.TrimSuffix(o.push, "/")
+	if o.Push != "" {
+		o.Prefix = strings.TrimSuffix(o.Push, "/")
 	}
-	if len(o.arch) == 0 {
-		o.arch = defaultArch(o.push != "")
+	if len(o.Arch) == 0 {
+		o.Arch = defaultArch(o.Push != "")
 	}
-	for _, a := range o.arch {
+	for _, a := range o.Arch {
 		if !slices.Contains([]string{"amd64", "arm64"}, a) {
 			return o, fmt.Errorf("--arch %s: want amd64 or arm64", a)
 		}
 	}
-	if o.push == "" && len(o.arch) > 1 {
+	if o.Push == "" && len(o.Arch) > 1 {
 		return o, errors.New("--arch: a file holds one architecture: give one, or --push to a registry")
 	}
-	if flags.NArg() == 0 && len(o.onto) > 0 {
+	if flags.NArg() == 0 && len(o.Onto) > 0 {
 		return o, nil
 	}
 	var err error

@@ -138,9 +138,9 @@ func (c *checker) report(cmd *cobra.Command) error {
 		}
 	}
 	err := render.Print(cmd, c.findings, func(w io.Writer, _ []finding) error {
-		rows := [][]string{{"CHECK", "RESULT", "FOUND"}}
+		rows := render.Rows{{"CHECK", "RESULT", "FOUND"}}
 		for _, f := range c.findings {
-			rows = append(rows, []string{f.Check, f.Result, render.OneLine(f.Found)})
+			rows.Add(f.Check, f.Result, render.OneLine(f.Found))
 		}
 		if err := render.Table(w, rows); err != nil {
 			return err

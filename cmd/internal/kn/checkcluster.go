@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -211,37 +213,31 @@ func (c *checker) features(ctx context.Context) {
 
 // configMap reads one of Knative's ConfigMaps; a missing one is empty.
 func (c *checker) configMap(ctx context.Context, name string) (map[string]string, error) {
-	m, err := c.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, refusal(err, "get", configMaps, control.SystemNamespace, name)
+	m, err := get[corev1.ConfigMap](ctx, c.cluster, configMaps, control.SystemNamespace, name)
+	if apierrors.IsNotFound(err) {
+		err = nil
 	}
-	return m.Data, nil
+	return m.Data, err
 }
 
 // deployment returns how many pods of a Deployment are available, and whether it exists.
 func (c *checker) deployment(ctx context.Context, namespace, name string) (available int32, found bool, err error) {
-	d, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+	d, err := get[appsv1.Deployment](ctx, c.cluster, deployments, namespace, name)
+	if apierrors.IsNotFound(err) {
 		return 0, false, nil
-	case err != nil:
-		return 0, false, refusal(err, "get", deployments, namespace, name)
 	}
-	return d.Status.AvailableReplicas, true, nil
+	return d.Status.AvailableReplicas, err == nil, err
 }
 
 // storage checks that claims without a class get a volume.
 func (c *checker) storage(ctx context.Context) {
-	all, err := c.kube.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	all, err := list[storagev1.StorageClass](ctx, c.cluster, storageClasses, "", "")
 	if err != nil {
-		c.failed("storage", refusal(err, "list", storageClasses, "", ""))
+		c.failed("storage", err)
 		return
 	}
 	var names []string
-	for _, s := range all.Items {
+	for _, s := range all {
 		names = append(names, s.Name)
 		if s.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
 			c.add("storage", resultOK, "", "the default class is %s", s.Name)
@@ -254,13 +250,4 @@ func (c *checker) storage(ctx context.Context) {
 		return
 	}
 	c.add("storage", resultWarning, mend, "no StorageClass is the default; there are %s", strings.Join(names, ", "))
-}
-
-// nodeList reads all nodes.
-func (c *checker) nodeList(ctx context.Context) ([]corev1.Node, error) {
-	all, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, refusal(err, "list", nodes, "", "")
-	}
-	return all.Items, nil
 }

@@ -33,7 +33,7 @@ const ownMemory = "rouse.dev/gpu-memory"
 
 // nodes checks GPUs, by the nodes' resources and by their labels.
 func (c *checker) nodes(ctx context.Context) {
-	all, err := c.nodeList(ctx)
+	all, err := list[corev1.Node](ctx, c.cluster, nodes, "", "")
 	if err != nil {
 		c.failed("gpus", err)
 		return
@@ -115,12 +115,12 @@ func (c *checker) shared(all []corev1.Node) {
 
 // runtimeClass looks for NVIDIA's. Whether containers need it depends on each node's container runtime.
 func (c *checker) runtimeClass(ctx context.Context) {
-	_, err := c.kube.NodeV1().RuntimeClasses().Get(ctx, "nvidia", metav1.GetOptions{})
+	_, err := get[metav1.PartialObjectMetadata](ctx, c.cluster, runtimeClasses, "", "nvidia")
 	switch {
 	case apierrors.IsNotFound(err):
 		c.add("runtime class", resultOK, "", "none is called nvidia: nodes must have NVIDIA's container runtime as their default")
 	case err != nil:
-		c.failed("runtime class", refusal(err, "get", runtimeClasses, "", "nvidia"))
+		c.failed("runtime class", err)
 	default:
 		features, err := c.configMap(ctx, "config-features")
 		if v := features["kubernetes.podspec-runtimeclassname"]; err == nil && (v == "" || v == "disabled") {

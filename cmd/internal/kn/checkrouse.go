@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
@@ -79,7 +79,7 @@ func (c *checker) leader(ctx context.Context) {
 // webhook checks the component any-image: that pods of our class pass through it, and that it answers.
 func (c *checker) webhook(ctx context.Context, installed bool) {
 	wanted := slices.Contains(c.plan.components, "any-image")
-	w, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
+	w, err := get[admission.MutatingWebhookConfiguration](ctx, c.cluster, mutatingWebhooks, "", injectorName)
 	switch {
 	case apierrors.IsNotFound(err) && wanted && installed:
 		c.add("webhook", resultMissing, componentsHelp, "any-image is not installed")
@@ -88,7 +88,7 @@ func (c *checker) webhook(ctx context.Context, installed bool) {
 		c.add("webhook", resultOK, "", "any-image is not installed: images need the function in them")
 		return
 	case err != nil:
-		c.failed("webhook", refusal(err, "get", mutatingWebhooks, "", injectorName))
+		c.failed("webhook", err)
 		return
 	}
 	ruled := slices.ContainsFunc(w.Webhooks, func(h admission.MutatingWebhook) bool { return len(h.Rules) > 0 })
@@ -110,11 +110,8 @@ func (c *checker) webhook(ctx context.Context, installed bool) {
 
 // trouble says why the pods of a selector are not ready; empty: unknown.
 func (c *checker) trouble(ctx context.Context, namespace, selector string) string {
-	list, err := c.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return ""
-	}
-	for _, p := range list.Items {
+	all, _ := list[corev1.Pod](ctx, c.cluster, pods, namespace, selector)
+	for _, p := range all {
 		for _, s := range p.Status.ContainerStatuses {
 			if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 				return strings.TrimSpace(p.Name + ": " + w.Reason + " " + w.Message)

@@ -25,19 +25,26 @@ import (
 
 // Resources that the commands read.
 var (
-	secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	nodes       = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	secrets     = resourceOf("secrets.v1.")
+	deployments = resourceOf("deployments.v1.apps")
+	configMaps  = resourceOf("configmaps.v1.")
+	pods        = resourceOf("pods.v1.")
+	nodes       = resourceOf("nodes.v1.")
 
-	mutatingWebhooks = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
-	runtimeClasses   = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
-	storageClasses   = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
+	mutatingWebhooks = resourceOf("mutatingwebhookconfigurations.v1.admissionregistration.k8s.io")
+	runtimeClasses   = resourceOf("runtimeclasses.v1.node.k8s.io")
+	storageClasses   = resourceOf("storageclasses.v1.storage.k8s.io")
 
-	services       = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"}
-	revisions      = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "revisions"}
-	podAutoscalers = schema.GroupVersionResource{Group: "autoscaling.internal.knative.dev", Version: "v1alpha1", Resource: "podautoscalers"}
+	services       = resourceOf("services.v1.serving.knative.dev")
+	revisions      = resourceOf("revisions.v1.serving.knative.dev")
+	podAutoscalers = resourceOf("podautoscalers.v1alpha1.autoscaling.internal.knative.dev")
 )
+
+// resourceOf returns the resource NAME.VERSION.GROUP.
+func resourceOf(text string) schema.GroupVersionResource {
+	r, _ := schema.ParseResourceArg(text)
+	return *r
+}
 
 // cluster is the access to one cluster, with one user's permissions.
 type cluster struct {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // injectorName is the webhook that brings the function into other images.
@@ -27,23 +29,37 @@ const injectorName = "rouse-injector"
 
 // wanted is the user's description of a function to create.
 type wanted struct {
-	name, model, runtime, image string
-	servedName                  string
-	gpus                        int
-	gpuMemory, gpuResource      string
-	memory, cpu                 string
-	sleepAfter, unloadAfter     string
-	minScale, maxScale          int
-	env, args, annotations      []string
-	envFrom, envValueFrom       []string
-	volumes, mounts             []string
-	serviceAccount, pullSecret  string
-	noCheck, noWait, print, dry bool
-	timeout                     time.Duration
+	Model          string        `flag:"model" help:"the model's <reference> (required)"`
+	Image          string        `flag:"image" help:"the container's <image> (default: the runtime's own)"`
+	ServedName     string        `flag:"served-model-name" help:"the <name> that clients ask for (default: NAME)"`
+	GPUs           int           `flag:"gpus" help:"how <many> GPUs an instance has (default: 1 for vllm and sglang)"`
+	GPUMemory      string        `flag:"gpu-memory" help:"the <memory> that it needs of each, where several functions share them (default: all)"`
+	GPUResource    string        `flag:"gpu-resource" help:"the <resource> under which nodes offer GPUs"`
+	Memory         string        `flag:"memory" help:"the host <memory> that an instance asks for; asleep, vLLM and SGLang keep their weights there"`
+	CPU            string        `flag:"cpu" help:"the <CPU> that an instance asks for"`
+	SleepAfter     string        `flag:"sleep-after" help:"asleep after so <long> without a request (default: never)"`
+	UnloadAfter    string        `flag:"unload-after" help:"without a pod after so <long> asleep (default: never)"`
+	MinScale       int           `flag:"scale-min" help:"<instances> that stay awake"`
+	MaxScale       int           `flag:"scale-max" help:"<instances> at most (default: 1)"`
+	Env            []string      `flag:"env,e" help:"environment of the container: <NAME=VALUE> (repeatable)"`
+	EnvFrom        []string      `flag:"env-from" help:"environment of all that a Secret or a ConfigMap has: <secret:NAME> or cm:NAME (repeatable)"`
+	EnvValueFrom   []string      `flag:"env-value-from" help:"a variable of one key of a Secret or a ConfigMap: <NAME=secret:SECRET:KEY>, such as HF_TOKEN=secret:hub:token, or cm: (repeatable)"`
+	Volumes        []string      `flag:"volume" help:"a volume: <NAME=pvc:CLAIM>, or secret:, cm:, emptyDir:NAME:size=SIZE,type=Memory (repeatable)"`
+	Mounts         []string      `flag:"mount" help:"where a volume is in the container: <PATH=VOLUME>, or PATH=pvc:CLAIM, secret:, cm:, emptyDir: without --volume; /PATH behind it is a part of it (repeatable)"`
+	ServiceAccount string        `flag:"service-account" help:"the <account> that its pods run as"`
+	PullSecret     string        `flag:"pull-secret" help:"the <Secret> with which the image is pulled"`
+	Args           []string      `flag:"arg" help:"an <argument> of the container, in the words of its image (repeatable)"`
+	Annotations    []string      `flag:"annotation,a" help:"another annotation of the revision: <KEY=VALUE> (repeatable)"`
+	NoCheck        bool          `flag:"no-check" help:"make it though the cluster has no such GPU or Secret, or no webhook for the image"`
+	NoWait         bool          `flag:"no-wait" help:"do not wait until the Service is ready"`
+	Print          bool          `flag:"print" help:"print the command of kn and change nothing"`
+	Dry            bool          `flag:"dry-run" help:"print the command of kn, and let the cluster check the Service without making it"`
+	Timeout        time.Duration `flag:"timeout" help:"how <long> to wait until the Service is ready"`
+	name, runtime  string
 }
 
 func createCommand() *cobra.Command {
-	var w wanted
+	w := wanted{GPUResource: "nvidia.com/gpu", Timeout: 2 * time.Minute}
 	cmd := &cobra.Command{
 		Use:   "create NAME --model REF",
 		Short: "Make a function that serves a model",
@@ -65,46 +81,20 @@ or to the Service by ` + "`kn service update`" + `.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.name = args[0]
 			if !cmd.Flags().Changed("gpus") {
-				w.gpus = -1
+				w.GPUs = -1
 			}
 			c, err := connect(cmd)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), w.timeout, fmt.Errorf("not done within --timeout %s", w.timeout))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), w.Timeout, fmt.Errorf("not done within --timeout %s", w.Timeout))
 			defer cancel()
 			return (&creator{c, cmd.OutOrStdout(), cmd.ErrOrStderr()}).create(ctx, w)
 		},
 	}
 	namespaceFlags(cmd, false)
-	f := cmd.Flags()
-	f.StringVar(&w.model, "model", "", "the model's `reference` (required)")
-	f.StringVar(&w.runtime, "runtime", "", "what serves it: `one` of "+strings.Join(api.RuntimeKinds, ", ")+" (default: what the reference says)")
-	f.StringVar(&w.image, "image", "", "the container's `image` (default: the runtime's own)")
-	f.StringVar(&w.servedName, "served-model-name", "", "the `name` that clients ask for (default: NAME)")
-	f.IntVar(&w.gpus, "gpus", 0, "how `many` GPUs an instance has (default: 1 for vllm and sglang)")
-	f.StringVar(&w.gpuMemory, "gpu-memory", "", "the `memory` that it needs of each, where several functions share them (default: all)")
-	f.StringVar(&w.gpuResource, "gpu-resource", "nvidia.com/gpu", "the `resource` under which nodes offer GPUs")
-	f.StringVar(&w.memory, "memory", "", "the host `memory` that an instance asks for; asleep, vLLM and SGLang keep their weights there")
-	f.StringVar(&w.cpu, "cpu", "", "the `CPU` that an instance asks for")
-	f.StringVar(&w.sleepAfter, "sleep-after", "", "asleep after so `long` without a request (default: never)")
-	f.StringVar(&w.unloadAfter, "unload-after", "", "without a pod after so `long` asleep (default: never)")
-	f.IntVar(&w.minScale, "scale-min", 0, "`instances` that stay awake")
-	f.IntVar(&w.maxScale, "scale-max", 0, "`instances` at most (default: 1)")
-	f.StringArrayVarP(&w.env, "env", "e", nil, "environment of the container: `NAME=VALUE` (repeatable)")
-	f.StringArrayVar(&w.envFrom, "env-from", nil, "environment of all that a Secret or a ConfigMap has: `secret:NAME` or cm:NAME (repeatable)")
-	f.StringArrayVar(&w.envValueFrom, "env-value-from", nil, "a variable of one key of a Secret or a ConfigMap: `NAME=secret:SECRET:KEY`, such as HF_TOKEN=secret:hub:token, or cm: (repeatable)")
-	f.StringArrayVar(&w.volumes, "volume", nil, "a volume: `NAME=pvc:CLAIM`, or secret:, cm:, emptyDir:NAME:size=SIZE,type=Memory (repeatable)")
-	f.StringArrayVar(&w.mounts, "mount", nil, "where a volume is in the container: `PATH=VOLUME`, or PATH=pvc:CLAIM, secret:, cm:, emptyDir: without --volume; /PATH behind it is a part of it (repeatable)")
-	f.StringVar(&w.serviceAccount, "service-account", "", "the `account` that its pods run as")
-	f.StringVar(&w.pullSecret, "pull-secret", "", "the `Secret` with which the image is pulled")
-	f.StringArrayVar(&w.args, "arg", nil, "an `argument` of the container, in the words of its image (repeatable)")
-	f.StringArrayVarP(&w.annotations, "annotation", "a", nil, "another annotation of the revision: `KEY=VALUE` (repeatable)")
-	f.BoolVar(&w.noCheck, "no-check", false, "make it though the cluster has no such GPU or Secret, or no webhook for the image")
-	f.BoolVar(&w.noWait, "no-wait", false, "do not wait until the Service is ready")
-	f.BoolVar(&w.print, "print", false, "print the command of kn and change nothing")
-	f.BoolVar(&w.dry, "dry-run", false, "print the command of kn, and let the cluster check the Service without making it")
-	f.DurationVar(&w.timeout, "timeout", 2*time.Minute, "how `long` to wait until the Service is ready")
+	flagset.Add(cmd.Flags(), &w)
+	cmd.Flags().StringVar(&w.runtime, "runtime", "", "what serves it: `one` of "+strings.Join(api.RuntimeKinds, ", ")+" (default: what the reference says)")
 	return cmd
 }
 
@@ -137,7 +127,7 @@ func (c *creator) create(ctx context.Context, w wanted) error {
 	if err != nil {
 		return err
 	}
-	if !w.noCheck {
+	if !w.NoCheck {
 		if err := c.checkImage(ctx, kind, n.container().Image); err != nil {
 			return err
 		}
@@ -149,13 +139,13 @@ func (c *creator) create(ctx context.Context, w wanted) error {
 		}
 	}
 	c.say("%s", n.command()) // 3.
-	if w.print {
+	if w.Print {
 		return nil
 	}
-	if err := c.make(ctx, n, w.dry); err != nil || w.dry { // 4.
+	if err := c.make(ctx, n, w.Dry); err != nil || w.Dry { // 4.
 		return err
 	}
-	if w.noWait {
+	if w.NoWait {
 		c.say("Service %s/%s is made", n.namespace, n.name)
 		return nil
 	}
@@ -167,20 +157,20 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 	if err := api.CheckName(w.name); err != nil {
 		return nil, "", err
 	}
-	if w.model == "" && w.runtime != api.RuntimeHTTP {
+	if w.Model == "" && w.runtime != api.RuntimeHTTP {
 		return nil, "", errors.New("say which model: --model REF, such as pico, ORG/NAME, ollama://NAME or the URL of a GGUF file")
 	}
 	kind, model := w.runtime, ""
 	var err error
-	if w.model != "" {
-		if kind, model, err = choose(w.model, w.runtime, w.image != ""); err != nil {
+	if w.Model != "" {
+		if kind, model, err = choose(w.Model, w.runtime, w.Image != ""); err != nil {
 			return nil, "", err
 		}
 	}
-	if w.gpus < 0 {
-		w.gpus = 0
+	if w.GPUs < 0 {
+		w.GPUs = 0
 		if kind == api.RuntimeVLLM || kind == api.RuntimeSGLang {
-			w.gpus = 1
+			w.GPUs = 1
 		}
 	}
 	n := newCreation(c.namespace, w.name)
@@ -188,24 +178,24 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 		return nil, "", err
 	}
 	n.describe(kind, model)
-	if w.gpus > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
+	if w.GPUs > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
 		if err := n.addSharedMemory(); err != nil {
 			return nil, "", err
 		}
 	}
-	for _, a := range [][2]string{{api.AnnotationServedName, w.servedName}, {api.AnnotationDeviceMemory, w.gpuMemory}, {api.AnnotationSleepAfter, w.sleepAfter}, {api.AnnotationUnloadAfter, w.unloadAfter}} {
+	for _, a := range [][2]string{{api.AnnotationServedName, w.ServedName}, {api.AnnotationDeviceMemory, w.GPUMemory}, {api.AnnotationSleepAfter, w.SleepAfter}, {api.AnnotationUnloadAfter, w.UnloadAfter}} {
 		if a[1] != "" {
 			n.annotate(a[0], a[1])
 		}
 	}
-	for _, a := range w.annotations {
+	for _, a := range w.Annotations {
 		key, value, found := strings.Cut(a, "=")
 		if !found || key == "" {
 			return nil, "", fmt.Errorf("--annotation %s: want KEY=VALUE", a)
 		}
 		n.annotate(key, value)
 	}
-	image, ours := w.image, ""
+	image, ours := w.Image, ""
 	if image == "" {
 		if kind == api.RuntimeEngine {
 			if ours, err = c.ownImage(ctx); err != nil {
@@ -222,35 +212,35 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 
 // fill adds what flags say of the container and its pods.
 func (n *creation) fill(w wanted) error {
-	n.setScale(w.minScale, w.maxScale)
-	for _, r := range []struct{ name, amount string }{{"cpu", w.cpu}, {"memory", w.memory}} {
+	n.setScale(w.MinScale, w.MaxScale)
+	for _, r := range []struct{ name, amount string }{{"cpu", w.CPU}, {"memory", w.Memory}} {
 		if err := n.request(corev1.ResourceName(r.name), r.amount); err != nil {
 			return err
 		}
 	}
-	n.limit(w.gpuResource, w.gpus)
+	n.limit(w.GPUResource, w.GPUs)
 	for _, part := range []struct {
 		values []string
 		add    func(string) error
-	}{{w.env, n.addEnv}, {w.envFrom, n.addEnvFrom}, {w.envValueFrom, n.addEnvValueFrom}, {w.volumes, n.addVolume}, {w.mounts, n.addMount}} {
+	}{{w.Env, n.addEnv}, {w.EnvFrom, n.addEnvFrom}, {w.EnvValueFrom, n.addEnvValueFrom}, {w.Volumes, n.addVolume}, {w.Mounts, n.addMount}} {
 		for _, v := range part.values {
 			if err := part.add(v); err != nil {
 				return err
 			}
 		}
 	}
-	n.container().Args, n.flags["arg"] = w.args, w.args
-	return n.account(w.serviceAccount, w.pullSecret)
+	n.container().Args, n.flags["arg"] = w.Args, w.Args
+	return n.account(w.ServiceAccount, w.PullSecret)
 }
 
 // ownImage returns the rouse-function image in the registry of the installed activator's image.
 func (c *creator) ownImage(ctx context.Context) (string, error) {
-	d, err := c.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.ActivatorName, metav1.GetOptions{})
+	d, err := get[appsv1.Deployment](ctx, c.cluster, deployments, control.SystemNamespace, control.ActivatorName)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", errNotInstalled
 	case err != nil:
-		return "", fmt.Errorf("%w\nor say --image: it is rouse-function, where the images of Rouse are", refusal(err, "get", deployments, control.SystemNamespace, control.ActivatorName))
+		return "", fmt.Errorf("%w\nor say --image: it is rouse-function, where the images of Rouse are", err)
 	}
 	for _, container := range d.Spec.Template.Spec.Containers {
 		image, _, _ := strings.Cut(container.Image, "@")
@@ -269,7 +259,7 @@ func (c *creator) checkImage(ctx context.Context, kind, image string) error {
 	if published := images[kind]; published == "" || published != image { // the engine's, or the user's own, which may contain a function
 		return nil
 	}
-	_, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
+	_, err := get[metav1.PartialObjectMetadata](ctx, c.cluster, mutatingWebhooks, "", injectorName)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the image %s has no function in it, and this cluster does not bring one in: the component any-image does ("+componentsHelp+"), or say --image with an image that has one (docs/functions-cluster.md)", image)

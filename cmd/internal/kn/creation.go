@@ -27,7 +27,7 @@ type creation struct {
 }
 
 // flagOrder is the order of the flags in the command.
-var flagOrder = []string{"namespace", "image", "scale-init", "scale-min", "scale-max", flagAnnotation, "request", "limit", "volume", "mount", "env", "env-value-from", "env-from", "service-account", "pull-secret", "arg"}
+var flagOrder = strings.Fields("namespace image scale-init scale-min scale-max " + flagAnnotation + " request limit volume mount env env-value-from env-from service-account pull-secret arg")
 
 const flagAnnotation = "annotation-revision"
 

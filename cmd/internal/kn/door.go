@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -37,12 +38,12 @@ func (c *cluster) door(ctx context.Context) (*verb.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, err := c.kube.CoreV1().Secrets(control.SystemNamespace).Get(ctx, control.ControlSecret, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, c.absent(ctx)
-	case err != nil:
-		return nil, refusal(err, "get", secrets, control.SystemNamespace, control.ControlSecret)
+	secret, err := get[corev1.Secret](ctx, c, secrets, control.SystemNamespace, control.ControlSecret)
+	if apierrors.IsNotFound(err) {
+		err = c.absent(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	token := strings.TrimSpace(string(secret.Data[control.ControlSecretKey])) // an editor leaves a line end
 	if token == "" {

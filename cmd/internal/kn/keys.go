@@ -36,21 +36,15 @@ func (keysSecret) String() string {
 // Read implements [verb.KeysFile].
 func (k keysSecret) Read(ctx context.Context) ([]byte, error) {
 	s, err := k.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Data[control.KeysSecretKey], nil
+	return s.Data[control.KeysSecretKey], err
 }
 
-func (k keysSecret) get(ctx context.Context) (*corev1.Secret, error) {
-	s, err := k.kube.CoreV1().Secrets(control.SystemNamespace).Get(ctx, control.KeysSecret, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no %s: install Rouse first: %s", k, applyCommand)
-	case err != nil:
-		return nil, refusal(err, "get", secrets, control.SystemNamespace, control.KeysSecret)
+func (k keysSecret) get(ctx context.Context) (corev1.Secret, error) {
+	s, err := get[corev1.Secret](ctx, k.cluster, secrets, control.SystemNamespace, control.KeysSecret)
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("there is no %s: install Rouse first: %s", k, applyCommand)
 	}
-	return s, nil
+	return s, err
 }
 
 // Change implements [verb.KeysFile]. Concurrent changes are not lost.
@@ -68,7 +62,7 @@ func (k keysSecret) Change(ctx context.Context, change func([]byte) ([]byte, err
 			s.Data = map[string][]byte{}
 		}
 		s.Data[control.KeysSecretKey] = raw
-		_, err = k.kube.CoreV1().Secrets(control.SystemNamespace).Update(ctx, s, metav1.UpdateOptions{})
+		_, err = k.kube.CoreV1().Secrets(control.SystemNamespace).Update(ctx, &s, metav1.UpdateOptions{})
 		if err == nil || apierrors.IsConflict(err) {
 			return err // a conflict is retried
 		}

@@ -112,20 +112,18 @@ func (f *fleet) hide() int {
 }
 
 // rows returns the table of list.
-func rows(services []*Service, namespaces bool, now time.Time) [][]string {
-	head := []string{"NAME", "REVISION", "TRAFFIC", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING", "MEMORY", "MODELS", "AGE"}
-	if namespaces {
-		head = append([]string{"NAMESPACE"}, head...)
+func rows(services []*Service, namespaces bool, now time.Time) (table render.Rows) {
+	add := func(cells ...any) {
+		if !namespaces {
+			cells = cells[1:]
+		}
+		table.Add(cells...)
 	}
-	table := [][]string{head}
+	add("NAMESPACE", "NAME", "REVISION", "TRAFFIC", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING", "MEMORY", "MODELS", "AGE")
 	for _, s := range services {
 		for _, r := range s.Revisions {
-			row := append([]string{s.Name.Name(), r.Name.Name(), share(r)}, load(r.Function)...)
-			row = append(row, models(r.Function), age(r.Created, now))
-			if namespaces {
-				row = append([]string{s.Name.Namespace()}, row...)
-			}
-			table = append(table, row)
+			row := append([]any{s.Name.Namespace(), s.Name.Name(), r.Name.Name(), share(r)}, load(r.Function)...)
+			add(append(row, models(r.Function), age(r.Created, now))...)
 		}
 	}
 	return table
@@ -144,9 +142,9 @@ func share(r Revision) string {
 }
 
 // load returns a function's present state, awake, asleep, waiting, running and memory.
-func load(f *admin.Function) []string {
+func load(f *admin.Function) []any {
 	if f == nil {
-		return []string{"not served", "-", "-", "-", "-", "-"}
+		return []any{"not served", "-", "-", "-", "-", "-"}
 	}
 	memory := api.Memory{}
 	for _, i := range f.Instances {
@@ -160,10 +158,7 @@ func load(f *admin.Function) []string {
 	case memory.Host > 0:
 		used = memory.Host.String()
 	}
-	return []string{
-		render.Summary(*f), render.Awake(*f), fmt.Sprint(render.Count(*f, api.Asleep)),
-		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), used,
-	}
+	return []any{render.Summary(*f), render.Awake(*f), render.Count(*f, api.Asleep), f.Activator.Waiting, f.Activator.Running, used}
 }
 
 func models(f *admin.Function) string {
@@ -232,10 +227,10 @@ revisions, or the name of a model.`,
 }
 
 func describe(w io.Writer, s *Service) error {
-	head := [][]string{{"Service:", string(s.Name)}, {"URL:", cmp.Or(s.URL, "none yet")}}
+	head := render.Rows{{"Service:", s.Name}, {"URL:", cmp.Or(s.URL, "none yet")}}
 	for _, c := range s.Conditions {
 		if c.Type == "Ready" {
-			head = append(head, []string{"Ready:", c.line()})
+			head.Add("Ready:", c.line())
 		}
 	}
 	if err := render.Table(w, head); err != nil {
@@ -256,22 +251,18 @@ func describe(w io.Writer, s *Service) error {
 			return err
 		}
 		fmt.Fprintln(w)
-		conditions := [][]string{{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
-		conditions = append(conditions, conditionRows("Revision", r.Conditions)...)
-		conditions = append(conditions, conditionRows("PodAutoscaler", r.Scaling)...)
+		conditions := render.Rows{{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
+		for k, list := range [][]Condition{r.Conditions, r.Scaling} {
+			of := []string{"Revision ", "PodAutoscaler "}[k]
+			for _, c := range list {
+				conditions.Add(of+c.Type, c.Status, cmp.Or(c.Reason, "-"), cmp.Or(render.OneLine(c.Message), "-"))
+			}
+		}
 		if err := render.Table(w, conditions); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func conditionRows(of string, list []Condition) [][]string {
-	var out [][]string
-	for _, c := range list {
-		out = append(out, []string{of + " " + c.Type, c.Status, cmp.Or(c.Reason, "-"), cmp.Or(render.OneLine(c.Message), "-")})
-	}
-	return out
 }
 
 // line formats a condition in one line.

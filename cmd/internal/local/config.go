@@ -24,24 +24,24 @@ import (
 // Config says what a machine serves and how.
 type Config struct {
 	// Listen is the host and port of the front door. Default "127.0.0.1:8080"; port 0 picks one.
-	Listen string
+	Listen string `flag:"listen" help:"<address> to take requests at, host:port or http://host:port; port 0 picks one"`
 	// TLS is the front door's certificate.
 	TLS TLS
 	// Origins are the web pages that may use the front door in a browser, such as "https://chat.example.com", in addition to those of this
 	// machine; "*": all. See the package comment.
-	Origins []string
+	Origins []string `flag:"origins" split:"" help:"web <pages> that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)"`
 	// Functions are served from the start.
 	Functions []api.Function
 	// Memory is the host memory that instances may use, all together. 0: four fifths of the machine's.
 	Memory api.Bytes
 	// NoGPU ignores GPUs.
-	NoGPU bool
+	NoGPU bool `flag:"no-gpu" help:"leave GPUs alone"`
 	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi".
 	NvidiaSMI string
 	// GPUInterval is the interval of polling the GPUs, if there are any. Default 10 s.
 	GPUInterval time.Duration
 	// DCGM are URLs of DCGM exporters that report the use of GPUs instead of nvidia-smi; empty: none.
-	DCGM []string
+	DCGM []string `flag:"dcgm" help:"<URL> of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)"`
 	// BaseDir holds one folder per running server. Default: see [BaseDir].
 	BaseDir string
 	// Program is the rouse binary, which instances run. Default: the running program.
@@ -57,7 +57,7 @@ type Config struct {
 	// AdminToken, if not nil, opens the administrative API on the front door to requests with the returned token.
 	AdminToken func() (string, error)
 	// Keys is the file of client keys; empty: clients need none.
-	Keys string
+	Keys string `flag:"keys" help:"<file> with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)"`
 	// Store is where files, batches, later answers and responses are kept; with an empty At they are not.
 	Store store.Config
 	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
@@ -65,9 +65,9 @@ type Config struct {
 	Join     *federation.Config
 	// AcceptKinds are the runtimes of functions that front doors may create here, if Join accepts any. Default: the engine's, which runs no
 	// other program.
-	AcceptKinds []string
+	AcceptKinds []string `flag:"accept-runtimes" split:"" help:"<runtimes> of such functions; command lets them run any program"`
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
-	DrainTimeout time.Duration
+	DrainTimeout time.Duration `flag:"drain" help:"how long requests may go on after the first Ctrl-C"`
 	// Traces exports the traces of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
 	// Version is reported to clients of the administrative API.

@@ -20,9 +20,10 @@ import (
 // TLS says whether the front door speaks TLS, and with which certificate. The zero value: it does not.
 type TLS struct {
 	// Cert and Key are PEM files, read at each handshake.
-	Cert, Key string
+	Cert string `flag:"tls-cert" help:"<file> of a certificate in PEM, with its chain: the address of --listen speaks TLS; read again on change"`
+	Key  string `flag:"tls-key" help:"<file> of its key"`
 	// SelfSigned makes both, and keeps them in the folder tls of [Config.StateDir] for the next server.
-	SelfSigned bool
+	SelfSigned bool `flag:"tls-self-signed" help:"speak TLS with a certificate that is made here, kept, and printed with its fingerprint"`
 }
 
 // files returns the source of the certificate for a front door at an address; nil: without TLS.

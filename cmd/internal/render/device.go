@@ -8,12 +8,9 @@ import (
 
 // Devices writes a table of the devices' accounts.
 func Devices(w io.Writer, devices []admin.Device) error {
-	table := [][]string{{"DEVICE", "NAME", "CAPACITY", "AWAKE", "RISING", "RESERVED", "ASLEEP", "LEAVING", "FREE"}}
+	table := Rows{{"DEVICE", "NAME", "CAPACITY", "AWAKE", "RISING", "RESERVED", "ASLEEP", "LEAVING", "FREE"}}
 	for _, l := range devices {
-		table = append(table, []string{
-			string(l.ID), l.Name, l.Capacity.String(), l.Awake.String(), l.Rising.String(),
-			l.Reserved.String(), l.Asleep.String(), l.Leaving.String(), l.Free.String(),
-		})
+		table.Add(l.ID, l.Name, l.Capacity, l.Awake, l.Rising, l.Reserved, l.Asleep, l.Leaving, l.Free)
 	}
 	return Table(w, table)
 }

@@ -83,54 +83,44 @@ func Describe(w io.Writer, f admin.Function) error {
 	for _, n := range d.Names() {
 		names = append(names, string(n))
 	}
-	rows := [][]string{
-		{"Name:", string(d.Name)},
+	rows := Rows{
+		{"Name:", d.Name},
 		{"Models:", strings.Join(names, ", ")},
 		{"Runs:", runs(f, Source(d))},
 	}
 	if !f.Far || d.Origin != "" {
-		rows = append(rows, []string{"Declared in:", d.Origin})
+		rows.Add("Declared in:", d.Origin)
 	}
-	rows = append(rows, []string{"State:", Summary(f)})
-	requests := []string{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))}
-	if f.Far { // its clusters decide the rest
-		rows = append(rows, requests)
-	} else {
-		rows = append(rows,
-			[]string{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each (%s)", d.MinScale, d.MaxScale, d.Concurrency, cmp.Or(d.ConcurrencyBy, "declared"))},
-			[]string{"Idle:", idle(d)},
-			[]string{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
-			[]string{"Needs:", need(f.Need)},
-			requests,
-			[]string{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))})
+	rows.Add("State:", Summary(f))
+	if !f.Far { // otherwise its clusters decide this
+		rows.Add("Scale:", fmt.Sprintf("%d to %d instances, %d requests each (%s)", d.MinScale, d.MaxScale, d.Concurrency, cmp.Or(d.ConcurrencyBy, "declared")))
+		rows.Add("Idle:", idle(d))
+		rows.Add("Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout))
+		rows.Add("Needs:", need(f.Need))
+	}
+	rows.Add("Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest)))
+	if !f.Far {
+		rows.Add("Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep)))
 	}
 	if f.Scale != nil {
-		rows = append(rows, []string{"Set:", fmt.Sprintf("%s, which is %d awake", f.Scale, f.Desired)})
+		rows.Add("Set:", fmt.Sprintf("%s, which is %d awake", f.Scale, f.Desired))
 	}
-	if f.Waits != "" {
-		rows = append(rows, []string{"Waits:", f.Waits})
-	}
-	if f.Foreseen != "" {
-		rows = append(rows, []string{"Foreseen:", f.Foreseen})
-	}
+	rows.say("Waits:", f.Waits)
+	rows.say("Foreseen:", f.Foreseen)
 	mismatches := 0
 	for _, i := range f.Instances {
 		mismatches += i.CanaryMismatches
 	}
 	if mismatches > 0 {
-		rows = append(rows, []string{"Canary:", fmt.Sprintf("%d times wrong after a wake; the model was loaded anew", mismatches)})
+		rows.Add("Canary:", fmt.Sprintf("%d times wrong after a wake; the model was loaded anew", mismatches))
 	}
 	for _, lost := range f.Activator.LostNames {
-		rows = append(rows, []string{"Lost name:", lost})
+		rows.Add("Lost name:", lost)
 	}
-	if f.Impossible != "" {
-		rows = append(rows, []string{"Never fits:", f.Impossible})
-	}
-	if f.Activator.Failed != "" {
-		rows = append(rows, []string{"Refused:", OneLine(f.Activator.Failed)})
-	}
-	if f.LastError != "" && f.LastError != f.Activator.Failed {
-		rows = append(rows, []string{"Last error:", OneLine(f.LastError)})
+	rows.say("Never fits:", f.Impossible)
+	rows.say("Refused:", OneLine(f.Activator.Failed))
+	if f.LastError != f.Activator.Failed {
+		rows.say("Last error:", OneLine(f.LastError))
 	}
 	if err := Table(w, rows); err != nil {
 		return err
@@ -145,7 +135,7 @@ func Describe(w io.Writer, f admin.Function) error {
 // instances writes the table of a function's instances.
 func instances(w io.Writer, list []api.InstanceStatus) error {
 	fmt.Fprintln(w)
-	rows := [][]string{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
+	rows := Rows{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
 	for _, i := range list {
 		state := string(i.State)
 		if i.State == api.Asleep {
@@ -157,7 +147,7 @@ func instances(w io.Writer, list []api.InstanceStatus) error {
 		if c := common(list, i); c > 0 {
 			memory += fmt.Sprintf(" (%s of it in common)", c)
 		}
-		rows = append(rows, []string{string(i.Instance), state, Ago(i.Since), memory, fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
+		rows.Add(i.Instance, state, Ago(i.Since), memory, i.Running, i.Restarts, i.PID, OneLine(i.Message))
 	}
 	return Table(w, rows)
 }

@@ -72,32 +72,44 @@ const gap = "  "
 
 // writeList writes the table. If it is wider than the screen, some columns are cut.
 func writeList(w io.Writer, s screen, columns []column, list []admin.Function) error {
-	widths := make([]int, len(columns))
-	cells := make([][]string, len(list))
-	for i, c := range columns {
-		widths[i] = len(c.head)
-		for j, f := range list {
-			cells[j] = append(cells[j], OneLine(c.cell(f)))
-			widths[i] = max(widths[i], uniseg.StringWidth(cells[j][i]))
+	rows := make([][]string, 1+len(list))
+	for _, c := range columns {
+		rows[0] = append(rows[0], c.head)
+		for k, f := range list {
+			rows[1+k] = append(rows[1+k], OneLine(c.cell(f)))
+		}
+	}
+	return grid(w, s, columns, gap, rows)
+}
+
+// grid writes rows in columns that are gap apart, without spaces at the ends of lines. Without columns none is cut or coloured.
+func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) error {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], uniseg.StringWidth(cell))
 		}
 	}
 	s.fit(columns, widths)
-	line := func(b *bytes.Buffer, cell func(int) string, state string) {
-		var row bytes.Buffer
-		for i, c := range columns {
-			text := cut(cell(i), widths[i], c.end)
-			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(text))
-			if c.head == stateHead && state != "" {
-				text = s.paint(stateColours[state], text)
-			}
-			row.WriteString(text + pad + gap)
-		}
-		b.Write(append(bytes.TrimRight(row.Bytes(), " "), '\n'))
-	}
 	var b bytes.Buffer
-	line(&b, func(i int) string { return columns[i].head }, "")
-	for j, f := range list {
-		line(&b, func(i int) string { return cells[j][i] }, Summary(f))
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			var c column
+			if columns != nil {
+				c = columns[i]
+			}
+			text := cut(cell, widths[i], c.end)
+			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(text))
+			if c.head == stateHead {
+				text = s.paint(stateColours[cell], text)
+			}
+			line += text + pad + gap
+		}
+		fmt.Fprintln(&b, strings.TrimRight(line, " "))
 	}
 	_, err := w.Write(b.Bytes())
 	return err

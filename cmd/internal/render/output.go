@@ -4,12 +4,10 @@
 package render
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -130,26 +128,26 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
+// Rows are the cells of a table, which are printed as by [fmt.Print].
+type Rows [][]any
+
+// Add adds a row.
+func (r *Rows) Add(cells ...any) { *r = append(*r, cells) }
+
+// say adds a label and its text, unless that is empty.
+func (r *Rows) say(label, text string) {
+	if text != "" {
+		r.Add(label, text)
+	}
+}
+
 // Table writes rows in columns, without spaces at the ends of lines.
-func Table(w io.Writer, rows [][]string) error {
-	var b bytes.Buffer
-	tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(tw, "\t")
-			}
-			fmt.Fprint(tw, cell)
-		}
-		fmt.Fprintln(tw)
-	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	for line := range bytes.Lines(b.Bytes()) {
-		if _, err := w.Write(append(bytes.TrimRight(line, " \n"), '\n')); err != nil {
-			return err
+func Table[T any](w io.Writer, rows [][]T) error {
+	texts := make([][]string, len(rows))
+	for k, row := range rows {
+		for _, cell := range row {
+			texts[k] = append(texts[k], fmt.Sprint(cell))
 		}
 	}
-	return nil
+	return grid(w, screen{}, nil, "   ", texts)
 }

@@ -75,7 +75,7 @@ func wokenBy(o api.WakeTrace) string {
 
 // Waterfalls writes all records, one per line, the newest last.
 func Waterfalls(w io.Writer, list []api.WakeTrace) error {
-	rows := [][]string{{"WHEN", "PATH", "TOTAL", "HOLD", "FIRST TOKEN", "BY", "INSTANCE", "TRACE"}}
+	rows := Rows{{"WHEN", "PATH", "TOTAL", "HOLD", "FIRST TOKEN", "BY", "INSTANCE", "TRACE"}}
 	for _, o := range list {
 		took := func(name string) string {
 			k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == name && s.Part == api.PartActivator })
@@ -84,8 +84,8 @@ func Waterfalls(w io.Writer, list []api.WakeTrace) error {
 			}
 			return millis(o.Spans[k].Took, time.Second)
 		}
-		rows = append(rows, []string{o.Start.Local().Format("15:04:05.000"), string(o.Path), millis(o.Total, time.Second), took(api.SpanHold), took(api.SpanFirstToken),
-			cmp.Or(string(o.By), "-"), string(o.Instance), o.Trace})
+		rows.Add(o.Start.Local().Format("15:04:05.000"), o.Path, millis(o.Total, time.Second), took(api.SpanHold), took(api.SpanFirstToken),
+			cmp.Or(string(o.By), "-"), o.Instance, o.Trace)
 	}
 	return Table(w, rows)
 }

@@ -3,7 +3,6 @@ package verb
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,13 +33,13 @@ func printClusters(w io.Writer, list []admin.Cluster) error {
 		_, err := fmt.Fprintln(w, "No clusters are declared here.")
 		return err
 	}
-	rows := [][]string{{"CLUSTER", "STATE", "AGENTS", "LATENCY", "MODELS", "AWAKE", "RUNNING", "SINCE"}}
+	rows := render.Rows{{"CLUSTER", "STATE", "AGENTS", "LATENCY", "MODELS", "AWAKE", "RUNNING", "SINCE"}}
 	for _, c := range list {
 		name := c.Name
 		if c.Front {
 			name += " (front door)"
 		}
-		rows = append(rows, []string{name, string(c.State), strconv.Itoa(len(c.Agents)), latency(c), strconv.Itoa(len(c.Functions)), strconv.Itoa(c.Awake), strconv.Itoa(c.Running), render.Ago(c.Since)})
+		rows.Add(name, c.State, len(c.Agents), latency(c), len(c.Functions), c.Awake, c.Running, render.Ago(c.Since))
 	}
 	if err := render.Table(w, rows); err != nil {
 		return err

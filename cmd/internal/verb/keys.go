@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/config/apikey"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // KeysFile is the store of clients' keys: a file, or a Secret.
@@ -177,13 +178,9 @@ show no key, with these models and limits for all of them together.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&k.Tenant, "tenant", "", "whose it is: requests of one tenant share its turns and its cached prompts (default: NAME)")
-	f.StringArrayVar(&k.Models, "model", nil, "a `pattern` of the models that it may use, such as 'qwen*' (repeatable; default: all)")
+	flagset.Add(f, &k)
 	f.Int64Var(&k.RequestsPerMinute, "requests-per-minute", 0, "how many requests may begin in a minute; 0: no limit")
 	f.Int64Var(&k.TokensPerMinute, "tokens-per-minute", 0, "how many tokens, of input and output together, may be used in a minute; 0: no limit")
-	f.IntVar(&k.Concurrent, "concurrent", 0, "how many requests may wait or run at once; 0: no limit")
-	f.IntVar(&k.MaxPriority, "max-priority", 0, "the highest priority that its requests may claim, 0 to 8")
-	f.StringArrayVar(&k.ServiceTiers, "service-tier", nil, "a service `tier` that its requests may claim besides auto, default and flex (repeatable)")
 	f.DurationVar(&lifetime, "expires-in", 0, "when it ends, from now; 0: never")
 	return cmd
 }
@@ -208,9 +205,9 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 					_, err := fmt.Fprintf(w, "No keys in %s: make one with %s keys create NAME\n", file, p.Name)
 					return err
 				}
-				rows := [][]string{{"NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "EXPIRES"}}
+				rows := render.Rows{{"NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "EXPIRES"}}
 				for _, k := range list {
-					rows = append(rows, []string{k.Name, cmp.Or(k.Tenant, "-"), cmp.Or(strings.Join(k.Models, ","), "all"), limit(k.RequestsPerMinute), limit(k.TokensPerMinute), limit(int64(k.Concurrent)), expires(k.Expires)})
+					rows.Add(k.Name, cmp.Or(k.Tenant, "-"), cmp.Or(strings.Join(k.Models, ","), "all"), limit(k.RequestsPerMinute), limit(k.TokensPerMinute), limit(int64(k.Concurrent)), expires(k.Expires))
 				}
 				return render.Table(w, rows)
 			})

@@ -16,13 +16,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // Usage is the command that prints the usage by client.
 func (p Program) Usage() *cobra.Command {
-	var price float64
+	var f struct {
+		Price   float64 `flag:"gpu-price" help:"what an hour of a GPU costs, in any currency; 0: not said"`
+		Since   string  `flag:"since" help:"what was used in so <long> until now, such as 90m, 24h or 7d"`
+		From    string  `flag:"from" help:"what was used from a <time> on, such as 2026-11-01 or 2026-11-01T15:04"`
+		To      string  `flag:"to" help:"what was used up to a <time>"`
+		Request string  `flag:"request" help:"what one of the last requests used, by its <id>, from the header X-Request-Id of its answer"`
+	}
 	var q admin.UsageQuery
-	var since, from, to, request string
 	cmd := p.Command(&cobra.Command{
 		Use:   "usage",
 		Short: "Show tokens and GPU time by tenant and function",
@@ -38,30 +44,26 @@ are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 			p.Name + " usage --from 2026-11-01 --to 2026-11-08 --keys\n  " + p.Name + " usage --request req_NPLVLRCBFCTIPRZDWYMNPCWP7B\n  " + p.Name + " usage -o json",
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
-			if !(price >= 0 && price <= 1e9) {
-				return fmt.Errorf("--gpu-price %g: want a number of at least 0, such as 2.50", price)
+			if !(f.Price >= 0 && f.Price <= 1e9) {
+				return fmt.Errorf("--gpu-price %g: want a number of at least 0, such as 2.50", f.Price)
 			}
-			return during(&q, since, from, to, time.Now())
+			return during(&q, f.Since, f.From, f.To, time.Now())
 		},
 	}, "", func(cmd *cobra.Command, s *Server, _ []string) error {
-		if request != "" {
-			return printRequest(cmd, s, request, price)
+		if f.Request != "" {
+			return printRequest(cmd, s, f.Request, f.Price)
 		}
 		var u admin.Usage
 		if err := s.Call(cmd.Context(), http.MethodGet, admin.PathUsage+"?"+q.Values().Encode(), nil, &u); err != nil {
 			return err
 		}
 		for k := range u.Rows {
-			u.Rows[k].Cost = u.Rows[k].GPUSeconds / 3600 * price
+			u.Rows[k].Cost = u.Rows[k].GPUSeconds / 3600 * f.Price
 		}
-		return render.Print(cmd, u, func(w io.Writer, u admin.Usage) error { return printUsage(w, u, q.Keys, price > 0) })
+		return render.Print(cmd, u, func(w io.Writer, u admin.Usage) error { return printUsage(w, u, q.Keys, f.Price > 0) })
 	})
-	cmd.Flags().Float64Var(&price, "gpu-price", 0, "what an hour of a GPU costs, in any currency; 0: not said")
-	cmd.Flags().StringVar(&since, "since", "", "what was used in so `long` until now, such as 90m, 24h or 7d")
-	cmd.Flags().StringVar(&from, "from", "", "what was used from a `time` on, such as 2026-11-01 or 2026-11-01T15:04")
-	cmd.Flags().StringVar(&to, "to", "", "what was used up to a `time`")
+	flagset.Add(cmd.Flags(), &f)
 	cmd.Flags().BoolVar(&q.Keys, "keys", false, "a row for each key of a tenant")
-	cmd.Flags().StringVar(&request, "request", "", "what one of the last requests used, by its `id`, from the header X-Request-Id of its answer")
 	cmd.MarkFlagsMutuallyExclusive("since", "from", "request")
 	cmd.MarkFlagsMutuallyExclusive("since", "to", "request")
 	render.Flag(cmd)
@@ -75,9 +77,9 @@ func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error
 		return err
 	}
 	return render.Print(cmd, picks[len(picks)-1], func(w io.Writer, p api.Pick) error {
-		rows := [][]string{{"REQUEST", "FUNCTION", "INSTANCE", "GPU-S"}, {p.Request, p.Function.Short(), string(p.Instance), strconv.FormatFloat(p.GPUSeconds, 'f', 3, 64)}}
+		rows := render.Rows{{"REQUEST", "FUNCTION", "INSTANCE", "GPU-S"}, {p.Request, p.Function.Short(), p.Instance, strconv.FormatFloat(p.GPUSeconds, 'f', 3, 64)}}
 		if price > 0 {
-			rows = [][]string{append(rows[0], "COST"), append(rows[1], strconv.FormatFloat(p.GPUSeconds/3600*price, 'f', 6, 64))}
+			rows = render.Rows{append(rows[0], "COST"), append(rows[1], strconv.FormatFloat(p.GPUSeconds/3600*price, 'f', 6, 64))}
 		}
 		return render.Table(w, rows)
 	})
@@ -146,33 +148,25 @@ func moment(text string) (time.Time, error) {
 const mostName = 11
 
 func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
-	rows := [][]string{{"TENANT", "FUNCTION", "REQS", "INPUT", "CACHED", "OUTPUT", "GPU-S"}}
-	if keys {
-		rows[0] = slices.Insert(rows[0], 1, "KEY")
+	var rows render.Rows
+	line := func(row ...any) {
+		if !keys {
+			row = slices.Delete(row, 1, 2)
+		}
+		if !priced {
+			row = row[:len(row)-1]
+		}
+		rows.Add(row...)
 	}
-	if priced {
-		rows[0] = append(rows[0], "COST")
-	}
+	line("TENANT", "KEY", "FUNCTION", "REQS", "INPUT", "CACHED", "OUTPUT", "GPU-S", "COST")
 	all := admin.UsageRow{Tenant: "all"}
 	add := func(r admin.UsageRow) {
-		tenant, function := r.Tenant, short(r.Function.Short())
-		switch {
-		case r.State == admin.UsageIdle || r.State == admin.UsageAsleep:
+		tenant := cmp.Or(r.Tenant, "-")
+		if r.State == admin.UsageIdle || r.State == admin.UsageAsleep {
 			tenant = "(" + r.State + ")"
-		case tenant == "":
-			tenant = "-"
 		}
-		if function == "" {
-			function = "-"
-		}
-		row := []string{tenant, function, count(r.Requests), count(int64(r.Input)), count(int64(r.Cached)), count(int64(r.Output)), strconv.FormatFloat(r.GPUSeconds, 'f', 1, 64)}
-		if keys {
-			row = slices.Insert(row, 1, cmp.Or(short(r.Key), "-"))
-		}
-		if priced {
-			row = append(row, strconv.FormatFloat(r.Cost, 'f', 2, 64))
-		}
-		rows = append(rows, row)
+		line(tenant, cmp.Or(short(r.Key), "-"), cmp.Or(short(r.Function.Short()), "-"), count(r.Requests), count(int64(r.Input)), count(int64(r.Cached)), count(int64(r.Output)),
+			strconv.FormatFloat(r.GPUSeconds, 'f', 1, 64), strconv.FormatFloat(r.Cost, 'f', 2, 64))
 	}
 	for _, r := range u.Rows {
 		add(r)

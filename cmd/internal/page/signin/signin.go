@@ -40,24 +40,24 @@ const PathCallback = page.PathSignIn + "/callback"
 // Config configures the sign-in. URL, Issuer and ClientID are required, and at least one allowed group or address.
 type Config struct {
 	// URL is the page's own in browsers: https://HOST, or http if the host is this machine.
-	URL string
+	URL string `flag:"url" help:"the page's own <URL>, as browsers have it: https, or http on this machine (default: that of --listen, on loopback)"`
 	// Issuer is the provider's URL: https, or http if the host is this machine.
-	Issuer string
+	Issuer string `flag:"oidc-issuer" help:"<URL> of the provider (required)"`
 	// ClientID is Rouse's at the provider.
-	ClientID string
+	ClientID string `flag:"oidc-client-id" help:"Rouse's <name> at the provider (required)"`
 	// Secret returns the client's secret. It is called at each sign-in. Nil: there is none; PKCE alone proves that the browser that
 	// redeems a code began the sign-in.
 	Secret func() (string, error)
 	// Scopes are requested in addition to openid. Default: email, profile.
-	Scopes []string
+	Scopes []string `flag:"oidc-scope" split:"" help:"<scopes> that are asked for besides openid; some providers want groups"`
 	// GroupsClaim names the claim with a person's groups. Default: groups.
-	GroupsClaim string
+	GroupsClaim string `flag:"oidc-groups-claim" help:"the <claim> of the ID token that has a person's groups"`
 	// Groups are the allowed groups of that claim.
-	Groups []string
+	Groups []string `flag:"allow-group" split:"" help:"<group> whose members may sign in (repeatable)"`
 	// Emails are the allowed addresses, if the provider says that they are verified; @HOST allows all of a host.
-	Emails []string
+	Emails []string `flag:"allow-email" split:"" help:"<address> that may sign in where the provider has verified it; @HOST is all of a host (repeatable)"`
 	// Session is the duration of a session. Default: 8 h.
-	Session time.Duration
+	Session time.Duration `flag:"session" help:"how long a session lasts; a group is looked at when one begins"`
 	// Client reaches the provider. Default: one with a timeout of 10 s.
 	Client *http.Client
 	// Log gets sign-ins, refusals and changes. Required.

@@ -1,5 +1,5 @@
 // Linters of manifests: pinned here, apart from what Rouse itself is built of.
-module github.com/rouse-dev/rouse/internal/kubelint
+module github.com/rouse-dev/rouse/cmd/internal/kubelint
 
 go 1.26
 

@@ -1,0 +1,63 @@
+package flagset_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/internal/flagset"
+)
+
+type name string
+
+type inner struct {
+	Name name `flag:"name,n" help:"the <name> of it"`
+}
+
+type options struct {
+	inner
+
+	Deep struct {
+		Wait time.Duration `flag:"wait" help:"how <long>"`
+	}
+	On     bool     `flag:"on" help:"on or off"`
+	Count  int      `flag:"count" help:"how <many>"`
+	Rate   float64  `flag:"rate" help:"a number"`
+	List   []string `flag:"list,l" help:"a value (repeatable)"`
+	Commas []string `flag:"commas" split:"" help:"values"`
+	Other  map[string]string
+}
+
+// TestAdd checks that each field is set by its flag, and that defaults are the fields' values.
+func TestAdd(t *testing.T) {
+	var o options
+	o.Name, o.Deep.Wait, o.Commas = "usual", time.Minute, []string{"x"}
+	s := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flagset.Add(s, &o)
+	if err := s.Parse(nil); err != nil || o.Name != "usual" || o.Deep.Wait != time.Minute {
+		t.Fatalf("without flags: %+v (%v)", o, err)
+	}
+	if f := s.Lookup("name"); f.Usage != "the `name` of it" || f.DefValue != "usual" || f.Shorthand != "n" {
+		t.Fatalf("--name is %+v", f)
+	}
+	err := s.Parse([]string{"-n", "a", "--wait", "2s", "--on", "--count", "3", "--rate", "0.5", "-l", "a,b", "-l", "c", "--commas", "a,b", "--commas", "c"})
+	want := options{inner: inner{"a"}, On: true, Count: 3, Rate: 0.5, List: []string{"a,b", "c"}, Commas: []string{"a", "b", "c"}}
+	want.Deep.Wait = 2 * time.Second
+	if err != nil || !reflect.DeepEqual(o, want) {
+		t.Fatalf("got %+v (%v), want %+v", o, err, want)
+	}
+}
+
+// TestAddRefuses checks that a field of a type that is no flag ends the program.
+func TestAddRefuses(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a map was taken")
+		}
+	}()
+	flagset.Add(pflag.NewFlagSet("", pflag.ContinueOnError), &struct {
+		M map[string]string `flag:"m"`
+	}{})
+}
