@@ -43,51 +43,67 @@ func (m *Model) weights() api.Bytes {
 	return max(0, m.HostResidue[api.Level1]-m.HostResidue[api.Level2])
 }
 
-// engineHost is the host memory of a worker's process, without weights.
-const engineHost = 4 * api.GiB
-
 // caches are the models' weights in the hosts' memory, once for each node. Workers copy them from there to their GPUs. The least recently
-// used are dropped for others.
+// used are dropped for others. A model's process stays, suspended: then it wakes as from level 2.
 type caches struct {
-	w     *world
-	nodes []map[*function]time.Duration // when each was last used
+	w         *world
+	nodes     []map[*function]time.Duration // when each was last used
+	processes []map[*function]bool
 }
 
 func newCaches(w *world) *caches {
-	c := &caches{w: w, nodes: make([]map[*function]time.Duration, len(w.nodes))}
-	for n := range c.nodes {
-		c.nodes[n] = make(map[*function]time.Duration)
+	c := &caches{w: w}
+	for range w.nodes {
+		c.nodes, c.processes = append(c.nodes, map[*function]time.Duration{}), append(c.processes, map[*function]bool{})
 	}
 	return c
 }
 
-// forget drops the weights of a node that has left.
+// forget drops the weights and processes of a node that has left.
 func (c *caches) forget(node int) {
 	for f := range c.nodes[node] {
 		c.w.hosts[node] -= f.m.weights()
 	}
+	for f := range c.processes[node] {
+		c.w.hosts[node] -= f.m.process()
+	}
 	clear(c.nodes[node])
+	clear(c.processes[node])
 }
 
-// load returns how long it takes until f is on a GPU of node: from the host's memory, or with a start's loading time. The weights stay
-// there afterwards, if they fit; room is the memory of the worker's process.
-func (c *caches) load(f *function, node int, room api.Bytes) (took time.Duration, hot bool) {
-	cached := c.nodes[node]
-	if _, hot = cached[f]; hot {
-		cached[f] = c.w.now
-		c.spare(node, room)
-		return f.m.Wake[api.Level1], true
-	}
+// process returns the host memory of m's process without weights, suspended.
+func (m *Model) process() api.Bytes {
+	return m.HostResidue[api.Level2] + m.Residue[api.Level2]*api.Bytes(m.GPUs)
+}
+
+// load returns how long it takes until f is on a GPU of node: from the host's memory, from files, or with a start's loading time. The weights
+// and the process stay there afterwards, if they fit.
+func (c *caches) load(f *function, node int) (took time.Duration, hot bool) {
+	cached, processes := c.nodes[node], c.processes[node]
+	_, weights := cached[f]
 	took = f.m.Load
-	if n := &c.w.nodes[node]; n.cold && !n.files[f] {
+	if hot = processes[f]; hot {
+		level := api.Level2
+		if weights {
+			level = api.Level1
+		}
+		took = f.m.Wake[level] + f.m.transfer(level, restoreRate)
+	} else if n := &c.w.nodes[node]; n.cold && !n.files[f] {
 		took += f.m.Fetch
 		n.files[f] = true
 	}
-	if need := f.m.weights(); c.spare(node, need+room) {
+	if weights {
 		cached[f] = c.w.now
-		c.w.hosts[node] += need
 	}
-	return took, false
+	if !hot && c.spare(node, f.m.process()) {
+		processes[f] = true
+		c.w.hosts[node] += f.m.process()
+	}
+	if !weights && c.spare(node, f.m.weights()) {
+		cached[f] = c.w.now
+		c.w.hosts[node] += f.m.weights()
+	}
+	return took, hot
 }
 
 // spare makes room in a host's memory, and reports whether there is enough.
