@@ -127,7 +127,7 @@ func (p *plan) keepsWeights(i *instance) bool {
 	}
 	host, until := i.at[0], p.untilUse(f)
 	left := p.facts[host].capacity - p.devs[host].Others
-	var most, rest api.Bytes // the largest need of the others, and the sum
+	var most, rest api.Bytes // the most that one of the others takes by its wake, and all of them together
 	for _, g := range p.fs {
 		if g.Undeclared || len(g.instances) > 0 && !slices.ContainsFunc(g.instances, func(j *instance) bool { return j.node == i.node }) {
 			continue
@@ -135,8 +135,9 @@ func (p *plan) keepsWeights(i *instance) bool {
 		if way := p.untilUse(g) - until; g.Past.Starts > 0 && (way < 0 || way == 0 && g.Spec.Name <= f.Spec.Name) {
 			left -= max(g.Need.Host, g.Past.Residue(api.Level1).Host)
 		} else {
-			most, rest = max(most, g.Need.Host), rest+g.Need.Host
-			left -= g.Past.Residue(api.Level2).Host
+			asleep := g.Past.Residue(api.Level2).Host
+			grows := max(0, g.Need.Host-asleep)
+			left, most, rest = left-asleep, max(most, grows), rest+grows
 		}
 	}
 	return left >= min(rest, most*api.Bytes(len(p.nodes[i.node].gpus)))
