@@ -28,23 +28,21 @@ func (f *Function) idleSince() time.Time {
 // sleeper that others of its function come before is needed as seldom as all of them were.
 func (p *plan) untilWanted(i *instance) float64 {
 	f := i.f
-	before := 0
+	before := f.live()
 	for _, j := range f.instances {
-		if i.phase == phaseAsleep && (j.phase < phaseFalling || j.phase == phaseUnhealthy) && (j.phase != phaseAsleep || compareNeed(j, i) < 0) {
+		if j.phase == phaseAsleep && compareNeed(j, i) < 0 {
 			before++
 		}
 	}
-	if before > 0 {
+	if i.phase == phaseAsleep && before > 0 {
 		var needed time.Time
 		if before < len(f.NeededAt) {
 			needed = f.NeededAt[before]
 		}
 		return max(0.1, p.now.Sub(needed).Seconds())
 	}
-	if !f.busy() && f.live() <= 1 {
-		if until, known := p.untilRequest(f); known {
-			return max(0.1, until.Seconds())
-		}
+	if until, known := p.untilRequest(f); known && f.live() <= 1 {
+		return max(0.1, until.Seconds())
 	}
 	if i.phase == phaseAwake && f.desired >= 1 { // needed now, and further on
 		return 0.1
@@ -52,9 +50,12 @@ func (p *plan) untilWanted(i *instance) float64 {
 	return max(0.1, p.now.Sub(p.usedUntil(i, 1)).Seconds()+0.1)
 }
 
-// untilRequest returns the expected time until the next request for f, which is idle. If that is not known, it returns how
-// long f has been idle.
+// untilRequest returns the expected time until the next request for f. If that is not known, it returns how long f has been
+// idle.
 func (p *plan) untilRequest(f *function) (until time.Duration, known bool) {
+	if f.busy() {
+		return 0, false
+	}
 	if w, known := f.window(p.now); known {
 		return w.From.Sub(p.now), true
 	}

@@ -80,7 +80,8 @@ func (p *plan) suspendSleepers(f *function) {
 				p.sleep(i, api.Suspended, why)
 			}
 		} else if why, yes := p.untried(i); yes {
-			if p.soon(f) < rehearsalChance {
+			idle := max(0, p.now.Sub(f.idleSince()))
+			if chance, _ := f.Past.Arrivals.Chance(idle, idle+rehearsalLasts); chance < rehearsalChance {
 				p.sleep(i, api.Suspended, why).Rehearsal = true
 			} else {
 				p.planAt(p.now.Truncate(time.Second).Add(time.Second)) // the chance falls
@@ -125,14 +126,15 @@ func (p *plan) keepsWeights(i *instance) bool {
 	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {
 		return true
 	}
-	host, until := i.at[0], p.untilUse(f)
+	host := i.at[0]
 	left := p.facts[host].capacity - p.devs[host].Others
+	until, _ := p.untilRequest(f)
 	var most, rest api.Bytes // the most that one of the others takes by its wake, and all of them together
 	for _, g := range p.fs {
 		if g.Undeclared || len(g.instances) > 0 && !slices.ContainsFunc(g.instances, func(j *instance) bool { return j.node == i.node }) {
 			continue
 		}
-		if way := p.untilUse(g) - until; g.Past.Starts > 0 && (way < 0 || way == 0 && g.Spec.Name <= f.Spec.Name) {
+		if other, _ := p.untilRequest(g); g.Past.Starts > 0 && (other < until || other == until && g.Spec.Name <= f.Spec.Name) {
 			left -= max(g.Need.Host, g.Past.Residue(api.Level1).Host)
 		} else {
 			asleep := g.Past.Residue(api.Level2).Host
@@ -141,20 +143,4 @@ func (p *plan) keepsWeights(i *instance) bool {
 		}
 	}
 	return left >= min(rest, most*api.Bytes(len(p.nodes[i.node].gpus)))
-}
-
-// untilUse returns the expected time until f has something to do.
-func (p *plan) untilUse(f *function) time.Duration {
-	if f.busy() {
-		return 0
-	}
-	until, _ := p.untilRequest(f)
-	return until
-}
-
-// soon returns the chance that a request for f, which has nothing to do, comes during a rehearsal; 0 if unknown.
-func (p *plan) soon(f *function) float64 {
-	idle := max(0, p.now.Sub(f.idleSince()))
-	chance, _ := f.Past.Arrivals.Chance(idle, idle+rehearsalLasts)
-	return chance
 }

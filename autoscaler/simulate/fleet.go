@@ -201,9 +201,6 @@ func (u *unit) wakeTime() time.Duration {
 	return u.f.m.Wake[u.level]
 }
 
-// dropTime is the duration of a sleep that copies nothing.
-const dropTime = 300 * time.Millisecond
-
 // Rates of the driver in GiB per second: what a process has on its GPUs goes to host memory and comes back.
 const (
 	suspendRate = 10
@@ -235,8 +232,8 @@ func (w *world) sleep(u *unit, level api.Level, done func()) {
 	if first := u.f.m.FirstSleep; first > 0 && !u.slept {
 		took = first
 	}
-	if level == api.Level2 { // its weights are dropped
-		took = min(took, dropTime)
+	if level == api.Level2 { // nothing is copied
+		took = min(took, 300*time.Millisecond)
 	}
 	if u.state == asleep { // deeper: nothing is copied
 		took = w.cfg.Hop

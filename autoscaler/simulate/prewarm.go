@@ -66,10 +66,9 @@ func newPrewarm(w *world, p Policy) controller {
 	for _, f := range w.functions {
 		c.functions = append(c.functions, &foreseen{f: f})
 	}
+	w.after(prewarmWindow, c.turnWindow)
 	return c
 }
-
-func (c *prewarm) begin() { c.w.after(prewarmWindow, c.turnWindow) }
 
 func (c *prewarm) joined(int) { c.retry() }
 

@@ -46,8 +46,6 @@ func newTokens(w *world, p Policy) controller {
 	return t
 }
 
-func (t *tokens) begin() {}
-
 func (t *tokens) joined(int) {
 	for _, f := range t.w.functions {
 		t.changed(f)
