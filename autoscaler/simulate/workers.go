@@ -50,7 +50,7 @@ type caches struct {
 	nodes []map[*function]*cached
 }
 
-// cached is what a host has of a model: its process, and maybe its weights.
+// cached says that a host has a model's process, and maybe its weights.
 type cached struct {
 	weights bool
 	used    time.Duration // when it last was

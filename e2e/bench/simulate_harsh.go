@@ -16,8 +16,7 @@ type day struct {
 	cfg        simulate.Config
 	shape      simulate.Shape
 	churn      time.Duration
-	unload     time.Duration // of rouse
-	public     string        // the trace is written and read in this shape
+	public     string // the trace is written and read in this shape
 }
 
 // harsh are days on which something is as it should not be.
@@ -50,11 +49,7 @@ func (b *simulations) days(ctx context.Context, days []day) ([]report.Measuremen
 			d.cfg.Changes = simulate.Churn(d.cfg.Nodes, d.shape.Length, d.churn, 10*time.Minute, seed)
 			rs[k] = make([]simulate.Result, len(simulate.All))
 			for j, name := range simulate.All {
-				p := simulate.Policy{Name: name}
-				if name == "rouse" {
-					p.UnloadAfter = d.unload
-				}
-				if rs[k][j], err = simulate.Run(ctx, d.cfg, t, d.shape.Length, p); err != nil {
+				if rs[k][j], err = simulate.Run(ctx, d.cfg, t, d.shape.Length, simulate.Policy{Name: name}); err != nil {
 					return err
 				}
 			}
@@ -91,11 +86,10 @@ func (d *day) measurements(rs [][]simulate.Result) []report.Measurement {
 		worst = max(worst, p95(r[0])/p95(r[1]))
 	}
 	against := "stock Knative's rule on the same traces"
-	first := report.Compare(report.Measurement{
+	return []report.Measurement{report.Compare(report.Measurement{
 		Name: "p95, " + d.name, Unit: "ms", What: fmt.Sprintf("p95 time to first token, each policy with its defaults: %s; one value for each of %d traces", d.what, len(rs)), Against: against,
 		Note: "medians: " + strings.Join(notes, "; "),
-	}, series(0, p95), series(1, p95)).Gated(worst <= 1, "on each trace at most the p95 of stock Knative")
-	return []report.Measurement{first, report.Compare(report.Measurement{
+	}, series(0, p95), series(1, p95)).Gated(worst <= 1, "on each trace at most the p95 of stock Knative"), report.Compare(report.Measurement{
 		Name: "GPU-hours, " + d.name, Unit: "h", What: "GPU-hours of the same runs", Against: against,
 	}, series(0, hours), series(1, hours))}
 }
