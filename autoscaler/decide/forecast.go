@@ -24,22 +24,46 @@ func (f *Function) idleSince() time.Time {
 }
 
 // untilWanted returns the expected time until i is needed again, in seconds. If its function is idle, that is the
-// forecast from its arrivals. Otherwise it is the time that i has been idle, the best guess without any knowledge.
+// forecast from its arrivals. Otherwise it is the time that i has been idle, the best guess without any knowledge. A
+// sleeper that others of its function come before is needed as seldom as all of them were.
 func (p *plan) untilWanted(i *instance) float64 {
-	if f := i.f; !f.busy() && f.live() <= 1 {
-		if w, known := f.window(p.now); known {
-			return max(0.1, w.From.Sub(p.now).Seconds())
-		}
-		if idle := f.idleSince(); !idle.IsZero() {
-			if until, known := f.Past.Arrivals.Forecast(p.now.Sub(idle)); known {
-				return max(0.1, until.Seconds())
-			}
+	f := i.f
+	before := f.live()
+	for _, j := range f.instances {
+		if j.phase == phaseAsleep && compareNeed(j, i) < 0 {
+			before++
 		}
 	}
-	if i.phase == phaseAwake && i.f.desired >= 1 { // needed now, and further on
+	if i.phase == phaseAsleep && before > 0 {
+		var needed time.Time
+		if before < len(f.NeededAt) {
+			needed = f.NeededAt[before]
+		}
+		return max(0.1, p.now.Sub(needed).Seconds())
+	}
+	if until, known := p.untilRequest(f); known && f.live() <= 1 {
+		return max(0.1, until.Seconds())
+	}
+	if i.phase == phaseAwake && f.desired >= 1 { // needed now, and further on
 		return 0.1
 	}
 	return max(0.1, p.now.Sub(p.usedUntil(i, 1)).Seconds()+0.1)
+}
+
+// untilRequest returns the expected time until the next request for f. If that is not known, it returns how long f has been
+// idle.
+func (p *plan) untilRequest(f *function) (until time.Duration, known bool) {
+	if f.busy() {
+		return 0, false
+	}
+	if w, known := f.window(p.now); known {
+		return w.From.Sub(p.now), true
+	}
+	idle := p.now.Sub(f.idleSince())
+	if until, known = f.Past.Arrivals.Forecast(idle); known {
+		return until, true
+	}
+	return idle, false
 }
 
 // likelier says why f gets a grant that g had.

@@ -108,7 +108,7 @@ func (g *granter) grantIfRoom(i *instance) {
 		return
 	}
 	at, needs := os[0].at, os[0].needs
-	if g.within(needs, at) {
+	if os[0].fits(g.free, nil) {
 		free := g.formatFree(at)
 		for k, d := range at {
 			g.spend(d, -needs[k], 0)

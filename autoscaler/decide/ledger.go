@@ -295,16 +295,6 @@ func (l *ledger) roomiest() *node {
 	return best
 }
 
-// within reports whether the devices at have the needed free memory.
-func (l *ledger) within(needs bytes, at []int32) bool {
-	for k, n := range needs {
-		if n > 0 && n > l.free[at[k]] {
-			return false
-		}
-	}
-	return true
-}
-
 // overCommitted reports whether i's reservation exceeds the memory that is there, together with coming memory if that counts. Memory granted by an
 // earlier leader may be in use by another instance, or not yet released.
 func (l *ledger) overCommitted(i *instance, coming bool) bool {

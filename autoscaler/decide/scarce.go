@@ -12,7 +12,7 @@ import (
 //
 //  1. A suspended process is off its devices: what it had there is in host memory, which is booked before the order. It may be restored onto any GPUs of its
 //     node, unless its status still names some.
-//  2. Where the host does not hold the weights of all functions, those with the longest gaps between requests drop them ([plan.keepsWeights]).
+//  2. Where the host does not hold the weights of all functions, those whose next requests are expected last drop them ([plan.keepsWeights]).
 
 // suspends reports whether i can be suspended now: it has worked, for a function with its kind of runtime, and the host has memory for what i has on its
 // devices.
@@ -69,7 +69,7 @@ func (p *plan) untried(i *instance) (why string, yes bool) {
 	return "whether it can be suspended is not known: " + why, yes
 }
 
-// suspendSleepers suspends sleepers of f whose devices are contested. The first try comes while no request waits for any function.
+// suspendSleepers suspends sleepers of f whose devices are contested. The first try comes while no request for f is likely.
 func (p *plan) suspendSleepers(f *function) {
 	for _, i := range f.instances {
 		if i.phase != phaseAsleep || i.Status.Level >= api.Suspended || i.lost || i.reserved() || i.settling(p.now) || i.Failures > 0 || p.aboutToWake(f, i) || !p.available(i) {
@@ -79,8 +79,9 @@ func (p *plan) suspendSleepers(f *function) {
 			if why, yes := p.contested(i); yes {
 				p.sleep(i, api.Suspended, why)
 			}
-		} else if why, yes := p.untried(i); yes && !slices.ContainsFunc(p.fs, func(g *function) bool { return g.Waiting > 0 }) {
-			if p.soon(f) < rehearsalChance {
+		} else if why, yes := p.untried(i); yes {
+			idle := max(0, p.now.Sub(f.idleSince()))
+			if chance, _ := f.Past.Arrivals.Chance(idle, idle+rehearsalLasts); chance < rehearsalChance {
 				p.sleep(i, api.Suspended, why).Rehearsal = true
 			} else {
 				p.planAt(p.now.Truncate(time.Second).Add(time.Second)) // the chance falls
@@ -118,8 +119,8 @@ func (p *plan) levelFor(i *instance) (level api.Level, why string) {
 	return level, why
 }
 
-// keepsWeights reports whether the host of i has memory for the weights of its function asleep. If it does not have it for all functions, those with the
-// shortest gaps between requests keep theirs. Two more must fit beside them, awake.
+// keepsWeights reports whether the host of i has memory for the weights of its function asleep. If it does not have it for all functions, those keep theirs
+// whose next requests are expected first. Beside them, as many others as the node has GPUs must fit awake.
 func (p *plan) keepsWeights(i *instance) bool {
 	f := i.f
 	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {
@@ -127,32 +128,19 @@ func (p *plan) keepsWeights(i *instance) bool {
 	}
 	host := i.at[0]
 	left := p.facts[host].capacity - p.devs[host].Others
-	var most api.Bytes
+	until, _ := p.untilRequest(f)
+	var most, rest api.Bytes // the most that one of the others takes by its wake, and all of them together
 	for _, g := range p.fs {
-		if g.Undeclared || g.Past.Starts == 0 || len(g.instances) > 0 && !slices.ContainsFunc(g.instances, func(j *instance) bool { return j.node == i.node }) {
+		if g.Undeclared || len(g.instances) > 0 && !slices.ContainsFunc(g.instances, func(j *instance) bool { return j.node == i.node }) {
 			continue
 		}
-		most = max(most, g.Need.Host)
-		if way := g.gap() - f.gap(); way < 0 || way == 0 && g.Spec.Name <= f.Spec.Name {
+		if other, _ := p.untilRequest(g); g.Past.Starts > 0 && (other < until || other == until && g.Spec.Name <= f.Spec.Name) {
 			left -= max(g.Need.Host, g.Past.Residue(api.Level1).Host)
 		} else {
-			left -= g.Past.Residue(api.Level2).Host
+			asleep := g.Past.Residue(api.Level2).Host
+			grows := max(0, g.Need.Host-asleep)
+			left, most, rest = left-asleep, max(most, grows), rest+grows
 		}
 	}
-	return left >= 2*most
-}
-
-// gap returns the mean gap between f's requests.
-func (f *function) gap() time.Duration {
-	if gap, known := f.Past.Arrivals.Gap(); known {
-		return gap
-	}
-	return 1 << 62
-}
-
-// soon returns the chance that a request for f, which has nothing to do, comes during a rehearsal; 0 if unknown.
-func (p *plan) soon(f *function) float64 {
-	idle := max(0, p.now.Sub(f.idleSince()))
-	chance, _ := f.Past.Arrivals.Chance(idle, idle+rehearsalLasts)
-	return chance
+	return left >= min(rest, most*api.Bytes(len(p.nodes[i.node].gpus)))
 }

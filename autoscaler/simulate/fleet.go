@@ -232,6 +232,9 @@ func (w *world) sleep(u *unit, level api.Level, done func()) {
 	if first := u.f.m.FirstSleep; first > 0 && !u.slept {
 		took = first
 	}
+	if level == api.Level2 { // nothing is copied
+		took = min(took, 300*time.Millisecond)
+	}
 	if u.state == asleep { // deeper: nothing is copied
 		took = w.cfg.Hop
 	}

@@ -18,8 +18,6 @@ func newKeepalive(w *world, p Policy) controller {
 	return &keepalive{w: w, p: p}
 }
 
-func (k *keepalive) begin() {}
-
 func (k *keepalive) arrived(f *function) { k.want(f) }
 
 func (k *keepalive) changed(f *function) {

@@ -69,14 +69,11 @@ func newKnative(w *world, p Policy) controller {
 	for _, f := range w.functions {
 		k.functions = append(k.functions, &kpa{f: f, desired: k.minScale, direct: -1})
 	}
-	return k
-}
-
-func (k *knative) begin() {
 	for _, a := range k.functions {
 		k.reconcile(a)
 	}
 	k.tick()
+	return k
 }
 
 // tick evaluates every revision, every 2 s (tick-interval).

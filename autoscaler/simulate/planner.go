@@ -41,10 +41,9 @@ func newPlanner(w *world, p Policy) controller {
 	for _, f := range w.functions {
 		c.functions = append(c.functions, &planned{f: f})
 	}
+	w.after(plannerTick, c.plan)
 	return c
 }
-
-func (c *planner) begin() { c.w.after(plannerTick, c.plan) }
 
 func (c *planner) joined(int) {}
 

@@ -66,10 +66,9 @@ func newPrewarm(w *world, p Policy) controller {
 	for _, f := range w.functions {
 		c.functions = append(c.functions, &foreseen{f: f})
 	}
+	w.after(prewarmWindow, c.turnWindow)
 	return c
 }
-
-func (c *prewarm) begin() { c.w.after(prewarmWindow, c.turnWindow) }
 
 func (c *prewarm) joined(int) { c.retry() }
 
@@ -184,7 +183,7 @@ func (c *prewarm) copy(v *foreseen) bool {
 		}
 		c.drop(k, c.oldest(k))
 	}
-	took, _ := c.caches.load(v.f, k.node, 0)
+	took, _ := c.caches.load(v.f, k.node)
 	u := c.w.create(v.f, k.on(m))
 	c.w.park(u, 0, size)
 	k.copies = append(k.copies, &weightsCopy{u: u, ready: c.w.now + took})
@@ -255,14 +254,13 @@ func (c *prewarm) run(f *function, k *universal) {
 	}
 	k.copies = nil
 	if own == nil {
-		took, hot := c.caches.load(f, k.node, engineHost)
+		took, hot := c.caches.load(f, k.node)
 		k.u = c.w.create(f, k.on(f.m))
-		c.w.raise(k.u, took, engineHost, hot, nil)
+		c.w.raise(k.u, took, 0, hot, nil)
 		return
 	}
 	k.u = own.u
-	c.caches.spare(k.node, engineHost)
-	c.w.raise(k.u, max(0, own.ready-c.w.now)+prewarmSwitch, engineHost, true, nil)
+	c.w.raise(k.u, max(0, own.ready-c.w.now)+prewarmSwitch, 0, true, nil)
 }
 
 // expire does 4.

@@ -51,8 +51,6 @@ func newRandom(w *world, p Policy) controller {
 	return r
 }
 
-func (r *random) begin() {}
-
 func (r *random) arrived(f *function) { r.changed(f) }
 
 // changed requests as many requesters as needed, and records the need.

@@ -83,8 +83,6 @@ func specOf(c Config, m *Model, p Policy) api.Function {
 	}.WithDefaults()
 }
 
-func (p *rouse) begin() {}
-
 // arrived acts as activator and loop do when a request comes.
 func (p *rouse) arrived(f *function) {
 	rf := p.of[f.number]

@@ -8,8 +8,8 @@ import (
 // tokens is Aegaeon (Xiang et al., "Aegaeon: Effective GPU Pooling for Concurrent LLM Serving on the Market", SOSP 2025), simplified:
 // models share the GPUs of a pool by turns between tokens. A model with requests joins the worker with the fewest models. A worker
 // gives each of its models a turn of some seconds, then stops it between two tokens, keeps its requests' KV cache in the host's memory,
-// and copies the next model's weights from there. Prompts are not interrupted. A switch takes as long as a wake from level 1; nothing
-// is copied away, since the weights stay in the host's memory.
+// and copies the next model's weights from there. Prompts are not interrupted. A switch takes as long as a restore and a wake from level 1;
+// nothing is copied away, since the weights stay in the host's memory.
 //
 // Simplified: prompts and answers run on the same workers; in the source they have separate ones. The turn is constant; in the source
 // it depends on the targets for the time between tokens. KV caches are not counted, and stay with their worker. An idle worker is
@@ -45,8 +45,6 @@ func newTokens(w *world, p Policy) controller {
 	}
 	return t
 }
-
-func (t *tokens) begin() {}
 
 func (t *tokens) joined(int) {
 	for _, f := range t.w.functions {
@@ -198,9 +196,9 @@ func (t *tokens) switchTo(k *turns, own *turn) {
 		t.w.remove(k.u)
 	}
 	k.step.stop()
-	took, hot := t.caches.load(own.f, k.node, engineHost)
+	took, hot := t.caches.load(own.f, k.node)
 	k.u = t.w.create(own.f, k.on(own.f.m))
-	t.w.raise(k.u, took, engineHost, hot, func() {
+	t.w.raise(k.u, took, 0, hot, func() {
 		k.since = t.w.now
 		t.w.resume(k.u, own.paused)
 		own.paused = nil

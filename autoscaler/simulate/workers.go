@@ -43,65 +43,80 @@ func (m *Model) weights() api.Bytes {
 	return max(0, m.HostResidue[api.Level1]-m.HostResidue[api.Level2])
 }
 
-// engineHost is the host memory of a worker's process, without weights.
-const engineHost = 4 * api.GiB
-
 // caches are the models' weights in the hosts' memory, once for each node. Workers copy them from there to their GPUs. The least recently
-// used are dropped for others.
+// used are dropped for others. A model's process stays, suspended: then it wakes as from level 2.
 type caches struct {
 	w     *world
-	nodes []map[*function]time.Duration // when each was last used
+	nodes []map[*function]*cached
+}
+
+// cached says that a host has a model's process, and maybe its weights.
+type cached struct {
+	weights bool
+	used    time.Duration // when it last was
 }
 
 func newCaches(w *world) *caches {
-	c := &caches{w: w, nodes: make([]map[*function]time.Duration, len(w.nodes))}
-	for n := range c.nodes {
-		c.nodes[n] = make(map[*function]time.Duration)
+	c := &caches{w: w}
+	for range w.nodes {
+		c.nodes = append(c.nodes, map[*function]*cached{})
 	}
 	return c
 }
 
-// forget drops the weights of a node that has left.
+// forget drops what a node had that has left, with its instances.
 func (c *caches) forget(node int) {
-	for f := range c.nodes[node] {
-		c.w.hosts[node] -= f.m.weights()
-	}
+	c.w.hosts[node] = 0
 	clear(c.nodes[node])
 }
 
-// load returns how long it takes until f is on a GPU of node: from the host's memory, or with a start's loading time. The weights stay
-// there afterwards, if they fit; room is the memory of the worker's process.
-func (c *caches) load(f *function, node int, room api.Bytes) (took time.Duration, hot bool) {
-	cached := c.nodes[node]
-	if _, hot = cached[f]; hot {
-		cached[f] = c.w.now
-		c.spare(node, room)
-		return f.m.Wake[api.Level1], true
-	}
+// process returns the host memory of m's process without weights, suspended.
+func (m *Model) process() api.Bytes {
+	return m.HostResidue[api.Level2] + m.Residue[api.Level2]*api.Bytes(m.GPUs)
+}
+
+// load returns how long it takes until f is on a GPU of node: from the host's memory, from files, or with a start's loading time. The process
+// and the weights stay there afterwards, if they fit.
+func (c *caches) load(f *function, node int) (took time.Duration, hot bool) {
+	has := c.nodes[node][f]
 	took = f.m.Load
-	if n := &c.w.nodes[node]; n.cold && !n.files[f] {
+	if hot = has != nil; hot {
+		level := api.Level2
+		if has.weights {
+			level = api.Level1
+		}
+		took = f.m.Wake[level] + f.m.transfer(level, restoreRate)
+	} else if n := &c.w.nodes[node]; n.cold && !n.files[f] {
 		took += f.m.Fetch
 		n.files[f] = true
 	}
-	if need := f.m.weights(); c.spare(node, need+room) {
-		cached[f] = c.w.now
-		c.w.hosts[node] += need
+	if !hot && c.spare(node, f.m.process()) {
+		has = &cached{}
+		c.nodes[node][f] = has
 	}
-	return took, false
+	if has != nil {
+		has.used = c.w.now
+		has.weights = has.weights || c.spare(node, f.m.weights())
+	}
+	return took, hot
 }
 
-// spare makes room in a host's memory, and reports whether there is enough.
-func (c *caches) spare(node int, room api.Bytes) bool {
-	cached := c.nodes[node]
-	for c.w.hosts[node]+room > c.w.cfg.HostMemory && len(cached) > 0 {
+// spare takes memory of a host, for which it drops weights, and reports whether there was enough.
+func (c *caches) spare(node int, n api.Bytes) bool {
+	for c.w.hosts[node]+n > c.w.cfg.HostMemory {
 		var oldest *function
-		for g, at := range cached {
-			if oldest == nil || cmp.Or(cmp.Compare(at, cached[oldest]), cmp.Compare(g.number, oldest.number)) < 0 {
-				oldest = g
+		var of *cached
+		for g, has := range c.nodes[node] {
+			if has.weights && (of == nil || cmp.Or(cmp.Compare(has.used, of.used), cmp.Compare(g.number, oldest.number)) < 0) {
+				oldest, of = g, has
 			}
 		}
-		delete(cached, oldest)
+		if of == nil {
+			return false
+		}
+		of.weights = false
 		c.w.hosts[node] -= oldest.m.weights()
 	}
-	return c.w.hosts[node]+room <= c.w.cfg.HostMemory
+	c.w.hosts[node] += n
+	return true
 }

@@ -61,8 +61,6 @@ type controller interface {
 	arrived(f *function)
 	// changed is called after requests ended, left or began to run.
 	changed(f *function)
-	// begin is called once, at the beginning.
-	begin()
 	// left is called when a node has left; lost are its instances, which are gone. Their pending callbacks are dropped. changed is
 	// called afterwards for each of their functions.
 	left(node int, lost []*unit)
@@ -132,7 +130,6 @@ func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) err
 	for _, f := range w.functions {
 		byName[f.m.Name] = f
 	}
-	w.controller.begin()
 	w.at(horizon, func() {})
 	for k, n := 0, 0; ; n++ {
 		if n%4096 == 0 && ctx.Err() != nil {

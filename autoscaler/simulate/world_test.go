@@ -166,3 +166,63 @@ func TestPace(t *testing.T) {
 	near(t, "the last use", w.functions[0].units[0].lastUse.Seconds(), 1.75, 1e-6)
 	near(t, "the second's first token", r.P95, 150, 0.01)
 }
+
+// audited checks the world after each change.
+type audited struct {
+	controller
+	t      *testing.T
+	w      *world
+	levels map[api.Level]bool // that sleepers were at
+}
+
+func (a *audited) arrived(f *function) { a.controller.arrived(f); a.audit() }
+func (a *audited) changed(f *function) { a.controller.changed(f); a.audit() }
+
+func (a *audited) audit() {
+	devices, hosts := make([]api.Bytes, len(a.w.devices)), make([]api.Bytes, len(a.w.hosts))
+	for _, f := range a.w.functions {
+		for _, u := range f.units {
+			for _, d := range u.devices {
+				devices[d] += u.dev
+			}
+			hosts[a.w.devices[u.devices[0]].node] += u.host
+			if u.state == awake && (u.dev != f.m.Device || u.host > f.m.Host) || u.state == asleep && u.level == api.Suspended && u.dev > 0 {
+				a.t.Errorf("at %s %s is in state %d with %s of the host and %s of a GPU", a.w.now, f.m.Name, u.state, u.host, u.dev)
+			}
+			if u.state == asleep {
+				a.levels[u.level] = true
+			}
+		}
+	}
+	for d, used := range devices {
+		if used != a.w.devices[d].used || used > a.w.cfg.DeviceMemory {
+			a.t.Errorf("at %s instances have %s of GPU %d, the account says %s of %s", a.w.now, used, d, a.w.devices[d].used, a.w.cfg.DeviceMemory)
+		}
+	}
+	for n, used := range hosts { // some policies keep weights there without an instance
+		if used > a.w.hosts[n] || a.w.hosts[n] > a.w.cfg.HostMemory {
+			a.t.Errorf("at %s instances have %s of host %d, the account says %s of %s", a.w.now, used, n, a.w.hosts[n], a.w.cfg.HostMemory)
+		}
+	}
+}
+
+// TestMemoryBounds: at no event has a GPU or a host more in use than it has, where sleepers are suspended, and some without their weights.
+func TestMemoryBounds(t *testing.T) {
+	trace, err := Generate(Shape{Functions: 16, Length: time.Hour, Rate: 600, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"rouse", "tokens", "prewarm"} {
+		c := Config{Devices: 2, HostMemory: 300 * api.GiB}.WithDefaults(trace)
+		w := newWorld(c)
+		p := Policy{Name: name}.withDefaults()
+		a := &audited{controller: controllers[name](w, p), t: t, w: w, levels: map[api.Level]bool{}}
+		w.controller = a
+		if err := w.run(t.Context(), trace, time.Hour); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "rouse" && !(a.levels[api.Level1] && a.levels[api.Level2] && a.levels[api.Suspended]) {
+			t.Errorf("sleepers were at levels %v, want all", a.levels)
+		}
+	}
+}
