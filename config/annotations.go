@@ -235,19 +235,16 @@ func (f *target) setAliases(s string) error {
 }
 
 func (f *target) setFallback(s string) error {
-	var all []api.ModelName
 	for name := range strings.SplitSeq(s, ",") {
 		var model api.ModelName
-		name = strings.TrimSpace(name)
-		if strings.Contains(name, "://") {
+		if name = strings.TrimSpace(name); strings.Contains(name, "://") {
 			return fmt.Errorf("%q: requests are not sent to other providers, which would see what clients ask: name models of this server", name)
 		}
 		if err := oneName(&model).read(name); err != nil {
 			return err
 		}
-		all = append(all, model)
+		f.Fallback = append(f.Fallback, model)
 	}
-	f.Fallback = all
 	return nil
 }
 

@@ -26,8 +26,8 @@ const (
 	renewBefore     = certificateLife / 3
 )
 
-// issue returns the data of the Secret: a new certificate for the service, its key, and the authorities to trust: the new one, and the one before it,
-// whose certificate replicas use until they read the Secret again.
+// issue returns the data of the Secret: a new certificate for the service, its key, and the authorities to trust. These are the new one and the one
+// before it, whose certificate replicas use until they read the Secret again.
 func issue(ctx context.Context, now time.Time, before []byte) (map[string][]byte, error) {
 	key, cert, trusted, err := resources.CreateCerts(ctx, injectorName, control.SystemNamespace, now.Add(certificateLife))
 	if err != nil {

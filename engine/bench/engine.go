@@ -158,8 +158,8 @@ func Simulated(ctx context.Context, cfg Config, sync bool) (Speed, error) {
 // requests is the number of requests at once in the engine's test.
 const requests = 32
 
-// Whole runs 32 requests on the model, as a server does.
-func Whole(ctx context.Context, cfg Config, sync bool) (Speed, error) {
+// whole runs 32 requests on the model, as a server does.
+func whole(ctx context.Context, cfg Config, sync bool) (Speed, error) {
 	cfg = cfg.withDefaults()
 	l := Load{N: requests, Prompt: 32, Gen: cfg.Gen, Sync: sync}
 	return Engine(ctx, cfg, worker.Load{Model: cfg.Path, Threads: cfg.Threads, Context: 32 + cfg.Gen + 16}, l)
@@ -173,7 +173,7 @@ func runEngine(ctx context.Context, cfg Config, rep *Report, progress func(strin
 			name string
 			run  func(context.Context, Config, bool) (Speed, error)
 			sync bool
-		}{{"engine_async", Whole, false}, {"engine_sync", Whole, true}, {"device_async", Simulated, false}, {"device_sync", Simulated, true}} {
+		}{{"engine_async", whole, false}, {"engine_sync", whole, true}, {"device_async", Simulated, false}, {"device_sync", Simulated, true}} {
 			s, err := test.run(ctx, cfg, test.sync)
 			if err != nil {
 				return fmt.Errorf("%s: %w", test.name, err)

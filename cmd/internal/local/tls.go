@@ -2,7 +2,6 @@ package local
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -81,8 +80,10 @@ const renewBefore = 30 * 24 * time.Hour
 
 // keepSelfSigned makes the certificate in f, unless the kept one has all the names and is valid for long enough.
 func keepSelfSigned(f *peertls.Files, names []string) error {
-	if kept, err := tls.LoadX509KeyPair(f.Cert, f.Key); err == nil && time.Until(kept.Leaf.NotAfter) > renewBefore && hasNames(kept.Leaf, names) {
-		return nil
+	if kept, err := tls.LoadX509KeyPair(f.Cert, f.Key); err == nil && time.Until(kept.Leaf.NotAfter) > renewBefore {
+		if !slices.ContainsFunc(names, func(name string) bool { return kept.Leaf.VerifyHostname(name) != nil }) {
+			return nil
+		}
 	}
 	cert, key, err := peertls.SelfSigned(names...)
 	if err != nil {
@@ -95,10 +96,6 @@ func keepSelfSigned(f *peertls.Files, names []string) error {
 		return fmt.Errorf("keep the certificate: %w", err)
 	}
 	return nil
-}
-
-func hasNames(c *x509.Certificate, names []string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool { return c.VerifyHostname(name) != nil })
 }
 
 // secured returns l with TLS. A client that speaks plain HTTP is told so.
@@ -126,9 +123,6 @@ type helloConn struct {
 // NetConn returns the connection beneath.
 func (c *helloConn) NetConn() net.Conn { return c.Conn }
 
-// errPlain ends a connection without TLS.
-var errPlain = errors.New("the client does not speak TLS")
-
 // Bounds of what is read from a client that does not speak TLS, so that it reads the answer rather than a reset.
 const (
 	mostPlain = 1 << 20
@@ -150,7 +144,7 @@ func (c *helloConn) Read(p []byte) (int, error) {
 		_ = half.CloseWrite()
 	}
 	_, _ = io.CopyN(io.Discard, c.Conn, mostPlain)
-	return 0, errPlain
+	return 0, errors.New("the client does not speak TLS")
 }
 
 // scheme returns the scheme of the front door's URL.
