@@ -201,7 +201,7 @@ func act(ctx context.Context, f *Function, w *Want, r *rand.Rand, pause, unread 
 				w.Renew()
 			}
 		default:
-			used = Used{Served: r.IntN(4) > 0, Input: api.Tokens(r.IntN(50)), Output: used.Output + api.Tokens(r.IntN(900))}
+			used = Used{Served: r.IntN(4) > 0, Input: used.Input + api.Tokens(r.IntN(50)), Output: used.Output + api.Tokens(r.IntN(900))}
 			s.Done(used)
 			return
 		}
