@@ -123,7 +123,7 @@ func TestManifestOfEachKey(t *testing.T) {
 		"rouse.dev/snapshot": "auto", "rouse.dev/evict-sheddable": "true", "rouse.dev/start-timeout": "1m", "rouse.dev/wake-timeout": "2m", "rouse.dev/request-timeout": "3m", "rouse.dev/first-byte-timeout": "4m",
 		"rouse.dev/idle-timeout": "5m", "rouse.dev/priority": "-3", "rouse.dev/target-ttft": "250ms", "rouse.dev/cost": "2.5", "rouse.dev/variant-of": "big", "rouse.dev/canary-tokens": "0",
 		"rouse.dev/client-credentials": "pass", "rouse.dev/media-hosts": "a.example, b.example:8443", "rouse.dev/prefix-cache": "shared", "rouse.dev/dual-pods": "true",
-		"rouse.dev/provider-patch": `{"spec":{}}`, "rouse.dev/remove-after": "2h", "rouse.dev/regions": "eu, us",
+		"rouse.dev/provider-patch": `{"spec":{}}`, "rouse.dev/remove-after": "2h", "rouse.dev/regions": "eu, us", "rouse.dev/fallback": "small, org/name",
 		"autoscaling.knative.dev/min-scale": "1", "autoscaling.knative.dev/max-scale": "0", "autoscaling.knative.dev/activation-scale": "2",
 	}
 	with := map[string]string{"rouse.dev/runtime-endpoint": "rouse.dev/runtime", "rouse.dev/provider-patch": "rouse.dev/dual-pods", "rouse.dev/adapters": "rouse.dev/runtime", "autoscaling.knative.dev/activation-scale": "autoscaling.knative.dev/max-scale"}
