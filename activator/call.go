@@ -200,7 +200,7 @@ func (c *call) describeWant() {
 	}
 	w.Bytes, w.Input, w.Tokens, w.Sequences = api.Bytes(r.body.Len()), r.Input, r.Request.Tokens, r.Sequences
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
-	w.End, w.EndUnread = c.cancel, c.endUnread
+	w.End, w.EndUnread, w.Drains = c.cancel, c.endUnread, c.drains
 	w.Pause, w.Pays = c.reply.pause, c.pay
 	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // the activator does not hear of a stream's wait
 	if c.group != nil {

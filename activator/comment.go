@@ -89,10 +89,13 @@ func (m *comments) fallBack(to string) {
 		m.reply.w.Header().Set(headerFallback, to)
 		return
 	}
-	if _, err := m.reply.Write([]byte(": rouse fallback=" + to + "\n\n")); err == nil {
-		_ = m.reply.flush() // a client that left ends the request's context
-	}
+	m.sayFallback(to)
+	_ = m.reply.flush() // a client that left ends the request's context
 }
+
+func (m *comments) sayFallback(to string) {
+	_, _ = m.reply.Write([]byte(": rouse fallback=" + to + "\n\n"))
+} // it may have left
 
 // leastExpected is the shortest expected time that a comment mentions: a shorter estimate was wrong, and the true
 // time is unknown.
@@ -110,7 +113,12 @@ func (m *comments) tick() {
 	}
 	if !m.started {
 		m.started = true
+		to := m.reply.w.Header().Get(headerFallback)
+		m.reply.w.Header().Del(headerFallback) // another one may answer in the end
 		m.reply.streamHeader()
+		if to != "" {
+			m.sayFallback(to)
+		}
 	}
 	if m.sent {
 		stage = queue.Stage{Word: "first-token"}

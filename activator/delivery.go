@@ -23,9 +23,10 @@ type delivery struct {
 	before      metrics.Timing // the timing when the answer that is being resumed was last cut
 	last        string         // the error code of the last failed attempt; empty: none
 	queued      atomic.Bool    // it waits for its turn at an instance
-	body        relay.Body     // sent in place of the client's body; nil: that is sent
-	pick        int            // the place of its last pick in the ring
-	speculative *speculative   // nil: nothing was sent to an instance that is being woken
+	upgraded    atomic.Pointer[upgraded]
+	body        relay.Body   // sent in place of the client's body; nil: that is sent
+	pick        int          // the place of its last pick in the ring
+	speculative *speculative // nil: nothing was sent to an instance that is being woken
 }
 
 // try sends the request to one instance and waits for the first bytes of its answer. last is the limit of the whole.

@@ -67,17 +67,19 @@ func (c *call) substitute(name string) (*target, error) {
 			return nil, missing
 		}
 	}
-	f := t.first()
-	account, from, to := c.holder.account, c.f.Spec(), f.Spec()
+	account, from := c.holder.account, c.f.Spec()
 	elsewhere := func(region string) bool { return !slices.Contains(from.Regions, region) }
-	switch {
-	case f == c.f || isPlain(f), to.PassCredentials && !from.PassCredentials,
-		from.Regions != nil && (to.Regions == nil || slices.ContainsFunc(to.Regions, elsewhere)):
-		return nil, fmt.Errorf("%s can't answer in place of %s", f.Name, c.f.Name)
-	case account != nil && !account.Rights().Allows(namesFor(f, name, names.adapter(name, f))...):
-		return nil, notAllowed(account, name)
+	for _, share := range t.shares { // any of them may get it
+		f, to := share.f, share.f.Spec()
+		switch {
+		case f == c.f || isPlain(f), to.PassCredentials && !from.PassCredentials,
+			from.Regions != nil && (to.Regions == nil || slices.ContainsFunc(to.Regions, elsewhere)):
+			return nil, fmt.Errorf("%s can't answer in place of %s", f.Name, c.f.Name)
+		case account != nil && !account.Rights().Allows(namesFor(f, name, names.adapter(name, f))...):
+			return nil, notAllowed(account, name)
+		}
 	}
-	if lacks := t.lacks(f, c.req.in.URL.Path); lacks != nil {
+	if lacks := t.lacks(t.first(), c.req.in.URL.Path); lacks != nil {
 		return nil, lacks
 	}
 	return t, nil

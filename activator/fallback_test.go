@@ -106,6 +106,28 @@ func TestFallbackIsAllowed(t *testing.T) {
 	}
 }
 
+// TestFallbackToVariants: each variant of a fallback must be allowed, since any may get the request.
+func TestFallbackToVariants(t *testing.T) {
+	b, _ := withKeys(t, apikey.Key{Name: "a", Rights: apikey.Rights{Models: []string{"src", "va", "vc", "vd"}}})
+	src := b.backed("src", "secrets", "open")
+	var never []*fakeInstance
+	for name, change := range map[string]func(*api.Function){
+		"va": func(f *api.Function) { f.VariantOf = "secrets" }, "vb": func(f *api.Function) { f.VariantOf = "secrets" },
+		"vc": func(f *api.Function) { f.VariantOf = "open" }, "vd": func(f *api.Function) { f.VariantOf, f.PassCredentials = "open", true },
+	} {
+		never = append(never, b.instance(b.function(name, change), name+"-0001", api.Awake))
+	}
+	b.failed(src)
+	if resp, got := b.post(chatPath, `{"model":"src"}`, "Authorization", "Bearer k-a"); resp.StatusCode != 503 {
+		t.Errorf("got %s %s, want 503", resp.Status, got)
+	}
+	for _, i := range never {
+		if i.served.Load() != 0 {
+			t.Errorf("%s served", i.id)
+		}
+	}
+}
+
 // TestFallbackOfAHeldRequest checks that a request which waits goes on to the next model, and that a stream whose
 // comments have begun is told in a comment.
 func TestFallbackOfAHeldRequest(t *testing.T) {

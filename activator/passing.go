@@ -1,12 +1,15 @@
 package activator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +36,11 @@ func (c *call) findRealtime() *api.Error {
 	if isPlain(c.f) {
 		return nil
 	}
-	c.req.Model = c.req.in.URL.Query().Get("model")
+	query := c.req.in.URL.Query()
+	if len(query["model"]) > 1 {
+		return api.BadRequest("model", "the query names several models: want one ?model=NAME")
+	}
+	c.req.Model = query.Get("model")
 	if c.req.adapter = c.a.names.Load().adapter(c.req.Model, c.f); c.req.adapter != "" {
 		return api.BadRequest("model", "%s is an adapter, which %s can't choose: name its model", quoteName(c.req.Model), api.PathRealtime)
 	}
@@ -105,6 +112,15 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			}
 			resp.Header.Set(headerTiming, c.reply.timing.String())
 			resp.Header.Set(headerInstance, string(s.Instance))
+			if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
+				up := newUpgraded(both, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
+				c.sent.upgraded.Store(up)
+				resp.Body = up
+				if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
+					first, _, _ := strings.Cut(offered, ",") // browsers refuse an answer that chooses none
+					resp.Header.Set(headerProtocols, first)
+				}
+			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e },
@@ -128,6 +144,55 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 		failed = forward.Unanswered(err)
 	}
 	return untouched.Load() && !failed.Given, false, failed
+}
+
+// drainIdle is how long an upgraded connection may carry nothing while its instance drains: others wait for that.
+const drainIdle = 5 * time.Second
+
+// upgraded is an upgraded connection to an instance. It ends the request once nothing has come from either side for a while.
+type upgraded struct {
+	io.ReadWriteCloser
+	idle  atomic.Int64 // that time
+	timer *time.Timer
+}
+
+func newUpgraded(both io.ReadWriteCloser, idle time.Duration, end func(idle time.Duration)) *upgraded {
+	u := &upgraded{ReadWriteCloser: both}
+	u.timer = time.AfterFunc(math.MaxInt64, func() { end(time.Duration(u.idle.Load())) })
+	u.limit(idle)
+	return u
+}
+
+func (u *upgraded) limit(idle time.Duration) {
+	u.idle.Store(int64(idle))
+	u.timer.Reset(idle)
+}
+
+// Read implements [io.Reader].
+func (u *upgraded) Read(p []byte) (int, error) {
+	n, err := u.ReadWriteCloser.Read(p)
+	u.timer.Reset(time.Duration(u.idle.Load()))
+	return n, err
+}
+
+// Write implements [io.Writer].
+func (u *upgraded) Write(p []byte) (int, error) {
+	u.timer.Reset(time.Duration(u.idle.Load()))
+	return u.ReadWriteCloser.Write(p)
+}
+
+// Close implements [io.Closer].
+func (u *upgraded) Close() error {
+	u.idle.Store(math.MaxInt64)
+	u.timer.Stop()
+	return u.ReadWriteCloser.Close()
+}
+
+// drains shortens the time that c's connection may carry nothing.
+func (c *call) drains() {
+	if u := c.sent.upgraded.Load(); u != nil {
+		u.limit(min(time.Duration(u.idle.Load()), drainIdle))
+	}
 }
 
 // touched is a body that records whether any of it was read.

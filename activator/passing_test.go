@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -47,7 +49,7 @@ func TestAnUpgradeIsHeldUntilTheInstanceIsAwake(t *testing.T) {
 }
 
 // wantEcho opens a WebSocket, for which the instance is woken, and wants what it sends.
-func wantEcho(t *testing.T, i *fakeInstance, door, path string, header ...string) {
+func wantEcho(t *testing.T, i *fakeInstance, door, path string, header ...string) http.Header {
 	t.Helper()
 	conn, err := net.Dial("tcp", door)
 	if err != nil {
@@ -67,6 +69,44 @@ func wantEcho(t *testing.T, i *fakeInstance, door, path string, header ...string
 	if n := i.wakes.Load(); n != 1 {
 		t.Errorf("%d wakes, want 1", n)
 	}
+	return resp.Header
+}
+
+// TestUpgradedIdle: a connection ends once neither side has sent anything for its time, which is shorter while its instance drains.
+func TestUpgradedIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		var ended time.Duration
+		c := &call{}
+		u := newUpgraded(near, 8*time.Second, func(idle time.Duration) { ended = idle })
+		c.sent.upgraded.Store(u)
+		go func() { _, _ = io.Copy(far, far) }()
+		for range 3 {
+			time.Sleep(7 * time.Second)
+			if _, err := u.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := u.Read(make([]byte, 1)); err != nil || ended != 0 {
+				t.Fatalf("ended after %v (%v)", ended, err)
+			}
+		}
+		c.drains()
+		time.Sleep(drainIdle - 1)
+		if ended != 0 {
+			t.Error("it ended too early")
+		}
+		time.Sleep(1)
+		if synctest.Wait(); ended != drainIdle {
+			t.Errorf("ended after %v, want %v", ended, drainIdle)
+		}
+		_ = u.Close()
+		ended = 0
+		time.Sleep(time.Hour)
+		if synctest.Wait(); ended != 0 {
+			t.Error("it ended again after its end")
+		}
+	})
 }
 
 // TestRealtime opens WebSockets of the Realtime API: the query names the model, whose instance never sees the key.
@@ -87,12 +127,15 @@ func TestRealtime(t *testing.T) {
 		seen <- r.Header.Clone()
 		echoes(w, r)
 	}
-	wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk", "Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.k-a\r\n")
+	h := wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk", "Sec-WebSocket-Protocol: realtime, OpenAI-insecure-api-key.k-a\r\n")
+	if got := h.Get("Sec-WebSocket-Protocol"); got != "realtime" {
+		t.Errorf("the protocol is %q: a browser refuses any but one that it has offered", got)
+	}
 	if h := <-seen; h.Get("Authorization") != "" || h.Get("Sec-WebSocket-Protocol") != "realtime" {
 		t.Errorf("the instance got the headers %v", h)
 	}
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
-	for query, want := range map[string]int{"model=other": 403, "model=small": 404, "": 403, "model=tuned": 403} {
+	for query, want := range map[string]int{"model=other": 403, "model=talk&mod%65l=base": 400, "model=small": 404, "": 403, "model=tuned": 403} {
 		resp, got := b.get("/v1/realtime?"+query, append(upgrade, "Authorization", "Bearer k-a")...)
 		if resp.StatusCode != want || !strings.HasPrefix(got, `{"error":{"message":`) {
 			t.Errorf("%q: got %s %s, want %d", query, resp.Status, got, want)

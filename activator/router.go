@@ -179,23 +179,26 @@ func (a *Activator) serveRealtime(w http.ResponseWriter, r *http.Request) {
 	a.serveOnly(w, r)
 }
 
+// headerProtocols has the protocols that a WebSocket's client offers, or the one that the server chose.
+const headerProtocols = "Sec-Websocket-Protocol"
+
 // takeProtocolKey moves a key among the protocols of a WebSocket into the header for keys: browsers can set no header,
 // and the model server must not see it.
 func takeProtocolKey(h http.Header) {
-	const protocols = "Sec-Websocket-Protocol"
+	const key = "openai-insecure-api-key."
 	var rest []string
-	for p := range strings.SplitSeq(strings.Join(h[protocols], ","), ",") {
+	for p := range strings.SplitSeq(strings.Join(h[headerProtocols], ","), ",") {
 		p = strings.TrimSpace(p)
-		key, found := strings.CutPrefix(p, "openai-insecure-api-key.")
+		found := len(p) >= len(key) && strings.EqualFold(p[:len(key)], key)
 		if found && h.Get("Authorization") == "" {
-			h.Set("Authorization", "Bearer "+key)
+			h.Set("Authorization", "Bearer "+p[len(key):])
 		}
 		if !found && p != "" {
 			rest = append(rest, p)
 		}
 	}
-	if delete(h, protocols); len(rest) > 0 {
-		h[protocols] = []string{strings.Join(rest, ", ")}
+	if delete(h, headerProtocols); len(rest) > 0 {
+		h[headerProtocols] = []string{strings.Join(rest, ", ")}
 	}
 }
 

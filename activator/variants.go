@@ -93,8 +93,8 @@ func (c *call) moveToVariant(err error) bool {
 		return false
 	}
 	group := c.group
-	if g := c.a.names.Load().byModel[c.req.Model]; g != nil && len(g.variants) > 0 {
-		group = g // the variants may have changed
+	if g := c.a.names.Load().byModel[c.req.Model]; g != nil && len(g.variants) > 0 && !c.fell {
+		group = g // the variants may have changed; those of a fallback were checked
 	}
 	next := group.choose()
 	if next == c.f && !sent {

@@ -47,6 +47,8 @@ type Want struct {
 	// EndUnread ends the request if its client has left written data unread for too long, and reports whether it does;
 	// nil: unknown. It must not block.
 	EndUnread func() bool
+	// Drains is called when the instance of its slot drains, while the function is locked; nil: not called.
+	Drains func()
 	// Pause lets a stream that can continue later end with [Slot.Pause], and reports whether it does; nil: it can't. It
 	// must not block.
 	Pause func() bool

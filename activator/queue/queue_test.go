@@ -147,8 +147,10 @@ func TestDrainEndsBackground(t *testing.T) {
 		f := startFunction(t, 2, nil)
 		var slots [2]*Slot
 		var ends [2]context.Context
+		told := 0
 		for n := range slots {
 			ctx, w := want(t, "a", 0)
+			w.Drains = func() { told++ }
 			w.Background = n == 0
 			s, err := f.Acquire(ctx, w)
 			if err != nil {
@@ -163,6 +165,9 @@ func TestDrainEndsBackground(t *testing.T) {
 		}
 		for _, s := range slots {
 			s.Done(Used{})
+		}
+		if told != 2 {
+			t.Errorf("%d requests were told, want both", told)
 		}
 	})
 }

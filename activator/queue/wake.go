@@ -151,7 +151,13 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 	f.rises(st.Instance, st.State == api.Starting, now)
 	if st.State == api.Draining { // the function that needs its memory does not wait for them
 		for w := range f.wants {
-			if w.Background && w.slot != nil && w.slot.Instance == st.Instance {
+			if w.slot == nil || w.slot.Instance != st.Instance {
+				continue
+			}
+			if w.Drains != nil {
+				w.Drains()
+			}
+			if w.Background {
 				w.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended because its instance drains: send it again"))
 			}
 		}

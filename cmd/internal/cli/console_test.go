@@ -200,6 +200,7 @@ func TestArgumentsAreExplained(t *testing.T) {
 		"models rm":           "want rouse models rm MODEL [flags]",
 		"up --modelx x":       "unknown flag: --modelx: did you mean --model?",
 		"scale a 1 --foor 1m": "did you mean --for?",
+		"up --keys=":          "--keys is empty",
 	} {
 		err := Execute(t.Context(), strings.Fields(args), nil, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {

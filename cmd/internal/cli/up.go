@@ -84,6 +84,11 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
   rouse up --models-dir ~/models --ollama --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"keys", "tls-cert", "tls-key"} { // without them the server is open, or speaks no TLS
+				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {
+					return fmt.Errorf("--%s is empty: name its file, or leave the flag out", name)
+				}
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
