@@ -96,7 +96,7 @@ func TestUpgradedIdle(t *testing.T) {
 		if ended != 0 {
 			t.Error("it ended too early")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if synctest.Wait(); ended != drainIdle {
 			t.Errorf("ended after %v, want %v", ended, drainIdle)
 		}
