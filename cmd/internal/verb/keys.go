@@ -98,8 +98,11 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 		var k apikey.Key
 		dec := json.NewDecoder(io.LimitReader(r.Body, maxKey))
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&k); err != nil || k.Hash != "" {
-			return nil, api.BadRequest("", "the body is no key, such as {\"name\":\"alice\"}, without a hash: %v", err)
+		if err := dec.Decode(&k); err != nil {
+			return nil, api.BadRequest("", "the body is no key, such as {\"name\":\"alice\"}: %v", err)
+		}
+		if k.Hash != "" {
+			return nil, api.BadRequest("hash", "the secret is made here: leave the hash out")
 		}
 		var secret string
 		secret, _, err = makeKey(r.Context(), file, k)
