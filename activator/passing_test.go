@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,9 +78,9 @@ func TestUpgradedIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
-		var ended time.Duration
+		var ended atomic.Int64
 		c := &call{}
-		u := newUpgraded(near, 8*time.Second, func(idle time.Duration) { ended = idle })
+		u := newUpgraded(near, 8*time.Second, func(idle time.Duration) { ended.Store(int64(idle)) })
 		c.sent.upgraded.Store(u)
 		go func() { _, _ = io.Copy(far, far) }()
 		for range 3 {
@@ -87,23 +88,23 @@ func TestUpgradedIdle(t *testing.T) {
 			if _, err := u.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := u.Read(make([]byte, 1)); err != nil || ended != 0 {
-				t.Fatalf("ended after %v (%v)", ended, err)
+			if _, err := u.Read(make([]byte, 1)); err != nil || ended.Load() != 0 {
+				t.Fatalf("ended after %v (%v)", time.Duration(ended.Load()), err)
 			}
 		}
 		c.drains()
 		time.Sleep(drainIdle - 1)
-		if ended != 0 {
+		if ended.Load() != 0 {
 			t.Error("it ended too early")
 		}
 		time.Sleep(time.Nanosecond)
-		if synctest.Wait(); ended != drainIdle {
-			t.Errorf("ended after %v, want %v", ended, drainIdle)
+		if synctest.Wait(); ended.Load() != int64(drainIdle) {
+			t.Errorf("ended after %v, want %v", time.Duration(ended.Load()), drainIdle)
 		}
 		_ = u.Close()
-		ended = 0
+		ended.Store(0)
 		time.Sleep(time.Hour)
-		if synctest.Wait(); ended != 0 {
+		if synctest.Wait(); ended.Load() != 0 {
 			t.Error("it ended again after its end")
 		}
 	})
