@@ -93,9 +93,10 @@ func (m *comments) fallBack(to string) {
 	_ = m.reply.flush() // a client that left ends the request's context
 }
 
+// sayFallback writes the comment. The client may have left. The caller holds the lock.
 func (m *comments) sayFallback(to string) {
 	_, _ = m.reply.Write([]byte(": rouse fallback=" + to + "\n\n"))
-} // it may have left
+}
 
 // leastExpected is the shortest expected time that a comment mentions: a shorter estimate was wrong, and the true
 // time is unknown.

@@ -16,17 +16,17 @@ import (
 
 // delivery records the attempts to send one request to instances.
 type delivery struct {
-	attempts    int            // the number of attempts
-	given       int            // of these, the attempts that a runtime may have seen
-	resumed     int            // of these, the attempts that resumed an answer that was cut
-	moved       int            // of these, the attempts whose instance gave way
-	before      metrics.Timing // the timing when the answer that is being resumed was last cut
-	last        string         // the error code of the last failed attempt; empty: none
-	queued      atomic.Bool    // it waits for its turn at an instance
-	upgraded    atomic.Pointer[upgraded]
-	body        relay.Body   // sent in place of the client's body; nil: that is sent
-	pick        int          // the place of its last pick in the ring
-	speculative *speculative // nil: nothing was sent to an instance that is being woken
+	attempts    int                      // the number of attempts
+	given       int                      // of these, the attempts that a runtime may have seen
+	resumed     int                      // of these, the attempts that resumed an answer that was cut
+	moved       int                      // of these, the attempts whose instance gave way
+	before      metrics.Timing           // the timing when the answer that is being resumed was last cut
+	last        string                   // the error code of the last failed attempt; empty: none
+	queued      atomic.Bool              // it waits for its turn at an instance
+	upgraded    atomic.Pointer[upgraded] // its connection, once an instance has upgraded it
+	body        relay.Body               // sent in place of the client's body; nil: that is sent
+	pick        int                      // the place of its last pick in the ring
+	speculative *speculative             // nil: nothing was sent to an instance that is being woken
 }
 
 // try sends the request to one instance and waits for the first bytes of its answer. last is the limit of the whole.

@@ -26,6 +26,9 @@ const (
 	renewBefore     = certificateLife / 3
 )
 
+// authorityKey is the key of the Secret that has the authorities' certificates.
+const authorityKey = "ca.crt"
+
 // issue returns the data of the Secret: a new certificate for the service, its key, and the authorities to trust. These are the new one and the one
 // before it, whose certificate replicas use until they read the Secret again.
 func issue(ctx context.Context, now time.Time, before []byte) (map[string][]byte, error) {
@@ -36,7 +39,7 @@ func issue(ctx context.Context, now time.Time, before []byte) (map[string][]byte
 	if old, _ := pem.Decode(before); old != nil {
 		trusted = append(trusted, pem.EncodeToMemory(old)...)
 	}
-	return map[string][]byte{corev1.TLSPrivateKeyKey: key, corev1.TLSCertKey: cert, corev1.ServiceAccountRootCAKey: trusted}, nil
+	return map[string][]byte{corev1.TLSPrivateKeyKey: key, corev1.TLSCertKey: cert, authorityKey: trusted}, nil
 }
 
 // readCertificate returns the certificate in a Secret. It fails if there is none, or it has to be replaced.
@@ -45,7 +48,7 @@ func readCertificate(data map[string][]byte, now time.Time) (*tls.Certificate, e
 	if err != nil {
 		return nil, err
 	}
-	_, err = cert.Leaf.Verify(x509.VerifyOptions{Roots: pool(data[corev1.ServiceAccountRootCAKey]), DNSName: serviceHost, CurrentTime: now.Add(renewBefore)})
+	_, err = cert.Leaf.Verify(x509.VerifyOptions{Roots: pool(data[authorityKey]), DNSName: serviceHost, CurrentTime: now.Add(renewBefore)})
 	return &cert, err
 }
 
@@ -65,7 +68,7 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 	}
 	own, bad := readCertificate(secret.Data, now)
 	if bad != nil {
-		if secret.Data, err = issue(ctx, now, secret.Data[corev1.ServiceAccountRootCAKey]); err != nil {
+		if secret.Data, err = issue(ctx, now, secret.Data[authorityKey]); err != nil {
 			return fmt.Errorf("create a certificate: %w", err)
 		}
 		if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
@@ -76,7 +79,7 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	bundle := secret.Data[corev1.ServiceAccountRootCAKey]
+	bundle := secret.Data[authorityKey]
 	if err := s.configure(ctx, func(w *admission.MutatingWebhook) { w.ClientConfig.CABundle = bundle }); err != nil {
 		return err
 	}

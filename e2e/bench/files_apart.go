@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/e2e/bench/report"
@@ -225,16 +224,4 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 	took := time.Since(began)
 	after, err := s.sent(ctx, s.source.host)
 	return outcome{took, after - before}, err
-}
-
-// named reports whether any machine's log says this of a machine.
-func (s *stage) named(says string, p *machineProcess) bool {
-	for _, o := range s.machines {
-		for line := range strings.Lines(o.Log()) {
-			if strings.Contains(line, says) && strings.Contains(line, s.address(p.host)+":8013") {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -88,4 +89,16 @@ func TestApart(t *testing.T) {
 		before = after
 	}
 	t.Error("no log of those who come late names who has sent something else")
+}
+
+// named reports whether any machine's log says this of a machine.
+func (s *stage) named(says string, p *machineProcess) bool {
+	for _, o := range s.machines {
+		for line := range strings.Lines(o.Log()) {
+			if strings.Contains(line, says) && strings.Contains(line, s.address(p.host)+":8013") {
+				return true
+			}
+		}
+	}
+	return false
 }

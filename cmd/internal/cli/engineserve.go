@@ -17,8 +17,7 @@ var flagNames = map[string]string{
 	"tensor-parallel-size": "shards",
 }
 
-// servingFlags adds the flags of `rouse engine serve` . They have vLLM's names if they
-// mean the same.
+// servingFlags adds the flags of `rouse engine serve`. They have vLLM's names if they mean the same.
 func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if other, ok := flagNames[name]; ok {
