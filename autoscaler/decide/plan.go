@@ -30,6 +30,7 @@ type plan struct {
 	*ledger
 	s       *Snapshot
 	search  *search
+	near    *neighbours // nil until it is needed
 	pol     Policy
 	actions []Action
 }

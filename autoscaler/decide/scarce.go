@@ -32,7 +32,7 @@ func (l *ledger) growth(i *instance) api.Bytes {
 	return max(0, i.residue(api.Suspended).Host-i.Borne-i.held[0])
 }
 
-// contested reports whether i is to be off its devices asleep, and why: its function asks for it, or what all functions keep on a device asleep leaves too
+// contested reports whether i is to be off its devices asleep, and why: its function asks for it, or what its neighbours keep on a device asleep leaves too
 // little for one that is awake.
 func (p *plan) contested(i *instance) (why string, yes bool) {
 	switch i.f.Spec.Suspend {
@@ -42,18 +42,8 @@ func (p *plan) contested(i *instance) (why string, yes bool) {
 		return "", false
 	}
 	for _, d := range i.at[1:] {
-		var all, most, of api.Bytes // what they keep, the largest need, and what that one keeps
-		for _, g := range p.fs {
-			if g.Undeclared || g.Need.Devices == 0 {
-				continue
-			}
-			keeps := g.Past.Residue(api.Level1).PerDevice
-			all += keeps
-			if need := p.claim(d, whole(g.Need)); g != i.f && need > most && need <= p.facts[d].capacity {
-				most, of = need, keeps
-			}
-		}
-		if over := all - of + most - p.facts[d].capacity; most > 0 && over > 0 {
+		c := p.contestOf(d, i.f)
+		if over := c.asleep - c.own + c.awake - p.facts[d].capacity; c.awake > 0 && over > 0 {
 			return fmt.Sprintf("sleepers can leave too little of %s, by %s", p.devs[d].ID, over), true
 		}
 	}
@@ -126,21 +116,7 @@ func (p *plan) keepsWeights(i *instance) bool {
 	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {
 		return true
 	}
-	host := i.at[0]
-	left := p.facts[host].capacity - p.devs[host].Others
-	until, _ := p.untilRequest(f)
-	var most, rest api.Bytes // the most that one of the others takes by its wake, and all of them together
-	for _, g := range p.fs {
-		if g.Undeclared || len(g.instances) > 0 && !slices.ContainsFunc(g.instances, func(j *instance) bool { return j.node == i.node }) {
-			continue
-		}
-		if other, _ := p.untilRequest(g); g.Past.Starts > 0 && (other < until || other == until && g.Spec.Name <= f.Spec.Name) {
-			left -= max(g.Need.Host, g.Past.Residue(api.Level1).Host)
-		} else {
-			asleep := g.Past.Residue(api.Level2).Host
-			grows := max(0, g.Need.Host-asleep)
-			left, most, rest = left-asleep, max(most, grows), rest+grows
-		}
-	}
-	return left >= min(rest, most*api.Bytes(len(p.nodes[i.node].gpus)))
+	w := p.neighbours().weightsOn(i.node, f)
+	left := p.facts[i.at[0]].capacity - p.devs[i.at[0]].Others - w.kept - w.dropped
+	return left >= min(w.all, w.most*api.Bytes(len(p.nodes[i.node].gpus)))
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -183,4 +184,125 @@ func often(e inventory.Experience, now time.Time) inventory.Experience {
 		e = e.Arrived(3*time.Second, now.Add(time.Duration(k-20)*3*time.Second))
 	}
 	return e
+}
+
+// TestNeighbours compares what a plan keeps of all functions with what is said of them one by one, on one machine.
+func TestNeighbours(t *testing.T) {
+	now, r := time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 2))
+	contested, kept := 0, 0
+	for range 300 {
+		s := Snapshot{Topology: gpus(2, api.Bytes(60+r.IntN(200))*api.GiB)}
+		for k := range 2 + r.IntN(6) {
+			gib := func(n int) api.Bytes { return api.Bytes(r.IntN(n)) * api.GiB }
+			f := &Function{Undeclared: r.IntN(8) == 0, Running: r.IntN(2) * r.IntN(2), LastRequest: now.Add(-time.Duration(r.IntN(4)) * time.Minute)}
+			f.Need = api.Memory{Host: gib(60), Devices: min(1, r.IntN(5)), PerDevice: gib(100)}
+			f.Spec = api.Function{Name: api.NewFunctionName("default", fmt.Sprint(k))}.WithDefaults()
+			f.Past.Starts = r.IntN(3)
+			f.Past.Asleep[api.Level1] = api.Memory{Host: gib(50), Devices: 1, PerDevice: gib(30)}
+			f.Past.Asleep[api.Level2] = api.Memory{Host: gib(8)}
+			for range r.IntN(3) {
+				f.Add(&Instance{Status: api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("%d-%d", k, len(f.Instances))), Function: f.Spec.Name, State: api.Asleep, Level: api.Level1,
+					Devices: []api.DeviceID{api.DeviceID(fmt.Sprintf("gpu-%d", r.IntN(2)))}}})
+			}
+			s.Functions = append(s.Functions, f)
+		}
+		p := newPlan(&s, now)
+		for _, f := range p.fs {
+			for _, i := range f.instances {
+				if f.Undeclared {
+					continue
+				}
+				if _, yes := p.contested(i); yes != contestedAlone(p, i) {
+					t.Fatalf("%s is contested: %v, by all functions %v", i.Status.Instance, yes, !yes)
+				} else if yes {
+					contested++
+				}
+				if yes := p.keepsWeights(i); yes != keepsWeightsAlone(p, i) {
+					t.Fatalf("%s keeps its weights: %v, by all functions %v", i.Status.Instance, yes, !yes)
+				} else if yes {
+					kept++
+				}
+			}
+		}
+	}
+	if contested == 0 || kept == 0 {
+		t.Fatalf("%d contested, %d keep their weights", contested, kept)
+	}
+}
+
+func contestedAlone(p *plan, i *instance) bool {
+	for _, d := range i.at[1:] {
+		var all, most, of api.Bytes
+		for _, g := range p.fs {
+			if g.Undeclared || g.Need.Devices == 0 {
+				continue
+			}
+			keeps := g.Past.Asleep[api.Level1].PerDevice
+			all += keeps
+			if need := p.claim(d, whole(g.Need)); g != i.f && need > most && need <= p.facts[d].capacity {
+				most, of = need, keeps
+			}
+		}
+		if most > 0 && all-of+most > p.facts[d].capacity {
+			return true
+		}
+	}
+	return false
+}
+
+func keepsWeightsAlone(p *plan, i *instance) bool {
+	if i.f.Past.Asleep[api.Level1].Host == 0 {
+		return true
+	}
+	left := p.facts[i.at[0]].capacity
+	until, _ := p.untilRequest(i.f)
+	var most, rest api.Bytes
+	for _, g := range p.fs {
+		if g.Undeclared {
+			continue
+		}
+		if other, _ := p.untilRequest(g); g.Past.Starts > 0 && (other < until || other == until && g.Spec.Name <= i.f.Spec.Name) {
+			left -= max(g.Need.Host, g.Past.Asleep[api.Level1].Host)
+		} else {
+			grows := max(0, g.Need.Host-g.Past.Asleep[api.Level2].Host)
+			left, most, rest = left-g.Past.Asleep[api.Level2].Host, max(most, grows), rest+grows
+		}
+	}
+	return left >= min(rest, most*api.Bytes(len(p.nodes[i.node].gpus)))
+}
+
+// TestNeighboursOfOtherNodes: a device is contested by what sleeps on its node, and by a node's part of what sleeps nowhere.
+func TestNeighboursOfOtherNodes(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for name, c := range map[string]struct {
+		at   []string // the nodes of the functions after the first, which is on m; empty: nowhere
+		want bool
+	}{
+		"all on its node":          {[]string{"m", "m"}, true},
+		"on the other node":        {[]string{"n", "n"}, false},
+		"one on each":              {[]string{"m", "n"}, false},
+		"one here, others nowhere": {[]string{"m", "", ""}, true},
+		"nowhere":                  {[]string{"", ""}, false},
+	} {
+		var devices []inventory.Device
+		for _, node := range []string{"m", "n"} {
+			devices = append(devices, inventory.Device{ID: api.DeviceID(node + "/host"), Node: node, Capacity: api.TiB, Total: api.TiB},
+				inventory.Device{ID: api.DeviceID(node + "/gpu"), Node: node, Capacity: 80 * api.GiB, Total: 80 * api.GiB})
+		}
+		s := Snapshot{Topology: NewTopology(devices)}
+		for k, node := range append([]string{"m"}, c.at...) {
+			f := &Function{Need: api.Memory{Host: 30 * api.GiB, Devices: 1, PerDevice: 50 * api.GiB}}
+			f.Spec = api.Function{Name: api.NewFunctionName("default", fmt.Sprint(k))}.WithDefaults()
+			f.Past.Asleep[api.Level1] = api.Memory{Host: 30 * api.GiB, Devices: 1, PerDevice: 16 * api.GiB}
+			if node != "" {
+				f.Add(&Instance{Status: api.InstanceStatus{Instance: api.InstanceID(fmt.Sprint(k)), Function: f.Spec.Name, Node: node, State: api.Asleep, Level: api.Level1,
+					Devices: []api.DeviceID{api.DeviceID(node + "/gpu")}}})
+			}
+			s.Functions = append(s.Functions, f)
+		}
+		p := newPlan(&s, now)
+		if _, got := p.contested(p.fs[0].instances[0]); got != c.want {
+			t.Errorf("%s: contested is %v, want %v", name, got, c.want)
+		}
+	}
 }

@@ -26,6 +26,8 @@ type function struct {
 	// refused says that this plan refuses its waiting requests; waits, that a Wait was recorded; gives, that it makes room for another function
 	// and demands nothing itself.
 	refused, waits, gives bool
+	// until is the expected time until its next request, known once there are [neighbours].
+	until time.Duration
 	// starved is since when it waits without an awake instance.
 	starved time.Time
 }

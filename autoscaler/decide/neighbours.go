@@ -1,0 +1,135 @@
+package decide
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// neighbours are the functions that may use the memory of a node: those with an instance there, and those that have none
+// anywhere. The latter count on each node, divided by the number of nodes.
+type neighbours struct {
+	here   [][]*function // by node
+	absent []*function   // those that were started once first, the earliest next request first
+	// weights[k] is of absent, where those before k keep their weights.
+	weights  []weights
+	contests map[facts]contest // of absent, by kind of device
+}
+
+// neighbours returns the neighbours on all nodes. They are the same throughout a plan, and not needed in most plans.
+func (p *plan) neighbours() *neighbours {
+	if p.near != nil {
+		return p.near
+	}
+	near := &neighbours{here: make([][]*function, len(p.nodes)), contests: make(map[facts]contest)}
+	p.near = near
+	for _, f := range p.fs {
+		if f.Undeclared {
+			continue
+		}
+		f.until, _ = p.untilRequest(f)
+		absent := true
+		for _, i := range f.instances {
+			if i.lost {
+				continue
+			}
+			absent = false
+			if here := &near.here[i.node]; !slices.Contains(*here, f) {
+				*here = append(*here, f)
+			}
+		}
+		if absent {
+			near.absent = append(near.absent, f)
+		}
+	}
+	slices.SortFunc(near.absent, func(f, g *function) int {
+		return cmp.Or(-cmp.Compare(min(f.Past.Starts, 1), min(g.Past.Starts, 1)), f.compareUntil(g))
+	})
+	n := len(near.absent)
+	near.weights = make([]weights, n+1)
+	for k, f := range slices.Backward(near.absent) {
+		near.weights[k] = near.weights[k+1]
+		near.weights[k].add(f, false)
+	}
+	for k, f := range near.absent {
+		near.weights[k+1].kept = near.weights[k].kept + f.weights()
+	}
+	return near
+}
+
+// compareUntil orders f and g by their expected next requests.
+func (f *function) compareUntil(g *function) int {
+	return cmp.Or(cmp.Compare(f.until, g.until), cmp.Compare(f.Spec.Name, g.Spec.Name))
+}
+
+// keepsBefore reports whether f keeps its weights if g does.
+func (f *function) keepsBefore(g *function) bool {
+	return f.Past.Starts > 0 && f.compareUntil(g) <= 0
+}
+
+// weights returns the host memory that f takes with its weights, awake or asleep.
+func (f *function) weights() api.Bytes {
+	return max(f.Need.Host, f.Past.Residue(api.Level1).Host)
+}
+
+// weights is the host memory of functions some of which keep their weights asleep.
+type weights struct {
+	kept, dropped api.Bytes // of those that keep theirs, and of those that don't
+	all, most     api.Bytes // what the latter take more by their wakes: all of them, and the largest one
+}
+
+func (w *weights) add(f *function, keeps bool) {
+	if keeps {
+		w.kept += f.weights()
+		return
+	}
+	asleep := f.Past.Residue(api.Level2).Host
+	more := max(0, f.Need.Host-asleep)
+	w.dropped, w.all, w.most = w.dropped+asleep, w.all+more, max(w.most, more)
+}
+
+// weightsOn returns the host memory on a node if f and those before it keep their weights.
+func (n *neighbours) weightsOn(node int32, f *function) weights {
+	k := sort.Search(len(n.absent), func(k int) bool { return !n.absent[k].keepsBefore(f) })
+	w, nodes := n.weights[k], api.Bytes(len(n.here))
+	w.kept, w.dropped, w.all = w.kept/nodes, w.dropped/nodes, w.all/nodes
+	for _, g := range n.here[node] {
+		w.add(g, g.keepsBefore(f))
+	}
+	return w
+}
+
+// contest is how scarce a device is.
+type contest struct {
+	asleep     api.Bytes // what all functions keep of it asleep
+	awake, own api.Bytes // the largest need of one that fits, and what that one keeps asleep
+}
+
+// contestOf returns the contest for device d, which f has a part of.
+func (p *plan) contestOf(d int32, f *function) contest {
+	near := p.neighbours()
+	add := func(c *contest, g *function) {
+		if g.Need.Devices == 0 {
+			return
+		}
+		keeps := g.Past.Residue(api.Level1).PerDevice
+		c.asleep += keeps
+		if need := p.claim(d, whole(g.Need)); g != f && need > c.awake && need <= p.facts[d].capacity {
+			c.awake, c.own = need, keeps
+		}
+	}
+	c, known := near.contests[p.facts[d]]
+	if !known {
+		for _, g := range near.absent {
+			add(&c, g)
+		}
+		c.asleep /= api.Bytes(len(near.here))
+		near.contests[p.facts[d]] = c
+	}
+	for _, g := range near.here[p.of[d]] {
+		add(&c, g)
+	}
+	return c
+}
