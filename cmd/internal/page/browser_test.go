@@ -26,6 +26,17 @@ func TestInABrowser(t *testing.T) {
 	script(t, "test/browser.mjs", os.Getenv("PAGE_SHOTS"))
 }
 
+// TestSite: the documentation's pages in a real Chromium. PAGE_SHOTS is a folder for screenshots.
+func TestSite(t *testing.T) {
+	chromium, site := browserFor(t), t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "run", "./site", "../..", site)
+	build.Dir = "../../../internal/release"
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	node(t, "test/site.mjs", chromium, site, os.Getenv("PAGE_SHOTS"))
+}
+
 // TestBench measures the page, and writes what it finds to the file PAGE_BENCH; see make bench-page. Nothing is asserted of it.
 func TestBench(t *testing.T) {
 	report := os.Getenv("PAGE_BENCH")

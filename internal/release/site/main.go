@@ -1,5 +1,5 @@
-// Command site converts this repository's documents to a documentation site of plain pages, without server or
-// scripts.
+// Command site converts this repository's documents to a documentation site of plain pages that need no server.
+// A script, without which they can be read as well, searches them and copies their commands.
 //
 //	go run ./site ../.. ../../dist/site     from internal/release
 //
@@ -11,6 +11,7 @@ package main
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -19,6 +20,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -32,7 +34,7 @@ import (
 // repository is the URL prefix for files that are not pages.
 const repository = "https://github.com/rouse-dev/rouse/blob/main/"
 
-//go:embed page.html
+//go:embed page.html page.js
 var files embed.FS
 
 func main() {
@@ -100,6 +102,7 @@ func build(root, out string) error {
 		return err
 	}
 	copied := map[string]bool{}
+	var index []section
 	var wrong []error
 	for _, p := range paths {
 		d := all[p]
@@ -113,13 +116,28 @@ func build(root, out string) error {
 				copied[file] = true
 			}
 		}
-		whole, err := d.render(markdown, layout, menu)
+		sections := d.sections()
+		index = append(index, sections...)
+		whole, err := d.render(markdown, layout, menu, sections)
 		if err == nil {
 			err = write(filepath.Join(out, page(p)), whole)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
+	}
+	raw, err := json.Marshal(index)
+	if err == nil { // a script, because pages in files may not fetch
+		err = write(filepath.Join(out, "index.js"), fmt.Appendf(nil, "documents = %s\n", raw))
+	}
+	if err == nil {
+		raw, err = files.ReadFile("page.js")
+	}
+	if err == nil {
+		err = write(filepath.Join(out, "page.js"), raw)
+	}
+	if err != nil {
+		return err
 	}
 	for file := range copied {
 		raw, err := os.ReadFile(filepath.Join(root, file))
@@ -133,12 +151,14 @@ func build(root, out string) error {
 	return errors.Join(wrong...)
 }
 
-func (d *document) render(markdown goldmark.Markdown, layout *template.Template, menu []group) ([]byte, error) {
+func (d *document) render(markdown goldmark.Markdown, layout *template.Template, menu []group, sections []section) ([]byte, error) {
 	var body, whole bytes.Buffer
 	if err := markdown.Renderer().Render(&body, d.source, d.node); err != nil {
 		return nil, err
 	}
-	data := map[string]any{"Title": d.title, "Up": strings.Repeat("../", strings.Count(d.path, "/")), "Menu": menu, "Here": page(d.path), "Body": template.HTML(body.Bytes())}
+	here := page(d.path)
+	data := map[string]any{"Title": d.title, "Up": strings.Repeat("../", strings.Count(d.path, "/")), "Menu": menu, "Here": here, "Body": template.HTML(bytes.ReplaceAll(body.Bytes(), []byte("<th></th>"), []byte("<td></td>"))), // an empty cell heads nothing
+		"Sections": slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return s.level != 2 })}
 	err := layout.Execute(&whole, data)
 	return whole.Bytes(), err
 }
@@ -175,6 +195,54 @@ func title(node ast.Node, source []byte) string {
 		}
 	}
 	return "Rouse"
+}
+
+// section is a part of a document, for the search and the list of contents.
+type section struct {
+	Page, Document, Anchor, Heading, Text string
+	level                                 int
+}
+
+// sections returns the parts of d. The first is what stands before the first heading below the title.
+func (d *document) sections() []section {
+	all := []section{{Page: page(d.path), Document: d.title, level: 1}}
+	for n := d.node.FirstChild(); n != nil; n = n.NextSibling() {
+		words := d.plain(n)
+		h, is := n.(*ast.Heading)
+		switch {
+		case is && h.Level > 1:
+			anchor, _ := h.AttributeString("id")
+			name, _ := anchor.([]byte)
+			all = append(all, section{Page: page(d.path), Document: d.title, Anchor: string(name), Heading: words, level: h.Level})
+		case !is:
+			last := &all[len(all)-1]
+			last.Text = strings.TrimSpace(last.Text + " " + words)
+		}
+	}
+	return all
+}
+
+// plain returns the words of n, without markup.
+func (d *document) plain(n ast.Node) string {
+	var b strings.Builder
+	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		switch t := n.(type) {
+		case *ast.Text:
+			if entering {
+				b.Write(t.Segment.Value(d.source))
+			}
+			return ast.WalkContinue, nil
+		case *ast.CodeBlock, *ast.FencedCodeBlock:
+			if entering {
+				b.Write(t.Lines().Value(d.source))
+			}
+		}
+		if n.Type() == ast.TypeBlock {
+			b.WriteByte(' ')
+		}
+		return ast.WalkContinue, nil
+	})
+	return strings.Join(strings.Fields(b.String()), " ")
 }
 
 // links returns pointers to the targets of a document's links and images.
@@ -226,6 +294,11 @@ func (d *document) target(root, link string, all map[string]*document) (to, file
 type group struct {
 	Name  string
 	Pages []entry
+}
+
+// Has reports whether page is in g, whose part of the menu is then open.
+func (g group) Has(page string) bool {
+	return slices.ContainsFunc(g.Pages, func(e entry) bool { return e.Page == page })
 }
 
 type entry struct{ Page, Name string }
