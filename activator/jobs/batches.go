@@ -229,9 +229,11 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 	} else if err != nil {
 		return err
 	}
-	api.WriteJSON(w, http.StatusOK, pageOf(list, more, func(b store.Job) batchObject { return batchOf(r, b) }, func(b store.Job) string { return b.ID }))
+	api.WriteJSON(w, http.StatusOK, pageOf(list, more, func(b store.Job) batchObject { return batchOf(r, b) }, jobID))
 	return nil
 }
+
+func jobID(b store.Job) string { return b.ID }
 
 // findJob returns a job whose id has a prefix.
 func (s *Server) findJob(owner, id, prefix string) (store.Job, error) {

@@ -32,9 +32,9 @@ func fileOf(f store.File) fileObject {
 	return fileObject{ID: f.ID, Object: "file", Bytes: f.Bytes, Created: f.Created.Unix(), Expires: f.Expires.Unix(), Filename: f.Name, Purpose: f.Purpose, Status: "processed"}
 }
 
-// page is a part of a list, in the format of OpenAI's clients.
+// page is a part of a list, in the format of OpenAI's clients; without Object, of Anthropic's.
 type page[T any] struct {
-	Object string  `json:"object"`
+	Object string  `json:"object,omitempty"`
 	Data   []T     `json:"data"`
 	First  *string `json:"first_id"`
 	Last   *string `json:"last_id"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,13 +79,7 @@ func Oldest(v url.Values) (bool, error) {
 // Items answers with a response's input: with the conversation that it continues, as far as that still exists. If it
 // returns an error, it has written nothing; store.ErrNotFound: there is no such response.
 func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
-	v := r.URL.Query()
-	after := v.Get("after")
-	limit, err := Limit(v, usualItems, mostItems)
-	if err != nil {
-		return err
-	}
-	oldest, err := Oldest(v)
+	q, err := query(r.URL.Query(), usualItems, mostItems)
 	if err != nil {
 		return err
 	}
@@ -92,29 +87,21 @@ func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	if err != nil {
 		return err
 	}
-	at := func(n int) int { // the index of the list's nth item
-		if !oldest {
-			return len(ids) - 1 - n
-		}
-		return n
+	if !q.Oldest {
+		slices.Reverse(ids)
+		slices.Reverse(items)
 	}
-	n := 0
-	if after != "" {
-		for n < len(ids) && ids[at(n)] != after {
-			n++
-		}
-		if n++; n > len(ids) {
-			return api.BadRequest("after", "there is no item %.80q to go on after", after)
+	from := 0
+	if q.After != "" {
+		if from = slices.Index(ids, q.After) + 1; from == 0 {
+			return api.BadRequest("after", "there is no item %.80q to go on after", q.After)
 		}
 	}
-	p := itemPage{Object: "list", Data: []json.RawMessage{}}
-	for ; n < len(ids) && len(p.Data) < limit; n++ {
-		if p.Last = ids[at(n)]; p.First == "" {
-			p.First = p.Last
-		}
-		p.Data = append(p.Data, items[at(n)])
+	until := min(from+q.Limit, len(ids))
+	p := itemPage{Object: "list", Data: append([]json.RawMessage{}, items[from:until]...), More: until < len(ids)}
+	if from < until {
+		p.First, p.Last = ids[from], ids[until-1]
 	}
-	p.More = n < len(ids)
 	api.WriteJSON(w, http.StatusOK, p)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -93,13 +94,6 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	return writeJob(w, r, err, b, messagesOf)
 }
 
-// messagesPage is a part of a list, in the format of Anthropic's clients: the newest first.
-type messagesPage struct {
-	Data  []messagesObject `json:"data"`
-	More  bool             `json:"has_more"`
-	First *string          `json:"first_id"`
-	Last  *string          `json:"last_id"`
-}
 
 // Bounds of a list of message batches, as Anthropic's.
 const (
@@ -126,16 +120,11 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 	} else if err != nil {
 		return err
 	}
-	p := messagesPage{Data: make([]messagesObject, len(all)), More: more}
-	for k, b := range all {
-		if q.Oldest {
-			k = len(all) - 1 - k
-		}
-		p.Data[k] = messagesOf(r, b)
+	if q.Oldest { // Anthropic's lists have the newest first
+		slices.Reverse(all)
 	}
-	if n := len(all); n > 0 {
-		p.First, p.Last = &p.Data[0].ID, &p.Data[n-1].ID
-	}
+	p := pageOf(all, more, func(b store.Job) messagesObject { return messagesOf(r, b) }, jobID)
+	p.Object = ""
 	api.WriteJSON(w, http.StatusOK, p)
 	return nil
 }

@@ -195,8 +195,8 @@ func TestMessagesEnd(t *testing.T) {
 		for range 3 {
 			ids = append([]string{b.messages("a", asksFor("x")).ID}, ids...)
 		}
-		list := func(query string) (p messagesPage, got string) {
-			p = want[messagesPage](b, http.StatusOK, b.do(http.MethodGet, pathMessages+"?"+query, "a", nil))
+		list := func(query string) (p page[messagesObject], got string) {
+			p = want[page[messagesObject]](b, http.StatusOK, b.do(http.MethodGet, pathMessages+"?"+query, "a", nil))
 			for _, o := range p.Data {
 				got += fmt.Sprint(slices.Index(ids, o.ID), " ")
 			}

@@ -31,6 +31,10 @@ type pool struct {
 	strangers map[string]string
 }
 
+func newPool(most, each int, run func(ctx, mine context.Context, owner, id string), gauge prometheus.Gauge) pool {
+	return pool{most: most, each: each, run: run, gauge: gauge, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
+}
+
 // running is a job in progress.
 type running struct {
 	owner  string

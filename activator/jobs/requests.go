@@ -229,20 +229,18 @@ func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job
 	return nil
 }
 
-// deleteLater deletes a request and its answer. A running one is ended.
-func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	id := r.PathValue("id")
-	return writeDeleted(w, s.deleteRequest(c.Owner(), id, store.PrefixAsync), id, "async")
-}
-
-// deleteRequest deletes a request, or a response, whose id has a prefix. A running one is ended.
-func (s *Server) deleteRequest(owner, id, prefix string) error {
-	_, err := s.findJob(owner, id, prefix)
-	if err == nil {
-		err = s.store.Delete(owner, id)
+// deleteRequest returns a handler that deletes a request with its answer, or a response, whose id has a prefix. A running one is
+// ended.
+func (s *Server) deleteRequest(prefix, object string) handler {
+	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+		owner, id := c.Owner(), r.PathValue("id")
+		_, err := s.findJob(owner, id, prefix)
+		if err == nil {
+			err = s.store.Delete(owner, id)
+		}
+		if err == nil {
+			s.endRequest(owner, id)
+		}
+		return writeDeleted(w, err, id, object)
 	}
-	if err == nil {
-		s.endRequest(owner, id)
-	}
-	return err
 }

@@ -128,8 +128,8 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
-	b.batches = pool{most: cfg.Active, each: max(1, cfg.Active/8), run: b.runBatch, gauge: b.metrics.running, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
-	b.requests = pool{most: requestsAbreast, each: requestsAbreast, run: b.runRequest, gauge: b.metrics.waiting, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
+	b.batches = newPool(cfg.Active, max(1, cfg.Active/8), b.runBatch, b.metrics.running)
+	b.requests = newPool(requestsAbreast, requestsAbreast, b.runRequest, b.metrics.waiting)
 	b.keeper = newKeeper(cfg.MaxAnswer, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
@@ -242,9 +242,9 @@ func (s *Server) routes() []route {
 		{"POST /v1/messages/batches/{id}/cancel", withJob(s.cancelJob, store.PrefixMessages, messagesOf)},
 		{"DELETE /v1/messages/batches/{id}", s.deleteMessages},
 		{"GET /v1/async/{id}", s.showLater},
-		{"DELETE /v1/async/{id}", s.deleteLater},
+		{"DELETE /v1/async/{id}", s.deleteRequest(store.PrefixAsync, "async")},
 		{"GET /v1/responses/{id}", s.showResponse},
-		{"DELETE /v1/responses/{id}", s.deleteResponse},
+		{"DELETE /v1/responses/{id}", s.deleteRequest(store.PrefixResponse, "response")},
 		{"GET /v1/responses/{id}/input_items", s.responseItems},
 		{"POST /v1/responses/{id}/cancel", s.cancelResponse},
 	}

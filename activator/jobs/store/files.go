@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // File is the record of a file.
@@ -246,16 +247,13 @@ func page[T any](s *Store, prefix, begin string, q Query, match func(*T) bool) (
 
 // several reads records concurrently; nil for those that no longer exist.
 func several[T any](s *Store, prefix string, ids []string) ([]*T, error) {
-	found, errs := make([]*T, len(ids)), make([]error, len(ids))
-	var all sync.WaitGroup
+	found := make([]*T, len(ids))
+	var all errgroup.Group
 	for k, id := range ids {
-		all.Go(func() { found[k], _, errs[k] = read[T](s, prefix+id) })
+		all.Go(func() (err error) {
+			found[k], _, err = read[T](s, prefix+id)
+			return unlessGone(err)
+		})
 	}
-	all.Wait()
-	for k, err := range errs {
-		if errors.Is(err, ErrNotFound) {
-			found[k], errs[k] = nil, nil
-		}
-	}
-	return found, errors.Join(errs...)
+	return found, all.Wait()
 }

@@ -4,8 +4,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // New stores a job. A batch has its input, endpoint, window and metadata; the error is ErrNotFound if the owner has no
@@ -217,27 +218,24 @@ func (s *Store) createResponse(r *Job, body []byte) error {
 // prolong keeps responses until a time. Differences below a thirtieth of the time are ignored, so that not every turn
 // writes them all.
 func (s *Store) prolong(owner string, ids []string, until time.Time) error {
-	errs := make([]error, len(ids))
-	slots := make(chan struct{}, abreast) // taken and given back by each; bounds the concurrency
-	var all sync.WaitGroup
-	for k, id := range ids {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			_, _, errs[k] = s.changeJob(owner, id, func(old *Job) error {
+	var all errgroup.Group
+	all.SetLimit(abreast)
+	for _, id := range ids {
+		all.Go(func() error {
+			_, _, err := s.changeJob(owner, id, func(old *Job) error {
 				if until.Sub(old.Expires) <= s.cfg.Keep/30 {
 					return errEnough
 				}
 				old.Expires = until
 				return nil
 			})
-			if errors.Is(errs[k], errEnough) || errors.Is(errs[k], ErrNotFound) { // it is kept long enough, or was deleted meanwhile
-				errs[k] = nil
+			if errors.Is(err, errEnough) { // it is kept long enough, or was deleted meanwhile
+				return nil
 			}
+			return unlessGone(err)
 		})
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }
 
 var errEnough = errors.New("there is nothing to change")
