@@ -10,13 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Exists returns an error if a request can't continue from a response; nil if previous is empty.
-func (k *keeper) Exists(owner, previous string) error {
-	if previous == "" {
-		return nil
+// goesOn returns an error if a request can't continue from what it names.
+func (k *keeper) goesOn(owner string, q responseRequest) error {
+	if q.Conversation != "" {
+		_, err := k.findConversation(owner, q.Conversation)
+		return noConversation(err, q.Conversation)
 	}
-	_, err := k.turns(owner, previous)
-	return noPrevious(err, previous)
+	_, err := k.turns(owner, q.Previous)
+	return noPrevious(err, q.Previous)
 }
 
 // Kept returns the body to store for a background request.
@@ -40,8 +41,12 @@ func unfinished(l store.Job, body []byte, status string, why *api.Error) json.Ra
 		}
 	}
 	set := func(name string, v any) {
-		raw, _ := json.Marshal(v) // texts and a number
+		raw, _ := json.Marshal(v) // of texts, or a number
 		r.Set(name, raw)
+	}
+	value, _ := jsonfield.Find(body, "conversation")
+	if id, _ := conversationIn(value); id != "" { // it was read before
+		set("conversation", map[string]string{"id": id})
 	}
 	set("id", l.ID)
 	set("created_at", l.Created.Unix())

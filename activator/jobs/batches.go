@@ -163,12 +163,24 @@ func absent(param string) *api.Error {
 	return &api.Error{Status: http.StatusBadRequest, Param: param, Code: "missing_required_parameter", Message: "the field " + param + " is missing"}
 }
 
-// Bounds of a batch's metadata, as OpenAI's.
+// Bounds of metadata, as OpenAI's.
 const (
 	maxPairs = 16
 	maxKey   = 64
 	maxValue = 512
 )
+
+func checkMetadata(pairs map[string]string) error {
+	if len(pairs) > maxPairs {
+		return api.BadRequest("metadata", "metadata has %d pairs: want %d at most", len(pairs), maxPairs)
+	}
+	for k, v := range pairs {
+		if utf8.RuneCountInString(k) > maxKey || utf8.RuneCountInString(v) > maxValue {
+			return api.BadRequest("metadata", "metadata %.80q is too long: want keys of %d characters at most, and values of %d", k, maxKey, maxValue)
+		}
+	}
+	return nil
+}
 
 func (q *wanted) check() (window, keep time.Duration, err error) {
 	switch {
@@ -180,13 +192,9 @@ func (q *wanted) check() (window, keep time.Duration, err error) {
 		return 0, 0, absent("completion_window")
 	case !slices.Contains(Endpoints, q.Endpoint):
 		return 0, 0, api.BadRequest("endpoint", "the endpoint is %.80q: want one of %s", q.Endpoint, strings.Join(Endpoints, ", "))
-	case len(q.Metadata) > maxPairs:
-		return 0, 0, api.BadRequest("metadata", "metadata has %d pairs: want %d at most", len(q.Metadata), maxPairs)
 	}
-	for k, v := range q.Metadata {
-		if utf8.RuneCountInString(k) > maxKey || utf8.RuneCountInString(v) > maxValue {
-			return 0, 0, api.BadRequest("metadata", "metadata %.80q is too long: want keys of %d characters at most, and values of %d", k, maxKey, maxValue)
-		}
+	if err := checkMetadata(q.Metadata); err != nil {
+		return 0, 0, err
 	}
 	if window, err = parseWindow(q.Window); err != nil {
 		return 0, 0, err

@@ -17,7 +17,7 @@ const CodePrevious = "previous_response_not_found"
 // response returns a response that has ended.
 func (k *keeper) response(owner, id string) (store.Job, error) {
 	r, err := k.store.Job(owner, id)
-	if err == nil && (!r.Done() || !store.IsResponse(id)) {
+	if err == nil && (!r.Done() || !store.IsResponse(id) && !store.IsTurn(id)) {
 		err = store.ErrNotFound
 	}
 	return r, err

@@ -20,7 +20,7 @@ const (
 )
 
 // keeper stores OpenAI's responses for clients that retrieve them later (store: true), and continues from stored ones
-// (previous_response_id). Package store keeps them, visible only to their owner. It stands in front of the handler of
+// (previous_response_id) and from conversations. Package store keeps them, visible only to their owner. It stands in front of the handler of
 // /v1/responses: Rouse's translation, or a model server that has the API itself. The package comment has the life of a
 // request. It is safe for concurrent use and starts no goroutines.
 type keeper struct {
@@ -59,12 +59,22 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 	if take == nil {
 		take = func(int64) error { return nil }
 	}
+	if t.Conversation != "" {
+		c, err := k.findConversation(t.Owner, t.Conversation)
+		if err != nil {
+			return noConversation(err, t.Conversation)
+		}
+		t.Previous = c.Previous
+	}
 	out := &responseWriter{w: w, r: r, k: k, turn: &t}
-	if t.Store {
+	if t.Store || t.Conversation != "" {
 		more := 1
+		if t.Store && t.Conversation != "" {
+			more = 2
+		}
 		out.kept = store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}
 		if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
-			out.kept.ID, more = t.Claim.Job().ID, 0
+			out.kept.ID, more = t.Claim.Job().ID, more-1
 		}
 		if err := k.store.Fits(t.Owner, int64(len(input))+usualAnswer, more); err != nil {
 			return err
@@ -93,7 +103,7 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 // setFields sets the fields of a response that the model server can't know.
 func (t *turn) setFields(response []byte, id string) []byte {
 	set := func(name string, v any) {
-		raw, _ := json.Marshal(v) // a string, a bool or null
+		raw, _ := json.Marshal(v) // of strings, or a bool
 		response = jsonfield.Set(response, name, raw)
 	}
 	if t.Store {
@@ -103,7 +113,9 @@ func (t *turn) setFields(response []byte, id string) []byte {
 	if t.Claim != nil {
 		set("background", true)
 	}
-	if t.Previous != "" {
+	if t.Conversation != "" {
+		set("conversation", map[string]string{"id": t.Conversation})
+	} else if t.Previous != "" {
 		set("previous_response_id", t.Previous)
 	}
 	return response

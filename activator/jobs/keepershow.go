@@ -83,10 +83,15 @@ func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	if err != nil {
 		return err
 	}
-	ids, items, err := k.inputItems(owner, id)
+	ids, items, err := k.itemsOf(owner, id, false)
 	if err != nil {
 		return err
 	}
+	return writeItems(w, q, ids, items)
+}
+
+// writeItems answers with a part of a list.
+func writeItems(w http.ResponseWriter, q store.Query, ids []string, items []json.RawMessage) error {
 	if !q.Oldest {
 		slices.Reverse(ids)
 		slices.Reverse(items)
@@ -106,8 +111,8 @@ func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	return nil
 }
 
-// inputItems returns the items of a response's input, the oldest first, and their ids.
-func (k *keeper) inputItems(owner, id string) (ids []string, items []json.RawMessage, err error) {
+// itemsOf returns the items of a response's input, the oldest first, and their ids; with output, those of its output, too.
+func (k *keeper) itemsOf(owner, id string, withOutput bool) (ids []string, items []json.RawMessage, err error) {
 	turns, err := k.turns(owner, id)
 	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
 		return nil, nil, err
@@ -120,20 +125,29 @@ func (k *keeper) inputItems(owner, id string) (ids []string, items []json.RawMes
 		} else if err != nil {
 			return nil, nil, err
 		}
-		number := 0
-		see := func(item []byte) bool {
-			itemID, said := listItem(item, fmt.Sprintf("%s_%d", strings.TrimPrefix(t.ID, "resp_"), number))
-			ids, items = append(ids, itemID), append(items, said)
-			number++
-			return true
+		parts := [][]byte{input}
+		if output, found := jsonfield.Find(answer, "output"); found && (withOutput || n < len(turns)-1) {
+			parts = append(parts, output)
 		}
-		if err := jsonfield.Items(input, see); err != nil {
+		theirs, all, err := namedItems(t.ID, parts...)
+		if err != nil {
 			return nil, nil, err
 		}
-		if output, found := jsonfield.Find(answer, "output"); found && n < len(turns)-1 {
-			if err := jsonfield.Items(output, see); err != nil {
-				return nil, nil, err
-			}
+		ids, items = append(ids, theirs...), append(items, all...)
+	}
+	return ids, items, nil
+}
+
+// namedItems returns the items of a turn's parts as a list has them, and their ids.
+func namedItems(turn string, parts ...[]byte) (ids []string, items []json.RawMessage, err error) {
+	_, name, _ := strings.Cut(turn, "_")
+	for _, part := range parts {
+		if err := jsonfield.Items(part, func(item []byte) bool {
+			id, said := listItem(item, fmt.Sprintf("%s_%d", name, len(ids)))
+			ids, items = append(ids, id), append(items, said)
+			return true
+		}); err != nil {
+			return nil, nil, err
 		}
 	}
 	return ids, items, nil

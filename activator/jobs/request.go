@@ -19,13 +19,15 @@ type responseRequest struct {
 	Stream bool
 	// Previous is the id of the response that it continues from; empty: none.
 	Previous string
+	// Conversation is the id of the conversation that it continues and is added to; empty: none.
+	Conversation string
 
 	body  []byte
 	input []byte // the raw field; nil: missing
 }
 
 // responseFields are the fields that may occur only once, and in one spelling.
-var responseFields = []string{"store", "previous_response_id", "background", "input", "stream"}
+var responseFields = []string{"store", "previous_response_id", "background", "input", "stream", "conversation"}
 
 // readResponseRequest parses a body. asks is false if the body is no JSON object or uses nothing of this package: it is then passed
 // on unchanged. An error is an *[api.Error]. The body must not change while the Request is used.
@@ -51,11 +53,29 @@ func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) 
 			return responseRequest{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
 		}
 	}
+	if q.Conversation, err = conversationIn(fields["conversation"]); err != nil {
+		return responseRequest{}, false, err
+	}
+	if q.Conversation != "" && q.Previous != "" {
+		return responseRequest{}, false, api.BadRequest("conversation", "the request goes on from a conversation and from a response: want conversation or previous_response_id")
+	}
 	q.Stream = string(fields["stream"]) == "true"
 	if q.Background && string(fields["store"]) == "false" {
 		return responseRequest{}, false, api.BadRequest("store", "a response in the background is found again by its id: leave store out, or set it to true")
 	}
-	return q, q.Store || q.Background || q.Previous != "", nil
+	return q, q.Store || q.Background || q.Previous != "" || q.Conversation != "", nil
+}
+
+// conversationIn returns the id in the field conversation, which is the id or an object with it; empty: none.
+func conversationIn(value []byte) (id string, err error) {
+	var object struct{ ID string }
+	if len(value) == 0 || json.Unmarshal(value, &id) == nil { // null is no error
+		return id, nil
+	}
+	if json.Unmarshal(value, &object) != nil || object.ID == "" {
+		return "", api.BadRequest("conversation", "conversation is %.80s: want the id of a conversation", value)
+	}
+	return object.ID, nil
 }
 
 // items returns the input's items as a JSON array; a text becomes one user message.
@@ -75,10 +95,12 @@ func (q *responseRequest) items() ([]byte, error) {
 // bodyToSend returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
 func (q *responseRequest) bodyToSend(so []byte, input []byte) []byte {
 	body := q.body
-	if q.Previous != "" {
+	if so != nil {
 		body = jsonfield.Set(body, "input", join(so, input))
 	}
-	body = jsonfield.Delete(jsonfield.Delete(body, "previous_response_id"), "background")
+	for _, name := range []string{"previous_response_id", "conversation", "background"} {
+		body = jsonfield.Delete(body, name)
+	}
 	return jsonfield.Set(body, "store", []byte("false"))
 }
 

@@ -136,17 +136,18 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 
 // Prefixes of the paths served here.
 const (
-	pathFiles    = "/v1/files"
-	pathBatches  = "/v1/batches"
-	pathAsync    = "/v1/async"
-	pathMessages = "/v1/messages/batches" // Anthropic's
-	pathStored   = responsesPath + "/"    // of a single response
+	pathFiles         = "/v1/files"
+	pathBatches       = "/v1/batches"
+	pathAsync         = "/v1/async"
+	pathMessages      = "/v1/messages/batches" // Anthropic's
+	pathStored        = responsesPath + "/"    // of a single response
+	pathConversations = "/v1/conversations"
 )
 
 // kind names the things under a path, and the parameter that holds their id in errors.
 type kind struct{ path, thing, param string }
 
-var kinds = []kind{{pathFiles, "file", "id"}, {pathBatches, "batch", "batch_id"}, {pathAsync, "request", "id"}, {pathMessages, "message batch", ""}, {pathStored, "response", "response_id"}}
+var kinds = []kind{{pathFiles, "file", "id"}, {pathBatches, "batch", "batch_id"}, {pathAsync, "request", "id"}, {pathMessages, "message batch", ""}, {pathStored, "response", "response_id"}, {pathConversations, "conversation", "conversation_id"}}
 
 // missing turns ErrNotFound into an error that names the thing in the path, and its parameter.
 func missing(err error, r *http.Request) error {
@@ -203,7 +204,7 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 			return
 		}
 		inbound.Unread(w, r)
-		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers and responses are not kept here: %s", how))
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers, responses and conversations are not kept here: %s", how))
 	})
 }
 
@@ -247,6 +248,14 @@ func (s *Server) routes() []route {
 		{"DELETE /v1/responses/{id}", s.deleteRequest(store.PrefixResponse, "response")},
 		{"GET /v1/responses/{id}/input_items", s.responseItems},
 		{"POST /v1/responses/{id}/cancel", s.cancelResponse},
+		{"POST /v1/conversations", s.createConversation},
+		{"GET /v1/conversations/{id}", withJob(s.findJob, store.PrefixConversation, conversationOf)},
+		{"POST /v1/conversations/{id}", s.updateConversation},
+		{"DELETE /v1/conversations/{id}", s.deleteConversation},
+		{"GET /v1/conversations/{id}/items", s.listItems},
+		{"POST /v1/conversations/{id}/items", s.addItems},
+		{"GET /v1/conversations/{id}/items/{item}", s.showItem},
+		{"DELETE /v1/conversations/{id}/items/{item}", s.deleteItem},
 	}
 }
 
@@ -270,7 +279,7 @@ func writeJob[T any](w http.ResponseWriter, r *http.Request, err error, b store.
 func (s *Server) withCaller(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := s.front.Caller(r)
-		if err == nil && r.Method == http.MethodPost && r.PathValue("id") == "" { // it leaves something
+		if err == nil && r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/cancel") { // it leaves something
 			err = s.front.Charge(r.Context(), c)
 		}
 		if err == nil {

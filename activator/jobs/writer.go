@@ -166,7 +166,7 @@ func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 	}
 	status := string(jsonfield.Text(raw))
 	response = w.turn.setFields(response, w.kept.ID)
-	if !w.turn.Store {
+	if !w.turn.Store && w.turn.Conversation == "" {
 		return response, nil
 	}
 	switch status {
@@ -178,8 +178,15 @@ func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 		return response, nil
 	}
 	w.kept.Status = status
-	if err := w.k.store.KeepResponse(w.kept, w.before, w.input, response, w.turn.Claim); err != nil {
-		return nil, err
+	if w.turn.Conversation != "" && status != "failed" {
+		if err := w.k.store.AddTurn(w.kept.Owner, w.turn.Conversation, store.TurnID(w.kept.ID), w.input, response); err != nil {
+			return nil, noConversation(err, w.turn.Conversation)
+		}
+	}
+	if w.turn.Store {
+		if err := w.k.store.KeepResponse(w.kept, w.before, w.input, response, w.turn.Claim); err != nil {
+			return nil, err
+		}
 	}
 	w.done = true
 	w.k.count("kept")

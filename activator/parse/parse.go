@@ -46,7 +46,7 @@ type Request struct {
 	// 0: one.
 	Sequences int
 	// Stored is the first field that uses a store of responses: "store" or "background" if true, or
-	// "previous_response_id"; empty: none.
+	// "previous_response_id" or "conversation"; empty: none.
 	Stored string
 }
 
@@ -131,6 +131,13 @@ func (f *fields) set(key, value []byte) {
 		if f.stored == "" && !isNull(value) {
 			f.stored = string(key)
 		}
+	case "conversation":
+		if isNull(value) {
+			break
+		}
+		if f.conversation = value; f.stored == "" {
+			f.stored = string(key)
+		}
 	default:
 		f.setPrompt(key, value)
 	}
@@ -152,8 +159,6 @@ func (f *fields) setPrompt(key, value []byte) {
 		f.prompt.Salt = value
 	case "prompt_cache_key":
 		f.prompt.Session = value
-	case "conversation":
-		f.conversation = value
 	case "user":
 		f.user = value
 	}

@@ -148,6 +148,27 @@ def _():
     assert responses.create(model="pico", input=[output], previous_response_id=got.id).output_text
 
 
+@check("a conversation, its items and two responses in it")
+def _():
+    conversations = client.conversations
+    talk = conversations.create(metadata={"topic": "fruit"}, items=[{"type": "message", "role": "user", "content": "Be brief."}])
+    first = responses.create(model="pico", input="echo apple pear", temperature=0, conversation=talk.id, store=True)
+    equal((first.output_text, first.conversation.id), ("apple pear", talk.id))
+    responses.delete(first.id)
+    with responses.stream(model="pico", input="echo plum", temperature=0, conversation={"id": talk.id}) as stream:
+        equal(stream.get_final_response().output_text, "plum")
+    conversations.items.create(talk.id, items=[{"type": "message", "role": "user", "content": "Thank you."}])
+    items = list(conversations.items.list(talk.id, order="asc", limit=2))
+    equal([item.role for item in items], ["user", "user", "assistant", "user", "assistant", "user"])
+    equal(items[2].content[0].text, "apple pear")
+    equal(conversations.items.retrieve(items[0].id, conversation_id=talk.id).content[0].text, "Be brief.")
+    equal(conversations.items.delete(items[0].id, conversation_id=talk.id).metadata, {"topic": "fruit"})
+    equal([item.id for item in conversations.items.list(talk.id, order="asc")], [item.id for item in items[1:]])
+    equal(conversations.update(talk.id, metadata={"topic": "thanks"}).metadata, {"topic": "thanks"})
+    assert conversations.delete(talk.id).deleted
+    raises(openai.NotFoundError, conversations.retrieve, talk.id)
+
+
 @check("a response in the background")
 def _():
     got = responses.create(model="pico", input="echo apple pear", temperature=0, background=True)

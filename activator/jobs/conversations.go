@@ -1,0 +1,215 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// mostNewItems bounds the items that one request adds to a conversation, as OpenAI's.
+const mostNewItems = 20
+
+// conversationObject is a conversation, in the format of OpenAI's clients.
+type conversationObject struct {
+	ID       string            `json:"id"`
+	Object   string            `json:"object"`
+	Created  int64             `json:"created_at"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+func conversationOf(_ *http.Request, c store.Job) conversationObject {
+	o := conversationObject{ID: c.ID, Object: "conversation", Created: c.Created.Unix(), Metadata: c.Metadata}
+	if o.Metadata == nil {
+		o.Metadata = map[string]string{}
+	}
+	return o
+}
+
+// findConversation returns a conversation.
+func (k *keeper) findConversation(owner, id string) (store.Job, error) {
+	c, err := k.store.Job(owner, id)
+	if err == nil && !store.IsConversation(id) {
+		err = store.ErrNotFound
+	}
+	return c, err
+}
+
+// noConversation turns ErrNotFound into an error for the client.
+func noConversation(err error, id string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return &api.Error{Status: http.StatusNotFound, Param: "conversation", Message: fmt.Sprintf("there is no conversation %.80q: it was deleted or has expired, or POST %s makes one", id, pathConversations)}
+	}
+	return err
+}
+
+// conversationRequest is the body of a request about a conversation.
+type conversationRequest struct {
+	Items    json.RawMessage   `json:"items"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// readConversation reads a body, and checks it. Items is empty if there are none.
+func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) (q conversationRequest, err error) {
+	body, err := s.front.ReadBody(w, r, c)
+	if err != nil {
+		return q, err
+	}
+	defer body.Release()
+	if text := bytes.TrimSpace(body.Bytes()); len(text) > 0 {
+		if err := json.Unmarshal(text, &q); err != nil {
+			return q, api.BadRequest("", "the body is no such JSON object: %v", err)
+		}
+	}
+	if string(q.Items) == "null" {
+		q.Items = nil
+	}
+	if len(q.Items) > 0 {
+		n, objects := 0, true
+		err := jsonfield.Items(q.Items, func(item []byte) bool {
+			n, objects = n+1, objects && item[0] == '{'
+			return true
+		})
+		switch {
+		case err != nil || !objects:
+			return q, api.BadRequest("items", "items is %.80s: want an array of items, such as {\"type\": \"message\", \"role\": \"user\", \"content\": \"…\"}", q.Items)
+		case n > mostNewItems:
+			return q, api.BadRequest("items", "there are %d items: want %d at most", n, mostNewItems)
+		case n == 0:
+			q.Items = nil
+		}
+	}
+	return q, checkMetadata(q.Metadata)
+}
+
+func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	q, err := s.readConversation(w, r, c)
+	if err != nil {
+		return err
+	}
+	made, err := s.store.NewConversation(c.Owner(), q.Metadata)
+	if err == nil && q.Items != nil {
+		if _, err = s.addTurn(c, made.ID, q.Items); err != nil {
+			err = errors.Join(err, s.store.DeleteConversation(c.Owner(), made.ID))
+		}
+	}
+	return writeJob(w, r, err, made, conversationOf)
+}
+
+func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	q, err := s.readConversation(w, r, c)
+	if err != nil {
+		return err
+	}
+	if q.Metadata == nil {
+		return absent("metadata")
+	}
+	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	if err == nil {
+		had, err = s.store.SetMetadata(c.Owner(), had.ID, q.Metadata)
+	}
+	return writeJob(w, r, err, had, conversationOf)
+}
+
+func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	if err == nil {
+		err = s.store.DeleteConversation(c.Owner(), had.ID)
+	}
+	return writeDeleted(w, err, had.ID, "conversation.deleted")
+}
+
+// addTurn appends items to a conversation, and returns the turn's id.
+func (s *Server) addTurn(c activator.Caller, conversation string, items []byte) (id string, err error) {
+	id, _ = s.store.NewResponseID()
+	id = store.TurnID(id)
+	return id, s.store.AddTurn(c.Owner(), conversation, id, items, nil)
+}
+
+// conversationItems returns a conversation with its items, the oldest first, and their ids.
+func (s *Server) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
+	c, err = s.findJob(owner, id, store.PrefixConversation)
+	if err == nil && c.Previous != "" {
+		ids, items, err = s.keeper.itemsOf(owner, c.Previous, true)
+	}
+	return c, ids, items, err
+}
+
+func (s *Server) listItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	q, err := query(r.URL.Query(), usualItems, mostItems)
+	if err != nil {
+		return err
+	}
+	_, ids, items, err := s.conversationItems(c.Owner(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return writeItems(w, q, ids, items)
+}
+
+func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	q, err := s.readConversation(w, r, c)
+	if err != nil {
+		return err
+	}
+	if q.Items == nil {
+		return absent("items")
+	}
+	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	if err != nil {
+		return err
+	}
+	turn, err := s.addTurn(c, had.ID, q.Items)
+	if err != nil {
+		return err
+	}
+	ids, items, err := namedItems(turn, q.Items)
+	if err != nil {
+		return err
+	}
+	return writeItems(w, store.Query{Limit: mostNewItems, Oldest: true}, ids, items)
+}
+
+// findItem returns a conversation, the ids and items in it, and the index of the item in the path.
+func (s *Server) findItem(r *http.Request, c activator.Caller) (had store.Job, items []json.RawMessage, at int, err error) {
+	had, ids, items, err := s.conversationItems(c.Owner(), r.PathValue("id"))
+	if err != nil {
+		return had, nil, 0, err
+	}
+	if at = slices.Index(ids, r.PathValue("item")); at < 0 {
+		err = &api.Error{Status: http.StatusNotFound, Param: "item_id", Message: fmt.Sprintf("there is no item %.80q in the conversation %s", r.PathValue("item"), had.ID)}
+	}
+	return had, items, at, err
+}
+
+func (s *Server) showItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	_, items, at, err := s.findItem(r, c)
+	if err == nil {
+		api.WriteJSON(w, http.StatusOK, items[at])
+	}
+	return err
+}
+
+// deleteItem makes one turn of the items that are left.
+func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	for {
+		had, items, at, err := s.findItem(r, c)
+		if err != nil {
+			return err
+		}
+		left, err := json.Marshal(slices.Delete(items, at, at+1))
+		if err == nil {
+			err = s.store.ReplaceTurns(c.Owner(), had.ID, had.Previous, left)
+		}
+		if !errors.Is(err, store.ErrState) || r.Context().Err() != nil { // else a turn was added meanwhile
+			return writeJob(w, r, err, had, conversationOf)
+		}
+	}
+}

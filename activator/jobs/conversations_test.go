@@ -1,0 +1,228 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+)
+
+const user = `{"type":"message","role":"user","content":%q}`
+
+// converse sends a request about conversations.
+func converse[T any](b *bench, status int, method, path, body string) T {
+	b.t.Helper()
+	return want[T](b, status, b.do(method, pathConversations+path, "a", strings.NewReader(body), "Content-Type", "application/json"))
+}
+
+// texts returns the texts of a conversation's items, the oldest first, with their roles' first letters.
+func (b *bench) texts(id string) (all []string) {
+	b.t.Helper()
+	page := converse[struct {
+		Data []struct {
+			ID, Role string
+			Content  []struct{ Text string }
+		}
+	}](b, http.StatusOK, http.MethodGet, "/"+id+"/items?order=asc&limit=100", "")
+	for _, item := range page.Data {
+		all = append(all, item.Role[:1]+" "+item.Content[0].Text)
+	}
+	return all
+}
+
+func (b *bench) wantTexts(id string, want ...string) {
+	b.t.Helper()
+	if got := b.texts(id); strings.Join(got, ", ") != strings.Join(want, ", ") {
+		b.t.Errorf("the items are %q, want %q", got, want)
+	}
+}
+
+// TestConversations: what is asked and answered in a conversation is added to it, and goes before what is asked next.
+func TestConversations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		var asked []string
+		b.answers(func(w http.ResponseWriter, r *http.Request, body string) {
+			asked = append(asked, body)
+			say("completed")(w, r, body)
+		})
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", `{"metadata":{"topic":"fruit"},"items":[`+fmt.Sprintf(user, "hello")+`]}`)
+		if !strings.HasPrefix(made.ID, "conv_") || made.Object != "conversation" || made.Created == 0 || made.Metadata["topic"] != "fruit" {
+			t.Errorf("made is %+v", made)
+		}
+		// By its id, and by an object with it; stored, and not.
+		r := want[struct {
+			ID           string
+			Conversation struct{ ID string }
+			Previous     *string `json:"previous_response_id"`
+		}](b, http.StatusOK, b.respond("a", `{"model":"m","store":true,"input":"one","conversation":"`+made.ID+`"}`))
+		if r.Conversation.ID != made.ID || r.Previous != nil {
+			t.Errorf("the response is %+v", r)
+		}
+		want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"two","conversation":{"id":"`+made.ID+`"}}`))
+		if strings.Contains(asked[1], made.ID) || !strings.Contains(asked[1], `"content":"one"`) {
+			t.Errorf("the model server was asked %s", asked[1])
+		}
+		b.wantTexts(made.ID, "u hello", "u one", "a 2 items", "u two", "a 4 items")
+		// A stored response may be deleted: the conversation keeps its own.
+		want[deleted](b, http.StatusOK, b.do(http.MethodDelete, responsesPath+"/"+r.ID, "a", nil))
+		converse[itemPage](b, http.StatusOK, http.MethodPost, "/"+made.ID+"/items", `{"items":[`+fmt.Sprintf(user, "three")+`]}`)
+		b.wantTexts(made.ID, "u hello", "u one", "a 2 items", "u two", "a 4 items", "u three")
+		// A response in the background, after a restart.
+		b.stop()
+		b.start(Config{})
+		b.answers(func(w http.ResponseWriter, r *http.Request, body string) { say("completed")(w, r, body) })
+		later := want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","background":true,"input":"four","conversation":"`+made.ID+`"}`))
+		b.ends("a", later.ID)
+		if got := b.texts(made.ID); len(got) != 8 || got[6] != "u four" || got[7] != "a 7 items" {
+			t.Errorf("the items are %q", got)
+		}
+		// One that failed, or was cut, adds nothing.
+		b.answers(say("failed"))
+		want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"x","conversation":"`+made.ID+`"}`))
+		b.answers(func(http.ResponseWriter, *http.Request, string) { panic(http.ErrAbortHandler) })
+		func() {
+			defer func() { _ = recover() }()
+			b.respond("a", `{"model":"m","input":"x","conversation":"`+made.ID+`"}`)
+		}()
+		if got := b.texts(made.ID); len(got) != 8 {
+			t.Errorf("the items are %q", got)
+		}
+		// New metadata, and its end.
+		if c := converse[conversationObject](b, http.StatusOK, http.MethodPost, "/"+made.ID, `{"metadata":{"topic":"nuts"}}`); c.Metadata["topic"] != "nuts" {
+			t.Errorf("changed is %+v", c)
+		}
+		want[deleted](b, http.StatusOK, b.do(http.MethodDelete, responsesPath+"/"+later.ID, "a", nil))
+		if d := converse[deleted](b, http.StatusOK, http.MethodDelete, "/"+made.ID, ""); d.Object != "conversation.deleted" || b.store.Bytes() != 0 {
+			t.Errorf("deleted: %+v, %d bytes are left", d, b.store.Bytes())
+		}
+	})
+}
+
+// TestConversationItems: an item is shown and deleted by its id, which stays.
+func TestConversationItems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		b.answers(say("completed"))
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", "")
+		b.wantTexts(made.ID)
+		added := converse[itemPage](b, http.StatusOK, http.MethodPost, "/"+made.ID+"/items", `{"items":[`+fmt.Sprintf(user, "one")+","+fmt.Sprintf(user, "two")+`]}`)
+		want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"three","conversation":"`+made.ID+`"}`))
+		before := converse[itemPage](b, http.StatusOK, http.MethodGet, "/"+made.ID+"/items?order=asc", "")
+		if len(before.Data) != 4 || before.First != added.First {
+			t.Errorf("the items are %+v", before)
+		}
+		path := "/" + made.ID + "/items/" + added.First
+		item := converse[struct{ ID string }](b, http.StatusOK, http.MethodGet, path, "")
+		if item.ID != added.First {
+			t.Errorf("the item is %+v", item)
+		}
+		converse[conversationObject](b, http.StatusOK, http.MethodDelete, path, "")
+		after := converse[itemPage](b, http.StatusOK, http.MethodGet, "/"+made.ID+"/items?order=asc", "")
+		for k, left := range before.Data[1:] {
+			if string(after.Data[k]) != string(left) {
+				t.Errorf("item %d is %s, was %s", k, after.Data[k], left)
+			}
+		}
+		converse[struct{}](b, http.StatusNotFound, http.MethodGet, path, "")
+		want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"four","conversation":"`+made.ID+`"}`))
+		b.wantTexts(made.ID, "u two", "u three", "a 3 items", "u four", "a 4 items")
+		page := converse[itemPage](b, http.StatusOK, http.MethodGet, "/"+made.ID+"/items?limit=1&after="+after.Last, "")
+		if len(page.Data) != 1 || !page.More || string(page.Data[0]) != string(after.Data[1]) {
+			t.Errorf("a page is %+v", page)
+		}
+	})
+}
+
+// TestConversationRefusals: what is wrong is named, and what belongs to another tenant is not there.
+func TestConversationRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		b.answers(say("completed"))
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", "{}")
+		for _, c := range []struct {
+			status             int
+			method, path, body string
+			says               string
+		}{
+			{400, "POST", pathConversations, `[]`, "JSON object"},
+			{400, "POST", pathConversations, `{"items":"x"}`, "array of items"},
+			{400, "POST", pathConversations, `{"items":["x"]}`, "array of items"},
+			{400, "POST", pathConversations, `{"items":[` + strings.Repeat("{},", 20) + `{}]}`, "20 at most"},
+			{400, "POST", pathConversations, `{"metadata":{"k":"` + strings.Repeat("x", 600) + `"}}`, "metadata"},
+			{400, "POST", pathConversations + "/" + made.ID, `{}`, "metadata"},
+			{400, "POST", pathConversations + "/" + made.ID + "/items", `{}`, "items"},
+			{400, "GET", pathConversations + "/" + made.ID + "/items?after=x", ``, "x"},
+			{404, "GET", pathConversations + "/conv_x", ``, "no conversation"},
+			{404, "GET", pathConversations + "/" + made.ID + "/items/x", ``, "no item"},
+			{404, "DELETE", pathConversations + "/" + made.ID + "/items/x", ``, "no item"},
+			{404, "POST", responsesPath, `{"conversation":"conv_x","input":"x"}`, "no conversation"},
+			{404, "POST", responsesPath, `{"conversation":"conv_x","input":"x","background":true}`, "no conversation"},
+			{400, "POST", responsesPath, `{"conversation":7,"input":"x"}`, "id of a conversation"},
+			{400, "POST", responsesPath, `{"conversation":{},"input":"x"}`, "id of a conversation"},
+			{400, "POST", responsesPath, `{"conversation":"` + made.ID + `","previous_response_id":"resp_x","input":"x"}`, "previous_response_id"},
+		} {
+			w := b.do(c.method, c.path, "a", strings.NewReader(c.body), "Content-Type", "application/json")
+			if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+				t.Errorf("%s %s %.60s: %d %s", c.method, c.path, c.body, w.Code, w.Body)
+			}
+		}
+		for _, c := range []struct{ method, path, body string }{
+			{"GET", "", ""}, {"POST", "", `{"metadata":{}}`}, {"DELETE", "", ""}, {"GET", "/items", ""}, {"POST", "/items", `{"items":[{}]}`},
+		} {
+			if w := b.do(c.method, pathConversations+"/"+made.ID+c.path, "b", strings.NewReader(c.body)); w.Code != http.StatusNotFound {
+				t.Errorf("another tenant's: %s %s: %d %s", c.method, c.path, w.Code, w.Body)
+			}
+		}
+		if w := b.respond("b", `{"conversation":"`+made.ID+`","input":"x"}`); w.Code != http.StatusNotFound {
+			t.Errorf("another tenant's: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// TestTurnsAtOnce: turns that end at the same time are all in the conversation, one after the other; one that is added again is
+// there once.
+func TestTurnsAtOnce(t *testing.T) {
+	s, err := store.Open(store.Config{At: t.TempDir()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.NewConversation("a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for n := range 16 {
+		all.Go(func() {
+			for range 2 {
+				if err := s.AddTurn("a", c.ID, fmt.Sprintf("turn_%d", n), fmt.Appendf(nil, "[%d]", n), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	c, err = s.Job("a", c.ID)
+	seen := map[string]bool{}
+	for id := c.Previous; id != "" && err == nil && !seen[id]; {
+		seen[id] = true
+		var turn store.Job
+		turn, err = s.Job("a", id)
+		id = turn.Previous
+	}
+	if err != nil || len(seen) != 16 {
+		t.Errorf("the turns are %v, %v", seen, err)
+	}
+	if err := s.DeleteConversation("a", c.ID); err != nil || s.Bytes() != 0 {
+		t.Errorf("%v, %d bytes are left", err, s.Bytes())
+	}
+	if err := s.AddTurn("a", c.ID, "turn_x", []byte("[]"), nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
+		t.Errorf("after its end: %v, %d bytes", err, s.Bytes())
+	}
+}
