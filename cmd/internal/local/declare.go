@@ -32,7 +32,18 @@ func (s *server) declareAll(ctx context.Context) error {
 			s.cfg.Logger.Warn("a function can't start as things are", "function", f.Name, "because", problem)
 		}
 	}
+	for _, f := range s.cfg.Functions { // a fallback may be declared later
+		s.warnFallbacks(f.Name)
+	}
 	return nil
+}
+
+// warnFallbacks logs the fallbacks of a function that help nothing.
+func (s *server) warnFallbacks(name api.FunctionName) {
+	stats, _ := s.activator.Stats(name)
+	for _, wrong := range stats.WrongFallbacks {
+		s.cfg.Logger.Warn("a fallback can't answer", "function", name, "because", wrong)
+	}
 }
 
 // declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of
@@ -112,6 +123,7 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	change, err := s.declare(ctx, f)
 	if err == nil {
 		s.setApplied(f.Name, nil) // the local declaration owns it now
+		s.warnFallbacks(f.Name)
 	}
 	return change, err
 }
