@@ -40,7 +40,7 @@ func TestKeysOfThePage(t *testing.T) {
 		"a foreign site":   {s.asPage("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
 		"its page's token": {[]string{"Cookie", s.info.Page}, http.StatusNotFound},
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 			if status, body := s.send(method, front, admin.PathKeys+"?name=alice", alice, tc.header...); status != tc.status {
 				t.Errorf("%s, %s: status %d: %s; want %d", name, method, status, body, tc.status)
 			}
@@ -65,6 +65,12 @@ func TestKeysOfThePage(t *testing.T) {
 	}
 	if status, body := s.send(http.MethodPost, front, admin.PathKeys, alice, s.asPage()...); status != http.StatusConflict || !strings.Contains(body, "alice already") {
 		t.Errorf("a second alice: status %d: %s", status, body)
+	}
+	if status, body := s.send(http.MethodPatch, front, admin.PathKeys+"?name=alice", `{"requestsPerMinute":61}`, s.asPage()...); status != http.StatusOK {
+		t.Errorf("a change: status %d: %s", status, body)
+	}
+	if raw, err := os.ReadFile(path); err != nil || !strings.Contains(string(raw), "requestsPerMinute: 61") {
+		t.Errorf("the changed file: %v\n%s", err, raw)
 	}
 	for want, name := range map[int]string{http.StatusOK: "alice", http.StatusNotFound: "bob"} {
 		if status, body := s.send(http.MethodDelete, front, admin.PathKeys+"?name="+name, "", s.asPage()...); status != want {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,21 +109,12 @@ func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err err
 // mostDays bounds a length in days: about a lifetime.
 const mostDays = 36500
 
-// length parses a positive duration, also in days.
+// length parses a positive duration.
 func length(text string) (d time.Duration, err error) {
-	if days, is := strings.CutSuffix(text, "d"); is {
-		n, err := strconv.ParseUint(days, 10, 32)
-		if err != nil {
-			return 0, err
-		}
-		d = time.Duration(min(n, mostDays)) * 24 * time.Hour
-	} else if d, err = time.ParseDuration(text); err != nil {
-		return 0, err
+	if d, err = api.ParseDuration(text); err == nil && d <= 0 {
+		err = errors.New("it is no length of time")
 	}
-	if d <= 0 {
-		return 0, errors.New("it is no length of time")
-	}
-	return d, nil
+	return min(d, mostDays*24*time.Hour), err
 }
 
 // moment parses a time, local if without a zone; an empty one is zero.
