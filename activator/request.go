@@ -79,7 +79,7 @@ func (r *request) timeLimit() (time.Duration, error) {
 	if v == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(v)
+	d, err := api.ParseDuration(v)
 	if seconds, err2 := strconv.ParseFloat(v, 64); err2 == nil {
 		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
 	}

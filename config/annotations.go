@@ -178,7 +178,7 @@ func positive(to *time.Duration) field {
 
 func lasting(least time.Duration, want string, to *time.Duration) field {
 	return field{func(s string) error {
-		d, err := time.ParseDuration(s)
+		d, err := api.ParseDuration(s)
 		if err != nil || d < least {
 			return fmt.Errorf("%q: want %s", s, want)
 		}
@@ -260,7 +260,7 @@ func (f *target) setMediaHosts(s string) error {
 }
 
 func (f *target) setRemoveAfter(s string) error {
-	d, err := time.ParseDuration(s)
+	d, err := api.ParseDuration(s)
 	if err != nil || d < leastRemoveAfter || d > mostRemoveAfter {
 		return fmt.Errorf("%q: want a duration from %s to %s", s, leastRemoveAfter, mostRemoveAfter)
 	}
@@ -320,7 +320,7 @@ func (f *target) setHandler(s string) error {
 	if strings.HasPrefix(s, "[") {
 		argv = nil
 		if err := json.Unmarshal([]byte(s), &argv); err != nil {
-			return fmt.Errorf("%q: want words, or a JSON list of texts: %w", s, err)
+			return fmt.Errorf("%q: want words, or a JSON list of texts: %w", s, api.Explain(err))
 		}
 	}
 	if len(argv) == 0 || argv[0] == "" {

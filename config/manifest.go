@@ -225,7 +225,7 @@ type container struct {
 func parseService(n *yaml.Node, src source) (api.Function, error) {
 	var s service
 	if err := n.Decode(&s); err != nil {
-		return api.Function{}, fmt.Errorf("%s: %s", src.name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
+		return api.Function{}, fmt.Errorf("%s: %s", src.name, strings.ReplaceAll(api.Explain(err).Error(), "\n", " "))
 	}
 	if s.Kind == "" && at(n, "models") != nil {
 		return api.Function{}, src.errorf(n, "it looks like llama-swap's configuration: `rouse import llama-swap` makes a manifest of it")

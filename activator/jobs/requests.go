@@ -148,7 +148,7 @@ func patience(h http.Header, usual time.Duration) (time.Duration, error) {
 	if v == "" {
 		return usual, nil
 	}
-	d, err := time.ParseDuration(v)
+	d, err := api.ParseDuration(v)
 	if seconds, bad := strconv.ParseFloat(v, 64); bad == nil {
 		d, err = time.Duration(min(max(seconds, 0), 1e9)*float64(time.Second)), nil
 	}
