@@ -106,7 +106,7 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 		s.silent[f.Name] = true
 		s.silence.Ring()
 	}
-	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.WithoutSecrets()))
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.Redacted()))
 	if known {
 		if onlyAdapters(old, f) {
 			s.tellAdapters(ctx, f)
@@ -186,7 +186,7 @@ func (s *server) place(f api.Function) (string, error) {
 		return "", err
 	}
 	s.functions[f.Name] = f
-	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.WithoutSecrets()))
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.Redacted()))
 	if known {
 		return "configured", nil
 	}
@@ -216,7 +216,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	delete(s.functions, name)
 	if f.Clusters != "" {
 		s.far.Unplace(name)
-		s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.WithoutSecrets()))
+		s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.Redacted()))
 		return nil
 	}
 	s.setApplied(name, nil)
@@ -225,7 +225,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	s.owns(f, false)
 	s.autoscaler.RemoveFunction(name)
 	s.agent.forget(name)
-	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.WithoutSecrets()))
+	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.Redacted()))
 	return nil
 }
 

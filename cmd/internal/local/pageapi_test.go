@@ -91,14 +91,18 @@ func TestManifestOfThePage(t *testing.T) {
 	s := start(t, func(c *local.Config) {
 		c.Functions[0].Runtime.Env = []string{"HF_TOKEN=hunter2"}
 		c.Functions[0].Priority = 3
+		c.Functions[0].Handler = []string{"handle", "--api-key", "hunter2", "https://me:hunter2@host/?token=hunter2"}
 	})
 	status, body := s.send(http.MethodGet, api.Endpoint(s.info.URL), admin.FunctionPath("default/pico", "/manifest"), "", s.asPage()...)
-	if status != http.StatusOK || strings.Contains(body, "hunter2") || !strings.HasPrefix(body, "# Fill in what is not shown, the values of HF_TOKEN.\n") {
+	if status != http.StatusOK || strings.Contains(body, "hunter2") || !strings.HasPrefix(body, "# Fill in what is not shown, the values of HF_TOKEN, and the secrets where … stands.\n") {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	functions, err := config.Parse(strings.NewReader(body), "the page", "/")
 	if err != nil || len(functions) != 1 {
 		t.Fatalf("%v: %s", err, body)
+	}
+	if status, body := s.send(http.MethodGet, api.Endpoint(s.info.URL), admin.FunctionPath("default/pico", ""), "", s.asPage()...); status != http.StatusOK || strings.Contains(body, "hunter2") {
+		t.Errorf("the function: status %d: %s", status, body)
 	}
 	if f := functions[0]; f.Name != "default/pico" || f.Priority != 3 || f.Memory.Host != 0 || f.Runtime.Env[0] != "HF_TOKEN=" {
 		t.Errorf("it declares %+v", f)
