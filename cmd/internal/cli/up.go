@@ -82,7 +82,16 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
   rouse up --command chat='llama-server -m chat.gguf --port $(PORT)'
   rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000
   rouse up --models-dir ~/models --ollama --watch`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			flag := "--model"
+			if info, err := os.Stat(args[0]); IsManifest(args[0]) || err == nil && info.IsDir() {
+				flag = "-f"
+			}
+			return fmt.Errorf("%q is no flag: did you mean rouse up %s %s?", args[0], flag, args[0])
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"keys", "tls-cert", "tls-key"} { // without them the server is open, or speaks no TLS
 				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {

@@ -114,6 +114,9 @@ func scaled(name string, f admin.Function) string {
 	until := ""
 	if f.Scale != nil {
 		until = " until " + f.Scale.Until.Local().Format("15:04:05")
+		if f.Scale.Replicas != f.Desired {
+			until += fmt.Sprintf(" (not %d: min-scale is %d, max-scale %d)", f.Scale.Replicas, f.Function.MinScale, f.Function.MaxScale)
+		}
 	}
 	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
 }
