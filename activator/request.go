@@ -75,7 +75,16 @@ const headerTimeout = "X-Request-Timeout"
 
 // timeLimit returns the client's time limit, 0 without one, and sets the deadline.
 func (r *request) timeLimit() (time.Duration, error) {
-	v := r.in.Header.Get(headerTimeout)
+	d, err := TimeLimit(r.in.Header)
+	if d > 0 {
+		r.deadline = r.begun.Add(d)
+	}
+	return d, err
+}
+
+// TimeLimit returns the time limit of a client's header, 0 without one.
+func TimeLimit(h http.Header) (time.Duration, error) {
+	v := h.Get(headerTimeout)
 	if v == "" {
 		return 0, nil
 	}
@@ -86,6 +95,5 @@ func (r *request) timeLimit() (time.Duration, error) {
 	if err != nil || d <= 0 {
 		return 0, api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
 	}
-	r.deadline = r.begun.Add(d)
 	return d, nil
 }

@@ -87,11 +87,11 @@ func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error
 // during sets a query's bounds from the flags.
 func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err error) {
 	if since != "" {
-		d, err := length(since)
-		if err != nil {
+		d, err := api.ParseDuration(since)
+		if err != nil || d <= 0 {
 			return fmt.Errorf("--since %s: want a time such as 90m, 24h or 7d", since)
 		}
-		q.From = now.Add(-d)
+		q.From = now.Add(-min(d, 36500*24*time.Hour)) // about a lifetime: earlier years may have no text
 		return nil
 	}
 	if q.From, err = moment(from); err != nil {
@@ -104,17 +104,6 @@ func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err err
 		return fmt.Errorf("--from %s --to %s: want a time that is later", from, to)
 	}
 	return nil
-}
-
-// mostDays bounds a length in days: about a lifetime.
-const mostDays = 36500
-
-// length parses a positive duration.
-func length(text string) (d time.Duration, err error) {
-	if d, err = api.ParseDuration(text); err == nil && d <= 0 {
-		err = errors.New("it is no length of time")
-	}
-	return min(d, mostDays*24*time.Hour), err
 }
 
 // moment parses a time, local if without a zone; an empty one is zero.
