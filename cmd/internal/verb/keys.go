@@ -156,18 +156,12 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 // mergeKey applies a JSON merge patch (RFC 7396) to a key.
 func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
 	var whole map[string]json.RawMessage
-	raw, err := json.Marshal(k)
-	if err == nil {
-		err = json.Unmarshal(raw, &whole)
-	}
+	raw, _ := json.Marshal(k) // it comes from JSON, as the patch does
+	_ = json.Unmarshal(raw, &whole)
 	maps.Copy(whole, patch)
-	if err == nil {
-		raw, err = json.Marshal(whole)
-	}
+	raw, _ = json.Marshal(whole)
 	var merged apikey.Key
-	if err == nil {
-		err = api.Decode(bytes.NewReader(raw), &merged)
-	}
+	err := api.Decode(bytes.NewReader(raw), &merged)
 	if err == nil && (merged.Name != k.Name || merged.Hash != k.Hash) {
 		err = errors.New("the name and the hash of a key stay: make another key")
 	}
