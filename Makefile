@@ -113,6 +113,7 @@ page-check: $(PAGE)/node_modules/.package-lock.json ## what is committed of the 
 	@cd $(PAGE) && npm run --silent check && made=$$(mktemp -d) && node build.mjs "$$made" && diff -r built "$$made" && rm -r "$$made" || { echo 'the page is not what its source makes: make page'; exit 1; }
 
 release: ## dist/: archives, packages, images, chart, formula, sums; reproducible; VERSION=v1.2.3
+	@test -n "$(VERSION)" || { echo 'say which: make release VERSION=v1.2.3'; exit 2; }
 	@internal/release/build $(VERSION) dist
 
 .PHONY: manifests-check

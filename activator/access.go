@@ -54,6 +54,7 @@ func (c *call) logAccess() {
 	text("method", r.in.Method)
 	text("path", r.in.URL.Path)
 	text("model", r.Model)
+	text("fallback", c.insteadOf)
 	if c.f != nil {
 		text("function", string(c.f.Name))
 	}

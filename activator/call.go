@@ -3,6 +3,7 @@ package activator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -36,6 +37,7 @@ type call struct {
 	// fallbacks are the models that may still answer in place of the one that the client named, once fell is set.
 	fallbacks []api.ModelName
 	fell      bool
+	insteadOf string // that model, and why it did not answer, once another one is asked: "big: start_failed"
 
 	req    request
 	holder holder
@@ -373,6 +375,11 @@ func (c *call) refuse(err error) {
 	e, m := api.AsError(err), c.a.unrouted
 	if c.f != nil {
 		e, m = c.a.explain(e, c.f.Name, c.req.in), c.f.Metrics
+	}
+	if c.insteadOf != "" && e.Code != api.CodeClientLeft {
+		both := *e // others may have the same error
+		both.Message = fmt.Sprintf("%s; nor did %s answer in its place: %s", c.insteadOf, c.req.Model, e.Message)
+		e = &both
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -58,12 +59,9 @@ func (c *call) fallBack(err error) bool {
 // substitute finds a model for c, in the namespace of its function first. The error says why c can't go there.
 func (c *call) substitute(name string) (*target, error) {
 	names := c.a.names.Load()
-	t := names.byModel[string(api.NewFunctionName(c.f.Name.Namespace(), name))]
-	if t == nil {
-		var missing *api.Error
-		if t, missing = names.find(name, false); missing != nil {
-			return nil, missing
-		}
+	t, missing := names.fallback(c.f, name)
+	if missing != nil {
+		return nil, missing
 	}
 	account, from := c.holder.account, c.f.Spec()
 	elsewhere := func(region string) bool { return !slices.Contains(from.Regions, region) }
@@ -83,6 +81,41 @@ func (c *call) substitute(name string) (*target, error) {
 	return t, nil
 }
 
+// fallback finds a model that f names as its fallback, in f's namespace first.
+func (d *directory) fallback(f *queue.Function, name string) (*target, *api.Error) {
+	if t := d.byModel[string(api.NewFunctionName(f.Name.Namespace(), name))]; t != nil {
+		return t, nil
+	}
+	return d.find(name, false)
+}
+
+// wrongFallbacks says of each fallback of f that helps nothing why, in a line.
+func (d *directory) wrongFallbacks(f *queue.Function) (list []string) {
+	for _, name := range f.Spec().Fallback {
+		t, missing := d.fallback(f, string(name))
+		switch short := f.Name.Short(); {
+		case missing != nil:
+			list = append(list, fmt.Sprintf("the fallback %s of %s is no model here: declare it, or correct the name", name, short))
+		case slices.ContainsFunc(t.shares, func(s backend) bool { return s.f == f }):
+			list = append(list, fmt.Sprintf("the fallback %s of %s is that function itself: name another model", name, short))
+		case d.leadsBack(t, f, map[*target]bool{}):
+			list = append(list, fmt.Sprintf("the fallback %s of %s leads back to it: of a circle only the list of the model that a request names counts", name, short))
+		}
+	}
+	return list
+}
+
+// leadsBack reports whether f is among the fallbacks of t, and of theirs.
+func (d *directory) leadsBack(t *target, f *queue.Function, seen map[*target]bool) bool {
+	seen[t] = true
+	return slices.ContainsFunc(t.shares, func(s backend) bool {
+		return s.f == f || slices.ContainsFunc(s.f.Spec().Fallback, func(name api.ModelName) bool {
+			next, missing := d.fallback(s.f, string(name))
+			return missing == nil && !seen[next] && d.leadsBack(next, f, seen)
+		})
+	})
+}
+
 // renameModel makes the body that is sent name another model. Its copy is charged to the request.
 func (c *call) renameModel(name string) error {
 	if err := c.req.body.Take(c.ctx, int64(c.req.body.Len()+len(name))); err != nil {
@@ -100,7 +133,10 @@ func (c *call) renameModel(name string) error {
 
 // replaceBy lets c wait for t, as a new request does.
 func (c *call) replaceBy(name string, t *target, reason string) {
-	c.f.Metrics.Refused(reason)
+	c.f.Metrics.FellBack(reason)
+	if c.insteadOf == "" {
+		c.insteadOf = c.req.Model + ": " + reason
+	}
 	c.sent.cutOff()
 	c.f.Leave(&c.want)
 	c.a.log.Debug("request falls back to another model", "request", c.req.id, "from", c.f.Name, "to", name, "because", reason)

@@ -48,10 +48,41 @@ func TestFallback(t *testing.T) {
 	if !strings.Contains(got, `{\"model\":\"small\",\"n\":1}`) || small.served.Load() != 1 {
 		t.Errorf("got %s, want an answer to a request that names small", got)
 	}
+	if got, want := b.metrics(), `rouse_activator_fallbacks_total{function="default/big",reason="start_failed"} 1`; !strings.Contains(got, want) {
+		t.Errorf("the metrics have no %s", want)
+	}
 	b.ts.Close() // the line is written
-	var line struct{ Model, Function string }
-	if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Model != "small" || line.Function != "default/small" {
-		t.Errorf("access log %s (%v), want the model and function small", log.Bytes(), err)
+	var line struct{ Request, Model, Function, Fallback string }
+	if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Model != "small" || line.Function != "default/small" || line.Fallback != "big: start_failed" {
+		t.Errorf("access log %s (%v), want the model and function small in place of big", log.Bytes(), err)
+	}
+	if got := b.a.Picks(line.Request); len(got) != 1 || got[0].Fallback != "big: start_failed" {
+		t.Errorf("got the choices %+v", got)
+	}
+}
+
+// TestWrongFallbacks checks what is said of fallbacks that help nothing.
+func TestWrongFallbacks(t *testing.T) {
+	b := startBench(t, nil)
+	b.backed("self", "absent", "self", "good")
+	b.backed("good")
+	b.backed("one", "two")
+	b.backed("two", "three")
+	b.backed("three", "one", "good")
+	for name, want := range map[api.FunctionName][]string{
+		"default/self": {"the fallback absent of self is no model here", "the fallback self of self is that function itself"},
+		"default/one":  {"the fallback two of one leads back to it"}, "default/three": {"the fallback one of three leads back to it"}, "default/good": nil,
+	} {
+		s, _ := b.a.Stats(name)
+		if len(s.WrongFallbacks) != len(want) {
+			t.Errorf("%s: got %q, want %q", name, s.WrongFallbacks, want)
+			continue
+		}
+		for i, w := range want {
+			if !strings.Contains(s.WrongFallbacks[i], w) {
+				t.Errorf("%s: got %q, want %q", name, s.WrongFallbacks[i], w)
+			}
+		}
 	}
 }
 
@@ -70,6 +101,9 @@ func TestNoFallback(t *testing.T) {
 		resp, got := b.post(chatPath, body)
 		if resp.StatusCode != 503 || what != "a circle" && resp.Header.Get(headerFallback) != "" {
 			t.Errorf("%s: got %s %s %v, want a 503", what, resp.Status, got, resp.Header)
+		}
+		if named := "one: start_failed; nor did two answer in its place: "; strings.Contains(got, named) != (what == "a circle") {
+			t.Errorf("%s: got %s", what, got)
 		}
 	}
 	up.chat = func(w http.ResponseWriter, _ *http.Request) {

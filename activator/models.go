@@ -114,6 +114,6 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 		return api.Activity{}, false
 	}
 	s = f.Activity()
-	s.LostNames = names.lostBy(f.Spec())
+	s.LostNames, s.WrongFallbacks = names.lostBy(f.Spec()), names.wrongFallbacks(f)
 	return s, true
 }

@@ -40,6 +40,11 @@ func (c *call) findRealtime() *api.Error {
 	if len(query["model"]) > 1 {
 		return api.BadRequest("model", "the query names several models: want one ?model=NAME")
 	}
+	for name := range query {
+		if name != "model" && name != "intent" { // all that clients of OpenAI's API send; a runtime may understand others
+			return api.BadRequest(clip(name), "the query has the parameter %s: %s takes model and intent", quoteName(name), api.PathRealtime)
+		}
+	}
 	c.req.Model = query.Get("model")
 	if c.req.adapter = c.a.names.Load().adapter(c.req.Model, c.f); c.req.adapter != "" {
 		return api.BadRequest("model", "%s is an adapter, which %s can't choose: name its model", quoteName(c.req.Model), api.PathRealtime)

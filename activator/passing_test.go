@@ -128,7 +128,7 @@ func TestRealtime(t *testing.T) {
 		seen <- r.Header.Clone()
 		echoes(w, r)
 	}
-	h := wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk", "Sec-WebSocket-Protocol: realtime, OpenAI-insecure-api-key.k-a\r\n")
+	h := wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk&intent=transcription", "Sec-WebSocket-Protocol: realtime, OpenAI-insecure-api-key.k-a\r\n")
 	if got := h.Get("Sec-WebSocket-Protocol"); got != "realtime" {
 		t.Errorf("the protocol is %q: a browser refuses any but one that it has offered", got)
 	}
@@ -136,7 +136,7 @@ func TestRealtime(t *testing.T) {
 		t.Errorf("the instance got the headers %v", h)
 	}
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
-	for query, want := range map[string]int{"model=other": 403, "model=talk&mod%65l=base": 400, "model=small": 404, "": 403, "model=tuned": 403} {
+	for query, want := range map[string]int{"model=other": 403, "model=talk&mod%65l=base": 400, "model=small": 404, "": 403, "model=tuned": 403, "model=talk&intent=transcription&url=http://x": 400} {
 		resp, got := b.get("/v1/realtime?"+query, append(upgrade, "Authorization", "Bearer k-a")...)
 		if resp.StatusCode != want || !strings.HasPrefix(got, `{"error":{"message":`) {
 			t.Errorf("%q: got %s %s, want %d", query, resp.Status, got, want)

@@ -48,7 +48,7 @@ type picks struct {
 
 // add records that c got s.
 func (p *picks) add(c *call, s *queue.Slot) {
-	one := api.Pick{Request: c.req.id, Function: c.f.Name, Instance: s.Instance, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Choice: s.Choice}
+	one := api.Pick{Request: c.req.id, Function: c.f.Name, Instance: s.Instance, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Fallback: c.insteadOf, Choice: s.Choice}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ring) < maxPicks {

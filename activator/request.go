@@ -75,17 +75,25 @@ const headerTimeout = "X-Request-Timeout"
 
 // timeLimit returns the client's time limit, 0 without one, and sets the deadline.
 func (r *request) timeLimit() (time.Duration, error) {
-	v := r.in.Header.Get(headerTimeout)
+	d, err := TimeLimit(r.in.Header)
+	if d > 0 {
+		r.deadline = r.begun.Add(d)
+	}
+	return d, err
+}
+
+// TimeLimit returns the time limit of a client's header, 0 without one.
+func TimeLimit(h http.Header) (time.Duration, error) {
+	v := h.Get(headerTimeout)
 	if v == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(v)
+	d, err := api.ParseDuration(v)
 	if seconds, err2 := strconv.ParseFloat(v, 64); err2 == nil {
 		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
 	}
 	if err != nil || d <= 0 {
 		return 0, api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
 	}
-	r.deadline = r.begun.Add(d)
 	return d, nil
 }

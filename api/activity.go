@@ -15,6 +15,8 @@ type Activity struct {
 	Failed string `json:"failed,omitempty"`
 	// LostNames lists the service's names that belong to another function, each with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
+	// WrongFallbacks says of each fallback that helps nothing why.
+	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
 	// Instances holds the last report of each instance.
 	Instances []InstanceStatus `json:"instances"`
 }

@@ -39,6 +39,8 @@ type Pick struct {
 	// attempt.
 	After string    `json:"after,omitempty"`
 	At    time.Time `json:"at"`
+	// Fallback is the model that the client named, and the error code for which another one answers: "big: start_failed".
+	Fallback string `json:"fallback,omitempty"`
 	// GPUSeconds is the whole request's share of the GPU time that instances held, in its last choice once it has ended.
 	GPUSeconds float64 `json:"gpuSeconds,omitempty"`
 	Choice

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -169,31 +170,24 @@ func size(to *api.Bytes) field {
 }
 
 func duration(to *time.Duration) field {
-	return lasting(0, "a duration such as 30s, 10m or 0", to)
+	return atLeast(0, "a duration such as 30s, 10m, 2d or 0", to, api.ParseDuration)
 }
 
 func positive(to *time.Duration) field {
-	return lasting(1, "a duration above zero, such as 30s or 10m", to)
-}
-
-func lasting(least time.Duration, want string, to *time.Duration) field {
-	return field{func(s string) error {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < least {
-			return fmt.Errorf("%q: want %s", s, want)
-		}
-		*to = d
-		return nil
-	}, shown(to)}
+	return atLeast(1, "a duration above zero, such as 30s or 10m", to, api.ParseDuration)
 }
 
 func count(least int, to *int) field {
+	return atLeast(least, fmt.Sprintf("a whole number of at least %d", least), to, strconv.Atoi)
+}
+
+func atLeast[T cmp.Ordered](least T, want string, to *T, parse func(string) (T, error)) field {
 	return field{func(s string) error {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < least {
-			return fmt.Errorf("%q: want a whole number of at least %d", s, least)
+		v, err := parse(s)
+		if err != nil || v < least {
+			return fmt.Errorf("%q: want %s", s, want)
 		}
-		*to = n
+		*to = v
 		return nil
 	}, shown(to)}
 }
@@ -260,7 +254,7 @@ func (f *target) setMediaHosts(s string) error {
 }
 
 func (f *target) setRemoveAfter(s string) error {
-	d, err := time.ParseDuration(s)
+	d, err := api.ParseDuration(s)
 	if err != nil || d < leastRemoveAfter || d > mostRemoveAfter {
 		return fmt.Errorf("%q: want a duration from %s to %s", s, leastRemoveAfter, mostRemoveAfter)
 	}
@@ -320,7 +314,7 @@ func (f *target) setHandler(s string) error {
 	if strings.HasPrefix(s, "[") {
 		argv = nil
 		if err := json.Unmarshal([]byte(s), &argv); err != nil {
-			return fmt.Errorf("%q: want words, or a JSON list of texts: %w", s, err)
+			return fmt.Errorf("%q: want words, or a JSON list of texts: %w", s, api.Explain(err))
 		}
 	}
 	if len(argv) == 0 || argv[0] == "" {

@@ -100,7 +100,7 @@ func parse(raw []byte, name, dir string) (functions []api.Function, docs []*yaml
 			break
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+			return nil, nil, notYAML(name, err)
 		}
 		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
 			continue
@@ -118,6 +118,15 @@ func parse(raw []byte, name, dir string) (functions []api.Function, docs []*yaml
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return functions, docs, nil
+}
+
+// notYAML adds a file's name to an error of its syntax, before the line if it has one.
+func notYAML(name string, err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if line, rest, found := strings.Cut(strings.TrimPrefix(text, "line "), ": "); found && !strings.HasPrefix(text, line) {
+		return fmt.Errorf("%s:%s: not YAML: %s", name, line, rest)
+	}
+	return fmt.Errorf("%s: not YAML: %s", name, text)
 }
 
 // CheckUnique returns an error for the first function name, or model name within a namespace, that is used twice.
@@ -225,7 +234,7 @@ type container struct {
 func parseService(n *yaml.Node, src source) (api.Function, error) {
 	var s service
 	if err := n.Decode(&s); err != nil {
-		return api.Function{}, fmt.Errorf("%s: %s", src.name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
+		return api.Function{}, fmt.Errorf("%s: %s", src.name, strings.ReplaceAll(api.Explain(err).Error(), "\n", " "))
 	}
 	if s.Kind == "" && at(n, "models") != nil {
 		return api.Function{}, src.errorf(n, "it looks like llama-swap's configuration: `rouse import llama-swap` makes a manifest of it")

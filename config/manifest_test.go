@@ -89,8 +89,9 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 		want     []string
 	}{
 		"empty":              {"", []string{"no Service of serving.knative.dev/v1"}},
-		"not YAML":           {"a: [", []string{"m.yaml: not YAML", "line 1"}},
-		"a scalar":           {"hello", []string{"m.yaml", "cannot unmarshal"}},
+		"not YAML":           {"a: [", []string{"m.yaml:1: not YAML"}},
+		"a tab":              {"kind: Service\n\tmetadata: {}", []string{"m.yaml:2: not YAML: ", "tab"}},
+		"a scalar":           {"hello", []string{"m.yaml", "is of the YAML type str: want an object"}},
 		"another kind":       {replace("kind: Service", "kind: Deployment"), []string{`kind "Deployment"`, "want kind Service"}},
 		"core Service":       {replace("serving.knative.dev/v1", "v1"), []string{`apiVersion "v1"`, "serving.knative.dev/v1"}},
 		"bad name":           {replace("name: tiny\n", "name: Tiny_1\n"), []string{`"Tiny_1"`, "a-z"}},

@@ -147,16 +147,19 @@ func forModel(ref, name, origin string) api.Function {
 // NameOf derives a function's name from a model's: Qwen2.5 is qwen2-5, 7b is m-7b, ünï is uni. Empty: the model's
 // name has no Latin letter and no digit.
 func NameOf(model string) string {
+	last := '-'
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
 		case r >= 'A' && r <= 'Z':
-			return r - 'A' + 'a'
-		case unicode.Is(unicode.Mn, r): // combining marks
+			r += 'a' - 'A'
+		case unicode.Is(unicode.Mn, r), last == '-': // combining marks, and one dash for several
 			return -1
+		default:
+			r = '-'
 		}
-		return '-'
+		last = r
+		return r
 	}, norm.NFKD.String(model)), "-")
 	if name != "" && name[0] >= '0' && name[0] <= '9' {
 		name = "m-" + name

@@ -143,7 +143,7 @@ func RevisionPort(r RevisionSource) int {
 
 func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, err error) {
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
-		return revisionSpec{}, own, fmt.Errorf("read the spec: %w", err)
+		return revisionSpec{}, own, fmt.Errorf("read the spec: %w", api.Explain(err))
 	}
 	own, err = ownContainer(spec.Containers, func(c revisionContainer) int { return len(c.Ports) })
 	return spec, own, err

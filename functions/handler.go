@@ -196,7 +196,7 @@ func answerCall[T any](w http.ResponseWriter, r *http.Request, call func(context
 	}
 	var in T
 	if err := json.Unmarshal(raw, &in); err != nil {
-		api.WriteError(w, api.BadRequest("", "%s %s: the body is not what is wanted: %v", r.Method, r.URL.Path, err))
+		api.WriteError(w, api.BadRequest("", "%s %s: the body is not what is wanted: %v", r.Method, r.URL.Path, api.Explain(err)))
 		return
 	}
 	status, err := call(r.Context(), in)

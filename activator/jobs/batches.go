@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -211,15 +210,9 @@ const (
 	mostWindow  = 30 * 24 * time.Hour
 )
 
-// parseWindow parses a completion window: a duration, such as OpenAI's 24h, or days, such as 7d.
+// parseWindow parses a completion window: a duration, such as OpenAI's 24h or 7d.
 func parseWindow(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if days, found := strings.CutSuffix(text, "d"); err != nil && found {
-		var n int
-		if n, err = strconv.Atoi(days); err == nil && n > 0 && n <= 1000 {
-			d = time.Duration(n) * 24 * time.Hour
-		}
-	}
+	d, err := api.ParseDuration(text)
 	if err != nil || d < leastWindow || d > mostWindow {
 		return 0, api.BadRequest("completion_window", "completion_window is %.40q: want a duration from 1m to 30d, such as 24h", text)
 	}

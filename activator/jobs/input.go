@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
@@ -109,7 +110,7 @@ func (c *checker) addFault(code string, line int, param, format string, args ...
 func (c *checker) checkLine(number int, at int64, text []byte) {
 	var q request
 	if err := json.Unmarshal(text, &q); err != nil {
-		c.addFault("invalid_json_line", number, "", "the line is no such JSON object: %v", err)
+		c.addFault("invalid_json_line", number, "", "the line is no such JSON object: %v", api.Explain(err))
 		return
 	}
 	switch {

@@ -226,7 +226,7 @@ func TestMessagesRefused(t *testing.T) {
 		}{
 			"nothing":          {``, 400, "too early"},
 			"cut":              {ok[:60], 400, "too early"},
-			"no JSON":          {`hello`, 400, "not valid JSON"},
+			"no JSON":          {`hello`, 400, "it is not JSON"},
 			"an array":         {`[]`, 400, "in the place of {"},
 			"no requests":      {`{}`, 400, "in the place of requests"},
 			"none":             {`{"requests":[]}`, 400, "no requests"},

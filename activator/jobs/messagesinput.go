@@ -111,17 +111,10 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wrongBatch explains a syntax error of a body.
+// wrongBatch explains an error of a body's JSON, and returns others as they are.
 func wrongBatch(err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		return api.BadRequest("", "the body is not valid JSON: %v at byte %d", err, syntax.Offset)
-	case errors.As(err, &kind):
-		return api.BadRequest("requests", "a request has the wrong type: got %s, want {\"custom_id\": …, \"params\": {…}}", kind.Value)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return api.BadRequest("", "the body ends too early: want {\"requests\": […]}")
+	if wrong := api.Explain(err); wrong != err {
+		return api.BadRequest("requests", "the body: %v: want {\"requests\": [{\"custom_id\": …, \"params\": {…}}]}", wrong)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -144,18 +145,8 @@ func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
 
 // patience returns how long a request may go without an answer.
 func patience(h http.Header, usual time.Duration) (time.Duration, error) {
-	v := h.Get(headerTimeout)
-	if v == "" {
-		return usual, nil
-	}
-	d, err := time.ParseDuration(v)
-	if seconds, bad := strconv.ParseFloat(v, 64); bad == nil {
-		d, err = time.Duration(min(max(seconds, 0), 1e9)*float64(time.Second)), nil
-	}
-	if err != nil || d <= 0 {
-		return 0, api.BadRequest("", "the header %s is %.40q: want seconds, or a duration such as 1m30s", headerTimeout, v)
-	}
-	return min(d, mostWindow), nil
+	d, err := activator.TimeLimit(h)
+	return min(cmp.Or(d, usual), mostWindow), err
 }
 
 // headerTimeout is the activator's header for how long a client waits for the whole answer.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/parse"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -84,14 +85,12 @@ func (s *Server) readForm(r *http.Request, f *form) error {
 	fields := map[string]string{}
 	got := false
 	for n := 0; ; n++ {
-		p, err := parts.NextRawPart()
+		p, err := parse.NextPart(parts, n, maxParts)
 		switch {
 		case errors.Is(err, io.EOF):
 			return f.check(fields, got)
 		case err != nil:
 			return err
-		case n >= maxParts:
-			return api.BadRequest("", "the form has more than %d parts: want purpose and file", maxParts)
 		}
 		name := p.FormName()
 		if name != "file" {

@@ -83,7 +83,7 @@ func (c *controls) guard(next http.Handler) http.Handler {
 // read decodes a request's body. If that fails it answers the request and returns false.
 func read[T any](w http.ResponseWriter, r *http.Request) (order T, ok bool) {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&order); err != nil {
-		api.WriteError(w, api.BadRequest("", "the body is no %T: %v", order, err))
+		api.WriteError(w, api.BadRequest("", "the body is not what is wanted: %v", api.Explain(err)))
 		return order, false
 	}
 	return order, true

@@ -30,6 +30,7 @@ type Metrics struct {
 	duration, hold, first    *prometheus.HistogramVec
 	held, heldBytes, running *prometheus.GaugeVec
 	wakes, refused, retries  *prometheus.CounterVec
+	fallbacks                *prometheus.CounterVec
 	tenants                  tenants
 	vectors                  []vector // all of them
 }
@@ -64,7 +65,8 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 		refused:   counter("refused_total", "Requests that Rouse itself refused, by code.", "function", "reason"),
 		retries:   counter("retries_total", "Attempts that an instance gave back, failed before the first byte, or cut and another one went on with, or that were paused for another client (evicted), by code.", "function", "reason"),
 	}
-	m.vectors = []vector{m.requests, m.duration, m.hold, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
+	m.fallbacks = counter("fallbacks_total", "Requests that went to a fallback of the function, by the code of why it did not answer.", "function", "reason")
+	m.vectors = []vector{m.fallbacks, m.requests, m.duration, m.hold, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
 	for _, v := range m.vectors {
 		if err := reg.Register(v); err != nil {
 			return nil, err
@@ -159,6 +161,12 @@ func (f *Function) Refused(code string) {
 		code = "bad_request"
 	}
 	f.m.refused.WithLabelValues(f.label, code).Inc()
+}
+
+// FellBack counts a request that goes to another model for a refusal.
+func (f *Function) FellBack(code string) {
+	f.Refused(code)
+	f.m.fallbacks.WithLabelValues(f.label, code).Inc()
 }
 
 // Retried counts an attempt whose request goes to another instance or back into the queue.

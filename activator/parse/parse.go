@@ -14,10 +14,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
 	"strconv"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
@@ -269,8 +271,31 @@ func kind(v []byte) string {
 	return "a number"
 }
 
-// maxPart bounds a form field's value, in bytes.
-const maxPart = 4 << 10
+// Bounds of a form: of its parts, of the bytes of a part's header, and of a field's value.
+const (
+	maxParts      = 256
+	maxPartHeader = 8 << 10
+	maxPart       = 4 << 10
+)
+
+// NextPart returns part n of a form, from 0, not decoded, as runtimes read it. The error is an *[api.Error] for a form with more
+// than most parts, or too long a header of one.
+func NextPart(form *multipart.Reader, n, most int) (*multipart.Part, error) {
+	part, err := form.NextRawPart()
+	size := 0
+	if err == nil {
+		for name, values := range part.Header {
+			size += len(name) + len(strings.Join(values, ""))
+		}
+	}
+	switch {
+	case size > maxPartHeader, errors.Is(err, multipart.ErrMessageTooLarge):
+		err = api.BadRequest("", "the header of a part of the form has more than %d bytes: shorten the names in it", maxPartHeader)
+	case err == nil && n >= most:
+		err = api.BadRequest("", "the form has more than %d parts: send fewer", most)
+	}
+	return part, err
+}
 
 // Form parses a multipart/form-data body of the audio paths. It does not read the file in it.
 func Form(contentType string, body []byte) (Request, *api.Error) {
@@ -281,9 +306,11 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	r := Request{Input: api.Tokens(len(body) / bytesPerToken)}
 	r.Tokens = r.Input
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
-	for {
-		part, err := form.NextRawPart() // raw: the runtime does not decode it either
-		if err != nil {
+	for n := 0; ; n++ {
+		part, err := NextPart(form, n, maxParts)
+		if refused, is := errors.AsType[*api.Error](err); is {
+			return Request{}, refused
+		} else if err != nil {
 			break // the end, or a broken form, which the runtime refuses
 		}
 		if part.FormName() != "model" && part.FormName() != "stream" {

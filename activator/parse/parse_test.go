@@ -204,6 +204,29 @@ func TestForm(t *testing.T) {
 	}
 }
 
+// TestFormBounds checks that a form's parts and their headers are bounded.
+func TestFormBounds(t *testing.T) {
+	const model = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n"
+	part := func(more string) string {
+		return "--b\r\nContent-Disposition: form-data; name=\"x\"\r\n" + more + "\r\nx\r\n"
+	}
+	for name, tt := range map[string]struct{ parts, refused string }{
+		"as many as may be":  {strings.Repeat(part(""), maxParts-1) + model, ""},
+		"too many":           {strings.Repeat(part(""), maxParts) + model, "more than 256 parts"},
+		"a long header":      {part("X: "+strings.Repeat("x", maxPartHeader)+"\r\n") + model, "more than 8192 bytes"},
+		"a very long header": {part("X: "+strings.Repeat("x", 11<<20)+"\r\n") + model, "more than 8192 bytes"},
+		"many fields in one": {part(strings.Repeat("X: xxxxxxxx\r\n", maxPartHeader/8)) + model, "more than 8192 bytes"},
+	} {
+		got, err := Form("multipart/form-data; boundary=b", []byte(tt.parts+"--b--\r\n"))
+		switch {
+		case tt.refused == "" && (err != nil || got.Model != "m"):
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		case tt.refused != "" && (err == nil || err.Status != http.StatusBadRequest || !strings.Contains(err.Message, tt.refused)):
+			t.Errorf("%s: got %+v, %v, want a 400 with %q", name, got, err, tt.refused)
+		}
+	}
+}
+
 // TestFormsOfTwoMeanings: a form that servers may read differently is refused, or read as they do.
 func TestFormsOfTwoMeanings(t *testing.T) {
 	const model = "Content-Disposition: form-data; name=\"model\""

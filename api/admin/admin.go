@@ -7,7 +7,6 @@ package admin
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -38,7 +37,8 @@ const (
 	//	  /manifest              GET YAML, on one machine: declares it, without the values of its environment
 
 	// PathKeys has the clients' keys. GET lists them, without secrets. POST of an entry of the file of keys, without a hash,
-	// makes a key, which only its answer contains. DELETE ?name=NAME revokes one. In a cluster `kn rouse ui` serves it.
+	// makes a key, which only its answer contains. DELETE ?name=NAME revokes one; PATCH ?name=NAME
+	// changes its fields, by a JSON merge patch. In a cluster `kn rouse ui` serves it.
 	PathKeys = "/rouse/v1/keys"
 	// PathModels is for models to fetch, on one machine: GET ?search=TEXT finds some; POST {"model": REFERENCE} declares a
 	// function for one of the hub or of Ollama's library: Declared.
@@ -162,6 +162,8 @@ type Declared struct {
 	Result string `json:"result"`
 	// LostNames lists its names that belong to another function, each with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
+	// WrongFallbacks says of each fallback that helps nothing why.
+	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
 	// Problem is why it would not start at present, in one line.
 	Problem string `json:"problem,omitempty"`
 }
@@ -229,16 +231,14 @@ const maxScale = 4 << 10
 
 // ReadScale parses the body of a request; the error is an *[api.Error].
 func ReadScale(body io.Reader) (s Scale, lifetime time.Duration, err error) {
-	dec := json.NewDecoder(io.LimitReader(body, maxScale))
-	dec.DisallowUnknownFields()
 	var in scaleBody
-	if err := dec.Decode(&in); err != nil {
+	if err := api.Decode(io.LimitReader(body, maxScale), &in); err != nil {
 		return s, 0, api.BadRequest("", `the body is no scale, such as {"replicas":2,"for":"2m"}: %v`, err)
 	}
 	if in.Replicas == nil {
 		return s, 0, api.BadRequest("replicas", "replicas is missing: say how many instances should be awake")
 	}
-	if lifetime, err = time.ParseDuration(in.For); err != nil {
+	if lifetime, err = api.ParseDuration(in.For); err != nil {
 		return s, 0, api.BadRequest("for", "for is %.40q: want a duration such as 2m, after which demand decides again", in.For)
 	}
 	if len(in.By) > maxBy {

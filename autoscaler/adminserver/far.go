@@ -55,7 +55,7 @@ func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
 	v := far.Function
 	v.Far, v.Clusters = true, far.Clusters
-	v.Function = v.Function.WithoutSecrets()
+	v.Function = v.Function.Redacted()
 	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
 	return v
 }

@@ -251,7 +251,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) view(ctx context.Context, v admin.Function) admin.Function {
-	v.Function = v.Function.WithoutSecrets()
+	v.Function = v.Function.Redacted()
 	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
 	return v
 }
@@ -290,7 +290,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function)
 	if now, found := s.cfg.Decider.Status(v.Function.Name); found {
 		v = now
 	}
-	v.Function = v.Function.WithoutSecrets()
+	v.Function = v.Function.Redacted()
 	api.WriteJSON(w, http.StatusOK, v)
 }
 

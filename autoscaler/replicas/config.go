@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // Defaults.
@@ -107,10 +109,7 @@ func Parse(raw []byte) (Config, error) {
 		}
 		err = errors.New("there is more behind the first document: put all into one, or start a relay for each")
 	}
-	if strings.Contains(err.Error(), "time.Duration") {
-		err = fmt.Errorf("%w (a duration has a unit, such as 5s)", err)
-	}
-	return c, fmt.Errorf("read the relay's configuration: %w", err)
+	return c, fmt.Errorf("read the relay's configuration: %w", api.Explain(err))
 }
 
 // Validate sets defaults and reports the first invalid field.

@@ -318,7 +318,7 @@ func TestConfigRefuses(t *testing.T) {
 		"sources: [http://s]\ntargets: [{kind: service}]\nrate: -1":                   "more than 0",
 		"sources: [http://s]\ntargets: [{kind: service}]\nrate: .nan":                 "more than 0",
 		"sources: [http://s]\ntargets: [{kind: service}]\nrate: .inf":                 "at most 10000 writes",
-		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 5":                "such as 5s",
+		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 5":                "such as 30s",
 		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 2h\nlifetime: 9h": "at most 1h0m0s",
 		"sources: [http://s]\ntargets: [{kind: service}]\nlifetime: 25h":              "at most",
 		"sources: [http://s]\ntargets: [{kind: service, max: 9223372036854775807}]":   "want at most 2147483647",

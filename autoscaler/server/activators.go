@@ -318,7 +318,7 @@ func add(x, y api.Activity) api.Activity {
 		x.Failed = y.Failed
 	}
 	if x.LostNames == nil { // all activators decide the same
-		x.LostNames = y.LostNames
+		x.LostNames, x.WrongFallbacks = y.LostNames, y.WrongFallbacks
 	}
 	for _, s := range y.Instances {
 		k := slices.IndexFunc(x.Instances, func(o api.InstanceStatus) bool { return o.Instance == s.Instance })

@@ -1,6 +1,7 @@
 package apikey
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,9 +20,10 @@ func TestParse(t *testing.T) {
 		{"cut off in its comment", "# Who may use the", "is empty"},
 		{"not YAML", "keys: [", "the file of keys: "},
 		{"two documents", "keys: []\n---\nkeys: []\n", "a second document"},
-		{"a name that is a number", "keys:\n- {name: 7, hash: " + sum + "}\n", "cannot unmarshal number"},
+		{"a name that is a number", "keys:\n- {name: 7, hash: " + sum + "}\n", "keys.name is a JSON number: want a string"},
 		{"a key of a map that is none", "keys: []\n? [a]\n: b\n", "the file of keys"},
 		{"a field twice", "keys: []\nkeys: []\n", "already"},
+		{"a limit that is a text", "keys:\n- {name: a, hash: " + sum + ", concurrent: many}\n", "keys.concurrent is a JSON string: want a whole number"},
 		{"unknown field", "keys:\n- name: a\n  hash: " + sum + "\n  model: x\n", `unknown field "model"`},
 		{"no name", "keys:\n- hash: " + sum + "\n", "key 1: it has no name"},
 		{"a blank in a name", "keys:\n- name: a b\n  hash: " + sum + "\n", "has a blank"},
@@ -147,6 +149,20 @@ issuers:
 `
 	if diff := cmp.Diff(want, string(raw)); diff != "" {
 		t.Errorf("after two were added (-want +got):\n%s", diff)
+	}
+	changed, err := Set(raw, "a", func(k *Key) error {
+		k.Name, k.Hash, k.Models, k.Concurrent, k.RequestsPerMinute = "other", "", nil, 3, 60
+		return nil
+	})
+	want = strings.Replace(strings.Replace(want, "    models: [\"m*\"]\n", "    requestsPerMinute: 60\n", 1), "concurrent: 2", "concurrent: 3", 1)
+	if diff := cmp.Diff(want, string(changed)); diff != "" || err != nil {
+		t.Errorf("after a change (%v, -want +got):\n%s", err, diff)
+	}
+	if _, err := Set(raw, "c", nil); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a key that is not there: got %v", err)
+	}
+	if _, err := Set(raw, "a", func(k *Key) error { k.Concurrent = -1; return nil }); err == nil {
+		t.Error("a negative limit was set")
 	}
 	if _, err := Add(raw, Key{Name: "b", Hash: Hash("c")}); err == nil {
 		t.Error("a second key b was added")

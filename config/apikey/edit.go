@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ErrUnknown means that [Remove] found no key of that name.
+// ErrUnknown means that [Remove] or [Set] found no key of that name.
 var ErrUnknown = errors.New("no key has that name")
 
 // header begins a file created by [Add].
 const header = `# Who may use the front door. Keys themselves are not kept: each is known by its hash.
-# rouse keys create, list and revoke change this file; a server reads it again on change.
+# rouse keys create, set and revoke change this file; a server reads it again on change.
 `
 
 // Add returns the file with a further key. It keeps comments and order. raw must be valid, and so is the result; nil
@@ -28,25 +28,74 @@ func Add(raw []byte, k Key) ([]byte, error) {
 		return nil, fmt.Errorf("there is a key %s already: revoke it, or choose another name", k.Name)
 	}
 	return edit(raw, func(list *yaml.Node) error {
-		text, err := json.Marshal(k)
-		if err != nil {
-			return fmt.Errorf("write the key: %w", err)
-		}
-		var doc yaml.Node
-		if err := yaml.Unmarshal(text, &doc); err != nil {
-			return fmt.Errorf("write the key: %w", err)
-		}
-		entry := doc.Content[0]
-		entry.Style = 0 // block style, as the list now has
-		for _, n := range entry.Content {
-			if n.Kind == yaml.ScalarNode {
-				n.Style = 0
-			}
-		}
+		entry, err := entryOf(k)
 		list.Style = 0
 		list.Content = append(list.Content, entry)
-		return nil
+		return err
 	})
+}
+
+// entryOf returns a key's entry in block style.
+func entryOf(k Key) (*yaml.Node, error) {
+	text, err := json.Marshal(k)
+	var doc yaml.Node
+	if err == nil {
+		err = yaml.Unmarshal(text, &doc)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the key: %w", err)
+	}
+	entry := doc.Content[0]
+	entry.Style = 0
+	for _, n := range entry.Content {
+		if n.Kind == yaml.ScalarNode {
+			n.Style = 0
+		}
+	}
+	return entry, nil
+}
+
+// Set returns the file with the named key as change leaves it, but for its name and hash; or [ErrUnknown]. Comments stay, except
+// for those of removed fields.
+func Set(raw []byte, name string, change func(*Key) error) ([]byte, error) {
+	f, err := Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(f.Keys, func(k Key) bool { return k.Name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
+	}
+	k := f.Keys[at]
+	if err := change(&k); err != nil {
+		return nil, err
+	}
+	k.Name, k.Hash = name, f.Keys[at].Hash
+	return edit(raw, func(list *yaml.Node) error {
+		entry, err := entryOf(k)
+		if err == nil {
+			keepComments(list.Content[at], entry)
+			list.Content[at] = entry
+		}
+		return err
+	})
+}
+
+// keepComments copies the comments, and the style, of an entry and of its fields.
+func keepComments(from, to *yaml.Node) {
+	one := func(from, to *yaml.Node) {
+		to.HeadComment, to.LineComment, to.FootComment = from.HeadComment, from.LineComment, from.FootComment
+	}
+	one(from, to)
+	to.Style = from.Style
+	for i := 0; i+1 < len(from.Content); i += 2 {
+		for k := 0; k+1 < len(to.Content); k += 2 {
+			if from.Content[i].Value == to.Content[k].Value {
+				one(from.Content[i], to.Content[k])
+				one(from.Content[i+1], to.Content[k+1])
+			}
+		}
+	}
 }
 
 // Remove returns the file without the named key, or [ErrUnknown].

@@ -59,13 +59,13 @@ type Rights struct {
 	Models []string `json:"models,omitempty" flag:"model" help:"a <pattern> of the models that it may use, such as 'qwen*' (repeatable; default: all)"`
 	// RequestsPerMinute and TokensPerMinute bound what begins in a minute, where tokens are input plus output; 0: no
 	// limit.
-	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty"`
-	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty"`
+	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty" flag:"requests-per-minute" help:"how many requests may begin in a minute; 0: no limit"`
+	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty" flag:"tokens-per-minute" help:"how many tokens, of input and output together, may be used in a minute; 0: no limit"`
 	// These bound what is used in a day and a month, of UTC; 0: no limit.
-	TokensPerDay       int64 `json:"tokensPerDay,omitempty"`
-	TokensPerMonth     int64 `json:"tokensPerMonth,omitempty"`
-	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty"`
-	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty"`
+	TokensPerDay       int64 `json:"tokensPerDay,omitempty" flag:"tokens-per-day" help:"how many tokens may be used in a day, of UTC; 0: no limit"`
+	TokensPerMonth     int64 `json:"tokensPerMonth,omitempty" flag:"tokens-per-month" help:"how many tokens may be used in a month, of UTC; 0: no limit"`
+	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty" flag:"gpu-seconds-per-day" help:"how many seconds of GPUs may be used in a day, of UTC; 0: no limit"`
+	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty" flag:"gpu-seconds-per-month" help:"how many seconds of GPUs may be used in a month, of UTC; 0: no limit"`
 	// Concurrent bounds the requests that wait or run at once; 0: no limit.
 	Concurrent int `json:"concurrent,omitempty" flag:"concurrent" help:"how many requests may wait or run at once; 0: no limit"`
 	// MaxPriority is the highest priority that a request may claim; it is the negative of the field "priority".
@@ -105,10 +105,8 @@ func Parse(raw []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the file of keys: %w", err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.DisallowUnknownFields()
 	var f File
-	if err := dec.Decode(&f); err != nil {
+	if err := api.Decode(bytes.NewReader(doc), &f); err != nil {
 		return nil, fmt.Errorf("the file of keys: %w", err)
 	}
 	return &f, f.Validate()

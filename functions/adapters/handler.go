@@ -3,8 +3,6 @@ package adapters
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -97,15 +95,7 @@ func (r *Registry) post(w http.ResponseWriter, req *http.Request, id api.ModelNa
 		Name api.ModelName `json:"name"`
 		Path string        `json:"path"`
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	err = dec.Decode(&in)
-	if err == nil {
-		if _, more := dec.Token(); more != io.EOF {
-			err = errors.New("something follows the object")
-		}
-	}
-	if err != nil {
+	if err := api.Decode(bytes.NewReader(raw), &in); err != nil {
 		api.WriteError(w, api.BadRequest("", `the body is not what is wanted, {"path": "…"}: %v`, err))
 		return
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -188,13 +187,8 @@ func readFunction(file string, env []string) (api.Function, error) {
 		defer opened.Close()
 		source, in = file, opened
 	}
-	decoder := json.NewDecoder(in)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&fn); err != nil {
+	if err := api.Decode(in, &fn); err != nil {
 		return fn, fmt.Errorf("read the function from %s: %w", source, err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return fn, fmt.Errorf("read the function from %s: something follows the JSON of the function: remove it", source)
 	}
 	return fn, nil
 }

@@ -230,7 +230,7 @@ func (r *Requester) configure(w http.ResponseWriter, req *http.Request) {
 	case http.MethodPut:
 		var p Proxy
 		if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&p); err != nil {
-			api.WriteError(w, api.BadRequest("", "want {\"address\": \"IP\", \"port\": N}: %v", err))
+			api.WriteError(w, api.BadRequest("", "want {\"address\": \"IP\", \"port\": N}: %v", api.Explain(err)))
 			return
 		}
 		if err := r.aim(p); err != nil {

@@ -1,13 +1,14 @@
 package cloudevent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"unicode"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // Overrides modify events on their way to a sink, as Knative's SinkBinding asks for in K_CE_OVERRIDES.
@@ -23,9 +24,9 @@ func ParseOverrides(text string) (Overrides, error) {
 	if strings.TrimSpace(text) == "" {
 		return o, nil
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d := json.NewDecoder(strings.NewReader(text))
 	if err := d.Decode(&o); err != nil {
-		return Overrides{}, fmt.Errorf(`K_CE_OVERRIDES: %w: want {"extensions":{"name":"value"}}`, err)
+		return Overrides{}, fmt.Errorf(`K_CE_OVERRIDES: %w: want {"extensions":{"name":"value"}}`, api.Explain(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Overrides{}, errors.New(`K_CE_OVERRIDES: there is text behind the JSON: want {"extensions":{"name":"value"}} alone`)

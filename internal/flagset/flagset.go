@@ -4,9 +4,40 @@ package flagset
 import (
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/api"
 )
+
+// DurationVarP adds a flag of a duration, as [pflag.FlagSet.DurationVarP] does. Its value may have days and weeks, such as 3d.
+func DurationVarP(s *pflag.FlagSet, p *time.Duration, name, letter string, usual time.Duration, help string) {
+	*p = usual
+	s.VarP((*duration)(p), name, letter, help)
+}
+
+type duration time.Duration
+
+// Set implements [pflag.Value].
+func (d *duration) Set(text string) error {
+	v, err := api.ParseDuration(text)
+	if err == nil {
+		*d = duration(v)
+	}
+	return err
+}
+
+// String implements [pflag.Value]. The help does not mention a default of 0.
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0"
+	}
+	return time.Duration(*d).String()
+}
+
+// Type implements [pflag.Value].
+func (d *duration) Type() string { return "duration" }
 
 // Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter. The field's
 // value, or what it points to, is the default. The tag help describes the flag, with its value's name between < and >. A list has a
@@ -15,7 +46,7 @@ func Add(s *pflag.FlagSet, to any) { add(s, reflect.ValueOf(to).Elem()) }
 
 func add(s *pflag.FlagSet, of reflect.Value) {
 	kinds := map[reflect.Kind]any{
-		reflect.Bool: s.BoolVarP, reflect.Int: s.IntVarP, reflect.Float64: s.Float64VarP, reflect.Int64: s.DurationVarP,
+		reflect.Bool: s.BoolVarP, reflect.Int: s.IntVarP, reflect.Float64: s.Float64VarP, reflect.Int64: s.Int64VarP,
 		reflect.String: s.StringVarP, reflect.Slice: s.StringArrayVarP,
 	}
 	for f, v := range of.Fields() {
@@ -30,6 +61,11 @@ func add(s *pflag.FlagSet, of reflect.Value) {
 			v = v.Elem()
 		}
 		define := reflect.ValueOf(kinds[v.Kind()])
+		if v.Type() == reflect.TypeFor[time.Duration]() {
+			define = reflect.ValueOf(func(p *time.Duration, name, letter string, usual time.Duration, help string) {
+				DurationVarP(s, p, name, letter, usual, help)
+			})
+		}
 		if _, split := f.Tag.Lookup("split"); split {
 			define = reflect.ValueOf(s.StringSliceVarP)
 		}

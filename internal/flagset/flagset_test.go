@@ -2,6 +2,7 @@ package flagset_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,12 +40,15 @@ func TestAdd(t *testing.T) {
 	if err := s.Parse(nil); err != nil || o.Name != "usual" || o.Deep.Wait != time.Minute {
 		t.Fatalf("without flags: %+v (%v)", o, err)
 	}
+	if err := s.Set("wait", "soon"); err == nil || !strings.Contains(err.Error(), "such as 90s, 10m, 12h, 3d or 2w") {
+		t.Errorf("--wait soon: got %v, want an error with units", err)
+	}
 	if f := s.Lookup("name"); f.Usage != "the `name` of it" || f.DefValue != "usual" || f.Shorthand != "n" {
 		t.Fatalf("--name is %+v", f)
 	}
-	err := s.Parse([]string{"-n", "a", "--wait", "2s", "--on", "--count", "3", "--rate", "0.5", "-l", "a,b", "-l", "c", "--commas", "a,b", "--commas", "c"})
+	err := s.Parse([]string{"-n", "a", "--wait", "2d3s", "--on", "--count", "3", "--rate", "0.5", "-l", "a,b", "-l", "c", "--commas", "a,b", "--commas", "c"})
 	want := options{inner: inner{"a"}, On: true, Count: 3, Rate: 0.5, List: []string{"a,b", "c"}, Commas: []string{"a", "b", "c"}}
-	want.Deep.Wait = 2 * time.Second
+	want.Deep.Wait = 48*time.Hour + 3*time.Second
 	if err != nil || !reflect.DeepEqual(o, want) {
 		t.Fatalf("got %+v (%v), want %+v", o, err, want)
 	}

@@ -26,6 +26,7 @@ type Files struct {
 
 	last atomic.Pointer[tls.Certificate]
 	told atomic.Value // the string of the last logged error; everybody can cause handshakes
+	ends atomic.Value // the string of the certificate and the day of the last warning of its end
 }
 
 // Get implements [tls.Config.GetCertificate]; the hello may be nil. It fails only if it has never read a certificate.
@@ -34,6 +35,7 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if err == nil {
 		f.last.Store(&pair)
 		f.told.Store("")
+		f.warnOfEnd(pair.Leaf)
 		return &pair, nil
 	}
 	err = fmt.Errorf("read the certificate %s and its key %s: %w", f.Cert, f.Key, err)
@@ -45,6 +47,22 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		f.Log.Warn("certificate not reloaded: the last one stays", "error", err)
 	}
 	return last, nil
+}
+
+// warnBefore is how long before its end a certificate is warned of.
+const warnBefore = 14 * 24 * time.Hour
+
+// warnOfEnd logs that a certificate has expired or soon will, once a day and for each that is read.
+func (f *Files) warnOfEnd(c *x509.Certificate) {
+	now := time.Now()
+	day := Fingerprint(c.Raw) + now.Format(time.DateOnly)
+	switch left := c.NotAfter.Sub(now); {
+	case left > warnBefore, f.ends.Swap(day) == day:
+	case left <= 0:
+		f.Log.Error("certificate expired: clients refuse it until it is renewed", "file", f.Cert, "ended", c.NotAfter)
+	default:
+		f.Log.Warn("certificate expires soon: renew it", "file", f.Cert, "ends", c.NotAfter)
+	}
 }
 
 // Fingerprint returns the SHA-256 fingerprint of a certificate in DER, as openssl x509 -fingerprint -sha256 prints it.

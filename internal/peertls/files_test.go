@@ -2,12 +2,55 @@ package peertls
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
+
+// TestFilesWarn lets a certificate expire: that is logged once a day, and for each certificate that is read.
+func TestFilesWarn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var log bytes.Buffer
+		f := &Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), Log: slog.New(slog.NewTextHandler(&log, nil))}
+		renew := func() {
+			cert, key, err := SelfSigned("a.example")
+			if err := errors.Join(err, os.WriteFile(f.Cert, cert, 0o600), os.WriteFile(f.Key, key, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read := func(want string) {
+			t.Helper()
+			for range 2 {
+				if _, err := f.Get(nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := log.String(); strings.Count(got, "\n") != min(len(want), 1) || !strings.Contains(got, want) {
+				t.Errorf("at %s: got %q, want one line with %q", time.Now(), got, want)
+			}
+			log.Reset()
+		}
+		renew()
+		const day = 24 * time.Hour
+		read("")
+		time.Sleep(validity - 15*day)
+		read("")
+		time.Sleep(2 * day)
+		read("certificate expires soon")
+		time.Sleep(day)
+		read("certificate expires soon")
+		time.Sleep(12 * day)
+		read("certificate expired")
+		renew()
+		read("")
+	})
+}
 
 // TestFiles replaces the files of a certificate: by ones that can't be used, which is logged once, and by another pair.
 func TestFiles(t *testing.T) {

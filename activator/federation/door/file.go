@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/activator/federation/agent"
+	"github.com/rouse-dev/rouse/api"
 )
 
 // File is the configuration of a server as a front door of clusters.
@@ -140,16 +140,11 @@ func (p peersFile) config(name, version string) (*agent.Config, error) {
 func parse(raw []byte) (f fileFormat, err error) {
 	var any map[string]any
 	if err := yaml.Unmarshal(raw, &any); err != nil {
-		return f, err
+		return f, api.Explain(err)
 	}
 	text, err := json.Marshal(any)
 	if err != nil {
 		return f, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&f); err != nil {
-		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return f, err
+	return f, api.Decode(bytes.NewReader(text), &f)
 }

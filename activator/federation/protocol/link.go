@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // LinkProtocol is the ALPN protocol of a link.
@@ -69,9 +71,7 @@ func readHello(ctx context.Context, nc net.Conn) (h LinkHello, err error) {
 	if _, err := io.ReadFull(nc, line); err != nil {
 		return h, fmt.Errorf("link: read the first message: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&h); err != nil {
+	if err := api.Decode(bytes.NewReader(line), &h); err != nil {
 		return h, fmt.Errorf("link: the first message: %w", err)
 	}
 	return h, nc.SetReadDeadline(time.Time{})

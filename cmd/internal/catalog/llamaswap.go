@@ -124,7 +124,7 @@ func LlamaSwap(path string, gpu GPU) (functions []api.Function, left []Skipped, 
 	var doc yaml.Node
 	var whole map[string]any // read to refuse anchors that contain themselves
 	if err := errors.Join(yaml.Unmarshal(raw, &doc), yaml.Unmarshal(raw, &s.file), yaml.Unmarshal(raw, &whole)); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", path, api.Explain(err))
 	}
 	if s.file.Models.Kind != yaml.MappingNode {
 		return nil, nil, fmt.Errorf("%s: it has no models: want llama-swap's config.yaml", path)
@@ -191,7 +191,7 @@ var comment = lazyregexp.New(`(?m)^\s*#.*$`)
 func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
 	m := swapModel{TTL: -1}
 	if err := n.Decode(&m); err != nil {
-		return api.Function{}, err
+		return api.Function{}, api.Explain(err)
 	}
 	expand := s.expand(id, &m.Macros)
 	f, err := forCommand(expand(comment().ReplaceAllString(m.Cmd, "")), s.path, s.gpu.Devices)

@@ -226,7 +226,7 @@ func (s *Store) read(name, path string) (Model, error) {
 	}
 	var has manifest
 	if err := json.Unmarshal(raw, &has); err != nil {
-		return m, fmt.Errorf("its manifest can't be read: %w", err)
+		return m, fmt.Errorf("its manifest can't be read: %w", api.Explain(err))
 	}
 	if has.Config == nil || len(has.Layers) == 0 {
 		return m, errors.New("its manifest names no layers")

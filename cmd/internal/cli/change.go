@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,7 +111,7 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 		if done.Problem != "" {
 			fmt.Fprintf(render.Harmless(cmd.ErrOrStderr()), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Problem)
 		}
-		for _, lost := range done.LostNames {
+		for _, lost := range slices.Concat(done.LostNames, done.WrongFallbacks) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)
 		}
 	}

@@ -124,6 +124,7 @@ func (c *console) ready(info local.Info, functions []api.Function, set declaredS
 		options += ` -H "Authorization: Bearer $ROUSE_API_KEY"`
 	}
 	try := fmt.Sprintf(`curl %s/v1/chat/completions%s -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, options, first.Model, prompt)
+	try = strings.NewReplacer("://[::]:", "://localhost:", "://0.0.0.0:", "://localhost:").Replace(try)
 	if !c.people {
 		c.logReady(info, functions, set, try)
 		return

@@ -90,6 +90,9 @@ func (r *reader) Read() (declaredSet, error) {
 		if err != nil {
 			return b.set, err
 		}
+		if words := strings.Join(f.Runtime.Command, " "); !strings.Contains(words, "$(PORT)") && !strings.Contains(words, "$(SOCKET)") {
+			b.set.Hints = append(b.set.Hints, fmt.Sprintf("%s has no $(PORT) in its command: it learns its port from the variable PORT of its environment alone", f.Name.Short()))
+		}
 		b.declare(f)
 	}
 	if err := b.kept(); err != nil {

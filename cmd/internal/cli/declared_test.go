@@ -277,6 +277,14 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
+// TestCommandWithoutPort: a command that can't be told its port in words is named at the start.
+func TestCommandWithoutPort(t *testing.T) {
+	s, err := newReader(sources{Commands: []string{"a=serve", "b=serve --port $(PORT)", "c=serve $(SOCKET)"}}).Read()
+	if err != nil || len(s.Hints) != 1 || !strings.Contains(s.Hints[0], "a has no $(PORT) in its command") {
+		t.Errorf("got %q, %v", s.Hints, err)
+	}
+}
+
 // TestWatchLinks: a change of what a link names is seen, and that it names something else, wherever the link lies.
 func TestWatchLinks(t *testing.T) {
 	home, one, two := t.TempDir(), t.TempDir(), t.TempDir()

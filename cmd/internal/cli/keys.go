@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -15,9 +17,8 @@ func keysCommand() *cobra.Command {
 		path, _ := cmd.Flags().GetString("file")
 		if path == "" {
 			var err error
-			if path, err = defaultKeys(); err != nil {
-				return nil, err
-			}
+			path, err = defaultKeys()
+			return defaultFile{verb.KeysPath(path)}, err
 		}
 		return verb.KeysPath(path), nil
 	}
@@ -27,6 +28,17 @@ func keysCommand() *cobra.Command {
 	return shared.Keys(open, flags, func(f verb.KeysFile) string {
 		return fmt.Sprintf("Start the server with: rouse up --keys %s", f)
 	})
+}
+
+// defaultFile is the default file of keys, whose folder is made.
+type defaultFile struct{ verb.KeysPath }
+
+// Change implements [verb.KeysFile].
+func (f defaultFile) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
+	if err := os.MkdirAll(filepath.Dir(f.String()), 0o700); err != nil {
+		return fmt.Errorf("make a place for the keys: %w", err)
+	}
+	return f.KeysPath.Change(ctx, change)
 }
 
 // defaultKeys returns the default file of keys.

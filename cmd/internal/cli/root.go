@@ -45,9 +45,7 @@ model is woken, and the request is answered.
   rouse up -f functions.yaml        serve the functions of a manifest
   rouse run pico "echo hello"       ask a function, or a model while nothing serves
   rouse pull hf.co/ORG/NAME         fetch a model`,
-		Version: verb.Version(),
 	}
-	root.SetVersionTemplate("rouse {{.Version}}\n")
 	root.PersistentFlags().String("server", "", "the server to talk to: an `address`, host:port, http://host:port or unix:/path (default: $ROUSE_SERVER, else the one that runs here)")
 	root.PersistentFlags().String("token-file", "", "`file` with the administrative token, for a server at http://")
 	trace, former := shared.Trace(), shared.Trace()

@@ -168,7 +168,7 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there
 	for _, other := range there {
 		switch {
 		case other.Function.Name != f.Name:
-		case other.Function.Runtime.Kind == f.Runtime.Kind && other.Function.Runtime.Model == f.Runtime.Model:
+		case other.Function.Runtime.Kind == f.Runtime.Kind && other.Function.Runtime.Model == f.Redacted().Runtime.Model:
 			return false, nil
 		default:
 			return false, fmt.Errorf("another function is called %s already: name this one with NAME=%s", f.Name.Short(), model)

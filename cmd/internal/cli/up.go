@@ -82,7 +82,16 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
   rouse up --command chat='llama-server -m chat.gguf --port $(PORT)'
   rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000
   rouse up --models-dir ~/models --ollama --watch`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			flag := "--model"
+			if IsManifest(args[0]) {
+				flag = "-f"
+			}
+			return fmt.Errorf("%q is no flag: did you mean rouse up %s %s?", args[0], flag, args[0])
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"keys", "tls-cert", "tls-key"} { // without them the server is open, or speaks no TLS
 				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {
@@ -100,7 +109,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	addParsed(s, &f.Peers.Trusted, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)", peer.ParseList)
 	s.StringVar(&f.Store.At, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
 	addParsed(s, &f.Store.Limits.MaxBytes, "store-size", "10Gi", "`space` that the files in it may take", amount[int64])
-	s.DurationVar(&f.Store.Limits.Keep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
+	flagset.DurationVarP(s, &f.Store.Limits.Keep, "store-keep", "", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	addParsed(s, &f.RecordBytes, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded", recordBytes)
 	return cmd
 }

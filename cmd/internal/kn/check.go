@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/manifests"
 )
 
@@ -75,7 +76,7 @@ kubectl or Helm, or afterwards. It changes nothing. Exit status 1: something is 
 	f := cmd.Flags()
 	f.StringVar(&p.overlay, "overlay", "default", "what is installed: `one` of "+strings.Join(manifests.Overlays(), ", "))
 	f.StringSliceVar(&p.components, "component", nil, "what is added (repeatable): `one` of "+strings.Join(manifests.Components(), ", "))
-	f.DurationVar(&timeout, "timeout", time.Minute, "how `long` it may take")
+	flagset.DurationVarP(f, &timeout, "timeout", "", time.Minute, "how `long` it may take")
 	render.Flag(cmd)
 	return cmd
 }

@@ -84,7 +84,7 @@ func TestKeysOfThePage(t *testing.T) {
 	url, secret := c.ui()
 	bearer := []string{"Authorization", "Bearer " + secret}
 	for name, header := range map[string][]string{"no token": nil, "another page": append([]string{"Origin", "https://evil.example"}, bearer...)} {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 			if status, _, body := ask(t, method, url+admin.PathKeys, header...); status != http.StatusUnauthorized && status != http.StatusForbidden {
 				t.Errorf("%s, %s: %d %s", name, method, status, body)
 			}

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -66,7 +65,7 @@ func (s *server) adminRoutes() *mux.Router {
 	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathRequests, s.requests.serve).Methods(http.MethodGet)
-	r.HandleFunc(admin.PathKeys, s.serveKeys).Methods(http.MethodGet, http.MethodPost, http.MethodDelete)
+	r.HandleFunc(admin.PathKeys, s.serveKeys).Methods(http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete)
 	r.HandleFunc(admin.PathModels, s.searchModels).Methods(http.MethodGet)
 	r.HandleFunc(admin.PathModels, s.declareModel).Methods(http.MethodPost)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
@@ -152,14 +151,12 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	if declared, _ := s.declaration(f.Name); declared.Clusters == "" {
 		problem = s.startProblem(declared)
 	}
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Problem: problem})
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, WrongFallbacks: stats.WrongFallbacks, Problem: problem})
 }
 
 // decodeBody decodes a request's body, and answers if it is not what it should be.
 func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) bool {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(to)
+	err := api.Decode(http.MaxBytesReader(w, r.Body, maxDeclaration), to)
 	if err != nil {
 		api.WriteError(w, api.BadRequest("", "the body is no %s: %v", what, err))
 	}

@@ -32,7 +32,18 @@ func (s *server) declareAll(ctx context.Context) error {
 			s.cfg.Logger.Warn("a function can't start as things are", "function", f.Name, "because", problem)
 		}
 	}
+	for _, f := range s.cfg.Functions { // a fallback may be declared later
+		s.warnFallbacks(f.Name)
+	}
 	return nil
+}
+
+// warnFallbacks logs the fallbacks of a function that help nothing.
+func (s *server) warnFallbacks(name api.FunctionName) {
+	stats, _ := s.activator.Stats(name)
+	for _, wrong := range stats.WrongFallbacks {
+		s.cfg.Logger.Warn("a fallback can't answer", "function", name, "because", wrong)
+	}
 }
 
 // declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of
@@ -95,7 +106,7 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 		s.silent[f.Name] = true
 		s.silence.Ring()
 	}
-	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.WithoutSecrets()))
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.Redacted()))
 	if known {
 		if onlyAdapters(old, f) {
 			s.tellAdapters(ctx, f)
@@ -112,6 +123,7 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	change, err := s.declare(ctx, f)
 	if err == nil {
 		s.setApplied(f.Name, nil) // the local declaration owns it now
+		s.warnFallbacks(f.Name)
 	}
 	return change, err
 }
@@ -174,7 +186,7 @@ func (s *server) place(f api.Function) (string, error) {
 		return "", err
 	}
 	s.functions[f.Name] = f
-	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.WithoutSecrets()))
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.Redacted()))
 	if known {
 		return "configured", nil
 	}
@@ -204,7 +216,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	delete(s.functions, name)
 	if f.Clusters != "" {
 		s.far.Unplace(name)
-		s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.WithoutSecrets()))
+		s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.Redacted()))
 		return nil
 	}
 	s.setApplied(name, nil)
@@ -213,7 +225,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	s.owns(f, false)
 	s.autoscaler.RemoveFunction(name)
 	s.agent.forget(name)
-	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.WithoutSecrets()))
+	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.Redacted()))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -26,8 +27,7 @@ func (s *server) serveKeys(w http.ResponseWriter, r *http.Request) {
 	verb.ServeKeys(verb.KeysPath(s.cfg.Keys)).ServeHTTP(w, r)
 }
 
-// writeManifest answers with the YAML that declares a function. Values of its environment may be secrets and are left out, as is memory
-// that was estimated.
+// writeManifest answers with the YAML that declares a function, without what may be a secret, and without memory that was estimated.
 func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 	f, known := s.declaration(s.named(r))
 	if !known {
@@ -39,11 +39,15 @@ func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 	if checkModel(&estimated) == nil && estimated.Memory.Host == f.Memory.Host {
 		f.Memory.Host = 0
 	}
-	var names []string
+	var lacks, names []string
 	for _, kv := range f.Runtime.Env {
 		name, _, _ := strings.Cut(kv, "=")
 		names = append(names, name)
 	}
+	if len(names) > 0 {
+		lacks = append(lacks, "the values of "+strings.Join(names, ", "))
+	}
+	f = f.Redacted()
 	f.Runtime.Env = names
 	m, err := config.ManifestOf(f)
 	if err != nil {
@@ -51,8 +55,11 @@ func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml; charset=utf-8")
-	if len(names) > 0 {
-		fmt.Fprintf(w, "# Fill in what is not shown, the values of %s.\n", strings.Join(names, ", "))
+	if bytes.Contains(m.YAML, []byte(api.Hidden)) {
+		lacks = append(lacks, "the secrets where "+api.Hidden+" stands")
+	}
+	if len(lacks) > 0 {
+		fmt.Fprintf(w, "# Fill in what is not shown, %s.\n", strings.Join(lacks, ", and "))
 	}
 	_, _ = w.Write(m.YAML) // the reader has left
 }

@@ -40,7 +40,7 @@ func TestKeysOfThePage(t *testing.T) {
 		"a foreign site":   {s.asPage("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
 		"its page's token": {[]string{"Cookie", s.info.Page}, http.StatusNotFound},
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 			if status, body := s.send(method, front, admin.PathKeys+"?name=alice", alice, tc.header...); status != tc.status {
 				t.Errorf("%s, %s: status %d: %s; want %d", name, method, status, body, tc.status)
 			}
@@ -66,6 +66,12 @@ func TestKeysOfThePage(t *testing.T) {
 	if status, body := s.send(http.MethodPost, front, admin.PathKeys, alice, s.asPage()...); status != http.StatusConflict || !strings.Contains(body, "alice already") {
 		t.Errorf("a second alice: status %d: %s", status, body)
 	}
+	if status, body := s.send(http.MethodPatch, front, admin.PathKeys+"?name=alice", `{"requestsPerMinute":61}`, s.asPage()...); status != http.StatusOK {
+		t.Errorf("a change: status %d: %s", status, body)
+	}
+	if raw, err := os.ReadFile(path); err != nil || !strings.Contains(string(raw), "requestsPerMinute: 61") {
+		t.Errorf("the changed file: %v\n%s", err, raw)
+	}
 	for want, name := range map[int]string{http.StatusOK: "alice", http.StatusNotFound: "bob"} {
 		if status, body := s.send(http.MethodDelete, front, admin.PathKeys+"?name="+name, "", s.asPage()...); status != want {
 			t.Errorf("revoke %s: status %d: %s; want %d", name, status, body, want)
@@ -85,14 +91,18 @@ func TestManifestOfThePage(t *testing.T) {
 	s := start(t, func(c *local.Config) {
 		c.Functions[0].Runtime.Env = []string{"HF_TOKEN=hunter2"}
 		c.Functions[0].Priority = 3
+		c.Functions[0].Handler = []string{"handle", "--api-key", "hunter2", "https://me:hunter2@host/?token=hunter2"}
 	})
 	status, body := s.send(http.MethodGet, api.Endpoint(s.info.URL), admin.FunctionPath("default/pico", "/manifest"), "", s.asPage()...)
-	if status != http.StatusOK || strings.Contains(body, "hunter2") || !strings.HasPrefix(body, "# Fill in what is not shown, the values of HF_TOKEN.\n") {
+	if status != http.StatusOK || strings.Contains(body, "hunter2") || !strings.HasPrefix(body, "# Fill in what is not shown, the values of HF_TOKEN, and the secrets where … stands.\n") {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	functions, err := config.Parse(strings.NewReader(body), "the page", "/")
 	if err != nil || len(functions) != 1 {
 		t.Fatalf("%v: %s", err, body)
+	}
+	if status, body := s.send(http.MethodGet, api.Endpoint(s.info.URL), admin.FunctionPath("default/pico", ""), "", s.asPage()...); status != http.StatusOK || strings.Contains(body, "hunter2") {
+		t.Errorf("the function: status %d: %s", status, body)
 	}
 	if f := functions[0]; f.Name != "default/pico" || f.Priority != 3 || f.Memory.Host != 0 || f.Runtime.Env[0] != "HF_TOKEN=" {
 		t.Errorf("it declares %+v", f)

@@ -193,6 +193,9 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.agent = newAgent(cfg, base, s.dir.path, s.bus)
+	if s.tls != nil {
+		registry.MustRegister(CertificateEnd(s.tls))
+	}
 	emitter, transport, err := s.farFunctions(registry)
 	if err != nil {
 		return err
@@ -282,6 +285,9 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("traces", s.cfg.Traces.Run)
 	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
 	run("accounts", func(ctx context.Context) error { return every(ctx, accountsEvery, s.writeAccounts) })
+	if s.tls != nil { // it warns of the certificate's end, also where no client comes
+		run("certificate", func(ctx context.Context) error { return every(ctx, time.Hour, func() { _, _ = s.tls.Get(nil) }) })
+	}
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}

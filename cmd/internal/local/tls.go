@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/peertls"
@@ -48,6 +50,20 @@ func (c Config) files(at *net.TCPAddr) (*peertls.Files, error) {
 		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
 	return f, nil
+}
+
+// CertificateEnd is the metric of the certificate in f.
+func CertificateEnd(f *peertls.Files) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "rouse", Subsystem: "activator", Name: "certificate_end_timestamp_seconds",
+		Help: "When the certificate of the front door expires, in seconds since 1970; only where it speaks TLS.",
+	}, func() float64 {
+		c, err := f.Get(nil)
+		if err != nil { // it has one since the start
+			return 0
+		}
+		return float64(c.Leaf.NotAfter.Unix())
+	})
 }
 
 // namesAt returns the names and addresses by which clients reach a front door: an IPv6 address only if it is the one in

@@ -112,6 +112,14 @@ func TestCertificateFiles(t *testing.T) {
 	if err := healthy(cert); err != nil {
 		t.Errorf("with a new certificate: %v", err)
 	}
+	resp, err := trusting(t, cert, false).Get(s.info.URL + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); !strings.Contains(string(body), "\nrouse_activator_certificate_end_timestamp_seconds 1.") {
+		t.Error("no metric says when the certificate ends")
+	}
 	if err := healthy(first); err == nil {
 		t.Error("the old certificate is still used")
 	}

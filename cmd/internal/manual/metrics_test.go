@@ -23,6 +23,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/autoscaler/leader"
 	"github.com/rouse-dev/rouse/autoscaler/replicas"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
 	engine "github.com/rouse-dev/rouse/engine/serve"
 	function "github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/runtime"
@@ -38,7 +39,7 @@ type part struct {
 var parts = []part{
 	{"The front door", "Of `rouse up` and `rouse-activator`.", func(r prometheus.Registerer) error {
 		_, err := activator.New(r, func() int64 { return 0 })
-		return err
+		return cmp.Or(err, r.Register(local.CertificateEnd(nil)))
 	}},
 	{"Files, batches and later answers", "Of `rouse up --store` and `rouse-activator`, where it has a store.", jobs.DescribeMetrics},
 	{"Clusters behind one front door", "Of `rouse up --clusters` and `rouse-activator`, where it has clusters.", door.DescribeMetrics},

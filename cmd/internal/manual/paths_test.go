@@ -93,6 +93,7 @@ var meanings = map[string]string{
 	"GET /rouse/v1/functions/{namespace}/{name}/manifest":                 "the YAML that declares it, without the values of its environment",
 	"GET /rouse/v1/keys":                                                  "clients' keys, without their secrets",
 	"POST /rouse/v1/keys":                                                 "make one: an entry of the file of keys, without a hash; the key is in the answer, and nowhere else",
+	"PATCH /rouse/v1/keys":                                                "change the one of `name=NAME`, by a JSON merge patch of its fields",
 	"DELETE /rouse/v1/keys":                                               "revoke the one of `name=NAME`",
 	"GET /rouse/v1/models":                                                "`search=TEXT`: models of the hub and of Ollama's library",
 	"POST /rouse/v1/models":                                               "declare a function for one of them, `{\"model\": \"hf.co/ORG/NAME:QUANT\"}`",

@@ -24,14 +24,14 @@ func runs(f admin.Function, source string) string {
 	return source + " in " + strings.Join(f.Clusters, ", ")
 }
 
-// Notes prints below a list why functions have failed, and which names mean another function.
+// Notes prints below a list why functions have failed, and which of their names and fallbacks mean another function, or none.
 func Notes(w io.Writer, list []admin.Function) error {
 	var lines []string
 	for _, f := range list {
 		if why := f.Failed(); why != "" {
 			lines = append(lines, fmt.Sprintf("%s failed: %s", f.Function.Name.Short(), OneLine(why)))
 		}
-		for _, l := range f.Activator.LostNames {
+		for _, l := range slices.Concat(f.Activator.LostNames, f.Activator.WrongFallbacks) {
 			if !slices.Contains(lines, l) { // revisions of one service lose the same
 				lines = append(lines, l)
 			}
@@ -116,6 +116,9 @@ func Describe(w io.Writer, f admin.Function) error {
 	}
 	for _, lost := range f.Activator.LostNames {
 		rows.Add("Lost name:", lost)
+	}
+	for _, wrong := range f.Activator.WrongFallbacks {
+		rows.Add("Fallback:", wrong)
 	}
 	rows.say("Never fits:", f.Impossible)
 	rows.say("Refused:", OneLine(f.Activator.Failed))

@@ -70,7 +70,7 @@ var (
 // gap separates two columns.
 const gap = "  "
 
-// writeList writes the table. If it is wider than the screen, some columns are cut.
+// writeList writes the table. If it is wider than the screen, some columns are cut, and if that is not enough the last ones left out.
 func writeList(w io.Writer, s screen, columns []column, list []admin.Function) error {
 	rows := make([][]string, 1+len(list))
 	for _, c := range columns {
@@ -79,12 +79,16 @@ func writeList(w io.Writer, s screen, columns []column, list []admin.Function) e
 			rows[1+k] = append(rows[1+k], OneLine(c.cell(f)))
 		}
 	}
+	if widths := widthsOf(rows); len(columns) > 2 && s.width > 0 {
+		if s.fit(columns, widths); total(widths) > s.width {
+			return writeList(w, s, columns[:len(columns)-1], list)
+		}
+	}
 	return grid(w, s, columns, gap, rows)
 }
 
-// grid writes rows in columns that are gap apart, without spaces at the ends of lines. Without columns none is cut or coloured.
-func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) error {
-	var widths []int
+// widthsOf returns the width of each column.
+func widthsOf(rows [][]string) (widths []int) {
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(widths) {
@@ -93,6 +97,12 @@ func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) 
 			widths[i] = max(widths[i], uniseg.StringWidth(cell))
 		}
 	}
+	return widths
+}
+
+// grid writes rows in columns that are gap apart, without spaces at the ends of lines. Without columns none is cut or coloured.
+func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) error {
+	widths := widthsOf(rows)
 	s.fit(columns, widths)
 	var b bytes.Buffer
 	for _, row := range rows {

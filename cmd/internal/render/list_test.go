@@ -28,14 +28,14 @@ func fleet() []admin.Function {
 }
 
 func TestListFits(t *testing.T) {
-	for _, width := range []int{80, 100, 60, 0} {
+	for _, width := range []int{80, 100, 60, 40, 0} {
 		var b bytes.Buffer
 		if err := writeNoted(&b, screen{width: width}, usual, fleet()); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
 			line = strings.TrimSuffix(line, "\n")
-			if width >= 80 && uniseg.StringWidth(line) > width {
+			if width > 0 && uniseg.StringWidth(line) > width {
 				t.Errorf("at %d columns a line has %d: %q", width, uniseg.StringWidth(line), line)
 			}
 			if strings.HasSuffix(line, " ") {

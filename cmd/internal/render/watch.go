@@ -46,7 +46,11 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 // Picks prints why instances were chosen for a request, one a line.
 func Picks(w io.Writer, picks []api.Pick) error {
 	for _, p := range picks {
-		_, err := fmt.Fprintf(w, "%s  %s went to %s%s: %s\n", p.At.Local().Format(time.TimeOnly), p.Request, p.Instance, after(p.After), choice(p.Choice))
+		instead := ""
+		if p.Fallback != "" {
+			instead = " in place of " + p.Fallback
+		}
+		_, err := fmt.Fprintf(w, "%s  %s went to %s%s%s: %s\n", p.At.Local().Format(time.TimeOnly), p.Request, p.Instance, instead, after(p.After), choice(p.Choice))
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", c.Peer, err)
+		return fmt.Errorf("read the answer of %s: %w", c.Peer, api.Explain(err))
 	}
 	return nil
 }

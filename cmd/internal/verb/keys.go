@@ -1,18 +1,22 @@
 package verb
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
@@ -69,13 +73,26 @@ func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 	return list, nil
 }
 
-func revokeIn(ctx context.Context, file KeysFile, name string) error {
+// editKey changes the entry of a key in file.
+func editKey(ctx context.Context, file KeysFile, name string, edit func(raw []byte) ([]byte, error)) error {
 	return withName(file, file.Change(ctx, func(raw []byte) ([]byte, error) {
 		if len(raw) == 0 {
 			return nil, fmt.Errorf("%w: %s", apikey.ErrUnknown, name)
 		}
-		return apikey.Remove(raw, name)
+		return edit(raw)
 	}))
+}
+
+func revokeIn(ctx context.Context, file KeysFile, name string) error {
+	return editKey(ctx, file, name, func(raw []byte) ([]byte, error) { return apikey.Remove(raw, name) })
+}
+
+// knowsKey adds to an error for an unknown key how to list them.
+func (p Program) knowsKey(err error) error {
+	if errors.Is(err, apikey.ErrUnknown) {
+		return fmt.Errorf("%w (%s keys list)", err, p.Name)
+	}
+	return err
 }
 
 // maxKey bounds the body that declares a key.
@@ -96,9 +113,7 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 		answer, err = listOf(r.Context(), file)
 	case http.MethodPost:
 		var k apikey.Key
-		dec := json.NewDecoder(io.LimitReader(r.Body, maxKey))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&k); err != nil {
+		if err := api.Decode(io.LimitReader(r.Body, maxKey), &k); err != nil {
 			return nil, api.BadRequest("", "the body is no key, such as {\"name\":\"alice\"}: %v", err)
 		}
 		if k.Hash != "" {
@@ -107,10 +122,27 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 		var secret string
 		secret, _, err = makeKey(r.Context(), file, k)
 		answer = map[string]string{"name": k.Name, "key": secret}
+	case http.MethodPatch:
+		var patch map[string]json.RawMessage
+		name := r.FormValue("name")
+		if err := api.Decode(io.LimitReader(r.Body, maxKey), &patch); err != nil {
+			return nil, api.BadRequest("", "the body is no change of a key, such as {\"requestsPerMinute\":60}: %v", err)
+		}
+		var bad error
+		err = editKey(r.Context(), file, name, func(raw []byte) ([]byte, error) {
+			return apikey.Set(raw, name, func(k *apikey.Key) error {
+				bad = mergeKey(patch, k)
+				return bad
+			})
+		})
+		if bad != nil {
+			return nil, api.BadRequest("", "%v", bad)
+		}
+		answer = map[string]string{"name": name}
 	case http.MethodDelete:
 		err = revokeIn(r.Context(), file, r.FormValue("name"))
 	default:
-		return nil, api.Errorf(http.StatusMethodNotAllowed, api.CodeUnknownPath, "keys are for GET, POST and DELETE")
+		return nil, api.Errorf(http.StatusMethodNotAllowed, api.CodeUnknownPath, "keys are for GET, POST, PATCH and DELETE")
 	}
 	switch {
 	case errors.Is(err, apikey.ErrUnknown):
@@ -119,6 +151,22 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 		err = api.Errorf(http.StatusConflict, "", "%v", err)
 	}
 	return answer, err
+}
+
+// mergeKey applies a JSON merge patch (RFC 7396) to a key.
+func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
+	var whole map[string]json.RawMessage
+	raw, _ := json.Marshal(k) // it comes from JSON, as the patch does
+	_ = json.Unmarshal(raw, &whole)
+	maps.Copy(whole, patch)
+	raw, _ = json.Marshal(whole)
+	var merged apikey.Key
+	err := api.Decode(bytes.NewReader(raw), &merged)
+	if err == nil && (merged.Name != k.Name || merged.Hash != k.Hash) {
+		err = errors.New("the name and the hash of a key stay: make another key")
+	}
+	*k = merged
+	return err
 }
 
 // Keys is the command that manages keys. open finds the file by the flags that flags adds to a command; hint says how
@@ -134,7 +182,7 @@ learns of changes within seconds. A key that is revoked ends the requests that h
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, c := range []*cobra.Command{p.createKey(open, hint), p.listKeys(open), p.revokeKey(open)} {
+	for _, c := range []*cobra.Command{p.createKey(open, hint), p.listKeys(open), p.setKey(open), p.revokeKey(open)} {
 		flags(c)
 		cmd.AddCommand(c)
 	}
@@ -158,11 +206,8 @@ show no key, with these models and limits for all of them together.`,
 				return err
 			}
 			k.Name = args[0]
-			if lifetime < 0 {
-				return fmt.Errorf("--expires-in %s: want a time from now", lifetime)
-			}
-			if lifetime > 0 {
-				k.Expires = time.Now().Add(lifetime).UTC().Truncate(time.Second)
+			if k.Expires, err = expiry(lifetime); err != nil {
+				return err
 			}
 			key, first, err := makeKey(cmd.Context(), file, k)
 			if err != nil {
@@ -180,11 +225,78 @@ show no key, with these models and limits for all of them together.`,
 			return nil
 		},
 	}
-	f := cmd.Flags()
-	flagset.Add(f, &k)
-	f.Int64Var(&k.RequestsPerMinute, "requests-per-minute", 0, "how many requests may begin in a minute; 0: no limit")
-	f.Int64Var(&k.TokensPerMinute, "tokens-per-minute", 0, "how many tokens, of input and output together, may be used in a minute; 0: no limit")
-	f.DurationVar(&lifetime, "expires-in", 0, "when it ends, from now; 0: never")
+	keyFlags(cmd.Flags(), &k, &lifetime)
+	return cmd
+}
+
+func keyFlags(f *pflag.FlagSet, k *apikey.Key, lifetime *time.Duration) {
+	flagset.Add(f, k)
+	flagset.DurationVarP(f, lifetime, "expires-in", "", 0, "when it ends, from now, such as 12h, 30d or 4w; 0: never")
+}
+
+// expiry returns the time at which a key ends; a lifetime of 0 has none.
+func expiry(lifetime time.Duration) (at time.Time, err error) {
+	switch {
+	case lifetime < 0:
+		err = fmt.Errorf("--expires-in %s: want a time from now", lifetime)
+	case lifetime > 0:
+		at = time.Now().Add(lifetime).UTC().Truncate(time.Second)
+	}
+	return at, err
+}
+
+// setFlags sets the fields of a key whose flags were given.
+func setFlags(given *pflag.FlagSet, to *apikey.Key, end time.Time) error {
+	of := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flagset.Add(of, to)
+	err := errors.New("say what to change, such as --requests-per-minute 60")
+	given.Visit(func(f *pflag.Flag) {
+		list, several := f.Value.(pflag.SliceValue)
+		switch field := of.Lookup(f.Name); {
+		case f.Name == "expires-in":
+			to.Expires, err = end, nil
+		case field == nil: // another one, such as --file
+		case several:
+			values := slices.DeleteFunc(list.GetSlice(), func(v string) bool { return v == "" })
+			err = field.Value.(pflag.SliceValue).Replace(values)
+		default:
+			err = field.Value.Set(f.Value.String())
+		}
+	})
+	return err
+}
+
+// setKey changes what a key may use.
+func (p Program) setKey(open func(cmd *cobra.Command) (KeysFile, error)) *cobra.Command {
+	var k apikey.Key
+	var lifetime time.Duration
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change what a key may use",
+		Long: `Change what a key may use. What no flag names stays; --model '' allows all models again.
+What the key has used of its limits counts on.`,
+		Example: "  " + p.Name + ` keys set alice --requests-per-minute 120
+  ` + p.Name + ` keys set ci --model 'qwen*' --expires-in 30d`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			end, err := expiry(lifetime)
+			if err != nil {
+				return err
+			}
+			file, err := open(cmd)
+			if err != nil {
+				return err
+			}
+			err = editKey(cmd.Context(), file, args[0], func(raw []byte) ([]byte, error) {
+				return apikey.Set(raw, args[0], func(to *apikey.Key) error { return setFlags(cmd.Flags(), to, end) })
+			})
+			if err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "The key %s is changed.\n", args[0])
+			}
+			return p.knowsKey(err)
+		},
+	}
+	keyFlags(cmd.Flags(), &k, &lifetime)
 	return cmd
 }
 
@@ -248,12 +360,8 @@ func (p Program) revokeKey(open func(cmd *cobra.Command) (KeysFile, error)) *cob
 			if err != nil {
 				return err
 			}
-			err = revokeIn(cmd.Context(), file, args[0])
-			if errors.Is(err, apikey.ErrUnknown) {
-				return fmt.Errorf("%w (%s keys list)", err, p.Name)
-			}
-			if err != nil {
-				return err
+			if err := revokeIn(cmd.Context(), file, args[0]); err != nil {
+				return p.knowsKey(err)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "The key %s is revoked.\n", args[0])
 			return nil

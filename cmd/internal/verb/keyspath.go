@@ -32,10 +32,10 @@ func (f KeysPath) Read(context.Context) ([]byte, error) {
 // Change implements [KeysFile]. Concurrent changes of the file wait.
 func (f KeysPath) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
 	path := string(f)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("make a place for the keys: %w", err)
-	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the folder %s does not exist: make it, or name another file", filepath.Dir(path))
+	}
 	if err != nil {
 		return fmt.Errorf("change the keys: %w", err)
 	}

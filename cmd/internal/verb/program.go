@@ -30,7 +30,8 @@ type Group struct {
 
 // Fill adds the commands to a program's root, and version, which prints the name of the executable with its version.
 func Fill(root *cobra.Command, executable string, groups ...Group) {
-	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SilenceUsage, root.SilenceErrors, root.Version = true, true, Version()
+	root.SetVersionTemplate(executable + " {{.Version}}\n")
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.Title, Title: g.Title})
 		for _, c := range g.Commands {

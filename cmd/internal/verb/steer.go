@@ -12,6 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // Wake is the command that wakes functions.
@@ -97,7 +98,7 @@ requests are held and no instance is woken for them. Afterwards demand decides a
 		})(cmd, s, args[:1])
 	})
 	cmd.SetFlagErrorFunc(replicasBelow0)
-	cmd.Flags().DurationVar(&lifetime, "for", 0, "how long; after that demand decides again")
+	flagset.DurationVarP(cmd.Flags(), &lifetime, "for", "", 0, "how long; after that demand decides again")
 	_ = cmd.MarkFlagRequired("for") // fails only for a flag that does not exist
 	return cmd
 }
@@ -113,6 +114,9 @@ func scaled(name string, f admin.Function) string {
 	until := ""
 	if f.Scale != nil {
 		until = " until " + f.Scale.Until.Local().Format("15:04:05")
+		if f.Scale.Replicas != f.Desired {
+			until += fmt.Sprintf(" (not %d: min-scale is %d, max-scale %d)", f.Scale.Replicas, f.Function.MinScale, f.Function.MaxScale)
+		}
 	}
 	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
 }

@@ -36,6 +36,19 @@ func TestOrderSaysWhyItStarts(t *testing.T) {
 	}
 }
 
+// TestScaledSaysTheLimit: a number that the function's limits do not allow is not taken without a word.
+func TestScaledSaysTheLimit(t *testing.T) {
+	f := admin.Function{Desired: 1, Scale: &admin.Override{Replicas: 5}}
+	f.Function.MaxScale = 1
+	if got, want := scaled("m", f), "(not 5: min-scale is 0, max-scale 1), 0 awake"; !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q in it", got, want)
+	}
+	f.Desired = 5
+	if got := scaled("m", f); strings.Contains(got, "not 5") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestTraceWithoutAWake says how to have one.
 func TestTraceWithoutAWake(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("[]")) }))

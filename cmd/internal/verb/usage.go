@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,11 +87,11 @@ func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error
 // during sets a query's bounds from the flags.
 func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err error) {
 	if since != "" {
-		d, err := length(since)
-		if err != nil {
+		d, err := api.ParseDuration(since)
+		if err != nil || d <= 0 {
 			return fmt.Errorf("--since %s: want a time such as 90m, 24h or 7d", since)
 		}
-		q.From = now.Add(-d)
+		q.From = now.Add(-min(d, 36500*24*time.Hour)) // about a lifetime: earlier years may have no text
 		return nil
 	}
 	if q.From, err = moment(from); err != nil {
@@ -105,26 +104,6 @@ func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err err
 		return fmt.Errorf("--from %s --to %s: want a time that is later", from, to)
 	}
 	return nil
-}
-
-// mostDays bounds a length in days: about a lifetime.
-const mostDays = 36500
-
-// length parses a positive duration, also in days.
-func length(text string) (d time.Duration, err error) {
-	if days, is := strings.CutSuffix(text, "d"); is {
-		n, err := strconv.ParseUint(days, 10, 32)
-		if err != nil {
-			return 0, err
-		}
-		d = time.Duration(min(n, mostDays)) * 24 * time.Hour
-	} else if d, err = time.ParseDuration(text); err != nil {
-		return 0, err
-	}
-	if d <= 0 {
-		return 0, errors.New("it is no length of time")
-	}
-	return d, nil
 }
 
 // moment parses a time, local if without a zone; an empty one is zero.

@@ -62,7 +62,7 @@ func TestDuring(t *testing.T) {
 			t.Errorf("%v comes back as %v, %v", q, back, err)
 		}
 	}
-	for _, bad := range [][3]string{{"-1h"}, {"0d"}, {"d"}, {"1w"}, {"", "yesterday"}, {"", "", "2026-13-01"}, {"", "2026-11-02", "2026-11-01"}} {
+	for _, bad := range [][3]string{{"-1h"}, {"0d"}, {"d"}, {"1y"}, {"", "yesterday"}, {"", "", "2026-13-01"}, {"", "2026-11-02", "2026-11-01"}} {
 		if err := during(new(admin.UsageQuery), bad[0], bad[1], bad[2], now); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -107,19 +107,31 @@ async function stream(turn: Turn, body: unknown, abort: AbortSignal, show: () =>
   const resp = await fetch('/v1/chat/completions', { method: 'POST', signal: abort, cache: 'no-store', headers: { ...auth(), 'Content-Type': 'application/json' }, body: JSON.stringify(body) })
   if (!resp.ok) throw await refusal(resp)
   for (const m of (resp.headers.get('Server-Timing') ?? '').matchAll(/(hold|wake);dur=([\d.]+)/g)) t[m[1] as 'hold' | 'wake'] = Number(m[2])
-  for await (const e of events(resp)) {
-    if (e.name === ':') {
-      const m = /^rouse stage=(\S+) waited=([\d.]+)s/.exec(e.data)
-      if (m) {
-        t.stage = m[1]
-        t.hold = Number(m[2]) * 1000
-      }
-    } else if (e.data === '[DONE]') {
-      return
-    } else {
-      take(turn, JSON.parse(e.data))
-    }
+  let begun = 0 // when the wait began, as the last comment says; 0: nothing waits
+  const counter = setInterval(() => {
+    if (!begun) return
+    t.hold = Date.now() - begun
     show()
+  }, 500)
+  try {
+    for await (const e of events(resp)) {
+      if (e.name === ':') {
+        const m = /^rouse stage=(\S+) waited=([\d.]+)s/.exec(e.data)
+        if (m) {
+          t.stage = m[1]
+          t.hold = Number(m[2]) * 1000
+          begun = Date.now() - t.hold
+        }
+      } else if (e.data === '[DONE]') {
+        return
+      } else {
+        begun = 0
+        take(turn, JSON.parse(e.data))
+      }
+      show()
+    }
+  } finally {
+    clearInterval(counter)
   }
   throw new Error('the answer ended before it was whole')
 }

@@ -144,6 +144,7 @@ export interface Asked {
   gpu_seconds?: number
   attempts?: number
   resumed?: number
+  fallback?: string
   moved?: number
 }
 

@@ -17,8 +17,26 @@ function read(form: HTMLFormElement): Key {
   const models = text('models').split(/[\s,]+/).filter(Boolean)
   const key: Key = { name: text('name'), ...(text('tenant') && { tenant: text('tenant') }), ...(models.length && { models }) }
   for (const [name] of limits) if (Number(text(name)) > 0) key[name] = Number(text(name))
-  if (text('days')) key.expires = new Date(Date.now() + Number(text('days')) * 86_400_000).toISOString().slice(0, 19) + 'Z'
+  if (Number(text('days')) > 0) key.expires = new Date(Date.now() + Number(text('days')) * 86_400_000).toISOString().slice(0, 19) + 'Z'
   return key
+}
+
+// changed is what a form changes of a key: an empty field ends its limit.
+function changed(form: HTMLFormElement): Record<string, unknown> {
+  const { name: _, tenant: __, ...key } = read(form)
+  const keeps = new FormData(form).get('days') === 'keep'
+  return { models: null, ...Object.fromEntries(limits.map(([name]) => [name, null])), ...(!keeps && { expires: null }), ...key }
+}
+
+// Fields are what a key may use; k: as it is.
+function Fields({ k }: { k?: Key }) {
+  return (
+    <div class="fields">
+      <label>Models <input name="models" autocomplete="off" placeholder="all, or patterns: qwen*, pico" defaultValue={k?.models?.join(', ')} /></label>
+      <label>Ends <select name="days">{k && <option value="keep">as before</option>}{lifetimes.map(([days, text]) => <option key={days} value={days}>{text}</option>)}</select></label>
+      {limits.filter(([name]) => k || asked.includes(name)).map(([name, text]) => <label key={name}>{text[0]!.toUpperCase() + text.slice(1)} <input name={name} type="number" min="1" placeholder="no limit" defaultValue={k?.[name] ? String(k[name]) : ''} /></label>)}
+    </div>
+  )
 }
 
 // Keys are the clients' keys. A secret is in this view's dialog only, and gone when that is closed.
@@ -47,6 +65,7 @@ function Declared({ command }: { command: string }) {
   const list = useSignal<Key[] | null>(null)
   const made = useSignal<{ name: string; key: string } | null>(null)
   const ending = useSignal('')
+  const setting = useSignal<Key | null>(null)
   const busy = useSignal(false)
   const refresh = async (signal?: AbortSignal) => {
     list.value = await get<Key[]>(path, signal)
@@ -70,6 +89,11 @@ function Declared({ command }: { command: string }) {
     if (got.key) made.value = got
     else say('Clients that show no key are let in.')
   })
+  const set = (name: string, form: HTMLFormElement) => change(async () => {
+    await call(path + '?name=' + encodeURIComponent(name), { method: 'PATCH', body: JSON.stringify(changed(form)) })
+    setting.value = null
+    say(`The key ${name} is changed`)
+  })
   const revoke = (name: string) => change(async () => {
     await call(path + '?name=' + encodeURIComponent(name), { method: 'DELETE' })
     say(`The key ${name} is revoked`)
@@ -84,10 +108,8 @@ function Declared({ command }: { command: string }) {
           <div class="fields">
             <label>Name <input name="name" required autocomplete="off" maxLength={128} pattern="\S+" title="without blanks" /></label>
             <label>Tenant <input name="tenant" autocomplete="off" placeholder="its name" /></label>
-            <label>Models <input name="models" autocomplete="off" placeholder="all, or patterns: qwen*, pico" /></label>
-            <label>Ends <select name="days">{lifetimes.map(([days, text]) => <option key={days} value={days}>{text}</option>)}</select></label>
-            {limits.filter(([name]) => asked.includes(name)).map(([name, text]) => <label key={name}>{text[0]!.toUpperCase() + text.slice(1)} <input name={name} type="number" min="1" placeholder="no limit" /></label>)}
           </div>
+          <Fields />
           <button class="main" disabled={busy.value}>Make a key</button>
         </form>
       )}
@@ -99,7 +121,7 @@ function Declared({ command }: { command: string }) {
               <tr key={k.name}>
                 <th scope="row">{k.name}</th><td class="wide">{k.tenant || <span class="faint">none</span>}</td><td>{k.models?.join(', ') || 'all'}</td>
                 <td><Limits k={k} /></td>
-                <td class="num"><button disabled={busy.value} aria-label={'Revoke ' + k.name} onClick={() => (ending.value = k.name)}>Revoke</button></td>
+                <td class="num"><button disabled={busy.value} aria-label={'Change ' + k.name} onClick={() => (setting.value = k)}>Change</button> <button disabled={busy.value} aria-label={'Revoke ' + k.name} onClick={() => (ending.value = k.name)}>Revoke</button></td>
               </tr>
             ))}</tbody>
           </table>
@@ -111,6 +133,14 @@ function Declared({ command }: { command: string }) {
           <p>It is shown now and never again: only its hash is kept. Clients send it as a bearer token.</p>
           <Copy title="Key" text={made.value.key} />
           <p class="ends"><button class="main" onClick={closest}>Close</button></p>
+        </Dialog>
+      )}
+      {setting.value && (
+        <Dialog title={`Change ${setting.value.name}`} closed={() => (setting.value = null)}>
+          <form onSubmit={(e) => { e.preventDefault(); void set(setting.value!.name, e.currentTarget) }}>
+            <Fields k={setting.value} />
+            <p class="ends"><button type="button" onClick={closest}>Leave it</button><button class="main" disabled={busy.value}>Change</button></p>
+          </form>
         </Dialog>
       )}
       {ending.value && (

@@ -56,7 +56,7 @@ function DeviceView({ d }: { d: Device }) {
   const parts = t === null ? nowOf(d) : then(d)
   const all = Math.max(d.total, d.capacity, parts.reduce((n, p) => n + p.amount, 0), 1)
   return (
-    <section class="device" aria-label={d.name}>
+    <section class="device" aria-label={d.id === d.name ? d.name : `${d.name}, ${d.id}`}>
       <h2>{d.name} <small>{d.id !== d.name && d.id + ' · '}{bytes(d.capacity)} for models{t === null && `, ${bytes(d.free)} free`}</small></h2>
       <Chart d={d} />
       <div class="ledger" aria-hidden="true">

@@ -6,6 +6,7 @@ import { doing, short, stateOf } from '../format'
 import { StateWord } from '../parts'
 import { functions, say } from '../store'
 import { settings, SettingsView, toolFault } from './settings'
+import type { Summary } from '../types'
 import { TurnView } from './turn'
 
 const panes = [newPane(), newPane()]
@@ -15,9 +16,15 @@ const images = signal<{ name: string; url: string }[]>([])
 const mostImages = 4
 const mostBytes = 8 << 20 // of an image
 
-const models = computed(() => (functions.value.length ? functions.value.map((f) => f.model || short(f.name)) : listed.value))
+const modelName = (f: Summary) => f.model || short(f.name)
+const models = computed(() => (functions.value.length ? functions.value.map(modelName) : listed.value))
 const running = computed(() => panes.some((p) => p.running.value))
-const modelOf = (p: Pane) => p.model.value || models.value[p === panes[1] && models.value.length > 1 ? 1 : 0] || ''
+// modelOf is the model that a person has chosen, else one that is awake; beside it another one.
+const modelOf = (p: Pane): string => {
+  const awake = functions.value.find((f) => f.state === 'awake')
+  const first = p.model.value || (awake ? modelName(awake) : models.value[0]) || ''
+  return p.model.value || p === panes[0] ? first : models.value.find((m) => m !== modelOf(panes[0]!)) ?? first
+}
 
 // list asks for the models where this page may not see the functions.
 async function list() {
@@ -78,6 +85,7 @@ function Ask({ shown }: { shown: Pane[] }) {
     const urls = images.value.map((i) => i.url)
     text.value = ''
     images.value = []
+    for (const p of shown) p.model.value = modelOf(p) // for the rest of the conversation
     for (const p of shown) void ask(p, modelOf(p), settings.value, { role: 'user', text: prompt, ...(urls.length && { images: urls }) })
   }
   return (

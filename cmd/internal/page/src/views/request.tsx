@@ -52,7 +52,7 @@ export function RequestView({ id }: { id: string }) {
       <dl class="facts">
         <div><dt>Ended</dt><dd><a href={'#/memory/' + Date.parse(r.time)} title="Who held what then">{clock(r.time)}</a></dd></div>
         <div><dt>Asked</dt><dd>{r.method} {r.path}{r.stream ? ', as a stream' : ''}</dd></div>
-        <div><dt>Model</dt><dd>{r.function ? <a href={link(r.function)}>{r.model || short(r.function)}</a> : r.model || '–'}</dd></div>
+        <div><dt>Model</dt><dd>{r.function ? <a href={link(r.function)}>{r.model || short(r.function)}</a> : r.model || '–'}{r.fallback && `, in place of ${r.fallback}`}</dd></div>
         <div><dt>Instance</dt><dd>{r.instance || 'none'}{again && `, ${again}`}</dd></div>
         <div><dt>Client</dt><dd>{[r.tenant, r.key && `key ${r.key}`, !r.tenant && r.client].filter(Boolean).join(', ') || '–'}</dd></div>
         <div><dt>Tokens</dt><dd>{r.input_tokens === undefined ? '–' : `${count(r.input_tokens)} in${r.cached_tokens ? ` (${count(r.cached_tokens)} cached)` : ''}, ${count(r.output_tokens ?? 0)} out`}</dd></div>
