@@ -9,7 +9,8 @@ import (
 const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
 	longestPause = 10 * time.Second
-	maxFailures  = 3 // starts or wakes in a row
+	maxFailures  = 3  // starts or wakes in a row
+	maxSlow      = 10 // likewise, if the server itself gave up the last for a busy machine
 )
 
 // restarts counts failures, and decides when a failed runtime is started again.
@@ -38,9 +39,9 @@ func (r *restarts) awoke(now time.Time) {
 
 // failedToCome counts a failed start or wake, and reports whether it was the last attempt: the failure is permanent, or there were too
 // many. Then the runtime is given up, unless others restart it.
-func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
+func (r *restarts) failedToCome(permanent, attached, noRoom, slow bool) (last bool) {
 	r.failures++
-	last = permanent || r.failures >= maxFailures
+	last = permanent || r.failures >= maxSlow || r.failures >= maxFailures && !slow
 	r.gaveUp, r.noRoom = last && !attached, noRoom
 	return last
 }

@@ -328,10 +328,10 @@ func (s *Supervisor) startFailed(reason string, permanent bool) {
 		}
 		return
 	}
-	noRoom := runtime.NoRoom(reason+"\n"+s.cfg.Log.Message(math.MaxInt)) != ""
-	last := s.restarts.failedToCome(permanent, s.proc.attached, noRoom)
+	output := reason + "\n" + s.cfg.Log.Message(math.MaxInt)
+	last := s.restarts.failedToCome(permanent, s.proc.attached, runtime.NoRoom(output) != "", runtime.TooSlow(output))
 	if s.restarts.gaveUp && !permanent {
-		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.restarts.failures, maxFailures)
+		reason = fmt.Sprintf("%s (start %d of %[2]d)", reason, s.restarts.failures)
 	}
 	s.runtimeFailed(reason)
 	if last { // 2.

@@ -256,6 +256,18 @@ func TestGivesUpAfterThreeStarts(t *testing.T) {
 	})
 }
 
+// TestServerGivesUpForABusyMachine: more starts are tried than otherwise, and not without end.
+func TestServerGivesUpForABusyMachine(t *testing.T) {
+	w := &world{exits: true, prints: "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or the GCS has become overloaded."}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		err := wake(s, 1)
+		wantCode(t, "wake", err, api.CodeStartFailed)
+		if starts := len(w.children); starts != 10 || !strings.Contains(err.Error(), "start 10 of 10") {
+			t.Errorf("%d starts, want 10: %v", starts, err)
+		}
+	})
+}
+
 func TestProgramIsMissing(t *testing.T) {
 	w := &world{startErr: errors.New("start srv: no such file")}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
