@@ -145,7 +145,7 @@ type Load struct {
 
 // ModelFacts describe a model; what is unknown is zero.
 type ModelFacts struct {
-	// Size is that of its files.
+	// Size counts its files.
 	Size Bytes `json:"size"`
 	// Context is how many tokens a request may have at its server.
 	Context int          `json:"context"`

@@ -11,7 +11,7 @@ import (
 )
 
 // TestRay runs applications of a real Ray Serve, named by an import path and by a configuration file: both are started, asked, put to sleep and woken
-// on one machine, at ports of their own, one after the other and both at once.
+// on one machine, at ports of their own. That is done one after the other, then both start at once.
 func TestRay(t *testing.T) {
 	dir := installed(t, "ray")
 	folder, err := filepath.Abs("ray")

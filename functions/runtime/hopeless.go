@@ -19,7 +19,7 @@ const unreadable = "unable to load model: "
 // empty: there is none.
 func Hopeless(output string) string { return saying(output, hopeless) }
 
-// tooSlow is what Ray says when its own start takes more than half a minute, a limit that no setting of it changes; in lower case.
+// tooSlow is Ray's message, in lower case, when its own start takes more than half a minute. No setting of Ray changes that limit.
 const tooSlow = "the current node timed out during startup"
 
 // TooSlow reports whether a server gave up its start because the machine was busy.
