@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // MLflow's clients at the front door. MLflow's scoring server has one model, so the field "model" of the body, which
@@ -21,12 +22,21 @@ func (a *Activator) routeMLflow(r *mux.Router) {
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/ping").Methods(reads...).HandlerFunc(a.ifTaken("application/json", "\n"))
 	r.Path("/version").Methods(reads...).HandlerFunc(a.ifTaken("application/json", a.cfg.Version))
+	r.Path("/{path:invocations|ping|health|version}/").HandlerFunc(withoutSlash)
 	for _, prefix := range []string{"/endpoints/", "/serving-endpoints/"} {
 		r.Path(prefix + "{model:.+}" + pathInvocations).Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
 		list := "/api/2.0" + prefix
 		r.Path(list).Methods(reads...).HandlerFunc(a.listed(a.listEndpoints))
 		r.Path(list + "{model:.+}").Methods(reads...).HandlerFunc(a.showEndpoint)
 	}
+}
+
+// withoutSlash redirects to the path without the slash at its end, as MLflow's server does.
+func withoutSlash(w http.ResponseWriter, r *http.Request) {
+	inbound.Unread(w, r)
+	to := url.URL{Path: "/" + mux.Vars(r)["path"], RawQuery: r.URL.RawQuery}
+	w.Header().Set("Location", to.String())
+	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // ifTaken answers with a text unless the activator is draining.

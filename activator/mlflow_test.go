@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -175,6 +176,13 @@ func TestScoringServer(t *testing.T) {
 		}
 		if resp, got := b.post(path, ""); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("POST %s: got %s %s", path, resp.Status, got)
+		}
+	}
+	for path, want := range map[string]string{"/ping/": "/ping", "/version/?a=%2F": "/version?a=%2F", "/health/": "/health", "/invocations/": "/invocations"} {
+		w := httptest.NewRecorder()
+		b.a.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}")))
+		if w.Code != http.StatusTemporaryRedirect || w.Header().Get("Location") != want {
+			t.Errorf("%s: got %d %s, want a redirection to %s", path, w.Code, w.Header().Get("Location"), want)
 		}
 	}
 	if err := b.a.Drain(context.Background()); err != nil {

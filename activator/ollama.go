@@ -131,35 +131,22 @@ type ollamaModel struct {
 	Name       string    `json:"name"`
 	Model      string    `json:"model"`
 	ModifiedAt time.Time `json:"modified_at"`
-	// Size is the model's size on disk; unknown here, so 0.
-	Size    int64         `json:"size"`
-	Digest  string        `json:"digest"`
-	Details ollamaDetails `json:"details"`
+	// Size is the model's size on disk; 0 before an instance has reported it.
+	Size    api.Bytes        `json:"size"`
+	Digest  string           `json:"digest"`
+	Details api.ModelDetails `json:"details"`
 }
 
 type runningModel struct {
-	Name          string        `json:"name"`
-	Model         string        `json:"model"`
-	Size          api.Bytes     `json:"size"`
-	Digest        string        `json:"digest"`
-	Details       ollamaDetails `json:"details"`
-	ExpiresAt     time.Time     `json:"expires_at"`
-	SizeVRAM      api.Bytes     `json:"size_vram"`
-	ContextLength int           `json:"context_length"`
+	Name          string           `json:"name"`
+	Model         string           `json:"model"`
+	Size          api.Bytes        `json:"size"`
+	Digest        string           `json:"digest"`
+	Details       api.ModelDetails `json:"details"`
+	ExpiresAt     time.Time        `json:"expires_at"`
+	SizeVRAM      api.Bytes        `json:"size_vram"`
+	ContextLength int              `json:"context_length"`
 }
-
-// ollamaDetails are mostly empty: only the function has the model's files.
-type ollamaDetails struct {
-	ParentModel       string   `json:"parent_model"`
-	Format            string   `json:"format"`
-	Family            string   `json:"family"`
-	Families          []string `json:"families"`
-	ParameterSize     string   `json:"parameter_size"`
-	QuantizationLevel string   `json:"quantization_level"`
-}
-
-// noDetails has a non-nil list, which clients expect.
-var noDetails = ollamaDetails{Families: []string{}}
 
 // digest identifies the declaration, not the bytes of the model: clients show it and tell models apart by it.
 func digest(spec *api.Function) string {
@@ -173,7 +160,8 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(
 		f := m.t.first()
 		spec := f.Spec()
 		if isLikeOllama(spec) && m.visible(has) {
-			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: f.Created, Digest: digest(spec), Details: noDetails})
+			facts := f.Model()
+			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: f.Created, Size: facts.Size, Digest: digest(spec), Details: facts.Details})
 		}
 	}
 	writeJSON(w, r, map[string]any{"models": list})
@@ -223,7 +211,8 @@ func running(f *queue.Function, now time.Time) (m runningModel, awake bool) {
 		m.Size += st.Memory.Host + devices
 		m.SizeVRAM += devices
 	}
-	m.Name, m.Model, m.Digest, m.Details = tagged(spec.Model), tagged(spec.Model), digest(spec), noDetails
+	facts := f.Model()
+	m.Name, m.Model, m.Digest, m.Details, m.ContextLength = tagged(spec.Model), tagged(spec.Model), digest(spec), facts.Details, facts.Context
 	if activity.Running > 0 {
 		idle = now
 	}

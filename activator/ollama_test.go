@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -195,7 +197,14 @@ func TestOllamaLists(t *testing.T) {
 	b.ollama("asleep", nil)
 	i := startFake(t, name, "m-0001", 1)
 	i.status.Memory = api.Memory{Host: api.MiB, Devices: 2, PerDevice: api.GiB}
+	details := api.ModelDetails{Format: "gguf", Family: "llama", Families: []string{"llama"}, Size: "1.80M", Quantization: "Q8_0"}
+	i.status.Model = &api.ModelFacts{Size: 5 * api.MiB, Context: 4096, Details: details}
 	b.a.ObserveInstance(i.set(api.Awake))
+	gone := startFake(t, b.ollama("was", nil), "w-0001", 1)
+	gone.status.Model = &api.ModelFacts{Size: api.MiB}
+	b.a.ObserveInstance(gone.set(api.Awake))
+	gone.status.Model = nil
+	b.a.ObserveInstance(gone.set(api.Gone))
 
 	var tags struct{ Models []ollamaModel }
 	resp, got := b.send("GET", "/api/tags")
@@ -205,11 +214,18 @@ func TestOllamaLists(t *testing.T) {
 	var names []string
 	for _, m := range tags.Models {
 		names = append(names, m.Name)
+		want, about := map[string]api.Bytes{"m:latest": 5 * api.MiB, "q:7b": 5 * api.MiB, "was:latest": api.MiB}[m.Name], api.ModelDetails{Families: []string{}}
+		if want == 5*api.MiB {
+			about = details
+		}
+		if diff := cmp.Diff(about, m.Details); m.Size != want || diff != "" {
+			t.Errorf("tags: %s has %d bytes, want %d; (-want +got):\n%s", m.Name, m.Size, want, diff)
+		}
 		if m.Model != m.Name || len(m.Digest) != 64 || m.ModifiedAt.IsZero() {
 			t.Errorf("tags: got %+v", m)
 		}
 	}
-	if got, want := strings.Join(names, " "), "asleep:latest m:latest n:latest q:7b"; got != want {
+	if got, want := strings.Join(names, " "), "asleep:latest m:latest n:latest q:7b was:latest"; got != want {
 		t.Errorf("tags: got %s, want %s", got, want)
 	}
 	var ps struct{ Models []runningModel }
@@ -217,7 +233,7 @@ func TestOllamaLists(t *testing.T) {
 	if err := json.Unmarshal([]byte(got), &ps); err != nil {
 		t.Fatalf("ps: %s (%v)", got, err)
 	}
-	if len(ps.Models) != 1 || ps.Models[0].Name != "m:latest" || ps.Models[0].Size != api.MiB+2*api.GiB || ps.Models[0].SizeVRAM != 2*api.GiB ||
+	if len(ps.Models) != 1 || ps.Models[0].Name != "m:latest" || ps.Models[0].Size != api.MiB+2*api.GiB || ps.Models[0].SizeVRAM != 2*api.GiB || ps.Models[0].ContextLength != 4096 || ps.Models[0].Details.Family != "llama" ||
 		time.Until(ps.Models[0].ExpiresAt) < 59*time.Minute || time.Until(ps.Models[0].ExpiresAt) > time.Hour {
 		t.Errorf("ps: got %s", got)
 	}

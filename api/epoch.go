@@ -18,10 +18,7 @@ func FirstEpoch(term uint64) uint64 { return termBit | min(term, mostTerm)<<coun
 
 // TermOf returns the term of an epoch; 0 if the epoch comes from a clock.
 func TermOf(epoch uint64) uint64 {
-	if epoch&termBit == 0 {
-		return 0
-	}
-	return (epoch &^ termBit) >> counterBits
+	return (max(epoch, termBit) &^ termBit) >> counterBits
 }
 
 // StaleEpoch reports whether an instance that has seen one epoch must refuse an order with another. An equal epoch is

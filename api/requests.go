@@ -47,16 +47,6 @@ func (r Requests) Lack(need Requests) Requests {
 	return lack
 }
 
-// Meets reports whether r has some of any resource in lack.
-func (r Requests) Meets(lack Requests) bool {
-	for name, n := range lack {
-		if n > 0 && r[name] > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // String formats the amounts by name: "100m cpu, 1GiB memory".
 func (r Requests) String() string {
 	var parts []string

@@ -106,6 +106,8 @@ type InstanceStatus struct {
 	// Message is why the instance is unhealthy, with the runtime's last log lines, or what a healthy instance lacks;
 	// for people.
 	Message string `json:"message,omitempty"`
+	// Model describes the model, as its server did after the first start; nil: it did not.
+	Model *ModelFacts `json:"model,omitempty"`
 	// Adapters are the loaded LoRA adapters; clients may name them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`
 	// Standby are the adapters that load as soon as a request names them.
@@ -139,6 +141,25 @@ type Load struct {
 	PromptTokensPerSecond float64 `json:"promptTokensPerSecond,omitempty"`
 	// TTFT is the mean time to first token of requests that got it since the previous read.
 	TTFT time.Duration `json:"ttft,omitempty"`
+}
+
+// ModelFacts describe a model; what is unknown is zero.
+type ModelFacts struct {
+	// Size counts its files.
+	Size Bytes `json:"size"`
+	// Context is how many tokens a request may have at its server.
+	Context int          `json:"context"`
+	Details ModelDetails `json:"details"`
+}
+
+// ModelDetails are a model's details in Ollama's API.
+type ModelDetails struct {
+	Parent       string   `json:"parent_model"`
+	Format       string   `json:"format"`
+	Family       string   `json:"family"`
+	Families     []string `json:"families"`
+	Size         string   `json:"parameter_size"`
+	Quantization string   `json:"quantization_level"`
 }
 
 // Step is one stage of a start or a wake.

@@ -338,6 +338,7 @@ func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, boo
 // ready is the supervisor's hook: it runs when the runtime has generated a token, before the instance counts as awake.
 func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	f.endpoint.Store(&e)
+	f.describe(e)
 	f.reuseConnections(e)
 	if f.handler != nil {
 		if err := f.handler.Await(ctx); err != nil {
@@ -345,6 +346,22 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 		}
 	}
 	return f.adapters.Restore(ctx, e) // last: requests are let in soon after it
+}
+
+// describe reports once what the runtime says of its model, in the background: nothing but lists of models needs it.
+func (f *function) describe(e api.Endpoint) {
+	d, can := f.runtime.(runtime.Describer)
+	if !can || f.supervisor.Status().Model != nil {
+		return
+	}
+	f.trying.Go(func() {
+		facts, err := d.Describe(f.ending, e)
+		if err != nil {
+			f.cfg.Logger.Debug("model not described", "error", err)
+			return
+		}
+		f.supervisor.Reports().SetModel(facts)
+	})
 }
 
 // trySecond is how long a command may take to answer on a second connection before it counts as serving one connection at a time. For

@@ -35,6 +35,7 @@ type Function struct {
 	background int                // of these, slots of background requests
 	known      []api.ModelName    // the adapters' names that Renamed was called for
 	seen       []api.ModelName    // the adapters in the instances' last reports
+	model      *api.ModelFacts    // from the last report with them; nil: none
 	last       time.Time          // when the last request arrived
 	output     api.Tokens         // the mean output of the last answers; 0: unknown
 	pace       time.Duration      // the mean time of an output token, likewise; 0: unknown
@@ -147,6 +148,19 @@ func (f *Function) Best() (st api.InstanceStatus, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.set.Best()
+}
+
+// Model returns what an instance has reported about the model, or nothing.
+func (f *Function) Model() (facts api.ModelFacts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.model != nil {
+		facts = *f.model
+	}
+	if facts.Details.Families == nil {
+		facts.Details.Families = []string{} // clients expect a list
+	}
+	return facts
 }
 
 // Activity returns f's activity.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -168,6 +169,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 	if st.LoadTime > 0 {
 		f.loadTime = st.LoadTime
 	}
+	f.model = cmp.Or(st.Model, f.model)
 	if st.Ready() {
 		f.trace.sawAwake(now)
 		f.failed = nil

@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -282,7 +283,7 @@ func (q *podQueue) preemptOn(pod pendingPod, node string, room api.Requests) *pr
 		if shrunk[y.instance] { // deleting it instead gives the rest
 			y.gives = y.gives.Minus(y.Status.Spare)
 		}
-		if y.gives.Meets(lack) {
+		if !maps.Equal(y.gives.Lack(lack), lack) {
 			shrunk[y.instance] = y.shrinks
 			s.yields = append(s.yields, y)
 			room = room.Plus(y.gives)

@@ -71,10 +71,35 @@ func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) 
 	case runs:
 		tr.reportTrouble(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
 			p.id, control.DefaultControlURL)})
+	case tr.replacePod(p):
 	default:
 		tr.reportTrouble(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): %s, or take the class annotation off to have it served by Knative",
 			p.id, e, status, control.PathReport, describeForeign(p.object))})
 	}
+}
+
+// replacePod deletes a pod without a function that may be older than the injector's rules, by its Deployment's scale: the next start makes
+// another. It does so once for a revision, and reports whether it did. The caller holds the mutex.
+func (tr *tracker) replacePod(p *pod) bool {
+	r, has := tr.revisions[p.function], p.object.Annotations
+	if r == nil || r.replaced || p.stopping || p.role != control.RoleInstance || has[api.AnnotationInjected]+has[api.AnnotationNotInjected]+has[api.AnnotationEndpoint] != "" || has[api.AnnotationInject] == "false" {
+		return false
+	}
+	d, err := tr.deployment(p.function)
+	if err != nil {
+		return false
+	}
+	r.replaced = true
+	r.adoptScale(d)
+	r.lowerFor(p)
+	tr.scaler.updateCosts(r)
+	tr.log.Info("replacing a pod without a function: it may be older than the injector", "function", p.function, "pod", p.id)
+	tr.startCall(func(ctx context.Context) {
+		if err := tr.scaler.deleteByScale(ctx, r, p, d, func() {}); err != nil {
+			tr.log.Warn("pod not replaced", "pod", p.id, "error", err)
+		}
+	})
+	return true
 }
 
 // describeForeign says how to turn a pod whose image has no function into one.
@@ -85,5 +110,5 @@ func describeForeign(o *corev1.Pod) string {
 	case o.Annotations[api.AnnotationInject] == "false":
 		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
 	}
-	return "install what brings the function into any image (the component any-image), delete the pod if it is older than that, and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
+	return "install what brings the function into any image (the component any-image), and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
 }

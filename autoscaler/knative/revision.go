@@ -43,6 +43,7 @@ type revision struct {
 	acted chan struct{}
 	// patching is the lock for writing the scale.
 	patching chan struct{}
+	replaced bool // a pod from before the injector was replaced
 	// trouble is why the last start failed, nil since one succeeded.
 	trouble *trouble
 }

@@ -69,7 +69,7 @@ func TestAPodThatNeverJoins(t *testing.T) {
 		want   string
 	}{
 		"foreign":     {http.StatusOK, "no function of Rouse"},
-		"foreign too": {http.StatusNotFound, "no function of Rouse"},
+		"foreign too": {http.StatusNotFound, "take off the annotation"},
 		"cut off":     {http.StatusAccepted, "NetworkPolicies"},
 		"slow":        {0, ""},
 	} {
@@ -86,6 +86,7 @@ func TestAPodThatNeverJoins(t *testing.T) {
 						w.WriteHeader(test.answer)
 					})
 				}
+				c.edit("pod-1", func(o *corev1.Pod) { o.Annotations = map[string]string{api.AnnotationInject: "false"} })
 				c.runs("pod-1", "10.0.0.1")
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -100,6 +101,34 @@ func TestAPodThatNeverJoins(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAPodFromBeforeTheInjector is replaced once: the next may have a function. If it has none either, the revision fails.
+func TestAPodFromBeforeTheInjector(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
+		foreign := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+		c.instances["10.0.0.1:8080"], c.instances["10.0.0.2:8080"] = foreign, foreign
+		c.runs("pod-1", "10.0.0.1")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c.replicas() != 0 || len(c.pods()) != 0 {
+			t.Fatalf("%d replicas, %d pods; want none", c.replicas(), len(c.pods()))
+		}
+		if s := c.last("pod-1"); s.State != api.Gone || !s.Taken {
+			t.Errorf("the core heard that it is %s, taken: %t; %s", s.State, s.Taken, s.Message)
+		}
+		id, err := c.begin("m-0002", api.Grant{Epoch: 2})()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.runs(string(id), "10.0.0.2")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := c.last(string(id)); s.State != api.Unhealthy || !s.GaveUp || !strings.Contains(s.Message, "no function of Rouse") || c.replicas() != 1 {
+			t.Errorf("its successor is %s with %d replicas: %s", s.State, c.replicas(), s.Message)
+		}
+	})
 }
 
 func TestAFunctionThatGivesUpIsNotKeptForItsInitialScale(t *testing.T) {

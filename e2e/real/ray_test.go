@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 )
 
 // TestRay runs applications of a real Ray Serve, named by an import path and by a configuration file: both are started, asked, put to sleep and woken
-// on one machine, at ports of their own.
+// on one machine, at ports of their own. That is done one after the other, then both start at once.
 func TestRay(t *testing.T) {
 	dir := installed(t, "ray")
 	folder, err := filepath.Abs("ray")
@@ -42,6 +44,29 @@ spec:
 	u := start(t, dir, manifest, "RAY_USAGE_STATS_ENABLED=0")
 	for _, name := range []string{"path", "file"} {
 		t.Run(name, func(t *testing.T) { startedAndWoken(t, u, name) })
+	}
+	t.Run("both at once", func(t *testing.T) { bothAtOnce(t, u) })
+}
+
+// bothAtOnce starts both at the same time, and ends the Ray of one, which does not disturb the other.
+func bothAtOnce(t *testing.T, u *up) {
+	c := u.front()
+	c.t = t
+	answers := func(name string) {
+		status, got, err := c.send("/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[],"max_tokens":2}`, name))
+		if err != nil || !strings.Contains(got, "word0 word1") {
+			t.Errorf("%s answers %d %s, %v", name, status, got, err)
+		}
+	}
+	var all sync.WaitGroup
+	for _, name := range []string{"path", "file"} {
+		all.Go(func() { answers(name) })
+	}
+	all.Wait()
+	u.rouse("sleep", "path")
+	answers("file")
+	if left := u.processes("gcs/gcs_server"); len(left) != 1 {
+		t.Errorf("one of two sleeps, and there are %v", left)
 	}
 }
 

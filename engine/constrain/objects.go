@@ -170,32 +170,45 @@ func (c *schemaReader) objectForm(m *members) expr {
 	if len(m.order) == 0 {
 		return r.list("{", others, m.minProps, m.maxProps, "}")
 	}
-	// From the last property to the first: more is the form of the members after a property, first of the members
-	// if there was none yet.
-	var more expr
-	first := choice{}
+	// From the last property to the first: more[k] is the form of the members after a property, first[k] of the members
+	// if there was none yet, of which at least k are optional properties.
+	least := max(0, m.minProps-len(m.required))
+	more, first := make([]expr, least+1), make([]choice, least+1)
+	for k := range least {
+		more[k+1] = choice{}
+	}
 	if others != nil {
-		more = repeat{seq(literal(","), r.blank, others), 0, -1}
-		first = append(first, seq(others, more))
+		more[0] = repeat{seq(literal(","), r.blank, others), 0, -1}
+		first[0] = choice{seq(others, more[0])}
 	}
 	for i := len(m.order) - 1; i >= 0; i-- {
 		name := m.order[i]
-		if !c.meter.spend(4, 8*exprSize+len(name)) {
+		if !c.meter.spend(4*(least+1), (least+1)*8*exprSize+len(name)) {
 			return choice{}
 		}
 		member := seq(literal(`"`+jsonText(name)+`":`), r.blank, c.schema(c.of(m, name)...))
-		if m.requires[name] {
-			first = choice{seq(member, more)}
-			more = seq(literal(","), r.blank, member, more)
-		} else {
-			first = append(first, seq(member, more))
-			more = seq(opt(seq(literal(","), r.blank, member)), more)
+		if least > 0 {
+			member = &rule{name: "property", body: member}
 		}
-		if i%8 == 0 { // so that beginnings do not copy all of the rest
-			more = &rule{name: "properties", body: more}
+		for k := least; k >= 0; k-- {
+			fewer := more[max(0, k-1)]
+			switch next := seq(literal(","), r.blank, member); {
+			case m.requires[name]:
+				first[k] = choice{seq(member, more[k])}
+				more[k] = seq(next, more[k])
+			case k > 0:
+				first[k] = append(first[k], seq(member, fewer))
+				more[k] = oneOf(seq(next, fewer), more[k])
+			default:
+				first[k] = append(first[k], seq(member, more[k]))
+				more[k] = seq(opt(next), more[k])
+			}
+			if i%8 == 0 || least > 0 { // so that beginnings do not copy all of the rest
+				more[k] = &rule{name: "properties", body: more[k]}
+			}
 		}
 	}
-	return r.braces("{", first, len(m.required) == 0, "}")
+	return r.braces("{", first[least], len(m.required)+least == 0, "}")
 }
 
 // others returns the form of a member that is not one of the properties; nil if none is allowed.
@@ -274,12 +287,12 @@ func (c *schemaReader) checkCounts(m *members, others expr) {
 		}
 		return
 	}
-	all := m.minProps <= len(m.required)
-	if most := len(m.order); m.maxProps >= 0 && (most > m.maxProps || others != nil) {
-		all = false
+	most := len(m.order)
+	if m.minProps > most {
+		c.fail("the keyword minProperties of JSON schema is supported up to the number of properties: want at most %d", most)
 	}
-	if !all {
-		c.fail("the keywords minProperties and maxProperties of JSON schema are not supported beside properties")
+	if m.maxProps >= 0 && (most > m.maxProps || others != nil) {
+		c.fail("the keyword maxProperties of JSON schema is not supported beside properties")
 	}
 }
 

@@ -21,6 +21,7 @@ type about struct {
 	Info     map[string]any `json:"model_info"` // the metadata; lists, such as the vocabulary, are null
 	Tensors  []tensor       `json:"tensors"`
 	Can      []string       `json:"capabilities"`
+	Size     int64          `json:"size"`        // of the file in bytes; Ollama has it in lists only
 	Modified time.Time      `json:"modified_at"` // zero: the model is not a file
 }
 
@@ -42,7 +43,7 @@ type tensor struct {
 
 // describe reads the description of a model from its file. template is the chat template in use.
 func describe(f *gguf.File, template string) *about {
-	a := &about{Info: map[string]any{}, Template: template, Tensors: []tensor{}}
+	a := &about{Info: map[string]any{}, Template: template, Tensors: []tensor{}, Size: f.Size()}
 	a.License, _ = f.String("general.license")
 	for _, key := range f.Keys() {
 		if key != "general.name" && key != "tokenizer.chat_template" { // as Ollama does; the template has its own field

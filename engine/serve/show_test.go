@@ -53,7 +53,7 @@ func TestShow(t *testing.T) {
 		parameters += float64(tensor.Len())
 	}
 	layers, _ := f.Uint("llama.block_count")
-	tensors := len(f.Tensors())
+	tensors, size := len(f.Tensors()), float64(f.Size())
 	s := run(t, serve.Config{Model: path, Names: []string{"m"}, Threads: 1, Context: 64})
 	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
 		t.Fatal(err)
@@ -70,6 +70,9 @@ func TestShow(t *testing.T) {
 	want := map[string]any{"parent_model": "", "format": "gguf", "family": "llama", "families": []any{"llama"}, "parameter_size": fmt.Sprintf("%.0fK", parameters/1e3), "quantization_level": "F32"}
 	if diff := cmp.Diff(want, got["details"]); diff != "" {
 		t.Errorf("details (-want +got):\n%s", diff)
+	}
+	if got["size"] != size || size == 0 {
+		t.Errorf("the size is %v, want %v", got["size"], size)
 	}
 	if list, _ := got["tensors"].([]any); len(list) != tensors {
 		t.Errorf("%d tensors, want %d", len(list), tensors)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +32,9 @@ func New(cfg Config) (*Handler, error) {
 }
 
 // Serves reports whether the handler serves a path. Besides its own paths these are
-// /serving-endpoints/NAME/invocations, which Databricks' clients call.
+// /serving-endpoints/NAME/invocations, which Databricks' clients call, and each of them with a slash at its end.
 func Serves(path string) bool {
+	path = strings.TrimSuffix(path, "/")
 	return slices.Contains([]string{"/invocations", "/ping", "/health", "/version"}, path) || isEndpoint(path)
 }
 
@@ -49,6 +51,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case !Serves(path):
 		fail(w, failure{Status: http.StatusNotFound, Message: fmt.Sprintf("there is nothing at %s: POST to /invocations", path)})
+		return
+	case strings.HasSuffix(path, "/"): // MLflow's server redirects it
+		to := url.URL{Path: strings.TrimSuffix(path, "/"), RawQuery: r.URL.RawQuery}
+		w.Header().Set("Location", to.String())
+		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	case strings.HasSuffix(path, "/invocations"):
 		want = []string{http.MethodPost}

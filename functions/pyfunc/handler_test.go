@@ -347,7 +347,7 @@ func (g gate) Unreachable() {}
 func TestServes(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/invocations": true, "/ping": true, "/health": true, "/version": true, "/serving-endpoints/a/invocations": true,
-		"/": false, "/v1/models": false, "/serving-endpoints//invocations": false, "/serving-endpoints/a/b/invocations": false, "/serving-endpoints/invocations": false, "/invocations/": false,
+		"/": false, "/v1/models": false, "/serving-endpoints//invocations": false, "/serving-endpoints/a/b/invocations": false, "/serving-endpoints/invocations": false, "/invocations/": true, "/ping//": false, "//": false,
 	} {
 		if got := pyfunc.Serves(path); got != want {
 			t.Errorf("%s: %t", path, got)

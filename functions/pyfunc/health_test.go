@@ -127,6 +127,18 @@ func TestPing(t *testing.T) {
 	}
 }
 
+// TestSlash checks that a path with a slash at its end is redirected as MLflow's server does, with its method and body.
+func TestSlash(t *testing.T) {
+	h := newHandler(t, untouched)
+	for path, want := range map[string]string{"/ping/": "/ping", "/version/?a=%2F": "/version?a=%2F", "/serving-endpoints/a/invocations/": "/serving-endpoints/a/invocations"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			if w := newRecorder(h, method, path); w.Code != http.StatusTemporaryRedirect || w.Header().Get("Location") != want {
+				t.Errorf("%s %s: %d %v", method, path, w.Code, w.Header())
+			}
+		}
+	}
+}
+
 func TestDiagnostics(t *testing.T) {
 	h := newHandler(t, untouched, func(c *pyfunc.Config) {
 		c.Diagnostics = true

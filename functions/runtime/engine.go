@@ -179,6 +179,19 @@ func (r *engine) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.Mod
 	return r.client.unloadAdapter(ctx, e, name, "no such adapter")
 }
 
+// Describe implements [Describer].
+func (r *engine) Describe(ctx context.Context, e api.Endpoint) (api.ModelFacts, error) {
+	var said struct {
+		api.ModelFacts
+		Parameters string // the first is num_ctx
+	}
+	err := r.client.ask(ctx, http.MethodPost, e, "/api/show", map[string]any{"model": r.cfg.Model}, &said)
+	if words := strings.Fields(said.Parameters); len(words) > 1 && words[0] == "num_ctx" {
+		said.Context, _ = strconv.Atoi(words[1]) // 0: unknown
+	}
+	return said.ModelFacts, err
+}
+
 func (r *engine) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	return scrape(ctx, r.client, e, vllmMetrics)
 }

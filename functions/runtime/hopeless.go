@@ -19,6 +19,12 @@ const unreadable = "unable to load model: "
 // empty: there is none.
 func Hopeless(output string) string { return saying(output, hopeless) }
 
+// tooSlow is Ray's message, in lower case, when its own start takes more than half a minute. No setting of Ray changes that limit.
+const tooSlow = "the current node timed out during startup"
+
+// TooSlow reports whether a server gave up its start because the machine is busy.
+func TooSlow(output string) bool { return saying(output, tooSlow) != "" }
+
 // saying returns the first line that has all parts of one of the messages, which are a line each, with … between parts. A line with # is a
 // remark.
 func saying(output, messages string) string {

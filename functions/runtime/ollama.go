@@ -269,22 +269,42 @@ func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 	return r.Canary(ctx, e, "")
 }
 
-// ollamaLoaded is an entry of /api/ps.
-type ollamaLoaded struct {
-	Name    string `json:"name"`
-	Model   string `json:"model"`
-	Context int    `json:"context_length"` // of one request; since Ollama 0.11
-	Details struct {
-		Family string `json:"family"`
-	} `json:"details"`
+// ollamaListed is an entry of /api/ps or /api/tags.
+type ollamaListed struct {
+	Name    string           `json:"name"`
+	Model   string           `json:"model"`
+	Size    api.Bytes        `json:"size"`           // in memory, or of the files
+	Context int              `json:"context_length"` // of one request; of /api/ps since Ollama 0.11
+	Details api.ModelDetails `json:"details"`
+}
+
+// Describe implements [Describer].
+func (r *ollama) Describe(ctx context.Context, e api.Endpoint) (facts api.ModelFacts, err error) {
+	r.mu.Lock()
+	name := r.origin.name
+	r.mu.Unlock()
+	m, err := r.listed(ctx, e, "/api/tags", name)
+	if err != nil || m == nil {
+		return facts, err
+	}
+	facts.Size, facts.Details = m.Size, m.Details
+	if m, err = r.loaded(ctx, e, name); m != nil {
+		facts.Context = m.Context
+	}
+	return facts, err
 }
 
 // loaded returns a model's entry if it is in memory, else nil.
-func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*ollamaLoaded, error) {
+func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*ollamaListed, error) {
+	return r.listed(ctx, e, "/api/ps", name)
+}
+
+// listed returns a model's entry in the list at path, or nil.
+func (r *ollama) listed(ctx context.Context, e api.Endpoint, path, name string) (*ollamaListed, error) {
 	var list struct {
-		Models []ollamaLoaded `json:"models"`
+		Models []ollamaListed `json:"models"`
 	}
-	if err := r.client.ask(ctx, http.MethodGet, e, "/api/ps", nil, &list); err != nil {
+	if err := r.client.ask(ctx, http.MethodGet, e, path, nil, &list); err != nil {
 		return nil, err
 	}
 	for i, m := range list.Models {

@@ -246,6 +246,43 @@ func TestOllamaSleep(t *testing.T) {
 	f.asked(`POST /api/generate {"keep_alive":0,"model":"qwen","stream":false}`, "GET /api/ps", "GET /api/ps", "GET /api/ps")
 }
 
+// TestDescribe reads what a server says of its model: Ollama in its lists, the engine in its description.
+func TestDescribe(t *testing.T) {
+	details := api.ModelDetails{Format: "gguf", Family: "llama", Families: []string{"llama"}, Size: "1.80M", Quantization: "Q8_0"}
+	const said = `"details":{"format":"gguf","family":"llama","families":["llama"],"parameter_size":"1.80M","quantization_level":"Q8_0"}`
+	whole := api.ModelFacts{Size: 7, Context: 4096, Details: details}
+	listed := func(tags, ps string) *fake {
+		return newFake(t).on("GET /api/tags", 200, `{"models":[{"name":"other:latest","size":9},`+tags+`]}`).on("GET /api/ps", 200, `{"models":[`+ps+`]}`)
+	}
+	entry, loaded := `{"name":"qwen:latest","size":7,`+said+`}`, `{"name":"qwen:latest","size":70,"context_length":4096}`
+	for name, tc := range map[string]struct {
+		kind  string
+		f     *fake
+		want  api.ModelFacts
+		fails bool
+	}{
+		"Ollama":               {api.RuntimeOllama, listed(entry, loaded), whole, false},
+		"Ollama, not loaded":   {api.RuntimeOllama, listed(entry, ""), api.ModelFacts{Size: 7, Details: details}, false},
+		"Ollama, another":      {api.RuntimeOllama, listed(`{"name":"qwen:7b"}`, loaded), api.ModelFacts{}, false},
+		"Ollama without lists": {api.RuntimeOllama, newFake(t), api.ModelFacts{}, true},
+		"engine":               {api.RuntimeEngine, newFake(t).on("POST /api/show", 200, `{"size":7,"parameters":"num_ctx   4096\nstop \"</s>\"",`+said+`}`), whole, false},
+		"engine, no context":   {api.RuntimeEngine, newFake(t).on("POST /api/show", 200, `{"size":7,"parameters":"stop 5",`+said+`}`), api.ModelFacts{Size: 7, Details: details}, false},
+		"engine, of no file":   {api.RuntimeEngine, newFake(t).on("POST /api/show", 501, `{}`), api.ModelFacts{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := runtime.Config{Spec: api.Runtime{Kind: tc.kind, Model: "qwen"}, Model: "qwen", Dir: t.TempDir(), Engine: "rouse"}
+			r, err := runtime.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.(runtime.Describer).Describe(t.Context(), tc.f.endpoint())
+			if diff := cmp.Diff(tc.want, got); diff != "" || (err != nil) != tc.fails {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
 // moreDigest is the digest of "GGUF and more".
 const moreDigest = "sha256:144581c14596a699068df44aa4ca0ed507e2d4a875f409e78b6319ec468379b3"
 

@@ -129,6 +129,11 @@ type Yielder interface {
 	Yield(output string) (without string)
 }
 
+// Describer is a [Runtime] whose awake server describes its model.
+type Describer interface {
+	Describe(ctx context.Context, e api.Endpoint) (api.ModelFacts, error)
+}
+
 // Publisher is a [Runtime] whose server publishes the contents of its prefix cache.
 type Publisher interface {
 	// CacheEvents returns the ZeroMQ endpoint of the events, the same at each launch; empty: none.

@@ -108,6 +108,17 @@ func (r *Reports) SetAdapters(loaded, standby []api.ModelName) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool { return setAdapters(st, loaded, standby) })
 }
 
+// SetModel sets the description of the model, which is reported.
+func (r *Reports) SetModel(m api.ModelFacts) {
+	if m.Details.Families == nil {
+		m.Details.Families = []string{} // a list for clients
+	}
+	r.changeFromOutside(func(st *api.InstanceStatus) bool {
+		st.Model = &m // replaced, never changed
+		return true
+	})
+}
+
 // SetLoad sets the runtime's load, which is reported. The load is discarded when the runtime is no longer awake.
 func (r *Reports) SetLoad(l api.Load) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {

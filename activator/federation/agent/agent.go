@@ -188,6 +188,9 @@ func (a *Agent) state(f *front, spec api.Function) protocol.Function {
 		return out
 	}
 	out.Adapters = adapters(spec, stats)
+	for _, st := range stats.Instances {
+		out.About = cmp.Or(out.About, st.Model)
+	}
 	out.State, out.Expected = protocol.Soonest(stats.Instances, time.Now())
 	out.Running, out.Waiting = stats.Running, stats.Waiting
 	if stats.Failed != "" && out.State != api.Awake {

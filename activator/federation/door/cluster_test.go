@@ -287,7 +287,8 @@ func newCluster(t testing.TB, name, token string, pool *x509.CertPool, spec api.
 	}
 	c.instance = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.answer(w, r) }))
 	t.Cleanup(c.instance.Close)
-	c.status = api.InstanceStatus{Instance: api.InstanceID(name + "-1"), Function: spec.Name, State: api.Asleep, Endpoint: api.Endpoint(c.instance.URL), Concurrency: 2, Seq: 1}
+	c.status = api.InstanceStatus{Instance: api.InstanceID(name + "-1"), Function: spec.Name, State: api.Asleep, Endpoint: api.Endpoint(c.instance.URL), Concurrency: 2, Seq: 1,
+		Model: &api.ModelFacts{Size: 7, Context: 64, Details: api.ModelDetails{Family: "llama", Families: []string{"llama"}}}}
 	c.activator = newActivator(t, name, api.EmitterFunc(c.brain), api.NewTransport(64))
 	c.activator.PutFunction(spec)
 	var err error
@@ -386,6 +387,10 @@ func TestHeldAtTheFrontDoor(t *testing.T) {
 	all.Wait()
 	if west.wakes != 1 {
 		t.Errorf("woken %d times", west.wakes)
+	}
+	stats, _ := f.activator.Stats(chat.Name)
+	if len(stats.Instances) != 1 || stats.Instances[0].Model == nil || stats.Instances[0].Model.Size != 7 || stats.Instances[0].Model.Details.Family != "llama" {
+		t.Errorf("of the model there it knows %+v", stats.Instances)
 	}
 }
 

@@ -390,7 +390,7 @@ func (o *offer) status() api.InstanceStatus {
 	state, s := o.state, o.session
 	st := api.InstanceStatus{
 		Instance: instance(s.agent(), state.Name), Function: state.Name, State: state.State, Since: o.since,
-		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Waits: state.Waits, Adapters: state.Adapters, Way: s.wayTold, Cost: s.declared.Cost,
+		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Waits: state.Waits, Adapters: state.Adapters, Model: state.About, Way: s.wayTold, Cost: s.declared.Cost,
 	}
 	if st.State == api.Awake && (state.Places+state.Waits == 0 || s.leaving) {
 		st.State = api.Draining // it finishes its requests, and accepts no new ones

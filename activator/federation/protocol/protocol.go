@@ -167,6 +167,8 @@ type Function struct {
 	// Concurrency is how many requests one instance runs, MaxScale how many instances there may be; 0: unbounded.
 	Concurrency int `json:"concurrency,omitempty"`
 	MaxScale    int `json:"maxScale,omitempty"`
+	// About describes the model; nil: no instance does.
+	About *api.ModelFacts `json:"about,omitempty"`
 	// Applied means that this front door had it created and may have it removed.
 	Applied bool `json:"applied,omitempty"`
 	// Failed is why it cannot start now, for clients; nil: no known obstacle.
@@ -178,6 +180,12 @@ func (f *Function) Size() int {
 	n := 512 + len(f.Name) + len(f.Model) + len(f.Kind)
 	for _, name := range slices.Concat(f.Aliases, f.Adapters) {
 		n += 32 + len(name)
+	}
+	if f.About != nil {
+		d := f.About.Details
+		for _, text := range slices.Concat(d.Families, []string{d.Parent, d.Format, d.Family, d.Size, d.Quantization}) {
+			n += 32 + len(text)
+		}
 	}
 	if f.Failed != nil {
 		n += len(f.Failed.Code) + len(f.Failed.Message)
