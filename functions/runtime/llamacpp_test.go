@@ -26,9 +26,9 @@ func TestLlamaCppLaunch(t *testing.T) {
 		model string
 		args  []string
 	}{
-		"file":   {model: file, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
-		"folder": {model: dir, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
-		"shards": {model: shards, args: slices.Concat([]string{"--model", first}, base, []string{"--parallel", "4"})},
+		"file":    {model: file, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
+		"folder":  {model: dir, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
+		"shards":  {model: shards, args: slices.Concat([]string{"--model", first}, base, []string{"--parallel", "4"})},
 		"a shard": {model: second, args: slices.Concat([]string{"--model", first}, base, []string{"--parallel", "4"})},
 		"its own slots": {model: file, spec: api.Runtime{Args: []string{"-np", "1"}},
 			args: slices.Concat([]string{"--model", file}, base, []string{"-np", "1"})},
