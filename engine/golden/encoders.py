@@ -84,6 +84,7 @@ def write(path, kind, model):
     w.add_token_list([t if s else t[2:] if t.startswith("##") else "\u2581" + t for t, s in zip(VOCAB, special)])
     w.add_token_types([3 if s else 1 for s in special])
     w.add_bos_token_id(2), w.add_sep_token_id(3), w.add_pad_token_id(0), w.add_unk_token_id(1), w.add_mask_token_id(4)
+    w.add_eos_token_id(3), w.add_add_bos_token(True), w.add_add_eos_token(True), w.add_add_sep_token(False)
     p = {k.removeprefix("bert."): v.detach().numpy() for k, v in model.named_parameters()}
 
     def add(name, source):

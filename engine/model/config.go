@@ -122,7 +122,7 @@ func (c Config) check() error {
 	case c.RopeDim%2 != 0 || c.RopeDim > c.HeadDim:
 		return fmt.Errorf("rope.dimension_count is %d, want an even number up to the head's width %d", c.RopeDim, c.HeadDim)
 	case !(c.RMSEps > 0) || c.RMSEps > 1:
-		return fmt.Errorf("the epsilon of norms is %v, want a small positive number", c.RMSEps)
+		return fmt.Errorf("the norms' epsilon is %v, want a small positive number", c.RMSEps)
 	case !positive(c.RopeBase):
 		return fmt.Errorf("rope.freq_base is %v, want a positive number", c.RopeBase)
 	case !positive(c.RopeScale):

@@ -119,16 +119,15 @@ func (l *loader) layer(c Config, i int) Layer {
 	name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
 	a := architectures[c.Arch]
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	y := Layer{
-		O:     l.matrix(name("attn_output.weight"), c.Dim, q),
-		OBias: l.vector(name("attn_output.bias"), c.Dim, false),
-	}
+	var y Layer
 	if a.encoder {
 		y.AttnNorm, y.AttnNormBias = l.norm(outputNorm(i-1), c.Dim)
 		y.FFNNorm, y.FFNNormBias = l.norm(name("attn_output_norm"), c.Dim)
 	} else {
 		y.AttnNorm, y.FFNNorm = l.vector(name("attn_norm.weight"), c.Dim, true), l.vector(name("ffn_norm.weight"), c.Dim, true)
 	}
+	y.O = l.matrix(name("attn_output.weight"), c.Dim, q)
+	y.OBias = l.vector(name("attn_output.bias"), c.Dim, false)
 	if a.fused {
 		qkv := l.matrix(name("attn_qkv.weight"), q+2*kv, c.Dim)
 		y.Q, y.K, y.V = qkv.slice(0, q), qkv.slice(q, q+kv), qkv.slice(q+kv, q+2*kv)
