@@ -24,6 +24,7 @@ const (
 	PoolMean  Pooling = "mean"  // the mean over all tokens
 	PoolLast  Pooling = "last"  // the hidden state of the last token
 	PoolFirst Pooling = "first" // the hidden state of the first token, also called cls
+	PoolRank  Pooling = "rank"  // the one number that a model which ranks makes of a pair of texts
 )
 
 // Request asks for one or several continuations of a prompt.
@@ -106,6 +107,9 @@ func (e *Engine) check(r *accepted) error {
 	if r.N == 0 {
 		r.N = 1
 	}
+	if err := e.checkKind(r.Embed); err != nil {
+		return err
+	}
 	switch {
 	case r.N < 1 || r.N > MaxSequences:
 		return invalid("n", "n is %d: want 1 to %d", r.N, MaxSequences)
@@ -148,6 +152,21 @@ func (e *Engine) check(r *accepted) error {
 	return e.findAdapter(r)
 }
 
+// checkKind rejects a request for what the model does not make. The words "does not support" tell a probe to ask for
+// something else.
+func (e *Engine) checkKind(want Pooling) error {
+	c := &e.model
+	switch {
+	case c.Ranks && want != PoolRank:
+		return invalid("model", "the model is a reranker, which does not support texts and embeddings: ask it for scores of documents")
+	case c.Encoder && want == "":
+		return invalid("model", "the model makes embeddings and does not support texts: ask it for embeddings")
+	case want == PoolRank && !c.Ranks:
+		return invalid("model", "the model does not support the pooling %q: it is no reranker", want)
+	}
+	return nil
+}
+
 // checkTokens rejects tokens outside the vocabulary.
 func (e *Engine) checkTokens(r *Request) error {
 	vocab := e.model.Vocab
@@ -174,7 +193,7 @@ func (e *Engine) checkTokens(r *Request) error {
 // checkEmbed rejects an embedding request that also asks for something else, or is too long.
 func (e *Engine) checkEmbed(r *Request) error {
 	switch {
-	case r.Embed != PoolMean && r.Embed != PoolLast && r.Embed != PoolFirst:
+	case r.Embed != PoolMean && r.Embed != PoolLast && r.Embed != PoolFirst && r.Embed != PoolRank:
 		return invalid("pooling", "pooling %q: want %q, %q or %q", r.Embed, PoolMean, PoolLast, PoolFirst)
 	case r.N != 1 || r.MaxTokens > 0 || r.ScorePrompt || r.Grammar != nil:
 		return invalid("input", "an embedding is asked for together with a text: ask for one of them")

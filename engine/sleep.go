@@ -200,8 +200,13 @@ func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
 	place, _ := e.pool.Alloc() // nothing runs, so one is free
 	defer e.pool.Free(place)
 	e.down, e.failures, e.forgets = false, 0, append(e.forgets[:0], probeID)
+	spec := worker.Spec{Pool: string(e.pooling())}
+	raw, err := spec.JSON()
+	if err != nil {
+		return 0, err
+	}
 	e.worker.Queue(&worker.Batch{Items: []worker.Item{{
-		ID: probeID, Count: 1, Blocks: []int32{place}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,
+		ID: probeID, Count: 1, Blocks: []int32{place}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Spec: raw, Sample: spec.Pool == "", Pool: spec.Pool != "",
 	}}})
 	for {
 		select {
@@ -226,6 +231,8 @@ func probed(out *worker.Output) (int32, error) {
 		return 0, fmt.Errorf("probe: %s", out.Error)
 	case len(out.Items) == 1 && out.Items[0].Error != "":
 		return 0, fmt.Errorf("probe: %s", out.Items[0].Error)
+	case len(out.Items) == 1 && len(out.Items[0].Vector) > 0:
+		return 0, nil
 	case len(out.Items) != 1 || len(out.Items[0].Tokens) != 1:
 		return 0, errors.New("probe: the worker's answer has no token")
 	}

@@ -280,9 +280,13 @@ func (e *loop) flush() {
 	e.outbox = e.outbox[:0]
 }
 
-// Probe generates one token to prove that the model works. It queues like any request.
+// Probe generates one token, or a vector, to prove that the model works. It queues like any request.
 func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
-	s, err := e.Add(ctx, Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true})
+	r := Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true}
+	if r.Embed = e.pooling(); r.Embed != "" {
+		r.MaxTokens = 0
+	}
+	s, err := e.Add(ctx, r)
 	if err != nil {
 		return 0, err
 	}
@@ -292,6 +296,17 @@ func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 		err = errors.New("the probe ended without a token")
 	}
 	return ev.Token, err
+}
+
+// pooling returns a pooling that the model supports, if it makes nothing but vectors.
+func (e *Engine) pooling() Pooling {
+	switch {
+	case e.model.Ranks:
+		return PoolRank
+	case e.model.Encoder:
+		return PoolFirst
+	}
+	return ""
 }
 
 // probeToken returns the prompt of a probe: the beginning-of-text token.

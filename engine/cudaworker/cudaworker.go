@@ -22,6 +22,8 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/pico"
+
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 //go:embed adapters.py attention.py blocks.py gguf.py holder.py model.py paged.py ranks.py sampling.py shapes.py steps.py wire.py worker.py
@@ -47,7 +49,7 @@ func Command(python string) ([]string, error) {
 // Model returns the path of a model that the worker can open. For pico, which is embedded, it unpacks the model.
 func Model(name string) (string, error) {
 	if name != pico.Name {
-		return name, nil
+		return ggufname.Parts(name)[0], nil
 	}
 	dir, err := unpack()
 	if err != nil {

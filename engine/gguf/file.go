@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -29,62 +28,72 @@ type File struct {
 	close sync.Once
 }
 
-// Open maps the file at path and reads its header, and the headers of the model's other files if it is the first of
-// several. The error names the path and, for an invalid file, the byte offset and what was expected there. It does
-// not read tensor data.
+// Open maps the file at path and reads its header. If path is a part of a model in several files, which
+// llama-gguf-split has split, Open does that for all of them. The error names the path and, for an invalid file, the
+// byte offset and what was expected there. It does not read tensor data.
 func Open(path string) (*File, error) {
-	f, err := openFile(path)
+	parts := ggufname.Parts(path)
+	f, err := openPart(parts, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.join(path); err != nil {
+	if err := f.join(parts); err != nil {
 		return nil, errors.Join(fmt.Errorf("open model file %s: %w", path, err), f.Close())
 	}
 	return f, nil
 }
 
-// The keys with which llama-gguf-split numbers the files of a model.
+// The keys with which llama-gguf-split describes the files of a model.
 const (
-	keyParts = "split.count"
-	keyPart  = "split.no" // from 0
+	keyParts   = "split.count"
+	keyPart    = "split.no"            // from 0
+	keyTensors = "split.tensors.count" // in all parts
 )
 
-// join opens the model's other files.
-func (f *File) join(path string) error {
+func openPart(parts []string, i int) (*File, error) {
+	f, err := openFile(parts[i])
+	if err != nil && len(parts) > 1 {
+		err = fmt.Errorf("%w (it is file %d of the model's %d: put all into one folder)", err, i+1, len(parts))
+	}
+	return f, err
+}
+
+// join opens the other files of the model, whose first is f.
+func (f *File) join(parts []string) error {
 	count, _ := f.Uint(keyParts)
-	parts := ggufname.Parts(path)
 	switch {
 	case count <= 1 && len(parts) == 1:
 		return nil
 	case count <= 1:
-		return fmt.Errorf("by its name it is one of %d files, but it is a complete model: rename it", len(parts))
+		return fmt.Errorf("by its name it is one of %d files, but %s is a complete model: rename it", len(parts), parts[0])
 	case uint64(len(parts)) != count:
 		return fmt.Errorf("it is one of %d files of a model: call them NAME-00001-of-%05[1]d.gguf and so on", count)
-	case parts[0] != path:
-		return fmt.Errorf("it is one of %d files of a model: name the first, %s", count, filepath.Base(parts[0]))
 	}
 	for i, name := range parts {
 		p := f
 		if i > 0 {
 			var err error
-			if p, err = openFile(name); err != nil {
-				return fmt.Errorf("it is one of %d files: %w", count, err)
+			if p, err = openPart(parts, i); err != nil {
+				return err
 			}
 			f.rest = append(f.rest, p)
 		}
 		no, _ := p.Uint(keyPart)
 		if all, _ := p.Uint(keyParts); no != uint64(i) || all != count {
-			return fmt.Errorf("%s has the metadata of file %d of %d, and the name of %d of %d", name, no+1, all, i+1, count)
+			return fmt.Errorf("%s has the metadata of file %d of %d, and the name of %d of %d: fetch or rename it", name, no+1, all, i+1, count)
 		}
 	}
-	for _, p := range f.rest {
+	for i, p := range f.rest {
 		for _, t := range p.tensors {
 			if _, twice := f.index[t.Name]; twice {
-				return fmt.Errorf("tensor %q is in two of its files", t.Name)
+				return fmt.Errorf("tensor %q of %s is in a file before it too: one of them belongs to another model", t.Name, parts[i+1])
 			}
 			f.index[t.Name] = len(f.tensors)
 			f.tensors = append(f.tensors, t)
 		}
+	}
+	if n, ok := f.Uint(keyTensors); ok && n != uint64(len(f.tensors)) {
+		return fmt.Errorf("its %d files have %d tensors together, and %s says %d: one of them belongs to another model", count, len(f.tensors), parts[0], n)
 	}
 	return nil
 }

@@ -38,6 +38,12 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%s is %v", want.Name, ok)
 		}
 	}
+	for _, p := range parts[1:] {
+		other, err := gguf.Open(p)
+		if err != nil || other.Fingerprint() != f.Fingerprint() || other.Close() != nil {
+			t.Errorf("by the name of %s: %v", p, err)
+		}
+	}
 	if err := f.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +81,24 @@ func TestSplit(t *testing.T) {
 		}
 		return to
 	}
+	foreign := func(stem string, at int, layers int) string {
+		t.Helper()
+		other, err := infertest.Bytes(infertest.Spec{Layers: layers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths := infertest.Split(t, other, filepath.Join(dir, stem), 3)
+		for i, p := range paths {
+			if i != at {
+				if err := errors.Join(os.Remove(p), os.Link(parts[i], p)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return paths[0]
+	}
 	four := infertest.Split(t, data, filepath.Join(dir, "four"), 4)
 	for _, tt := range []struct{ name, path, want string }{
-		{"not the first", parts[1], "name the first, m-00001-of-00003.gguf"},
 		{"another name", link(0, "model.gguf"), "call them NAME-00001-of-00003.gguf"},
 		{"of another count", link(0, "n-00001-of-00002.gguf"), "call them NAME-00001-of-00003.gguf"},
 		{"a whole model", func() string {
@@ -86,8 +107,14 @@ func TestSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			return path
-		}(), "one of 2 files, but it is a complete model"},
-		{"a missing part", link(0, "o-00001-of-00003.gguf"), "o-00002-of-00003.gguf: no such file"},
+		}(), "by its name it is one of 2 files, but " + filepath.Join(dir, "w-00001-of-00002.gguf") + " is a complete model"},
+		{"a missing part", link(0, "o-00001-of-00003.gguf"), "o-00002-of-00003.gguf: no such file or directory (it is file 2 of the model's 3: put all into one folder)"},
+		{"a missing first part", link(1, "r-00002-of-00003.gguf"), "it is file 1 of the model's 3"},
+		{"a part twice", func() string {
+			link(0, "s-00001-of-00003.gguf")
+			link(1, "s-00002-of-00003.gguf")
+			return link(1, "s-00003-of-00003.gguf")
+		}(), "s-00003-of-00003.gguf has the metadata of file 2 of 3, and the name of 3 of 3"},
 		{"parts in another order", func() string {
 			link(2, "p-00002-of-00003.gguf")
 			return link(0, "p-00001-of-00003.gguf")
@@ -100,6 +127,8 @@ func TestSplit(t *testing.T) {
 			}
 			return first
 		}(), "file 3 of 4, and the name of 3 of 3"},
+		{"a part of another model of as many", foreign("t", 2, 1), "tensor \"blk.0.ffn_gate.weight\" of " + filepath.Join(dir, "t-00003-of-00003.gguf") + " is in a file before it too"},
+		{"a part of another model with other tensors", foreign("u", 2, 3), "have 23 tensors together"},
 	} {
 		if _, err := gguf.Open(tt.path); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)

@@ -36,6 +36,7 @@ const (
 	Last               // logits after the last token
 	All                // logits after every token
 	Hidden             // the final, normed hidden state of every token, for embeddings
+	Rank               // the score of a pair of texts
 )
 
 // Item is one sequence's share of a step.
@@ -61,7 +62,7 @@ type Batch struct {
 // Sleep or Close.
 type Result struct {
 	Logits [][]float32 // [n, Vocab] with n 1 for Last, len(Tokens) for All; nil for others
-	Hidden [][]float32 // [len(Tokens), Dim] for Hidden; nil for others
+	Hidden [][]float32 // [len(Tokens), Dim] for Hidden, [1] for Rank; nil for others
 }
 
 // Errors that callers branch on.
@@ -159,8 +160,12 @@ func (it *Item) check(c model.Config, count, size int) error {
 		return fmt.Errorf("%d tokens from position %d reach beyond the context of %d", n, it.Pos, c.Context)
 	case (it.Pos+n+size-1)/size > len(it.Blocks):
 		return fmt.Errorf("%d positions need %d blocks of %d, got %d", it.Pos+n, (it.Pos+n+size-1)/size, size, len(it.Blocks))
-	case it.Want > Hidden:
+	case it.Want > Rank:
 		return fmt.Errorf("want %d is unknown", it.Want)
+	case c.Encoder && it.Pos > 0:
+		return fmt.Errorf("position %d: an encoder computes a sequence as a whole", it.Pos)
+	case it.Want == Rank && !c.Ranks, it.Want == Hidden && c.Ranks, c.Encoder && (it.Want == Last || it.Want == All):
+		return fmt.Errorf("want %d is not what the model makes", it.Want)
 	}
 	for _, t := range it.Tokens {
 		if t < 0 || int(t) >= c.Vocab {

@@ -10,7 +10,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // known is the suffix of files that cache the digest of a model's file.
@@ -25,29 +28,46 @@ type digestFile struct {
 	Digest   string `json:"digest"`
 }
 
-// Model is the file of a model as it was at one moment.
+// Model is the file of a model, or its several files, as they were at one moment.
 type Model struct {
-	path, dir string
-	identity  string
-	changed   time.Time // last known change
+	paths    []string
+	dir      string
+	identity string
+	changed  time.Time // last known change
 }
 
-// OpenModel identifies a model's file. dir is where its digest is cached: the Dir of a [Config].
+// OpenModel identifies a model's files by the name of one. dir is where their digest is cached: the Dir of a [Config].
 func OpenModel(path, dir string) (*Model, error) {
-	id, changed, err := identify(path)
-	if err != nil {
+	m := &Model{paths: ggufname.Parts(path), dir: dir}
+	var err error
+	if m.identity, m.changed, err = m.identify(); err != nil {
 		return nil, fmt.Errorf("look at the model's file: %w", err)
 	}
-	return &Model{path: path, dir: dir, identity: id, changed: changed}, nil
+	return m, nil
 }
 
-// Same reports whether the file is unchanged since OpenModel.
+// identify returns what identifies all files, and the time of the last change.
+func (m *Model) identify() (id string, changed time.Time, err error) {
+	ids := make([]string, len(m.paths))
+	for i, p := range m.paths {
+		var t time.Time
+		if ids[i], t, err = identify(p); err != nil {
+			return "", changed, err
+		}
+		if t.After(changed) {
+			changed = t
+		}
+	}
+	return strings.Join(ids, "\n"), changed, nil
+}
+
+// Same reports whether the files are unchanged since OpenModel.
 func (m *Model) Same() bool {
-	id, _, err := identify(m.path)
+	id, _, err := m.identify()
 	return err == nil && id == m.identity
 }
 
-// Known returns the file's SHA-256, if it is cached.
+// Known returns the SHA-256 of the files, one after another, if it is cached.
 func (m *Model) Known() (sum [32]byte, ok bool) {
 	b, err := os.ReadFile(m.memory())
 	if err != nil {
@@ -68,11 +88,11 @@ func (m *Model) Known() (sum [32]byte, ok bool) {
 
 // memory returns the path of the cached digest.
 func (m *Model) memory() string {
-	name := sha256.Sum256([]byte(m.path))
+	name := sha256.Sum256([]byte(m.paths[0]))
 	return filepath.Join(m.dir, folder, hex.EncodeToString(name[:16])+known)
 }
 
-// Digest reads the file, returns its SHA-256 and caches it. It fails if the file changes meanwhile.
+// Digest reads the files, returns their SHA-256 and caches it. It fails if one changes meanwhile.
 func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 	if wait := settle - time.Since(m.changed); wait > 0 && wait <= settle {
 		t := time.NewTimer(wait)
@@ -83,14 +103,11 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 			return sum, context.Cause(ctx)
 		}
 	}
-	f, err := os.Open(m.path)
-	if err != nil {
-		return sum, err
-	}
-	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, &cancelled{ctx, f}); err != nil {
-		return sum, fmt.Errorf("read the model's file: %w", err)
+	for _, p := range m.paths {
+		if err := hashFile(ctx, h, p); err != nil {
+			return sum, fmt.Errorf("read the model's file: %w", err)
+		}
 	}
 	if !m.Same() {
 		return sum, errors.New("the model's file was changed since it was loaded")
@@ -102,6 +119,16 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 		}
 	}
 	return sum, nil
+}
+
+func hashFile(ctx context.Context, h io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(h, &cancelled{ctx, f})
+	return err
 }
 
 // replace writes a file atomically, and replaces a link instead of following it. What a crash leaves is swept with the

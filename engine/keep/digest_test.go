@@ -102,3 +102,30 @@ func TestModel(t *testing.T) {
 		t.Error("a digest that was not used for long is there")
 	}
 }
+
+// TestModelOfSeveralFiles checks that the digest is of all files of a split model, whichever is named.
+func TestModelOfSeveralFiles(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "m-00001-of-00002.gguf"), filepath.Join(dir, "m-00002-of-00002.gguf")
+	for path, text := range map[string]string{first: "one", second: "two"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := keep.OpenModel(second, filepath.Join(dir, "digests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := m.Digest(t.Context()); err != nil || sum != sha256.Sum256([]byte("onetwo")) {
+		t.Errorf("digest %x, %v", sum, err)
+	}
+	if err := os.Truncate(second, 1); err != nil || m.Same() {
+		t.Errorf("its second file was changed (%v), and it is the same model", err)
+	}
+	if err := os.Remove(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keep.OpenModel(second, dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its first file is missing: got %v", err)
+	}
+}

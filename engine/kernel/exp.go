@@ -61,6 +61,26 @@ func GELUMul(gate, up []float32) {
 	}
 }
 
+// GELU replaces x by its exact form, x·(1+erf(x/√2))/2. The error function is a quotient of polynomials with an absolute
+// error below 1e-6 (Eigen's generic_fast_erf_float).
+func GELU(x []float32) {
+	for i, v := range x {
+		z := max(-4, min(4, float32(v*0.70710678)))
+		s := float32(z * z)
+		p := float32(s*-2.72614225801306e-10) + 2.77068142495902e-08
+		p = float32(p*s) - 2.10102402082508e-06
+		p = float32(p*s) - 5.69250639462346e-05
+		p = float32(p*s) - 7.34990630326855e-04
+		p = float32(p*s) - 2.95459980854025e-03
+		p = float32(p*s) - 1.60960333262415e-02
+		q := float32(s*-1.45660718464996e-05) - 2.13374055278905e-04
+		q = float32(q*s) - 1.68282697438203e-03
+		q = float32(q*s) - 7.37332916720468e-03
+		q = float32(q*s) - 1.42647390514189e-02
+		x[i] = float32(v*0.5) * (1 + float32(z*p)/q)
+	}
+}
+
 // Softcap replaces x by limit·tanh(x/limit).
 func Softcap(x []float32, limit float32) {
 	inv := 2 / limit

@@ -13,6 +13,24 @@ func RMSNorm(out, x, w []float32, eps float32) {
 	}
 }
 
+// LayerNorm writes (x-mean) / sqrt(variance+eps) · w + b to out, which may be x itself. Mean and variance are sums in
+// double precision.
+func LayerNorm(out, x, w, b []float32, eps float32) {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(v)
+	}
+	mean := float32(sum / float64(len(x)))
+	out, w, b = out[:len(x)], w[:len(x)], b[:len(x)]
+	for i, v := range x {
+		out[i] = v - mean
+	}
+	scale := float32(1 / math.Sqrt(squares(out)/float64(len(x))+float64(eps)))
+	for i, v := range out {
+		out[i] = float32(float32(v*scale)*w[i]) + b[i]
+	}
+}
+
 // squares returns the sum of x²: element i goes to the sum i mod 16, and those are added in pairs.
 func squares(x []float32) float64 {
 	var l [16]float64

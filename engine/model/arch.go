@@ -17,6 +17,7 @@ type architecture struct {
 	factors  bool // may have rope_factors_long and rope_factors_short
 	windows  bool // layers may have a sliding window
 	experts  presence
+	encoder  bool                     // as BERT: tokens see all others, and LayerNorm follows each half of a block
 	read     func(*metadata, *Config) // reads metadata beyond the common keys
 	skip     []string                 // prefixes of tensors that text alone does not need
 }
@@ -30,14 +31,16 @@ const (
 )
 
 var architectures = map[string]architecture{
-	"llama":    {windows: true, experts: sometimes, read: readLlama},
-	"qwen2":    {neox: true, qkvBias: true},
-	"qwen3":    {neox: true, qkNorm: true},
-	"qwen3moe": {neox: true, qkNorm: true, experts: always},
-	"gemma":    {neox: true, read: readGemma},
-	"gemma2":   {neox: true, windows: true, postNorm: true, read: readGemma2},
-	"gemma3":   {neox: true, windows: true, postNorm: true, qkNorm: true, read: readGemma3, skip: []string{"v.", "mm."}},
-	"phi3":     {neox: true, fused: true, factors: true, windows: true, read: readPhi3},
+	"llama":      {windows: true, experts: sometimes, read: readLlama},
+	"qwen2":      {neox: true, qkvBias: true},
+	"qwen3":      {neox: true, qkNorm: true},
+	"qwen3moe":   {neox: true, qkNorm: true, experts: always},
+	"gemma":      {neox: true, read: readGemma},
+	"gemma2":     {neox: true, windows: true, postNorm: true, read: readGemma2},
+	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: true, read: readGemma3, skip: []string{"v.", "mm."}},
+	"bert":       {encoder: true, read: readBERT},
+	"nomic-bert": {encoder: true, neox: true, fused: true},
+	"phi3":       {neox: true, fused: true, factors: true, windows: true, read: readPhi3},
 }
 
 // Architectures returns the supported architectures by their names in GGUF, where Mistral's and Mixtral's models are
@@ -82,6 +85,9 @@ func (c *Config) largest(layers int) {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Dim/c.Heads)))
 	}
 }
+
+// readBERT: positions are learned, and the feed-forward layer has no gate.
+func readBERT(_ *metadata, c *Config) { c.GELU, c.RopeDim = true, 0 }
 
 // readPhi3: the window, in models that have one, is in all layers.
 func readPhi3(m *metadata, c *Config) { c.Window = m.window(c, 0) }

@@ -10,17 +10,23 @@ import (
 
 // Config is a model's shape. Sizes count values, not bytes.
 type Config struct {
-	Arch    string // one of Architectures
-	Name    string // general.name, may be empty
-	Layers  int    // transformer blocks
-	Dim     int    // width of the residual stream
-	Heads   int    // query heads
-	KVHeads int    // key and value heads; divides Heads
-	HeadDim int    // width of one head
-	FFN     int    // width of the feed-forward layer; 0 in a mixture of experts
-	Vocab   int    // rows of the embedding, and so the number of logits; at least the tokenizer's size
-	Context int    // positions that the model was trained for
-	RMSEps  float32
+	Arch    string  // one of Architectures
+	Name    string  // general.name, may be empty
+	Layers  int     // transformer blocks
+	Dim     int     // width of the residual stream
+	Heads   int     // query heads
+	KVHeads int     // key and value heads; divides Heads
+	HeadDim int     // width of one head
+	FFN     int     // width of the feed-forward layer; 0 in a mixture of experts
+	Vocab   int     // rows of the embedding, and so the number of logits; at least the tokenizer's size
+	Context int     // positions that the model was trained for
+	RMSEps  float32 // of LayerNorm in an encoder
+
+	// Encoder says that all tokens of a sequence see one another, and that LayerNorm follows each half of a block. Such
+	// a model makes vectors, not texts. Ranks says that it makes the score of a query with a document instead.
+	Encoder, Ranks bool
+	// Pair is the token that ends the first text of a pair, whose second has another type of token; 0: all have one.
+	Pair int32
 
 	// Window is the sliding window's size in positions; 0: no layer has one. Every GlobalEvery-th layer sees all
 	// positions; 0: none does.
@@ -44,7 +50,7 @@ type Config struct {
 	ExpertFFN   int  // width of one expert
 	ExpertNorm  bool // the softmax weights of the used experts are normalised to the sum 1
 
-	GELU         bool    // the feed-forward gate is GELU (tanh form), else SiLU
+	GELU         bool    // the feed-forward layer has GELU (tanh form; in an encoder the exact one, without a gate), else SiLU
 	EmbedScale   float32 // embeddings are multiplied by this; 1 means none
 	AttnScale    float32 // query · key is multiplied by this
 	AttnSoftcap  float32 // c·tanh(x/c) of the scaled products, before the mask; 0 means none
@@ -82,7 +88,7 @@ func readConfig(f *gguf.File) (Config, error) {
 	c.Heads = m.size("attention.head_count", 0)
 	c.KVHeads = m.size("attention.head_count_kv", c.Heads)
 	c.HeadDim = m.headDim(c)
-	c.RMSEps = float32(m.float("attention.layer_norm_rms_epsilon", 0))
+	m.norm(&c, a.encoder)
 	c.AttnScale = float32(1 / math.Sqrt(float64(c.HeadDim)))
 	m.rope(&c, a.factors)
 	m.feedForward(&c, a.experts)
@@ -116,7 +122,7 @@ func (c Config) check() error {
 	case c.RopeDim%2 != 0 || c.RopeDim > c.HeadDim:
 		return fmt.Errorf("rope.dimension_count is %d, want an even number up to the head's width %d", c.RopeDim, c.HeadDim)
 	case !(c.RMSEps > 0) || c.RMSEps > 1:
-		return fmt.Errorf("attention.layer_norm_rms_epsilon is %v, want a small positive number", c.RMSEps)
+		return fmt.Errorf("the norms' epsilon is %v, want a small positive number", c.RMSEps)
 	case !positive(c.RopeBase):
 		return fmt.Errorf("rope.freq_base is %v, want a positive number", c.RopeBase)
 	case !positive(c.RopeScale):

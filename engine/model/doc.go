@@ -14,6 +14,7 @@
 //   - llama: Llama 1 to 3, Mistral, Mixtral (experts) and the many that share their shape.
 //   - qwen2, qwen3, qwen3moe: Qwen 2 and 2.5, Qwen 3, and its mixtures of experts.
 //   - gemma, gemma2, gemma3: of Gemma 3 the text part; tensors for pictures are ignored.
+//   - bert, nomic-bert: encoders that make vectors (BGE, E5, GTE, MiniLM, Nomic Embed) or rank documents.
 //   - phi3: Phi 3, 3.5 and 4, with the short and the long context.
 //
 // All functions except Limit are safe for many goroutines. The result of Load is read-only and valid until the file is

@@ -15,6 +15,7 @@ const (
 	nameEmbed  = "token_embd.weight"
 	nameOutput = "output.weight"
 	nameRope   = "rope_freqs.weight"
+	nameTypes  = "token_types.weight"
 
 	nameRopeShort = "rope_factors_short.weight"
 	nameRopeLong  = "rope_factors_long.weight"
@@ -46,8 +47,12 @@ type loader struct {
 func (l *loader) model(c Config) *Model {
 	m := &Model{Config: c}
 	m.Embed = l.matrix(nameEmbed, c.Vocab, c.Dim)
-	m.OutputNorm = l.vector("output_norm.weight", c.Dim, true)
 	m.Output = m.Embed
+	if c.Encoder {
+		l.encoder(m)
+	} else {
+		m.OutputNorm = l.vector("output_norm.weight", c.Dim, true)
+	}
 	if _, ok := l.file.Tensor(nameOutput); ok {
 		m.Output = l.matrix(nameOutput, c.Vocab, c.Dim)
 	}
@@ -68,6 +73,37 @@ func (l *loader) model(c Config) *Model {
 	return m
 }
 
+// encoder finds what only an encoder has: embeddings of positions and of types, its last norm, its classifier.
+func (l *loader) encoder(m *Model) {
+	c := &m.Config
+	if c.RopeDim == 0 {
+		m.Positions = l.vector("position_embd.weight", c.Dim, true, c.Context)
+	}
+	if t, ok := l.file.Tensor(nameTypes); ok && len(t.Dims) == 2 {
+		m.Types = l.vector(nameTypes, c.Dim, true, t.Dims[1])
+	}
+	m.OutputNorm, m.OutputNormBias = l.norm(outputNorm(c.Layers-1), c.Dim)
+	if !c.Ranks {
+		return
+	}
+	if _, ok := l.file.Tensor("cls.weight"); ok {
+		m.Class, m.ClassBias = l.vector("cls.weight", c.Dim, true, c.Dim), l.vector("cls.bias", c.Dim, true)
+	}
+	m.Score, m.ScoreBias = l.vector("cls.output.weight", c.Dim, true, 1), l.vector("cls.output.bias", 1, true)
+}
+
+func (l *loader) norm(name string, n int) (weight, bias []float32) {
+	return l.vector(name+".weight", n, true), l.vector(name+".bias", n, true)
+}
+
+// outputNorm names the norm that ends a block of an encoder, or follows the embeddings.
+func outputNorm(layer int) string {
+	if layer < 0 {
+		return "token_embd_norm"
+	}
+	return fmt.Sprintf("blk.%d.layer_output_norm", layer)
+}
+
 // factors reads divisors of rotation frequencies.
 func (l *loader) factors(name string, c Config) []float32 {
 	f := l.vector(name, c.RopeDim/2, false)
@@ -83,12 +119,15 @@ func (l *loader) layer(c Config, i int) Layer {
 	name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
 	a := architectures[c.Arch]
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	y := Layer{
-		AttnNorm: l.vector(name("attn_norm.weight"), c.Dim, true),
-		O:        l.matrix(name("attn_output.weight"), c.Dim, q),
-		OBias:    l.vector(name("attn_output.bias"), c.Dim, false),
-		FFNNorm:  l.vector(name("ffn_norm.weight"), c.Dim, true),
+	var y Layer
+	if a.encoder {
+		y.AttnNorm, y.AttnNormBias = l.norm(outputNorm(i-1), c.Dim)
+		y.FFNNorm, y.FFNNormBias = l.norm(name("attn_output_norm"), c.Dim)
+	} else {
+		y.AttnNorm, y.FFNNorm = l.vector(name("attn_norm.weight"), c.Dim, true), l.vector(name("ffn_norm.weight"), c.Dim, true)
 	}
+	y.O = l.matrix(name("attn_output.weight"), c.Dim, q)
+	y.OBias = l.vector(name("attn_output.bias"), c.Dim, false)
 	if a.fused {
 		qkv := l.matrix(name("attn_qkv.weight"), q+2*kv, c.Dim)
 		y.Q, y.K, y.V = qkv.slice(0, q), qkv.slice(q, q+kv), qkv.slice(q+kv, q+2*kv)
@@ -124,6 +163,12 @@ func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 		y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
 		y.ExpertDown = l.experts(name("ffn_down_exps.weight"), c.Experts, c.Dim, c.ExpertFFN)
 		return
+	case c.Encoder:
+		y.Up, y.UpBias = l.matrix(name("ffn_up.weight"), c.FFN, c.Dim), l.vector(name("ffn_up.bias"), c.FFN, false)
+		if !c.GELU {
+			y.Gate = l.matrix(name("ffn_gate.weight"), c.FFN, c.Dim)
+		}
+		y.DownBias = l.vector(name("ffn_down.bias"), c.Dim, false)
 	case architectures[c.Arch].fused:
 		both := l.matrix(name("ffn_up.weight"), 2*c.FFN, c.Dim)
 		y.Gate, y.Up = both.slice(0, c.FFN), both.slice(c.FFN, 2*c.FFN)
@@ -178,8 +223,9 @@ func (l *loader) matrix(name string, rows, cols int) Matrix {
 	return matrix(t, rows, cols)
 }
 
-func (l *loader) vector(name string, n int, required bool) []float32 {
-	t, ok := l.take(name, required, n)
+// vector returns the numbers of a vector, or of rows of n of a matrix.
+func (l *loader) vector(name string, n int, required bool, rows ...int) []float32 {
+	t, ok := l.take(name, required, append([]int{n}, rows...)...)
 	if !ok {
 		return nil
 	}

@@ -82,6 +82,27 @@ func (m *metadata) number(name string, or float32) float32 {
 	return float32(m.float(name, 0))
 }
 
+// norm reads the epsilon of norms, and what only an encoder has: the file's kind of pooling says whether it ranks.
+func (m *metadata) norm(c *Config, encoder bool) {
+	if !encoder {
+		c.RMSEps = float32(m.float("attention.layer_norm_rms_epsilon", 0))
+		return
+	}
+	c.Encoder, c.RMSEps = true, float32(m.float("attention.layer_norm_epsilon", 0))
+	if causal, ok := m.file.Bool(m.arch + ".attention.causal"); ok && causal {
+		m.fail("%s.attention.causal is true: such models are not supported", m.arch)
+	}
+	const rank = 4 // llama.cpp's LLAMA_POOLING_TYPE_RANK
+	if kind, _ := m.file.Uint(m.arch + ".pooling_type"); kind != rank {
+		return
+	}
+	c.Ranks = true
+	if t, ok := m.file.Tensor(nameTypes); ok && len(t.Dims) == 2 && t.Dims[1] > 1 {
+		id, _ := m.file.Uint("tokenizer.ggml.seperator_token_id") //nolint:misspell // GGUF's spelling
+		c.Pair = int32(min(id, maxSize))
+	}
+}
+
 func (m *metadata) headDim(c Config) int {
 	if !m.has("attention.key_length") && c.Dim%c.Heads != 0 {
 		m.fail("embedding_length %d is not a multiple of attention.head_count %d, and attention.key_length is missing", c.Dim, c.Heads)

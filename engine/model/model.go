@@ -68,6 +68,7 @@ func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
 //  3. y = O·attention(q, k, v) + OBias, normed with AttnPostNorm; x += y.
 //  4. y = norm(x, FFNNorm); y = Down·(act(Gate·y) · (Up·y)), normed with FFNPostNorm; x += y.
 //
+// In an encoder, norm is LayerNorm with a bias and replaces x, and without Gate step 4 is y = Down·gelu(Up·y+UpBias)+DownBias.
 // In a mixture of experts Gate, Up and Down are empty, and y in step 4 is the sum of the chosen experts' results,
 // weighted by the softmax over Router·y.
 type Layer struct {
@@ -82,6 +83,10 @@ type Layer struct {
 	QNorm, KNorm []float32 // [HeadDim], shared by all heads
 	AttnPostNorm []float32 // [Dim]
 	FFNNorm      []float32 // [Dim]
+	AttnNormBias []float32 // [Dim]
+	FFNNormBias  []float32 // [Dim]
+	UpBias       []float32 // [FFN]
+	DownBias     []float32 // [Dim]
 	FFNPostNorm  []float32 // [Dim]
 	Gate, Up     Matrix    // [FFN, Dim]
 	Down         Matrix    // [Dim, FFN]
@@ -104,6 +109,11 @@ type Model struct {
 	RopeFactors []float32 // [RopeDim/2] divisors of the frequencies; nil means all 1
 	Layers      []Layer
 
+	OutputNormBias   []float32 // [Dim]
+	Positions, Types []float32 // [Context, Dim] and [types, Dim], added to the embedding of a token; nil if there are none
+	Class, ClassBias []float32 // [Dim, Dim] and [Dim] of the classifier's tanh layer; nil if there is none
+	Score, ScoreBias []float32 // [Dim] and [1] of the classifier's output
+
 	ropeShort, ropeLong []float32 // instead of RopeFactors, by the length of the context; nil if there are none
 	ropes               [2]rotation
 }
@@ -124,14 +134,17 @@ func (l *Layer) Matrices(do func(*Matrix)) {
 
 // Bytes returns the size of the model's weights in the file.
 func (m *Model) Bytes() int64 {
-	n := int64(len(m.Embed.Data)) + int64(len(m.OutputNorm)+len(m.RopeFactors)+len(m.ropeShort)+len(m.ropeLong))*4
+	n := int64(len(m.Embed.Data))
+	for _, v := range [][]float32{m.OutputNorm, m.OutputNormBias, m.RopeFactors, m.ropeShort, m.ropeLong, m.Positions, m.Types, m.Class, m.ClassBias, m.Score, m.ScoreBias} {
+		n += int64(len(v)) * 4
+	}
 	if &m.Output.Data[0] != &m.Embed.Data[0] {
 		n += int64(len(m.Output.Data))
 	}
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
+		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias} {
 			n += int64(len(v)) * 4
 		}
 	}
@@ -150,6 +163,7 @@ func (m *Model) Features() []string {
 	}{
 		{"attn-scale", c.AttnScale != plainScale(c.HeadDim)},
 		{"embed-scale", c.EmbedScale != 1},
+		{"encoder", c.Encoder},
 		{"experts", c.Experts > 0},
 		{"gelu", c.GELU},
 		{"post-norm", m.Layers[0].AttnPostNorm != nil},

@@ -67,7 +67,7 @@ type Config struct {
 	// detected from the chat template.
 	ToolParser string `flag:"tool-call-parser" help:"how the model writes calls of tools: hermes, llama3_json, mistral, json, or auto for what its chat template shows"`
 	// Pooling is the pooling of /v1/embeddings: "mean", "last" or "cls"; "": the model's, else "last".
-	Pooling string `flag:"pooling" help:"vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last)"`
+	Pooling string `flag:"pooling" help:"vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last, of encoders mean)"`
 	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, the same as in the proxies in front.
 	MaxBody int64
 	// DrainTimeout is how long running requests may continue when the server shuts down; 0: 30 seconds.

@@ -31,6 +31,8 @@ type embeddingRequest struct {
 	Encoding   *string `json:"encoding_format"`
 	Dimensions *int    `json:"dimensions"`
 	Normalize  *bool   `json:"normalize"`
+
+	pairs bool // the inputs are pairs of texts for a model that ranks
 }
 
 // vectorOptions are the fields that embeddings share with score and rerank.
@@ -55,7 +57,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	vectors, used, err := s.vectors(w, r, paid, &e, adapter)
+	vectors, used, err := s.vectors(w, r, paid, &e, adapter, func(ctx context.Context, i int) ([]int32, error) { return s.inputTokens(ctx, e.Input[i], &e) })
 	if err != nil {
 		return err
 	}
@@ -75,15 +77,15 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// vectors computes the vectors of a request's inputs, and counts their tokens.
-func (s *Server) vectors(w http.ResponseWriter, r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string) (vectors [][]float32, used int, err error) {
+// vectors computes the vectors of a request's inputs, and counts their tokens, which encode returns.
+func (s *Server) vectors(w http.ResponseWriter, r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string, encode func(ctx context.Context, i int) ([]int32, error)) (vectors [][]float32, used int, err error) {
 	pooling, err := s.checkEmbedding(e)
 	if err != nil {
 		return nil, 0, err
 	}
 	requests := make([]engine.Request, len(e.Input))
-	for i, in := range e.Input {
-		ids, err := s.inputTokens(r.Context(), in, e.Truncate, or(e.Side, sideLeft) == sideRight)
+	for i := range e.Input {
+		ids, err := encode(r.Context(), i)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -108,8 +110,14 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	name := or(e.Pooling, s.cfg.Pooling)
 	if name == "" {
 		name = "last"
+		if s.engine.Model().Encoder {
+			name = "mean"
+		}
 	}
 	pooling, ok := poolings[name]
+	if e.pairs {
+		pooling, ok = engine.PoolRank, e.Pooling == nil
+	}
 	switch {
 	case len(e.Input) == 0 || len(e.Input) > maxInputs:
 		return "", badRequest("input", "%d inputs: want 1 to %d", len(e.Input), maxInputs)
@@ -135,30 +143,41 @@ const (
 	sideRight = "right"
 )
 
-// inputTokens returns the tokens of an input. If most is set, it keeps at most the last tokens, like vLLM, or the
-// first ones with the token that closes a text; -1 keeps as many as the context holds.
-func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int, first bool) ([]int32, error) {
-	ids := in.tokens
-	if ids == nil {
-		var err error
-		if ids, err = s.whole(ctx, "input", in.text, most != nil); err != nil {
-			return nil, err
-		}
+// cut returns how many tokens of an input may be kept: truncate_prompt_tokens, where -1 stands for as many as the context
+// holds. Without that field it is 0: an input is not cut.
+func (s *Server) cut(e *embeddingRequest) (int, error) {
+	if e.Truncate == nil {
+		return 0, nil
 	}
-	if most == nil {
-		return ids, nil
-	}
-	n := *most
+	n := *e.Truncate
 	if n == -1 {
 		n = s.engine.Context()
 	}
 	if n < 1 || n > s.engine.Context() {
-		return nil, badRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
+		return 0, badRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
 	}
-	if len(ids) <= n {
-		return ids, nil
+	return n, nil
+}
+
+// inputTokens returns the tokens of an input. If it is cut, its last tokens are kept, like vLLM, or the first ones with the
+// token that closes a text, which is the default for encoders: their first token is special.
+func (s *Server) inputTokens(ctx context.Context, in textOrTokens, e *embeddingRequest) ([]int32, error) {
+	ids := in.tokens
+	if ids == nil {
+		var err error
+		if ids, err = s.whole(ctx, "input", in.text, e.Truncate != nil); err != nil {
+			return nil, err
+		}
 	}
-	if !first {
+	n, err := s.cut(e)
+	if err != nil || n == 0 || len(ids) <= n {
+		return ids, err
+	}
+	side := sideLeft
+	if s.engine.Model().Encoder {
+		side = sideRight
+	}
+	if or(e.Side, side) == sideLeft {
 		return slices.Clone(ids[len(ids)-n:]), nil // a copy, to release the memory of the others
 	}
 	kept := slices.Clone(ids[:n])

@@ -14,12 +14,15 @@ import (
 // is too long for the context is encoded all the same, since a refusal says its length; one with far more tokens is not.
 // param is the client's name of the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
-	most := max(2*s.engine.Context(), 64<<10)
+	most := s.encodeLimit()
 	if fewest := s.engine.Tokenizer().Fewest(text); fewest > most {
 		return nil, s.tooLong(param, fewest, "the text has at least %d tokens. This model's maximum context length is %d tokens: shorten it", fewest, s.engine.Context())
 	}
 	return s.encodeMost(ctx, param, text, most)
 }
+
+// encodeLimit is the most tokens of a text that is refused if it does not fit.
+func (s *Server) encodeLimit() int { return max(2*s.engine.Context(), 64<<10) }
 
 // tooLong returns the error for a text of at least tokens tokens; 0: unknown.
 func (s *Server) tooLong(param string, tokens int, format string, args ...any) error {
@@ -45,7 +48,7 @@ func (s *Server) whole(ctx context.Context, param, text string, cut bool) (ids [
 
 // encodeMost is encode with a limit of most tokens.
 func (s *Server) encodeMost(ctx context.Context, param, text string, most int) ([]int32, error) {
-	ids, err := s.plain(ctx, param, text, most)
+	ids, err := s.plain(ctx, param, text, true, most)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +61,8 @@ func (s *Server) encodeMost(ctx context.Context, param, text string, most int) (
 // anyLength is the limit for a text whose tokens need not fit the model's context.
 const anyLength = math.MaxInt
 
-// plain is encodeMost without the beginning-of-text token.
-func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int32, error) {
+// plain is encodeMost without the beginning-of-text token. special says whether the names of special tokens stand for them.
+func (s *Server) plain(ctx context.Context, param, text string, special bool, most int) ([]int32, error) {
 	tok := s.engine.Tokenizer()
 	if n := tok.Bytes(text); n > tokenizer.MaxText {
 		form := ""
@@ -68,7 +71,7 @@ func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int
 		}
 		return nil, s.tooLong(param, 0, "the text has %d bytes%s, of which at most %d are encoded. This model's maximum context length is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
 	}
-	ids, err := tok.EncodeWithin(ctx, text, true, most)
+	ids, err := tok.EncodeWithin(ctx, text, special, most)
 	if errors.Is(err, tokenizer.ErrTooMany) {
 		return nil, s.tooLong(param, most+1, "the text has more than %d tokens. This model's maximum context length is %d tokens: shorten it", most, s.engine.Context())
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/model"
 )
 
 // about describes a model from its file, in the format of Ollama's API. It is read together with the vocabulary, so it
@@ -61,7 +62,16 @@ func describe(f *gguf.File, template string) *about {
 	arch := f.Architecture()
 	a.Details = details{Format: "gguf", Family: arch, Families: []string{arch}, Size: human(parameters), Quantization: fileType(f, values)}
 	a.Can = []string{"completion"}
-	if _, _, _, embeds := f.Kind(arch + ".pooling_type"); embeds {
+	c, _ := model.ReadConfig(f) // what is wrong with it is said when it is loaded
+	_, _, _, embeds := f.Kind(arch + ".pooling_type")
+	switch {
+	case c.Ranks:
+		a.Can = []string{"rerank"}
+		return a
+	case c.Encoder:
+		a.Can = []string{"embedding"}
+		return a
+	case embeds:
 		a.Can = []string{"embedding"}
 	}
 	if strings.Contains(template, "tools") { // otherwise the template drops tools

@@ -2,18 +2,22 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Scores of pairs of texts, in vLLM's formats. As with vLLM's embedding models, a score is the cosine of two vectors.
-// Cross-encoders are not supported.
+// Scores of pairs of texts, in vLLM's formats. As with vLLM, a score is the cosine of two vectors, or what a model that ranks
+// makes of both texts: a number from 0 to 1, the sigmoid of its classifier's.
 
 // scoreRequest is the body of POST /v1/score.
 type scoreRequest struct {
@@ -72,9 +76,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	case len(q.One) > 1 && len(q.One) != len(q.Two):
 		return badRequest("text_1", "text_1 has %d texts and text_2 %d: want one, or as many", len(q.One), len(q.Two))
 	}
-	texts := append(slices.Clone(q.One), q.Two...)
-	e := q.embedding(texts)
-	vectors, used, err := s.vectors(w, r, paid, e, adapter)
+	scores, used, err := s.scores(w, r, paid, &q.vectorOptions, adapter, q.One, q.Two)
 	if err != nil {
 		return inputIs("text_2", err)
 	}
@@ -85,7 +87,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	}
 	data := make([]scored, len(q.Two))
 	for i := range data {
-		data[i] = scored{i, "score", cosine(e.shape(vectors[min(i, len(q.One)-1)]), e.shape(vectors[len(q.One)+i]))}
+		data[i] = scored{i, "score", scores[i]}
 	}
 	return writeJSON(w, map[string]any{"id": "score-" + rand.Text(), "object": "list", "created": time.Now().Unix(), "model": model, "data": data, "usage": tokensOf(used)})
 }
@@ -110,12 +112,11 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 	case q.Top != nil && *q.Top < 0:
 		return badRequest("top_n", "top_n is %d: want how many documents are to be told, or 0 for all", *q.Top)
 	}
-	texts := []string{q.Query}
-	for _, d := range q.Documents {
-		texts = append(texts, string(d))
+	texts := make([]string, len(q.Documents))
+	for i, d := range q.Documents {
+		texts[i] = string(d)
 	}
-	e := q.embedding(texts)
-	vectors, used, err := s.vectors(w, r, paid, e, adapter)
+	scores, used, err := s.scores(w, r, paid, &q.vectorOptions, adapter, []string{q.Query}, texts)
 	if err != nil {
 		return inputIs("documents", err)
 	}
@@ -125,8 +126,8 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 		Score    float64           `json:"relevance_score"`
 	}
 	results := make([]result, len(q.Documents))
-	for i, d := range q.Documents {
-		results[i] = result{i, map[string]string{"text": string(d)}, cosine(e.shape(vectors[0]), e.shape(vectors[1+i]))}
+	for i, text := range texts {
+		results[i] = result{i, map[string]string{"text": text}, scores[i]}
 	}
 	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(b.Score, a.Score) })
 	if top := or(q.Top, 0); top > 0 {
@@ -139,13 +140,63 @@ func tokensOf(used int) map[string]int {
 	return map[string]int{"prompt_tokens": used, "total_tokens": used}
 }
 
-// embedding returns a request for the embeddings of texts.
-func (o *vectorOptions) embedding(texts []string) *embeddingRequest {
-	e := &embeddingRequest{vectorOptions: *o}
+// scores returns the score of each text of two with the text of one of the same index, or the only one. It counts the tokens.
+func (s *Server) scores(w http.ResponseWriter, r *http.Request, paid *inbound.Body, o *vectorOptions, adapter string, one, two []string) (scores []float64, used int, err error) {
+	e := &embeddingRequest{vectorOptions: *o, pairs: s.engine.Model().Ranks}
+	texts := two
+	encode := func(ctx context.Context, i int) ([]int32, error) { return s.inputTokens(ctx, e.Input[i], e) }
+	if e.pairs {
+		encode = func(ctx context.Context, i int) ([]int32, error) {
+			return s.pairTokens(ctx, one[min(i, len(one)-1)], two[i], e)
+		}
+	} else {
+		texts = slices.Concat(one, two)
+	}
 	for _, t := range texts {
 		e.Input = append(e.Input, textOrTokens{text: t})
 	}
-	return e
+	vectors, used, err := s.vectors(w, r, paid, e, adapter, encode)
+	if err != nil {
+		return nil, 0, err
+	}
+	scores = make([]float64, len(two))
+	for i := range scores {
+		if e.pairs {
+			scores[i] = 1 / (1 + math.Exp(-float64(vectors[i][0])))
+		} else {
+			scores[i] = cosine(e.shape(vectors[min(i, len(one)-1)]), e.shape(vectors[len(one)+i]))
+		}
+	}
+	return scores, used, nil
+}
+
+// pairTokens returns the tokens of a pair of texts, each with the token that closes it. If they are cut, it is the end of the
+// second text that goes. The names of special tokens are plain text in both.
+func (s *Server) pairTokens(ctx context.Context, one, two string, e *embeddingRequest) ([]int32, error) {
+	most, err := s.cut(e)
+	if err != nil {
+		return nil, err
+	}
+	limit := s.encodeLimit()
+	if most > 0 {
+		limit = anyLength
+	}
+	var ids []int32
+	if bos, add := s.engine.Tokenizer().BOS(); add {
+		ids = append(ids, bos)
+	}
+	end, _ := s.engine.Tokenizer().End()
+	for i, text := range []string{one, two} {
+		part, err := s.plain(ctx, "input", text, false, limit)
+		if err != nil {
+			return nil, err
+		}
+		if room := most - len(ids) - 1; i == 1 && most > 0 && len(part) > room && room > 0 {
+			part = part[:room]
+		}
+		ids = append(append(ids, part...), end)
+	}
+	return ids, nil
 }
 
 // cosine returns the cosine of two vectors of length 1.

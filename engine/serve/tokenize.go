@@ -77,7 +77,7 @@ func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error
 	case or(t.AddSpecialTokens, true):
 		return s.encodeMost(ctx, "prompt", *t.Prompt, anyLength)
 	}
-	return s.plain(ctx, "prompt", *t.Prompt, anyLength)
+	return s.plain(ctx, "prompt", *t.Prompt, true, anyLength)
 }
 
 // detokenize answers POST /detokenize.

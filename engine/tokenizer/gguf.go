@@ -47,7 +47,7 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 	if v.Model == "bert" {
 		unknown, v.Sep = named(v.Tokens, "[UNK]"), r.id("tokenizer.ggml.seperator_token_id", named(v.Tokens, "[SEP]")) // GGUF's spelling
 		bos = r.id("tokenizer.ggml.cls_token_id", named(v.Tokens, "[CLS]"))
-		v.AddSep, v.Lowercase = r.flag("tokenizer.ggml.add_sep_token"), r.flag("tokenizer.ggml.normalizer.lowercase")
+		v.Lowercase = r.flag("tokenizer.ggml.normalizer.lowercase")
 	}
 	v.BOS = r.id("tokenizer.ggml.bos_token_id", bos)
 	v.EOS = r.id("tokenizer.ggml.eos_token_id", eos)

@@ -70,7 +70,6 @@ type Vocab struct {
 
 	AddBOS         *bool // nil: the kind's own default
 	Sep            int32 // WordPiece: the token at the end of a text
-	AddSep         *bool // WordPiece: nil means true
 	AddEOS         *bool // other kinds: a text ends with EOS; nil means false
 	Lowercase      *bool // WordPiece: text is lower-cased and stripped of accents; nil: if no piece has a capital letter
 	AddSpacePrefix *bool // SPM: nil means true
@@ -145,7 +144,7 @@ func New(v Vocab) (*Tokenizer, error) {
 		t.addBOS = *v.AddBOS
 	}
 	if v.Model == "bert" {
-		t.end, t.addEnd = v.Sep, v.Sep != None && (v.AddSep == nil || *v.AddSep)
+		t.end, t.addEnd = v.Sep, v.Sep != None
 	} else {
 		t.end, t.addEnd = v.EOS, v.EOS != None && v.AddEOS != nil && *v.AddEOS
 	}

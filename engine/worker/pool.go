@@ -10,12 +10,15 @@ type pool struct {
 	kept []float32 // first and last
 }
 
+// poolRank is no pooling: the model itself makes the one number.
+const poolRank = "rank"
+
 func newPool(how string) (pool, error) {
 	switch how {
-	case "mean", "last", "first":
+	case "mean", "last", "first", poolRank:
 		return pool{how: how}, nil
 	}
-	return pool{}, fmt.Errorf("pooling %q is unknown: want mean, last or first", how)
+	return pool{}, fmt.Errorf("pooling %q is unknown: want mean, last, first or rank", how)
 }
 
 // add adds hidden states [tokens, dim]. It sums token by token, so that the result does not depend on the pieces.

@@ -96,6 +96,13 @@ func (s *server) prepare(b *Batch) {
 			continue
 		}
 		known := it.Pos + it.Count - len(it.Draft)
+		if s.inf.Config().Encoder { // the last item of a sequence brings it as a whole
+			if it.Pool {
+				st.shares = append(st.shares, share{item: it, seq: q, out: out})
+				st.batch.Items = append(st.batch.Items, infer.Item{Tokens: q.tokens[:known], Blocks: q.blocks, Want: q.want(it)})
+			}
+			continue
+		}
 		// The drafts are after the last token only while they are computed.
 		tokens := append(q.tokens[:known:cap(q.tokens)], it.Draft...)
 		if len(it.Draft) == 0 {
@@ -159,6 +166,8 @@ func newSequence(it *Item, vocab int) (*sequence, error) {
 // want returns the output of Forward that an item needs.
 func (q *sequence) want(it *Item) infer.Want {
 	switch {
+	case q.spec.Pool == poolRank:
+		return infer.Rank
 	case q.spec.Pool != "":
 		return infer.Hidden
 	case it.Score, len(it.Draft) > 0:
@@ -251,7 +260,7 @@ func (s *server) finish(r infer.Result) {
 		}
 		it := &st.batch.Items[i]
 		if sh.seq.spec.Pool != "" {
-			sh.seq.pool.add(r.Hidden[i], dim)
+			sh.seq.pool.add(r.Hidden[i], min(dim, len(r.Hidden[i])))
 			if sh.item.Pool {
 				st.out.Items[sh.out].Vector = sh.seq.pool.vector()
 			}

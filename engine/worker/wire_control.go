@@ -120,7 +120,7 @@ type Reply struct {
 type Spec struct {
 	// Adapter is the adapter's ID; 0: none.
 	Adapter int32 `json:"adapter,omitempty"`
-	// Pool asks for a vector: "mean", "last" or "first".
+	// Pool asks for a vector: "mean", "last" or "first"; "rank": for the score of a pair of texts.
 	Pool string `json:"pool,omitempty"`
 	// Index tells the continuations of one request apart: it is mixed into the seed.
 	Index int `json:"index,omitempty"`

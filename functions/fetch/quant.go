@@ -68,11 +68,8 @@ func partsOf(model string, all []file) ([]file, error) {
 	if err := ggufname.Missing(model, fileNames(all)); err != nil {
 		return nil, permanentf("%w", err)
 	}
-	parts := map[string]bool{}
-	for _, p := range ggufname.Parts(model) {
-		parts[p] = true
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(f file) bool { return !parts[f.name] }), nil
+	parts := ggufname.Parts(model)
+	return slices.DeleteFunc(slices.Clone(all), func(f file) bool { return !slices.Contains(parts, f.name) }), nil
 }
 
 // quants returns the models' quantizations, or their names if they have none.

@@ -86,7 +86,7 @@ func ggufFile(path string) (string, error) {
 		return "", fmt.Errorf("model: want the path of a GGUF file, or a reference that is fetched, such as hf://org/name: %w", err)
 	}
 	if !info.IsDir() {
-		return path, nil
+		return ggufname.Parts(path)[0], nil
 	}
 	files, err := filepath.Glob(filepath.Join(path, "*.gguf"))
 	if err != nil {

@@ -19,16 +19,17 @@ func TestLlamaCppLaunch(t *testing.T) {
 	write(t, filepath.Join(dir, "mmproj-x.gguf"), "GGUF")
 	shards := t.TempDir()
 	first := write(t, filepath.Join(shards, "y-00001-of-00002.gguf"), "GGUF")
-	write(t, filepath.Join(shards, "y-00002-of-00002.gguf"), "GGUF")
+	second := write(t, filepath.Join(shards, "y-00002-of-00002.gguf"), "GGUF")
 	base := []string{"--host", "SOCKET", "--alias", "m", "--metrics", "--slots"}
 	for name, tt := range map[string]struct {
 		spec  api.Runtime
 		model string
 		args  []string
 	}{
-		"file":   {model: file, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
-		"folder": {model: dir, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
-		"shards": {model: shards, args: slices.Concat([]string{"--model", first}, base, []string{"--parallel", "4"})},
+		"file":    {model: file, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
+		"folder":  {model: dir, args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4"})},
+		"shards":  {model: shards, args: slices.Concat([]string{"--model", first}, base, []string{"--parallel", "4"})},
+		"a shard": {model: second, args: slices.Concat([]string{"--model", first}, base, []string{"--parallel", "4"})},
 		"its own slots": {model: file, spec: api.Runtime{Args: []string{"-np", "1"}},
 			args: slices.Concat([]string{"--model", file}, base, []string{"-np", "1"})},
 		"the hub": {spec: api.Runtime{Args: []string{"-hf", "org/x"}}, args: slices.Concat(base, []string{"--parallel", "4", "-hf", "org/x"})},

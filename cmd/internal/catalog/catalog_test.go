@@ -263,7 +263,7 @@ func TestFolderOfLinks(t *testing.T) {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
 	all := fmt.Sprint(left)
-	if len(left) != 2 || !strings.Contains(all, "gone.gguf is left out") || !strings.Contains(all, "lost-00001-of-00002.gguf is left out: no such file") {
+	if len(left) != 2 || !strings.Contains(all, "gone.gguf is left out") || !strings.Contains(all, "lost-00001-of-00002.gguf is left out: no such file or directory (it is file 1 of the model's 2: put all into one folder)") {
 		t.Errorf("left out are %s", all)
 	}
 }

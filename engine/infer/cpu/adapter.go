@@ -30,6 +30,8 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	switch {
 	case a == nil:
 		return nil, errors.New("there is no adapter")
+	case c.Encoder:
+		return nil, fmt.Errorf("models of the architecture %s take no adapters", c.Arch)
 	case len(a.Layers) != c.Layers:
 		return nil, fmt.Errorf("it is for %d layers, the model has %d", len(a.Layers), c.Layers)
 	case a.Rank < 1:

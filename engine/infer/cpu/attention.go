@@ -77,7 +77,7 @@ func (s *step) planAttention(window int) (cost int) {
 		step := max(least, min(most/perHead, len(s.tokens)*heads/(8*s.team.size))/least*least)
 		for lo := r.first; lo < r.first+r.n; lo += step {
 			u := unit{lo: lo, hi: min(r.first+r.n, lo+step)}
-			from, to := s.sees(u.lo), s.tokens[u.hi-1].pos+1
+			from, to := s.sees(u.lo), s.tokens[u.hi-1].to
 			u.first, u.last = from/kernel.Span, (to+kernel.Span-1)/kernel.Span
 			cost += 2 * (to - from) * (u.hi - u.lo) * heads * perHead * c.HeadDim
 			for u.kv = s.share.kvHeads.lo; u.kv < s.share.kvHeads.hi; u.kv++ {
@@ -119,7 +119,7 @@ func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	perHead, d := c.Heads/c.KVHeads, c.HeadDim
 	w.queries = w.queries[:0]
 	for i := u.lo; i < u.hi; i++ {
-		from, to := s.sees(i), s.tokens[i].pos+1
+		from, to := s.sees(i), s.tokens[i].to
 		for h := u.kv * perHead; h < (u.kv+1)*perHead; h++ {
 			at := (i*c.Heads + h) * d
 			w.queries = append(w.queries, kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to})

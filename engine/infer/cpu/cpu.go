@@ -69,6 +69,9 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Config.Encoder && cfg.Shard.Of > 1 {
+		return nil, fmt.Errorf("models of the architecture %s are not divided among processes: leave out --shards", m.Config.Arch)
+	}
 	r.model, r.conf = m, m.Config
 	r.share = newShare(r.conf, cfg.Shard)
 	r.store = tileCache{dir: cfg.TileDir, limit: cfg.TileLimit, log: cfg.Log}
@@ -108,7 +111,9 @@ func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 	r.weights = w
 	keep := *m // its rotations are computed, and not in the file's memory
 	keep.Embed, keep.Output, keep.Layers = model.Matrix{}, model.Matrix{}, nil
-	keep.OutputNorm, keep.RopeFactors = nil, nil
+	for _, v := range []*[]float32{&keep.OutputNorm, &keep.RopeFactors, &keep.OutputNormBias, &keep.Positions, &keep.Types, &keep.Class, &keep.ClassBias, &keep.Score, &keep.ScoreBias} {
+		*v = nil
+	}
 	return &keep, nil
 }
 

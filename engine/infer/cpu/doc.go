@@ -9,7 +9,8 @@
 // The life of one step:
 //
 //  1. Forward checks the batch, copies the cache blocks of sequences that diverge, and cuts the tokens into parts of at
-//     most maxStep, which bounds the working memory. Tokens of one sequence keep their order.
+//     most maxStep, which bounds the working memory. Tokens of one sequence keep their order. In an encoder a sequence is
+//     never cut.
 //  2. Per part, embeddings are looked up. Then for each layer (step.go): norm (prepare.go), Q K V
 //     (product.go), rotation, keys and values to the cache, attention (attention.go), output
 //     projection, norm, and the feed-forward layer or the experts that the router chose (experts.go).

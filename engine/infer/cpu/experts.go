@@ -25,7 +25,7 @@ func (s *step) experts(l *layer) error {
 	c, n, m := &s.conf, len(s.tokens), &s.mix
 	m.y, m.scores = resize(m.y, n*c.Dim), resize(m.scores, n*c.Experts)
 	s.site.keep = m.y
-	s.normed(l.ffnNorm, noTarget, noTarget, l.router)
+	s.normed(l.ffnNorm, nil, noTarget, noTarget, l.router)
 	s.mul(term{m: l.router, hi: c.Experts, out: m.scores, stride: c.Experts, target: noTarget, t1: n})
 	s.route()
 

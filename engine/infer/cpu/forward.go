@@ -45,6 +45,16 @@ func (r *Runner) compute(ctx context.Context, b *infer.Batch) error {
 	s.begin()
 	for i := range b.Items {
 		it := &b.Items[i]
+		if r.conf.Encoder { // its tokens see one another after each layer
+			if len(s.tokens)+len(it.Tokens) > maxStep {
+				if err := s.compute(ctx); err != nil {
+					return err
+				}
+				s.begin()
+			}
+			s.add(it, 0, len(it.Tokens), nil)
+			continue
+		}
 		for lo := 0; lo < len(it.Tokens); {
 			hi := min(len(it.Tokens), lo+maxStep-len(s.tokens))
 			s.add(it, lo, hi, r.adapters[it.Adapter])
@@ -143,6 +153,8 @@ func (r *Runner) wanted(it *infer.Item) (logits, hidden int) {
 		return len(it.Tokens) * r.conf.Vocab, 0
 	case infer.Hidden:
 		return 0, len(it.Tokens) * r.conf.Dim
+	case infer.Rank:
+		return 0, 1
 	}
 	return 0, 0
 }

@@ -57,6 +57,7 @@ type site struct {
 	add    []float32 // [T, Dim] added to x first; nil: nothing
 	post   []float32 // norm applied to add before that; nil: none
 	norm   []float32 // norm applied to x; nil: raw is used unchanged
+	bias   []float32 // of an encoder's norm
 	keep   []float32 // [T, Dim] receives the normed x; nil: not kept
 	raw    []float32 // [T, cols]
 	cols   int       // of raw
@@ -66,9 +67,9 @@ type site struct {
 }
 
 // normed makes the norm of x the input of some matrices, after adding what s.site holds.
-func (s *step) normed(w []float32, first, last lora.Target, matrices ...*matrix) {
+func (s *step) normed(w, bias []float32, first, last lora.Target, matrices ...*matrix) {
 	n := len(s.tokens)
-	s.site.norm, s.site.first, s.site.last = w, first, last
+	s.site.norm, s.site.bias, s.site.first, s.site.last = w, bias, first, last
 	s.input.resize(n, s.conf.Dim, s.lora(first, last), matrices...)
 	s.parallel(groups(n), n*s.conf.Dim*16, s.stages.prepare)
 }
@@ -108,12 +109,23 @@ func (s *step) prepareToken(member, i, j int) {
 		s.input.load(st.raw[i*st.cols:][:st.cols], j, j+1)
 		return
 	}
-	y := s.addOut(member, i)
-	kernel.RMSNorm(y, s.x[i*c.Dim:][:c.Dim], st.norm, c.RMSEps)
+	y := s.norm(s.addOut(member, i), i, st.norm, st.bias)
 	if st.keep != nil {
 		copy(st.keep[i*c.Dim:], y)
 	}
 	s.input.load(y, j, j+1)
+}
+
+// norm returns the norm of a token's x: in y, or in an encoder in x itself.
+func (s *step) norm(y []float32, i int, w, bias []float32) []float32 {
+	c := &s.conf
+	x := s.x[i*c.Dim:][:c.Dim]
+	if c.Encoder {
+		kernel.LayerNorm(x, x, w, bias, c.RMSEps)
+		return x
+	}
+	kernel.RMSNorm(y, x, w, c.RMSEps)
+	return y
 }
 
 // addOut adds the previous part's output to a token's x. It returns scratch memory [Dim].

@@ -18,6 +18,7 @@ type term struct {
 	stride int
 	base   int // the row that out begins with
 	bias   []float32
+	gelu   bool // out = gelu(m·x + bias)
 	target lora.Target
 }
 
@@ -113,6 +114,9 @@ func (s *step) mulChunk(member, chunk int) {
 	s.grow(member, t.target, term{out: t.out, stride: t.stride, t0: t0, t1: t1, lo: lo, hi: hi})
 	if t.up != nil {
 		s.gated(member, t, t0, t1, lo, hi)
+	}
+	for j := t0; t.gelu && j < t1; j++ {
+		kernel.GELU(t.out[j*t.stride+lo:][:hi-lo])
 	}
 }
 

@@ -15,9 +15,11 @@ const maxStep = 256
 
 // token is one position of one sequence.
 type token struct {
-	id  int32
-	pos int
-	run int // index of its run in the part
+	id   int32
+	pos  int
+	to   int // it sees positions before this one
+	run  int // index of its run in the part
+	kind int // row of the embeddings of types
 }
 
 // run is an Item's tokens in a part: adjacent tokens of one sequence.
@@ -116,13 +118,20 @@ func (s *step) begin() {
 // add appends tokens lo…hi of an Item.
 func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, adapter: s.adapter(a)})
+	kind := 0
 	for j := lo; j < hi; j++ {
-		t := token{id: it.Tokens[j], pos: it.Pos + j, run: len(s.runs) - 1}
+		t := token{id: it.Tokens[j], pos: it.Pos + j, to: it.Pos + j + 1, run: len(s.runs) - 1, kind: kind}
+		if s.conf.Encoder {
+			t.to = len(it.Tokens)
+		}
+		if s.conf.Pair != 0 && t.id == s.conf.Pair {
+			kind = 1
+		}
 		s.ropes.page(t.pos)
 		switch {
 		case it.Want == infer.All || it.Want == infer.Last && j == len(it.Tokens)-1:
 			s.asked = append(s.asked, len(s.tokens))
-		case it.Want == infer.Hidden:
+		case it.Want == infer.Hidden || it.Want == infer.Rank && j == 0:
 			s.pooled = append(s.pooled, len(s.tokens))
 		}
 		s.cache.touch(it.Blocks[t.pos/kernel.Block])
@@ -185,7 +194,7 @@ func (s *step) resize(n int) {
 func (s *step) runLayer(l *layer) error {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
 	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	s.normed(l.attnNorm, lora.Q, lora.V, l.q, l.k, l.v)
+	s.normed(l.attnNorm, l.attnNormBias, lora.Q, lora.V, l.q, l.k, l.v)
 	s.mul(
 		term{m: l.q, lo: sh.q.lo, hi: sh.q.hi, out: s.q, stride: qw, bias: l.qBias, target: lora.Q, t1: n},
 		term{m: l.k, lo: sh.kv.lo, hi: sh.kv.hi, out: s.k, stride: kvw, bias: l.kBias, target: lora.K, t1: n},
@@ -244,16 +253,20 @@ func (s *step) prune() int {
 	return n
 }
 
-// feedForward computes out = Down·(act(Gate·y)·(Up·y)).
+// feedForward computes out = Down·(act(Gate·y)·(Up·y)), without Gate Down·gelu(Up·y).
 func (s *step) feedForward(l *layer) error {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
-	s.normed(l.ffnNorm, lora.Gate, lora.Up, l.gate, l.up)
-	s.mul(term{m: l.gate, up: l.up, lo: sh.ffn.lo, hi: sh.ffn.hi, out: s.gate, stride: c.FFN, target: lora.Gate, t1: n})
+	t := term{m: l.gate, up: l.up, lo: sh.ffn.lo, hi: sh.ffn.hi, out: s.gate, stride: c.FFN, target: lora.Gate, t1: n}
+	if l.gate == nil {
+		t.m, t.up, t.bias, t.gelu = l.up, nil, l.upBias, true
+	}
+	s.normed(l.ffnNorm, l.ffnNormBias, lora.Gate, lora.Up, t.m, l.up)
+	s.mul(t)
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
 	s.raw(s.gate, c.FFN, lora.Down, l.down)
-	s.mul(term{m: l.down, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, target: lora.Down, t1: n})
+	s.mul(term{m: l.down, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.downBias, target: lora.Down, t1: n})
 	s.site = site{add: s.out, post: l.ffnPostNorm}
 	return nil // compute's check is where ranks wait for out
 }
@@ -262,8 +275,12 @@ func (s *step) feedForward(l *layer) error {
 func (s *step) output() error {
 	c := &s.conf
 	for _, i := range s.pooled {
-		s.addOut(0, i)
-		kernel.RMSNorm(s.hidden[s.sentHidden*c.Dim:][:c.Dim], s.x[i*c.Dim:][:c.Dim], s.weights.outputNorm, c.RMSEps)
+		y := s.norm(s.addOut(0, i), i, s.weights.outputNorm, s.weights.outputNormBias)
+		if c.Ranks {
+			s.hidden[s.sentHidden] = s.weights.rank(y)
+		} else {
+			copy(s.hidden[s.sentHidden*c.Dim:], y)
+		}
 		s.sentHidden++
 	}
 	n := len(s.asked)
@@ -291,7 +308,16 @@ func (s *step) output() error {
 func (s *step) embedChunk(_, i int) {
 	c := &s.conf
 	x := s.x[i*c.Dim:][:c.Dim]
-	s.weights.embed.Row(x, int(s.tokens[i].id))
+	t := &s.tokens[i]
+	s.weights.embed.Row(x, int(t.id))
+	for _, e := range []struct {
+		rows []float32
+		row  int
+	}{{s.weights.positions, t.pos}, {s.weights.types, t.kind}} {
+		if e.rows != nil {
+			kernel.Add(x, e.rows[e.row*c.Dim:][:c.Dim])
+		}
+	}
 	if c.EmbedScale != 1 {
 		kernel.Scale(x, c.EmbedScale)
 	}

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -17,6 +18,13 @@ type weights struct {
 	outputNorm []float32
 	layers     []layer
 
+	// Of an encoder only; as in model.Model.
+	outputNormBias   []float32
+	positions, types []float32
+	class, classBias []float32
+	score            []float32
+	scoreBias        float32
+
 	matrices []packed // all of them, in the order in which they are packed
 	size     int64    // of all packed matrices, one after another
 }
@@ -28,8 +36,11 @@ type layer struct {
 	qNorm, kNorm           []float32
 	qBias, kBias, vBias    []float32
 	oBias                  []float32
+	attnNormBias           []float32 // of an encoder
+	ffnNormBias            []float32
+	upBias, downBias       []float32
 	q, k, v, o             *matrix
-	gate, up, down         *matrix // nil in a mixture of experts
+	gate, up, down         *matrix // nil in a mixture of experts; gate in BERT too
 
 	router   *matrix // nil without experts
 	gates    []*matrix
@@ -101,12 +112,35 @@ func newWeights(m *model.Model) (*weights, error) {
 		w.embed = b.matrix("token_embd", &m.Embed, looked)
 		w.output = b.matrix("output", &m.Output, byRows)
 	}
-	w.outputNorm = slices.Clone(m.OutputNorm)
+	w.outputNorm, w.outputNormBias = slices.Clone(m.OutputNorm), slices.Clone(m.OutputNormBias)
+	w.positions, w.types = slices.Clone(m.Positions), slices.Clone(m.Types)
+	w.class, w.classBias, w.score = slices.Clone(m.Class), slices.Clone(m.ClassBias), slices.Clone(m.Score)
+	if m.Config.Ranks {
+		w.scoreBias = m.ScoreBias[0]
+	}
 	for i := range m.Layers {
 		b.prefix = fmt.Sprintf("blk.%d.", i)
 		w.layers = append(w.layers, b.layer(&m.Layers[i]))
 	}
 	return w, b.err
+}
+
+// rank returns the classifier's score for the normed hidden state of a pair's first token.
+func (w *weights) rank(x []float32) float32 {
+	dot := func(row []float32) (sum float64) {
+		for i, v := range row {
+			sum += float64(float64(v) * float64(x[i]))
+		}
+		return sum
+	}
+	if w.class != nil {
+		y := make([]float32, len(x))
+		for i := range y {
+			y[i] = float32(math.Tanh(dot(w.class[i*len(x):][:len(x)]) + float64(w.classBias[i])))
+		}
+		x = y
+	}
+	return float32(dot(w.score) + float64(w.scoreBias))
 }
 
 // builder keeps the first error.
@@ -121,13 +155,18 @@ func (b *builder) layer(l *model.Layer) layer {
 		attnNorm: slices.Clone(l.AttnNorm), attnPostNorm: slices.Clone(l.AttnPostNorm),
 		ffnNorm: slices.Clone(l.FFNNorm), ffnPostNorm: slices.Clone(l.FFNPostNorm),
 		qNorm: slices.Clone(l.QNorm), kNorm: slices.Clone(l.KNorm),
+		attnNormBias: slices.Clone(l.AttnNormBias), ffnNormBias: slices.Clone(l.FFNNormBias),
+		upBias: slices.Clone(l.UpBias), downBias: slices.Clone(l.DownBias),
 		qBias: slices.Clone(l.QBias), kBias: slices.Clone(l.KBias), vBias: slices.Clone(l.VBias), oBias: slices.Clone(l.OBias),
 		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
 		o:      b.matrix("attn_output", &l.O, byRows),
 		window: l.Window, ropeKind: l.Rope,
 	}
 	if len(l.ExpertGate) == 0 {
-		to.gate, to.up = b.matrix("ffn_gate", &l.Gate, byRows), b.matrix("ffn_up", &l.Up, byRows)
+		if l.Gate.Rows > 0 {
+			to.gate = b.matrix("ffn_gate", &l.Gate, byRows)
+		}
+		to.up = b.matrix("ffn_up", &l.Up, byRows)
 		to.down = b.matrix("ffn_down", &l.Down, byRows)
 		return to
 	}

@@ -252,7 +252,7 @@ func Split(t T, data []byte, stem string, count int) (paths []string) {
 		}
 		w.SetUint32("split.no", uint32(i))
 		w.SetUint32("split.count", uint32(count))
-		w.SetInt32s("split.tensors.count", []int32{int32(len(all))})
+		w.SetUint32("split.tensors.count", uint32(len(all)))
 		for _, tensor := range all[len(all)*i/count : len(all)*(i+1)/count] {
 			w.AddTensor(tensor.Name, tensor.Dims, tensor.Type, tensor.Data)
 		}
