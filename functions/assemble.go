@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -169,7 +170,7 @@ func (f *function) makeSupervisor() (err error) {
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 {
-		cfg.GPUs, cfg.SleepLevel, cfg.Moves = process.GPUMemory, fn.SleepLevel, f.cfg.Join == nil && len(f.cfg.Devices) > 0
+		cfg.GPUs, cfg.SleepLevel, cfg.Moves = process.GPUMemory, fn.SleepLevel, f.cfg.Join == nil && len(f.cfg.Devices) > 0 && !strings.HasPrefix(string(f.cfg.Devices[0]), "MIG-")
 		var err error
 		if cfg.Suspender, err = f.suspender(); err != nil {
 			cfg.Status.NoSuspend = err.Error()
