@@ -89,7 +89,7 @@ func cgroupFiles(root, own string) []cgroup {
 
 // readBytes reads a number from a file; 0 if there is none ("max").
 func readBytes(path string) api.Bytes {
-	raw, _ := os.ReadFile(path)                                      // nothing is no number
-	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64) // 0
+	raw, _ := os.ReadFile(path) // without it there is no number
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return api.Bytes(n)
 }

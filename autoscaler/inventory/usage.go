@@ -67,8 +67,12 @@ func (c Config) query(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("list GPUs: %w", err)
 	}
 	out, err := c.run(ctx, path, "--query-gpu=uuid,name,memory.total,memory.used,mig.mode.current", "--format=csv,noheader,nounits")
-	if err == nil && strings.Contains(out, ", Enabled") {
-		return c.slices(ctx, path, out)
+	if strings.Contains(out, enabled) {
+		more, failed := c.slices(ctx, path)
+		if failed != nil { // they are not gone because nobody can be asked
+			return "", failed
+		}
+		out += more
 	}
 	return out, err
 }
@@ -91,9 +95,12 @@ func (c Config) run(ctx context.Context, path string, args ...string) (string, e
 	return string(out), nil
 }
 
-// slices replaces the lines of GPUs in MIG mode by those of their slices, which have UUIDs and memory of their own. Of compute instances
-// that share the memory of a GPU instance the first counts.
-func (c Config) slices(ctx context.Context, path, out string) (string, error) {
+// enabled is the MIG mode of a GPU that is used by its slices only.
+const enabled = "Enabled"
+
+// slices returns lines of the slices of GPUs in MIG mode, which have UUIDs and memory of their own. Of compute instances that share the
+// memory of a GPU instance the first counts.
+func (c Config) slices(ctx context.Context, path string) (out string, err error) {
 	list, err1 := c.run(ctx, path, "-L")
 	details, err2 := c.run(ctx, path, "-q", "-x")
 	var log struct {
@@ -105,14 +112,13 @@ func (c Config) slices(ctx context.Context, path, out string) (string, error) {
 		} `xml:"gpu>mig_devices>mig_device"`
 	}
 	listed := regexp.MustCompile(`MIG (\S+) .*\(UUID: (\S+)\)`).FindAllStringSubmatch(list, -1) // in the same order
-	err := errors.Join(err1, err2, xml.Unmarshal([]byte(details), &log))
+	err = errors.Join(err1, err2, xml.Unmarshal([]byte(details), &log))
 	if err == nil && len(listed) != len(log.Slices) {
 		err = fmt.Errorf("-L has %d, -q has %d", len(listed), len(log.Slices))
 	}
 	if err != nil {
-		return out, fmt.Errorf("list the slices of GPUs: %w", err)
+		return "", fmt.Errorf("list the slices of GPUs: %w", err)
 	}
-	out = regexp.MustCompile(`.*, Enabled\n`).ReplaceAllString(out, "")
 	var seen []string // of one GPU
 	for k, s := range log.Slices {
 		if s.Index == "0" {
@@ -126,7 +132,7 @@ func (c Config) slices(ctx context.Context, path, out string) (string, error) {
 	return out, nil
 }
 
-// parseUsage parses lines of "uuid, name, total MiB, used MiB", and more.
+// parseUsage parses lines of "uuid, name, total MiB, used MiB", and the MIG mode if known.
 func parseUsage(out string) ([]Usage, error) {
 	r := csv.NewReader(strings.NewReader(out))
 	r.TrimLeadingSpace = true
@@ -142,6 +148,9 @@ func parseUsage(out string) ([]Usage, error) {
 	var us []Usage
 	seen := map[string]bool{}
 	for _, rec := range records {
+		if rec[len(rec)-1] == enabled {
+			continue
+		}
 		total, err1 := mebibytes(rec[2])
 		used, err2 := mebibytes(rec[3])
 		if err := errors.Join(err1, err2); err != nil {

@@ -72,7 +72,7 @@ EOF
 </nvidia_smi_log>
 EOF
 ;;
-*) echo "GPU-aaaa, NVIDIA A100-SXM4-40GB, 40960, [N/A], Enabled"; echo "GPU-bbbb, NVIDIA L4, 23034, 512, [N/A]" ;;
+*) echo "GPU-aaaa, NVIDIA A100-SXM4-40GB, 40960, 1300, Enabled"; echo "GPU-bbbb, NVIDIA L4, 23034, 512, [N/A]" ;;
 esac`)
 	got, err := Config{NvidiaSMI: smi}.Poll(t.Context())
 	want := []Usage{
@@ -88,12 +88,14 @@ esac`)
 		t.Errorf("%v: %+v", err, devices)
 	}
 	for what, body := range map[string]string{
-		"one slice":   `case "$*" in -L) echo 'MIG 1g.5gb Device 0: (UUID: MIG-1)';; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
-		"the list":    `case "$*" in -L) echo no; exit 3;; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
-		"the details": `case "$*" in -L) ;; "-q -x") echo half of;; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
+		"a lost GPU and the list": `case "$*" in -L) exit 15;; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled"; exit 15;; esac`,
+		"one slice":               `case "$*" in -L) echo 'MIG 1g.5gb Device 0: (UUID: MIG-1)';; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
+		"the list":                `case "$*" in -L) echo no; exit 3;; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
+		"the details":             `case "$*" in -L) ;; "-q -x") echo half of;; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
 	} {
-		if _, err := (Config{NvidiaSMI: script(t, body)}.withDefaults()).gpus(t.Context()); err == nil || !strings.Contains(err.Error(), "list the slices of GPUs") {
-			t.Errorf("without %s: %v", what, err)
+		got, err := Config{NvidiaSMI: script(t, body)}.Poll(t.Context())
+		if len(got) > 0 || err == nil || !strings.Contains(err.Error(), "list the slices of GPUs") {
+			t.Errorf("without %s: %v, %v", what, got, err)
 		}
 	}
 }

@@ -91,9 +91,9 @@ func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	}
 	switch {
 	case !found:
-		return 0, fmt.Errorf("%s is not in the model cache %s", ref, c.cfg.Dir)
+		return 0, fmt.Errorf("%s is not in the model cache %s", r, c.cfg.Dir)
 	case !removed:
-		return 0, fmt.Errorf("%s is in use: stop the functions that serve it first", ref)
+		return 0, fmt.Errorf("%s is in use: stop the functions that serve it first", r)
 	}
 	return before - v.used, nil
 }
