@@ -76,7 +76,7 @@ func (m *models) tiles() string {
 // function's next start does not compile it again. Variables that are set elsewhere win. Each function has a folder of its own: compiled
 // code is run. The folder is held until release.
 func (m *models) compiled(ctx context.Context, name api.FunctionName) (env []string) {
-	if !m.placed || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
+	if !m.placed || m.spec.Endpoint != "" || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
 		return nil
 	}
 	cache, err := m.open()

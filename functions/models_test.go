@@ -111,6 +111,9 @@ func TestCompiled(t *testing.T) {
 			all = append(all, m)
 		}
 	}
+	if m, err := newModels(Config{Function: api.Function{Runtime: api.Runtime{Kind: api.RuntimeVLLM, Endpoint: "http://127.0.0.1:1"}}, Models: dir}); err != nil || m.compiled(t.Context(), "f") != nil {
+		t.Errorf("a server that others start: %v", err)
+	}
 	for k, m := range all { // the last instance that uses it holds it
 		cache, err := m.open()
 		if err != nil {
