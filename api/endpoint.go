@@ -57,11 +57,8 @@ func ParseListen(s string) (Endpoint, error) {
 		return e, nil
 	}
 	_, address := e.Network()
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
+	_, port, _ := net.SplitHostPort(address) // "" is no port either
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", fmt.Errorf("address %q: want a port from 0 to 65535 at its end, such as 127.0.0.1:8080", s)
 	}
 	return e, nil
@@ -108,14 +105,9 @@ func encodeSocket(path string) string { return fmt.Sprintf("%x%s", path, socketH
 
 func decodeSocket(host string) (string, bool) {
 	enc, found := strings.CutSuffix(host, socketHost)
-	if !found {
-		return "", false
-	}
 	var path []byte
-	if _, err := fmt.Sscanf(enc, "%x", &path); err != nil {
-		return "", false
-	}
-	return string(path), true
+	_, err := fmt.Sscanf(enc, "%x", &path)
+	return string(path), found && err == nil
 }
 
 // Unreached returns the cause of an error of [http.Client], without the URL: for a Unix socket the URL has an
@@ -137,11 +129,9 @@ func NewTransport(idlePerHost int) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			host, _, err := net.SplitHostPort(addr)
-			if err == nil {
-				if path, found := decodeSocket(host); found {
-					return dialer.DialContext(ctx, "unix", path)
-				}
+			host, _, _ := net.SplitHostPort(addr) // "" is no socket
+			if path, found := decodeSocket(host); found {
+				return dialer.DialContext(ctx, "unix", path)
 			}
 			return dialer.DialContext(ctx, network, addr)
 		},

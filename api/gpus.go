@@ -1,7 +1,5 @@
 package api
 
-import "slices"
-
 // GPUMaker describes how cluster nodes advertise the GPUs of one maker: through its device plugin, and through the
 // labels of its feature discovery. An empty label does not exist.
 type GPUMaker struct {
@@ -24,7 +22,7 @@ var GPUMakers = []GPUMaker{
 func GPUResources() []string {
 	var all []string
 	for _, m := range GPUMakers {
-		all = slices.Concat(all, m.Resources)
+		all = append(all, m.Resources...)
 	}
 	return all
 }

@@ -1,8 +1,6 @@
 package api
 
-import (
-	"time"
-)
+import "time"
 
 // State is the state of an instance.
 type State string
@@ -88,6 +86,8 @@ type InstanceStatus struct {
 	// are empty before the first try.
 	Suspends  bool   `json:"suspends,omitempty"`
 	NoSuspend string `json:"noSuspend,omitempty"`
+	// Snapshot is the snapshot of the function's process on the disk; nil: it is to have none.
+	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	// NoRoom means that the runtime of an unhealthy instance found too little free GPU memory.
 	NoRoom bool `json:"noRoom,omitempty"`
 	// Devices are the devices held by the instance.
@@ -119,6 +119,17 @@ type InstanceStatus struct {
 	Waits int           `json:"-"`
 	// PID is the runtime's process; 0: none.
 	PID int `json:"pid,omitempty"`
+}
+
+// Snapshot is an image of a runtime's process, from which the next start of one begins if nothing of the start has changed.
+type Snapshot struct {
+	// Made is when it was made; zero: there is none.
+	Made time.Time `json:"made,omitzero"`
+	Size Bytes     `json:"size,omitempty"`
+	// Restore is how long the last start from it took; 0: there was none.
+	Restore time.Duration `json:"restore,omitempty"`
+	// Missing is why there is none.
+	Missing string `json:"missing,omitempty"`
 }
 
 // SameWay is the difference up to which two round trips count as equal.

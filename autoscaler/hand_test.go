@@ -116,6 +116,46 @@ func TestByHand(t *testing.T) {
 	})
 }
 
+// TestSnapshot: what an instance has reported of its snapshot is known after its end, and explains the next start.
+func TestSnapshot(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		f := w.add("a", api.GiB, nil)
+		name := f.spec.Name
+		for _, c := range []struct {
+			snapshot *api.Snapshot // as reported while the instance runs
+			want     string        // in the reason of the next start
+		}{
+			{&api.Snapshot{Made: time.Now(), Size: 370 * api.MiB}, "; its snapshot has 370 MiB and is "},
+			{nil, "; its snapshot has 370 MiB and is "},
+			{&api.Snapshot{Missing: "no criu"}, "; no snapshot: no criu"},
+		} {
+			if err := w.a.Wake(w.t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			v, _ := w.a.Status(name)
+			s := v.Instances[0]
+			s.Snapshot = c.snapshot
+			s.Seq++
+			w.a.ObserveInstance(s)
+			if err := w.a.Stop(w.t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			if v, _ := w.a.Status(name); len(v.Instances) > 0 || v.Learned.Snapshot == nil {
+				t.Errorf("after the end of %+v it is known as %+v", c.snapshot, v.Learned.Snapshot)
+			}
+			if err := w.a.Wake(w.t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			if ds := w.a.Why(name); ds[len(ds)-1].Action != "start" || !strings.Contains(ds[len(ds)-1].Reason, c.want) {
+				t.Errorf("after %+v the last decision is %+v, want %q", c.snapshot, ds[len(ds)-1], c.want)
+			}
+			if err := w.a.Stop(w.t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // TestByHandJustAfter: a request that has just been answered may be one that waits by what was heard last. Nobody is refused because of it.
 func TestByHandJustAfter(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {

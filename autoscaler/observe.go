@@ -191,6 +191,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	if s.Load != nil {
 		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
+	i.f.Past.Snapshot = cmp.Or(s.Snapshot, i.f.Past.Snapshot)
 	a.calls.adapt(i)
 	i.f.Observe(now)
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,10 +92,11 @@ func (f *function) openSnapshot() error {
 		cache, err = f.models.open()
 	}
 	if err == nil {
-		f.snapshot, err = snapshot.Open(cache, fileName(fn.Name), criu, f.cfg.Logger)
+		f.snapshot, err = snapshot.Open(f.ending, cache, fileName(fn.Name), criu, f.cfg.Logger, func(now api.Snapshot) { f.supervisor.Reports().SetSnapshot(now) })
 	}
 	if err != nil {
 		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
+		f.noSnapshot = &api.Snapshot{Missing: err.Error()}
 		return nil
 	}
 	f.cfg.Dir = f.snapshot.Dir()
@@ -106,7 +108,7 @@ func (f *function) makeRuntime() (err error) {
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
 		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
 		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Transport: f.transport,
-		Env: slices.Concat(f.models.compiled(f.cfg.Function.Name), f.cfg.Env),
+		Env: slices.Concat(f.models.compiled(f.ending, f.cfg.Function.Name), f.cfg.Env),
 	})
 	return err
 }
@@ -161,14 +163,14 @@ func (f *function) makeSupervisor() (err error) {
 	cfg := supervise.Config{
 		Status: api.InstanceStatus{
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
-			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
+			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq, Snapshot: f.noSnapshot,
 		},
 		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Adapters: func() map[api.ModelName]time.Time { return f.adapters.Loaded() }, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Poll(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 {
-		cfg.GPUs, cfg.SleepLevel, cfg.Moves = process.GPUMemory, fn.SleepLevel, f.cfg.Join == nil && len(f.cfg.Devices) > 0
+		cfg.GPUs, cfg.SleepLevel, cfg.Moves = process.GPUMemory, fn.SleepLevel, f.cfg.Join == nil && len(f.cfg.Devices) > 0 && !strings.HasPrefix(string(f.cfg.Devices[0]), "MIG-")
 		var err error
 		if cfg.Suspender, err = f.suspender(); err != nil {
 			cfg.Status.NoSuspend = err.Error()

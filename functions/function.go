@@ -54,6 +54,7 @@ type function struct {
 	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
 	snapshot    *snapshot.Snapshot // nil: none
+	noSnapshot  *api.Snapshot      // why it is nil; nil: none is wanted
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
 	adapters    *adapters.Registry

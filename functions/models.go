@@ -25,7 +25,7 @@ type models struct {
 	placed   bool                         // the configuration names the cache's folder
 
 	mu   sync.Mutex             // guards held
-	held map[string]fetch.Model // by reference, not to be evicted; nil: the instance has ended
+	held map[string]fetch.Model // by reference, and the folder Compiled: not to be evicted; nil: the instance has ended
 }
 
 // here reports whether the model needs no fetch: it is a path, or the runtime or its owner loads it.
@@ -74,17 +74,24 @@ func (m *models) tiles() string {
 
 // compiled returns variables that keep what a model server compiles in the cache of models, if the configuration names that, so that the
 // function's next start does not compile it again. Variables that are set elsewhere win. Each function has a folder of its own: compiled
-// code is run.
-func (m *models) compiled(name api.FunctionName) (env []string) {
-	if !m.placed || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
+// code is run. The folder is held until release.
+func (m *models) compiled(ctx context.Context, name api.FunctionName) (env []string) {
+	if !m.placed || m.spec.Endpoint != "" || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
 		return nil
 	}
 	cache, err := m.open()
 	if err != nil {
 		return nil
 	}
+	folder, err := cache.HoldFolder(ctx, fetch.Compiled, fileName(name), false)
+	if err == nil {
+		err = m.hold(fetch.Compiled, folder)
+	}
+	if err != nil {
+		return nil
+	}
 	for _, key := range []string{"VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"} {
-		env = append(env, key+"="+filepath.Join(cache.Dir(), "compiled", fileName(name), strings.ToLower(key)))
+		env = append(env, key+"="+filepath.Join(folder.Path, strings.ToLower(key)))
 	}
 	return env
 }
@@ -157,15 +164,19 @@ func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Prog
 	if err != nil {
 		return model, err
 	}
+	return model, m.hold(ref, model)
+}
+
+func (m *models) hold(ref string, model fetch.Model) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.held == nil {
 		model.Release()
-		return model, errors.New("the instance has ended")
+		return errors.New("the instance has ended")
 	}
 	m.held[ref].Release()
 	m.held[ref] = model
-	return model, nil
+	return nil
 }
 
 func (m *models) release() {

@@ -91,6 +91,7 @@ func TestTilesPlace(t *testing.T) {
 // TestCompiled: what a server compiles is kept in the cache of models if its place is configured, each function's apart.
 func TestCompiled(t *testing.T) {
 	dir := t.TempDir()
+	var all []*models
 	for _, c := range []struct {
 		kind, models string
 		want         int
@@ -99,12 +100,33 @@ func TestCompiled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := m.compiled("team/f")
+		got := m.compiled(t.Context(), "team/f")
 		if len(got) != c.want {
 			t.Errorf("%s in %q: %q, want %d variables", c.kind, c.models, got, c.want)
 		}
 		if want := "VLLM_CACHE_ROOT=" + filepath.Join(dir, "compiled", "team.f", "vllm_cache_root"); c.want > 0 && got[0] != want {
 			t.Errorf("%s: %q, want %q", c.kind, got[0], want)
+		}
+		if c.want > 0 {
+			all = append(all, m)
+		}
+	}
+	if m, err := newModels(Config{Function: api.Function{Runtime: api.Runtime{Kind: api.RuntimeVLLM, Endpoint: "http://127.0.0.1:1"}}, Models: dir}); err != nil || m.compiled(t.Context(), "f") != nil {
+		t.Errorf("a server that others start: %v", err)
+	}
+	for k, m := range all { // the last instance that uses it holds it
+		cache, err := m.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cache.Remove(t.Context(), "compiled/team.f"); err == nil {
+			t.Errorf("the folder is removed while %d instances use it", len(all)-k)
+		}
+		m.release()
+		if k == len(all)-1 {
+			if _, err := cache.Remove(t.Context(), "compiled/team.f"); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

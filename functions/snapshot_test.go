@@ -64,6 +64,9 @@ func TestSnapshot(t *testing.T) {
 	stop := i.run(cfg)
 	i.until(api.Awake)
 	made.await(t)
+	for st := i.until(api.Awake); st.Snapshot == nil || st.Snapshot.Size == 0; { // it is reported
+		st = i.until(api.Awake)
+	}
 	stop()
 	if raw, _ := os.ReadFile(starts); len(raw) != 1 {
 		t.Errorf("%d starts, want one", len(raw))
@@ -74,4 +77,10 @@ func TestSnapshot(t *testing.T) {
 	i.until(api.Awake)
 	restored.await(t)
 	i.wantAnswer()
+	i = newInstance(t)
+	cfg.Listen, cfg.Events, cfg.Function.CanaryTokens = i.at, api.Endpoint(i.receive.URL), -1
+	i.run(cfg)
+	if st := i.until(api.Awake); st.Snapshot == nil || !strings.Contains(st.Snapshot.Missing, "no canary") {
+		t.Errorf("without a canary the snapshot is reported as %+v", st.Snapshot)
+	}
 }

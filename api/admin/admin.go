@@ -140,6 +140,8 @@ type Learned struct {
 	Sleeps int `json:"sleeps"`
 	// Nodes are the nodes where an instance was awake, the latest last.
 	Nodes []string `json:"nodes,omitempty"`
+	// Snapshot is the last report of one; nil: none was reported.
+	Snapshot *api.Snapshot `json:"snapshot,omitempty"`
 }
 
 // Override is a [Scale] in effect: how many instances an external controller wants awake, and until when.

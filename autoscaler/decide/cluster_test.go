@@ -169,6 +169,40 @@ func TestUndeclared(t *testing.T) {
 	}
 }
 
+// TestSlices checks that a slice of a GPU serves an instance that needs one GPU, and none that needs several.
+func TestSlices(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		needs      int
+		gpus       []api.DeviceID
+		want       []api.DeviceID
+		impossible string
+	}{
+		{1, []api.DeviceID{"MIG-a", "MIG-b"}, []api.DeviceID{"MIG-a"}, ""},
+		{2, []api.DeviceID{"MIG-a", "GPU-a"}, nil, "needs 2 GPUs, there are 1"},
+		{2, []api.DeviceID{"GPU-a", "MIG-a", "GPU-b"}, []api.DeviceID{"GPU-a", "GPU-b"}, ""},
+	} {
+		devices := []inventory.Device{{ID: api.HostMemory, Capacity: 64 * api.GiB}}
+		for _, id := range c.gpus {
+			devices = append(devices, inventory.Device{ID: id, Capacity: 40 * api.GiB})
+		}
+		spec := api.Function{Name: "default/x", Memory: api.Memory{Host: api.GiB, Devices: c.needs, PerDevice: 10 * api.GiB}}.WithDefaults()
+		f := &Function{Spec: spec, Need: spec.Memory, Waiting: 1, WaitingSince: now, LastRequest: now}
+		s := Snapshot{Topology: NewTopology(devices), Functions: []*Function{f}}
+		if got := s.Topology.Impossible(f); got != c.impossible {
+			t.Errorf("%d of %v: impossible because %q, want %q", c.needs, c.gpus, got, c.impossible)
+		}
+		var got []api.DeviceID
+		actions, _ := Plan(s, now)
+		for _, a := range actions {
+			got = append(got, a.Devices...)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d of %v: got %v", c.needs, c.gpus, actions)
+		}
+	}
+}
+
 // TestTaken checks that an instance whose pod is being deleted holds its GPU until it is gone, and keeps its function from nothing
 // elsewhere.
 func TestTaken(t *testing.T) {

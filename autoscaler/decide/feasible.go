@@ -77,14 +77,18 @@ type feasibility struct {
 func (t *Topology) feasible(need api.Memory) (v feasibility) {
 	for _, k := range t.kinds {
 		n := &t.nodes[k]
-		v.gpus = max(v.gpus, len(n.gpus))
-		fit := 0
+		gpus, fit := 0, 0
 		for _, d := range n.gpus {
+			if !t.devs[d].Joins(need.Devices) {
+				continue
+			}
+			gpus++
 			v.large = max(v.large, t.devs[d].Capacity)
 			if t.devs[d].Capacity >= need.PerDevice {
 				fit++
 			}
 		}
+		v.gpus = max(v.gpus, gpus)
 		v.fits = v.fits || fit >= need.Devices && t.devs[n.host].Capacity >= need.Host
 	}
 	return v

@@ -158,7 +158,7 @@ func (p *plan) bringUp(dm *demand, o *option) {
 		slices.Sort(gpus)
 		need := f.needOn(o.node)
 		p.addAction(f, nil, Action{Kind: Start, Node: p.nodes[o.node].name, Devices: gpus, Memory: f.Need, Ahead: dm.class == ahead,
-			Reason: fmt.Sprintf("%s; needs %s%s, free %s", dm.why, amountOf(need), inMemoryThere(f.Need.Host-need.Host), free)})
+			Reason: fmt.Sprintf("%s; needs %s%s, free %s%s", dm.why, amountOf(need), inMemoryThere(f.Need.Host-need.Host), free, p.snapshotOf(f))})
 		return
 	}
 	p.addAction(f, o.self, Action{Kind: Wake, Devices: p.namesOf(o.self, o.at), Memory: f.Need, Ahead: dm.class == ahead && !dm.rehearsal, Rehearsal: dm.rehearsal,

@@ -167,10 +167,10 @@ func (s *search) classOf(lack, late api.Bytes, hard bool, at ...int32) (class in
 	return class
 }
 
-// takes returns what is needed of device, and whether the device is large enough.
+// takes returns what is needed of device, and whether the device is large enough, and one for several.
 func (s *search) takes(device int32) (n api.Bytes, fits bool) {
 	n = s.claim(device, s.need)
-	return n, s.facts[device].capacity >= n
+	return n, s.facts[device].capacity >= n && s.devs[device].Joins(s.need.Devices)
 }
 
 // closest returns as many GPUs of a node as are needed, those that are closest to having room; nil if too few are large enough. The list is valid

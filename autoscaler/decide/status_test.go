@@ -42,6 +42,8 @@ func fill(v reflect.Value) {
 			f.SetString(v.Type().Field(k).Name)
 		case f.Kind() == reflect.Slice:
 			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case f.Kind() == reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
 		case f.Type().Name() == "Memory":
 			fill(f)
 		}

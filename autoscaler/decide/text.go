@@ -114,3 +114,15 @@ func inMemoryThere(n api.Bytes) string {
 	}
 	return ", beside " + n.String() + " that are in memory there"
 }
+
+// snapshotOf says from which snapshot a start may begin, or why there is none; empty: none is wanted.
+func (p *plan) snapshotOf(f *function) string {
+	switch s := f.Past.Snapshot; {
+	case s == nil:
+		return ""
+	case s.Missing != "":
+		return "; no snapshot: " + s.Missing
+	default:
+		return fmt.Sprintf("; its snapshot has %s and is %s old", s.Size, short(p.now.Sub(s.Made)))
+	}
+}

@@ -54,12 +54,14 @@ type Experience struct {
 	// Nodes are those where an instance was awake, so that the model's files are there, the last one last. Empty if there is only one
 	// machine.
 	Nodes []string
+	// Snapshot is the last report of one; nil: none was reported.
+	Snapshot *api.Snapshot
 }
 
 // Learned returns the experience in the form of the admin API.
 func (e Experience) Learned() admin.Learned {
 	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, FirstSleep: e.FirstSleep, Again: e.Again, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
-		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes}
+		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes, Snapshot: e.Snapshot}
 }
 
 // Started learns from an instance that is awake for the first time.

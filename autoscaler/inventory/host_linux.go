@@ -70,21 +70,17 @@ func cgroupFiles(root, own string) []cgroup {
 		if len(parts) != 3 {
 			continue
 		}
+		at, limit, usage := root, "memory.max", "memory.current"
 		switch {
-		case parts[0] == "0" && parts[1] == "":
-			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
-				files = append(files, cgroup{filepath.Join(root, dir, "memory.max"), filepath.Join(root, dir, "memory.current")})
-				if dir == "/" {
-					break
-				}
-			}
 		case strings.Contains(","+parts[1]+",", ",memory,"):
-			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
-				at := filepath.Join(root, "memory", dir)
-				files = append(files, cgroup{filepath.Join(at, "memory.limit_in_bytes"), filepath.Join(at, "memory.usage_in_bytes")})
-				if dir == "/" {
-					break
-				}
+			at, limit, usage = filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"
+		case parts[0] != "0" || parts[1] != "":
+			continue
+		}
+		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+			files = append(files, cgroup{filepath.Join(at, dir, limit), filepath.Join(at, dir, usage)})
+			if dir == "/" {
+				break
 			}
 		}
 	}
@@ -93,13 +89,7 @@ func cgroupFiles(root, own string) []cgroup {
 
 // readBytes reads a number from a file; 0 if there is none ("max").
 func readBytes(path string) api.Bytes {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
-	if err != nil {
-		return 0
-	}
+	raw, _ := os.ReadFile(path) // without it there is no number
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return api.Bytes(n)
 }

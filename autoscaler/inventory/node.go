@@ -1,6 +1,10 @@
 package inventory
 
-import "github.com/rouse-dev/rouse/api"
+import (
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
 
 // HostOf returns the ID of the host memory of a node; "" means the only machine.
 func HostOf(node string) api.DeviceID {
@@ -12,6 +16,9 @@ func HostOf(node string) api.DeviceID {
 
 // IsHost reports whether d is the host memory of a machine, and no GPU.
 func (d Device) IsHost() bool { return d.ID == api.HostMemory || d.ID == HostOf(d.Node) }
+
+// Joins reports whether d can be one of n devices of an instance: a process sees only one slice of a GPU (MIG).
+func (d Device) Joins(n int) bool { return n < 2 || !strings.HasPrefix(string(d.ID), "MIG-") }
 
 // Whole returns the memory that an instance takes of a whole device: its capacity without what others use, if that is
 // little. If others use much of it, no instance can have the whole device.

@@ -40,7 +40,7 @@ func parseGPUs(out string) ([]Device, error) {
 
 // mebibytes parses a number of MiB. Devices that share the host's memory print "[N/A]".
 func mebibytes(s string) (api.Bytes, error) {
-	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(s), " MiB"), 10, 64)
 	if err != nil || n < 0 || n > 1<<40 {
 		return 0, fmt.Errorf("memory %q: want a number of MiB", s)
 	}

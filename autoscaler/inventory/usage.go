@@ -3,15 +3,18 @@ package inventory
 import (
 	"context"
 	"encoding/csv"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Usage is the measured use of one GPU, by all programs.
+// Usage is the measured use of one GPU or slice of one, by all programs.
 type Usage struct {
 	ID   api.DeviceID
 	Name string
@@ -63,7 +66,20 @@ func (c Config) query(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list GPUs: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
+	out, err := c.run(ctx, path, "--query-gpu=uuid,name,memory.total,memory.used,mig.mode.current", "--format=csv,noheader,nounits")
+	if strings.Contains(out, enabled) {
+		more, failed := c.slices(ctx, path)
+		if failed != nil { // they are not gone because nobody can be asked
+			return "", failed
+		}
+		out += more
+	}
+	return out, err
+}
+
+// run runs nvidia-smi; with an error it also returns the output.
+func (c Config) run(ctx context.Context, path string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open must not block us
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
@@ -79,19 +95,62 @@ func (c Config) query(ctx context.Context) (string, error) {
 	return string(out), nil
 }
 
-// parseUsage parses lines of "uuid, name, total MiB, used MiB".
+// enabled is the MIG mode of a GPU that is used by its slices only.
+const enabled = "Enabled"
+
+// slices returns lines of the slices of GPUs in MIG mode, which have UUIDs and memory of their own. Of compute instances that share the
+// memory of a GPU instance the first counts.
+func (c Config) slices(ctx context.Context, path string) (out string, err error) {
+	list, err1 := c.run(ctx, path, "-L")
+	details, err2 := c.run(ctx, path, "-q", "-x")
+	var log struct {
+		Slices []struct {
+			Index  string `xml:"index"`
+			Shares string `xml:"gpu_instance_id"`
+			Total  string `xml:"fb_memory_usage>total"`
+			Used   string `xml:"fb_memory_usage>used"`
+		} `xml:"gpu>mig_devices>mig_device"`
+	}
+	listed := regexp.MustCompile(`MIG (\S+) .*\(UUID: (\S+)\)`).FindAllStringSubmatch(list, -1) // in the same order
+	err = errors.Join(err1, err2, xml.Unmarshal([]byte(details), &log))
+	if err == nil && len(listed) != len(log.Slices) {
+		err = fmt.Errorf("-L has %d, -q has %d", len(listed), len(log.Slices))
+	}
+	if err != nil {
+		return "", fmt.Errorf("list the slices of GPUs: %w", err)
+	}
+	var seen []string // of one GPU
+	for k, s := range log.Slices {
+		if s.Index == "0" {
+			seen = nil
+		}
+		if !slices.Contains(seen, s.Shares) {
+			seen = append(seen, s.Shares)
+			out += fmt.Sprintf("%s, MIG %s, %s, %s\n", listed[k][2], listed[k][1], s.Total, s.Used)
+		}
+	}
+	return out, nil
+}
+
+// parseUsage parses lines of "uuid, name, total MiB, used MiB", and the MIG mode if known.
 func parseUsage(out string) ([]Usage, error) {
 	r := csv.NewReader(strings.NewReader(out))
 	r.TrimLeadingSpace = true
-	r.FieldsPerRecord = 4
+	r.FieldsPerRecord = -1
 	r.LazyQuotes = true
 	records, err := r.ReadAll()
+	if slices.ContainsFunc(records, func(rec []string) bool { return len(rec) < 4 }) {
+		err = csv.ErrFieldCount
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list GPUs: want lines of uuid, name, memory.total, memory.used: %w", err)
 	}
 	var us []Usage
 	seen := map[string]bool{}
 	for _, rec := range records {
+		if rec[len(rec)-1] == enabled {
+			continue
+		}
 		total, err1 := mebibytes(rec[2])
 		used, err2 := mebibytes(rec[3])
 		if err := errors.Join(err1, err2); err != nil {

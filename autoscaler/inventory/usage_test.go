@@ -42,6 +42,64 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestSlices: a GPU in MIG mode is its slices, each with its own memory; of those that share memory one counts.
+func TestSlices(t *testing.T) {
+	smi := script(t, `case "$*" in
+-L) cat <<'EOF'
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa)
+  MIG 3g.20gb     Device  0: (UUID: MIG-1111)
+  MIG 1c.2g.10gb  Device  1: (UUID: MIG-2222)
+  MIG 1c.2g.10gb  Device  2: (UUID: MIG-3333)
+GPU 1: NVIDIA L4 (UUID: GPU-bbbb)
+EOF
+;;
+"-q -x") cat <<'EOF'
+<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+	<gpu id="00000000:10:00.0">
+		<product_name>NVIDIA A100-SXM4-40GB</product_name>
+		<mig_mode><current_mig>Enabled</current_mig></mig_mode>
+		<mig_devices>
+			<mig_device><index>0</index><gpu_instance_id>1</gpu_instance_id><fb_memory_usage><total>19968 MiB</total><used>1200 MiB</used></fb_memory_usage></mig_device>
+			<mig_device><index>1</index><gpu_instance_id>5</gpu_instance_id><fb_memory_usage><total>9856 MiB</total><used>12 MiB</used></fb_memory_usage></mig_device>
+			<mig_device><index>2</index><gpu_instance_id>5</gpu_instance_id><fb_memory_usage><total>9856 MiB</total><used>12 MiB</used></fb_memory_usage></mig_device>
+		</mig_devices>
+		<uuid>GPU-aaaa</uuid>
+		<fb_memory_usage><total>40960 MiB</total><used>N/A</used></fb_memory_usage>
+	</gpu>
+	<gpu id="00000000:15:00.0"><product_name>NVIDIA L4</product_name><mig_devices>None</mig_devices><uuid>GPU-bbbb</uuid></gpu>
+</nvidia_smi_log>
+EOF
+;;
+*) echo "GPU-aaaa, NVIDIA A100-SXM4-40GB, 40960, 1300, Enabled"; echo "GPU-bbbb, NVIDIA L4, 23034, 512, [N/A]" ;;
+esac`)
+	got, err := Config{NvidiaSMI: smi}.Poll(t.Context())
+	want := []Usage{
+		{ID: "GPU-bbbb", Name: "NVIDIA L4", Total: 23034 * api.MiB, Used: 512 * api.MiB},
+		{ID: "MIG-1111", Name: "MIG 3g.20gb", Total: 19968 * api.MiB, Used: 1200 * api.MiB},
+		{ID: "MIG-2222", Name: "MIG 1c.2g.10gb", Total: 9856 * api.MiB, Used: 12 * api.MiB},
+	}
+	if diff := gocmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	devices, err := Discover(t.Context(), Config{Memory: api.GiB, NvidiaSMI: smi})
+	if err != nil || len(devices) != 4 || devices[2].Joins(2) || !devices[2].Joins(1) || !devices[1].Joins(2) {
+		t.Errorf("%v: %+v", err, devices)
+	}
+	for what, body := range map[string]string{
+		"a lost GPU and the list": `case "$*" in -L) exit 15;; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled"; exit 15;; esac`,
+		"one slice":               `case "$*" in -L) echo 'MIG 1g.5gb Device 0: (UUID: MIG-1)';; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
+		"the list":                `case "$*" in -L) echo no; exit 3;; "-q -x") echo '<a/>';; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
+		"the details":             `case "$*" in -L) ;; "-q -x") echo half of;; *) echo "GPU-a, A100, 100, 0, Enabled";; esac`,
+	} {
+		got, err := Config{NvidiaSMI: script(t, body)}.Poll(t.Context())
+		if len(got) > 0 || err == nil || !strings.Contains(err.Error(), "list the slices of GPUs") {
+			t.Errorf("without %s: %v, %v", what, got, err)
+		}
+	}
+}
+
 func TestUnaccounted(t *testing.T) {
 	d := Usage{Total: 80 * api.GiB, Used: 4 * api.GiB}.NewDevice() // 4 GiB were used before we came
 	for _, c := range []struct{ used, held, want api.Bytes }{

@@ -29,7 +29,7 @@
 //  3. The source is asked for the reference's present content: names, sizes, digests.
 //     If the cache has that, it is used. If the source does not answer, the cached
 //     content is used, if there is any.
-//  4. The least recently used models and snapshots are evicted to make room, except
+//  4. The least recently used models and folders are evicted to make room, except
 //     those in use.
 //     If there is still not enough, the fetch fails before the first byte.
 //  5. Missing files are downloaded, four at once, each into a part that survives a
@@ -50,6 +50,7 @@
 //	trees/HEX/         the models as their users see them: links to blobs
 //	claims/            the blobs that a running fetch needs, before there is an entry
 //	snapshots/NAME/    snapshots of processes, within the same limit; package snapshot makes them
+//	compiled/NAME/     what a function's server has compiled, within the same limit
 //	locks/
 //
 // Users who do not trust one another may share the folder: if others may write to it,

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Entry is a finished reference in the cache.
+// Entry is a finished reference in the cache, or a function's folder.
 type Entry struct {
 	Ref      string    `json:"ref"`
 	Revision string    `json:"revision,omitempty"` // a commit, a manifest's digest, an entity tag
@@ -28,14 +28,14 @@ type Entry struct {
 	Superseded bool `json:"superseded,omitempty"`
 }
 
-// List returns the finished references, the last used first.
+// List returns the finished references and the functions' folders, the last used first.
 func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer index.release()
-	var list []Entry
+	list := c.folders()
 	for _, e := range c.entries() {
 		l, err := tryLock(c.treeLock(e.Tree), true)
 		if err != nil {
@@ -51,8 +51,8 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
-// Prune evicts the least recently used models until the cache has at most limit bytes; 0 evicts all. Models in use, and downloads under
-// way, stay. It returns the freed size.
+// Prune evicts the least recently used models and folders until the cache has at most limit bytes; 0 evicts all. What is in use, and
+// downloads under way, stay. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	v, release, err := c.lockInventory(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	return before - v.used, nil
 }
 
-// Remove evicts one reference, and returns the freed size. It fails if the cache does not have it, or it is in use.
+// Remove evicts one reference or folder, and returns the freed size. It fails if the cache does not have it, or it is in use.
 func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	r, err := Parse(ref)
 	if err != nil {
@@ -76,17 +76,26 @@ func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 		return 0, err
 	}
 	defer release()
+	before, found, removed := v.used, false, false
+	for _, e := range v.folders {
+		if e.Ref == ref {
+			found, removed = true, v.removeFolder(e)
+		}
+	}
 	key := r.key(c.source(r).origin)
 	for _, e := range v.entries {
 		if e.key == key {
-			before := v.used
-			if !v.remove(e) {
-				return 0, fmt.Errorf("%s is in use: stop the functions that serve it first", r)
-			}
-			return before - v.used, nil
+			found, removed = true, v.remove(e)
+			break
 		}
 	}
-	return 0, fmt.Errorf("%s is not in the model cache %s", r, c.cfg.Dir)
+	switch {
+	case !found:
+		return 0, fmt.Errorf("%s is not in the model cache %s", r, c.cfg.Dir)
+	case !removed:
+		return 0, fmt.Errorf("%s is in use: stop the functions that serve it first", r)
+	}
+	return before - v.used, nil
 }
 
 type entry struct {

@@ -14,12 +14,12 @@ import (
 // inventory is the content of the cache. It is valid while the index is locked.
 type inventory struct {
 	c       *Cache
-	used    api.Bytes // blobs, parts and snapshots
+	used    api.Bytes // blobs, parts and folders
 	entries []entry
 	refs    map[string]int // number of entries and running fetches that need a blob
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
-	images  []victim // snapshots
+	folders []Entry
 }
 
 // lockInventory locks the index until release, and reads the cache's content.
@@ -36,7 +36,7 @@ func (c *Cache) lockInventory(ctx context.Context) (v *inventory, release func()
 }
 
 func (c *Cache) inventory() (*inventory, error) {
-	v := &inventory{c: c, entries: c.entries(), refs: map[string]int{}}
+	v := &inventory{c: c, entries: c.entries(), refs: map[string]int{}, folders: c.folders()}
 	var err error
 	if v.blobs, err = regularFiles(c.blobPath("")); err != nil {
 		return nil, fileError("look at the model cache", err)
@@ -50,7 +50,9 @@ func (c *Cache) inventory() (*inventory, error) {
 	for _, info := range v.parts {
 		v.used += arrivedOf(info)
 	}
-	v.countSnapshots()
+	for _, e := range v.folders {
+		v.used += e.Size
+	}
 	for _, e := range v.entries {
 		for _, f := range e.Files {
 			v.refs[f.SHA256]++
@@ -193,9 +195,12 @@ type victim struct {
 	remove func()
 }
 
-// evict removes entries, unfinished downloads and snapshots, the least recently used first, until enough returns true.
+// evict removes entries, unfinished downloads and folders, the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
-	victims := slices.Clone(v.images)
+	var victims []victim
+	for _, e := range v.folders {
+		victims = append(victims, victim{e.Used, func() { v.removeFolder(e) }})
+	}
 	for _, e := range v.entries {
 		victims = append(victims, victim{e.used, func() { v.remove(e) }})
 	}

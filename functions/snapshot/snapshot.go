@@ -29,25 +29,27 @@ type Snapshot struct {
 	cache    *fetch.Cache
 	program  string
 	log      *slog.Logger
+	report   func(api.Snapshot)
 	dir, run string // of the images, and of the instance
 	release  func()
 	launch   runtime.Launch
 	record   record
 }
 
-// Open locks the snapshot of that name, a file name, until Close. program is the path of criu. It fails if another instance has it.
-func Open(cache *fetch.Cache, name, program string, log *slog.Logger) (*Snapshot, error) {
-	dir, release, err := cache.HoldSnapshot(name)
+// Open locks the snapshot of that name, a file name, until Close. program is the path of criu. report receives the snapshot's changes, from
+// the first Restore on. It fails if another instance has it.
+func Open(ctx context.Context, cache *fetch.Cache, name, program string, log *slog.Logger, report func(api.Snapshot)) (*Snapshot, error) {
+	folder, err := cache.HoldFolder(ctx, fetch.Snapshots, name, true)
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{cache: cache, program: program, log: log, dir: dir, release: release}
-	s.run = filepath.Join(os.TempDir(), fmt.Sprintf("rouse-%x", sha256.Sum256([]byte(dir)))[:22])
+	s := &Snapshot{cache: cache, program: program, log: log, report: report, dir: folder.Path, release: folder.Release}
+	s.run = filepath.Join(os.TempDir(), fmt.Sprintf("rouse-%x", sha256.Sum256([]byte(s.dir)))[:22])
 	if err = os.MkdirAll(s.run, 0o700); err == nil {
 		err = owner.CheckFolder(s.run)
 	}
 	if err != nil {
-		release()
+		s.release()
 		return nil, err
 	}
 	return s, nil
@@ -70,6 +72,7 @@ type record struct {
 	Args        []string      // of criu, to restore them
 	Restore     time.Duration // of the last restore, at least Load after a failure; 0: none yet
 	Made        time.Time
+	Size        api.Bytes
 }
 
 // useless reports whether the last restore failed, or was no faster than a usual start.
@@ -83,10 +86,16 @@ func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 		err = json.Unmarshal(raw, &s.record)
 	}
 	if err != nil || s.record.Fingerprint != s.fingerprint(l) {
+		missing := "the command line, environment, program, model files or criu changed after it was made, or the machine was booted"
+		if err != nil {
+			missing = "none was made yet"
+		}
 		s.record = record{}
 		s.clear()
+		s.report(api.Snapshot{Missing: missing})
 		return nil, of
 	}
+	s.reportRecord()
 	if s.record.useless() {
 		return nil, of
 	}
@@ -147,6 +156,12 @@ func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 		s.clear()
 		return err
 	}
+	files, _ := os.ReadDir(s.dir) // the size is for display
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			s.record.Size += api.Bytes(info.Size())
+		}
+	}
 	s.log.Info("made a snapshot", "memory", memory.String(), "took", time.Since(s.record.Made).Round(time.Millisecond), "folder", s.dir)
 	s.write()
 	return nil
@@ -164,8 +179,18 @@ func (s *Snapshot) clear() {
 	_ = os.Mkdir(s.dir, 0o700) // the next write reports a failure
 }
 
-// write writes the record, without which there is no snapshot.
+// reportRecord reports what the record describes.
+func (s *Snapshot) reportRecord() {
+	now := api.Snapshot{Made: s.record.Made, Size: s.record.Size, Restore: s.record.Restore}
+	if s.record.useless() {
+		now = api.Snapshot{Missing: "its last restore failed, or was no faster than a usual start"}
+	}
+	s.report(now)
+}
+
+// write writes and reports the record, without which there is no snapshot.
 func (s *Snapshot) write() {
+	s.reportRecord()
 	raw, _ := json.Marshal(s.record) // its fields always marshal
 	if err := disk.WriteFile(s.path("snapshot.json"), raw, 0o600); err != nil {
 		s.log.Warn("writing the record of a snapshot failed", "error", err)

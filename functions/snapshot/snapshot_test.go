@@ -105,6 +105,7 @@ type bench struct {
 	args    []string
 	env     []string
 	launch  runtime.Launch // of the last begin
+	now     api.Snapshot   // as last reported
 }
 
 func newBench(t *testing.T, limit api.Bytes) *bench {
@@ -122,7 +123,7 @@ func newBench(t *testing.T, limit api.Bytes) *bench {
 // open returns the function's snapshot for a new instance.
 func (b *bench) open() *snapshot.Snapshot {
 	b.t.Helper()
-	s, err := snapshot.Open(b.cache, "default.f", b.program, slog.New(slog.DiscardHandler))
+	s, err := snapshot.Open(b.t.Context(), b.cache, "default.f", b.program, slog.New(slog.DiscardHandler), func(now api.Snapshot) { b.now = now })
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestLife(t *testing.T) {
 	}
 	first := b.launch.Endpoint
 	s := b.open()
-	if _, err := snapshot.Open(b.cache, "default.f", b.program, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := snapshot.Open(t.Context(), b.cache, "default.f", b.program, slog.New(slog.DiscardHandler), nil); err == nil {
 		t.Error("two instances have one snapshot")
 	}
 	child, saved := b.restore(s)
@@ -240,7 +241,13 @@ func TestLife(t *testing.T) {
 	if saved.Endpoint != first || saved.Canary.Text != "seven" || saved.Load != time.Minute {
 		t.Errorf("the snapshot says %+v", saved)
 	}
+	if b.now.Made.IsZero() || b.now.Size == 0 || b.now.Restore != 0 || b.now.Missing != "" {
+		t.Errorf("before its restore it is reported as %+v", b.now)
+	}
 	s.Restored(time.Second, nil)
+	if b.now.Restore != time.Second {
+		t.Errorf("after its restore it is reported as %+v", b.now)
+	}
 	child.Stop(time.Second)
 	s.Close()
 	if exists(s.Dir()) {
@@ -296,6 +303,13 @@ func TestValidity(t *testing.T) {
 			}
 			if child == nil && len(b.images()) > 0 {
 				t.Errorf("the invalid snapshot still has %v", b.images())
+			}
+			missing := "changed after it was made"
+			if strings.Contains(name, "record") {
+				missing = "none was made yet"
+			}
+			if child == nil && !strings.Contains(b.now.Missing, missing) {
+				t.Errorf("it is missing because %q, want %q", b.now.Missing, missing)
 			}
 		})
 	}
@@ -359,6 +373,9 @@ func TestSlower(t *testing.T) {
 	c, restored := b.begin(s)
 	if err := b.save(s, c); err != nil || restored || !slices.Equal(b.images(), []string{"snapshot.json"}) {
 		t.Errorf("restored %t, saved %v, it has %v", restored, err, b.images())
+	}
+	if want := (api.Snapshot{Missing: "its last restore failed, or was no faster than a usual start"}); b.now != want {
+		t.Errorf("it is reported as %+v", b.now)
 	}
 }
 

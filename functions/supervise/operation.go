@@ -278,6 +278,7 @@ func (s *Supervisor) finishOperation(r result) {
 	case opSnapshot:
 		if r.err != nil {
 			s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
+			s.reports.SetSnapshot(api.Snapshot{Missing: r.err.Error()})
 			s.checkUnreachable() // the runtime may not have gone on
 		}
 	}

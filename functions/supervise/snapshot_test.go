@@ -135,6 +135,9 @@ func TestSnapshotFails(t *testing.T) {
 		save := `save 100, loaded in 0s, "seven"`
 		wantCalls(t, w, "start 100", "canary", "canary", save, save, save)
 		wantStates(t, w, comesUp)
+		if now := s.Status().Snapshot; now == nil || now.Missing != "external socket" {
+			t.Errorf("the snapshot is reported as %+v", now)
+		}
 	}, f.on)
 	w = &world{answers: []string{"seven"}}
 	f = &shelf{w: w, takes: time.Hour}

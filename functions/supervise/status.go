@@ -130,6 +130,14 @@ func (r *Reports) SetLoad(l api.Load) {
 	})
 }
 
+// SetSnapshot sets the state of the function's snapshot, which is reported.
+func (r *Reports) SetSnapshot(now api.Snapshot) {
+	r.changeFromOutside(func(st *api.InstanceStatus) bool {
+		st.Snapshot = &now // replaced, never changed
+		return true
+	})
+}
+
 // SetEndpoint sets the instance's address, for a control plane that is found late. The next report carries it.
 func (r *Reports) SetEndpoint(at api.Endpoint) {
 	r.change(func(st *api.InstanceStatus) { st.Endpoint = at })

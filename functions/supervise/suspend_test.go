@@ -185,9 +185,8 @@ func TestSuspendedMemory(t *testing.T) {
 	g := &gpus{held: 70 * api.GiB, found: true}
 	d := &driver{}
 	withDriver(t, d, inPlace, func(t *testing.T, s *supervise.Supervisor) {
-		g.w = d.w
 		time.Sleep(2 * second)
-		g.held = 2 * api.GiB
+		d.w.set(func() { g.held = 2 * api.GiB })
 		wantCode(t, "sleep", sleep(s, 2, api.Level1, 0), "")
 		time.Sleep(second)
 		d.w.set(func() { d.w.print([]byte("Sleep mode freed 70.00 GiB memory, 3.00 GiB memory is still in use.")) })
@@ -199,7 +198,7 @@ func TestSuspendedMemory(t *testing.T) {
 		if st := s.Status(); st.DeviceUse != 0 || st.Memory.Host == 0 {
 			t.Errorf("suspended: %+v", st)
 		}
-	}, func(c *supervise.Config) { c.GPUs = g.look })
+	}, func(c *supervise.Config) { g.w, c.GPUs = d.w, g.look })
 }
 
 // A suspended runtime that was left is restored by the next supervisor, also if the last one left in the middle of the suspension.

@@ -21,8 +21,9 @@ func modelsCommand() *cobra.Command {
 		Short: "List models that lie on this machine; remove those that were fetched",
 		Long: `Models that are named by a URL (https, hf, oci, s3, ollama) are fetched once, into a
 cache ($ROUSE_CACHE) that all functions of this machine share. What a running function uses is
-never removed. Those that Ollama has pulled are listed too, with what serves them; nothing
-of its store is ever changed.`,
+never removed. Beside them lie folders of functions: snapshots/NAME of processes, and what
+model servers have compiled, compiled/NAME. Models that Ollama has pulled are listed too, with
+what serves them; nothing of its store is ever changed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cache, err := fetch.New(fetch.Environment(os.Getenv))
@@ -51,7 +52,7 @@ of its store is ever changed.`,
 	}
 	render.Flag(cmd)
 	cmd.AddCommand(&cobra.Command{
-		Use: "rm MODEL", Short: "Remove a model, named as in the list", Args: cobra.ExactArgs(1),
+		Use: "rm MODEL", Short: "Remove a model or a folder, named as in the list", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cache, err := fetch.New(fetch.Environment(os.Getenv))
 			if err != nil {

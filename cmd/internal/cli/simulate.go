@@ -99,6 +99,9 @@ and where they are asked for with --policy:
   prewarm     WarmServe: the weights of models that are foreseen to be wanted are on idle GPUs
   planner     Logos: a planner reassigns memory every ten seconds
 
+Sleepers of random and planner stay bound to their GPU, at level 1: their sources have no
+way to take a process off a GPU. Those of rouse (--suspend), tokens and prewarm leave it.
+
 Nothing is started and nothing is asked: no server has to run. GPU-hours are the
 time for which GPUs are held by instances that are awake, rise, drain or go to
 sleep. With --target-p95 the knob of each policy (how long what is idle stays) is

@@ -105,6 +105,7 @@ func Describe(w io.Writer, f admin.Function) error {
 	if f.Scale != nil {
 		rows.Add("Set:", fmt.Sprintf("%s, which is %d awake", f.Scale, f.Desired))
 	}
+	rows.say("Snapshot:", snapshotOf(f))
 	rows.say("Waits:", f.Waits)
 	rows.say("Foreseen:", f.Foreseen)
 	mismatches := 0
@@ -133,6 +134,20 @@ func Describe(w io.Writer, f admin.Function) error {
 		return err
 	}
 	return instances(w, f.Instances)
+}
+
+// snapshotOf describes a function's snapshot; empty: it is to have none.
+func snapshotOf(f admin.Function) string {
+	s := f.Learned.Snapshot
+	switch {
+	case s == nil:
+		return ""
+	case s.Missing != "":
+		return "none: " + s.Missing
+	case s.Restore > 0:
+		return fmt.Sprintf("%s, made %s, restored in %s", s.Size, Ago(s.Made), Rounded(s.Restore))
+	}
+	return fmt.Sprintf("%s, made %s", s.Size, Ago(s.Made))
 }
 
 // instances writes the table of a function's instances.

@@ -48,6 +48,25 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// TestSnapshot: what was last reported of a function's snapshot is shown, also where no instance is left.
+func TestSnapshot(t *testing.T) {
+	made := time.Now().Add(-3 * time.Minute)
+	for want, s := range map[string]*api.Snapshot{
+		"":                        nil,
+		"none: none was made yet": {Missing: "none was made yet"},
+		"370 MiB, made 3m0s ago":  {Made: made, Size: 370 * api.MiB},
+		"370 MiB, made 3m0s ago, restored in 3.5s": {Made: made, Size: 370 * api.MiB, Restore: 3500 * time.Millisecond},
+	} {
+		var b strings.Builder
+		if err := Describe(&b, admin.Function{Learned: admin.Learned{Snapshot: s}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "Snapshot:      "+want+"\n"); got != (want != "") {
+			t.Errorf("want %q:\n%s", want, b.String())
+		}
+	}
+}
+
 // TestCommonMemory: what instances of one node have in common is said of each, and counts once in their function's sum.
 func TestCommonMemory(t *testing.T) {
 	on := func(id, node, file string, shared api.Bytes) api.InstanceStatus {

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"path"
@@ -64,6 +65,7 @@ var (
 		columnMemory, columnHeld, columnRunning,
 		{head: "LAST REQUEST", cell: func(f admin.Function) string { return Ago(f.Activator.LastRequest) }},
 		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, Source(f.Function)) }},
+		{head: "SNAPSHOT", cell: func(f admin.Function) string { return cmp.Or(snapshotOf(f), "-") }},
 		{head: "DECLARED IN", cell: func(f admin.Function) string { return f.Function.Origin }}}
 )
 

@@ -87,7 +87,7 @@ func TestListWide(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, rest, _ := strings.Cut(b.String(), "\n")
-	want := "NAME STATE AWAKE ASLEEP MEMORY HELD RUNNING LAST REQUEST RUNS DECLARED IN"
+	want := "NAME STATE AWAKE ASLEEP MEMORY HELD RUNNING LAST REQUEST RUNS SNAPSHOT DECLARED IN"
 	if diff := cmp.Diff(want, strings.Join(strings.Fields(head), " ")); diff != "" {
 		t.Errorf("head (-want +got):\n%s", diff)
 	}

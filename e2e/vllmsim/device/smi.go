@@ -70,16 +70,17 @@ type row struct {
 
 // fields are the columns that are known, by name; an amount of memory is an int64.
 var fields = map[string]func(row) any{
-	"index":           func(r row) any { return r.Index },
-	"uuid":            func(r row) any { return r.UUID },
-	"gpu_uuid":        func(r row) any { return r.UUID },
-	"name":            func(r row) any { return r.Name },
-	"memory.total":    func(r row) any { return r.Memory },
-	"memory.used":     func(r row) any { return r.Used() },
-	"pid":             func(r row) any { return r.process.PID },
-	"process_name":    func(r row) any { return r.process.Name },
-	"used_memory":     func(r row) any { return r.process.Bytes },
-	"used_gpu_memory": func(r row) any { return r.process.Bytes },
+	"index":            func(r row) any { return r.Index },
+	"mig.mode.current": func(row) any { return "[N/A]" },
+	"uuid":             func(r row) any { return r.UUID },
+	"gpu_uuid":         func(r row) any { return r.UUID },
+	"name":             func(r row) any { return r.Name },
+	"memory.total":     func(r row) any { return r.Memory },
+	"memory.used":      func(r row) any { return r.Used() },
+	"pid":              func(r row) any { return r.process.PID },
+	"process_name":     func(r row) any { return r.process.Name },
+	"used_memory":      func(r row) any { return r.process.Bytes },
+	"used_gpu_memory":  func(r row) any { return r.process.Bytes },
 }
 
 // table prints the columns of the rows as CSV.
