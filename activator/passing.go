@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // Requests to a function that is no model server are held and sent like others, with two exceptions: connections to
@@ -118,7 +120,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			resp.Header.Set(headerTiming, c.reply.timing.String())
 			resp.Header.Set(headerInstance, string(s.Instance))
 			if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
-				up := newUpgraded(both, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
+				up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
 				c.sent.upgraded.Store(up)
 				resp.Body = up
 				if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
@@ -137,7 +139,8 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	if in.Body != nil && in.Body != http.NoBody {
 		in.Body = touched{in.Body, &untouched}
 	}
-	cut = passed(&through, c.reply.w, in)
+	c.reply.unread.Timeout = 0 // these clients may leave data unread, while nobody waits
+	cut = passed(&through, passing{c.reply.w, c}, in)
 	var failed *forward.Failure
 	switch {
 	case err == nil:
@@ -151,18 +154,40 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	return untouched.Load() && !failed.Given, false, failed
 }
 
+// passing writes to the client of a stream.
+type passing struct {
+	http.ResponseWriter
+	c *call
+}
+
+// Write implements [io.Writer].
+func (p passing) Write(b []byte) (int, error) { return p.c.reply.Write(b) }
+
+// FlushError is for [http.ResponseController].
+func (p passing) FlushError() error { return p.c.reply.flush() }
+
+// Hijack returns the client's connection, which is closed when the call ends: a write to it may be stuck.
+func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, both, err := p.c.reply.out.Hijack()
+	if err == nil {
+		context.AfterFunc(p.c.ctx, func() { _ = conn.Close() })
+	}
+	return conn, both, err
+}
+
 // drainIdle is how long an upgraded connection may carry nothing while its instance drains: others wait for that.
 const drainIdle = 5 * time.Second
 
 // upgraded is an upgraded connection to an instance. It ends the request once nothing has come from either side for a while.
 type upgraded struct {
 	io.ReadWriteCloser
-	idle  atomic.Int64 // that time
-	timer *time.Timer
+	unread *relay.WriteDeadline
+	idle   atomic.Int64 // that time
+	timer  *time.Timer
 }
 
-func newUpgraded(both io.ReadWriteCloser, idle time.Duration, end func(idle time.Duration)) *upgraded {
-	u := &upgraded{ReadWriteCloser: both}
+func newUpgraded(both io.ReadWriteCloser, unread *relay.WriteDeadline, idle time.Duration, end func(idle time.Duration)) *upgraded {
+	u := &upgraded{ReadWriteCloser: both, unread: unread}
 	u.timer = time.AfterFunc(math.MaxInt64, func() { end(time.Duration(u.idle.Load())) })
 	u.limit(idle)
 	return u
@@ -173,9 +198,11 @@ func (u *upgraded) limit(idle time.Duration) {
 	u.timer.Reset(idle)
 }
 
-// Read implements [io.Reader].
+// Read implements [io.Reader]. What it returns is then written to the client, until the next call.
 func (u *upgraded) Read(p []byte) (int, error) {
+	u.unread.Done()
 	n, err := u.ReadWriteCloser.Read(p)
+	u.unread.Move(nil, n)
 	u.timer.Reset(time.Duration(u.idle.Load()))
 	return n, err
 }

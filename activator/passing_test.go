@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // plainBench starts a sleeping function that is no model server, and a server that sends all requests to it.
@@ -80,7 +81,7 @@ func TestUpgradedIdle(t *testing.T) {
 		defer far.Close()
 		var ended atomic.Int64
 		c := &call{}
-		u := newUpgraded(near, 8*time.Second, func(idle time.Duration) { ended.Store(int64(idle)) })
+		u := newUpgraded(near, new(relay.WriteDeadline), 8*time.Second, func(idle time.Duration) { ended.Store(int64(idle)) })
 		c.sent.upgraded.Store(u)
 		go func() { _, _ = io.Copy(far, far) }()
 		for range 3 {

@@ -1,11 +1,15 @@
 package activator
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +21,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // connection is a client's connection. With window, it takes that many writes, and then blocks until its deadline has passed.
@@ -112,52 +117,137 @@ func from(a *Activator, client string, w http.ResponseWriter, body string) (abor
 const streamBody = `{"model":"m","stream":true}`
 
 // TestUnreadStreamsEnd: a stream whose client has stopped to read keeps its slot while nobody wants it. Once another request has waited for
-// it and nothing was read for some seconds, the stream is cut, and the slot is the other's.
+// it and nothing was read for some seconds, the stream is cut, and the slot is the other's. That holds for all kinds of streams.
 func TestUnreadStreamsEnd(t *testing.T) {
-	to := func(r *http.Request) (*http.Response, error) {
-		body, _ := io.ReadAll(r.Body)
-		resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: 2, Body: io.NopCloser(strings.NewReader("{}")), Request: r}
-		if strings.Contains(string(body), "stream") {
-			resp.Header.Set("Content-Type", "text/event-stream")
-			resp.ContentLength, resp.Body = -1, &slow{ctx: r.Context(), every: time.Second}
-		}
-		return resp, nil
-	}
-	inBubble(t, 2, nil, to, func(t *testing.T, a *Activator) {
-		unread, read := connect(3), connect(1<<20)
-		cut := make(chan bool, 2)
-		ctx, leave := context.WithCancel(t.Context())
-		go func() { cut <- from(a, "192.0.2.1", unread, streamBody) }()
-		go func() {
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(streamBody))
-			defer func() { _ = recover() }() // the client leaves
-			a.Handler().ServeHTTP(read, r)
-		}()
-		time.Sleep(30 * time.Second)
-		if len(cut) > 0 {
-			t.Error("a stream was cut although nobody waited")
-		}
-		honest := connect(1 << 20)
-		if from(a, "192.0.2.2", honest, `{"model":"m"}`); honest.Code != 200 {
-			t.Errorf("got %d %s", honest.Code, honest.Body)
-		}
-		if aborted := <-cut; !aborted || strings.Contains(unread.Body.String(), "DONE") {
-			t.Errorf("aborted %v; the client got %q", aborted, unread.Body)
-		}
-		if s, _ := a.Stats("default/m"); s.Running != 1 {
-			t.Errorf("%d run, want the stream that is read", s.Running)
-		}
-		leave()
-		const counted = `
+	const event, line = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n", "{\"message\":{\"content\":\"hi\"},\"done\":false}\n"
+	for kind, tc := range map[string]struct {
+		runtime, path, media, part string
+	}{
+		"events":    {"", chatPath, "text/event-stream", event},
+		"container": {api.RuntimeHTTP, "/any", "text/plain", "hi"},
+		"lines":     {api.RuntimeOllama, "/api/chat", "application/x-ndjson", line},
+		"resumed":   {api.RuntimeEngine, chatPath, "text/event-stream", ""},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			to := func(r *http.Request) (*http.Response, error) {
+				body, _ := io.ReadAll(r.Body)
+				resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: 2, Body: io.NopCloser(strings.NewReader("{}")), Request: r}
+				if strings.Contains(string(body), "true") {
+					from := &slow{ctx: r.Context(), every: time.Second}
+					switch state := r.Header.Get(control.HeaderState); {
+					case tc.part != "":
+						from.events = slices.Repeat([]string{tc.part}, 1000)
+					case state == control.StateNew:
+						from.events = []string{sent(0, 1), sent(1, 2)} // and it is cut
+					default:
+						from.events = append([]string{sent(2, 3), sent(3, 4)}, slices.Repeat([]string{": waits\n\n"}, 1000)...)
+					}
+					resp.Header.Set("Content-Type", tc.media)
+					resp.ContentLength, resp.Body = -1, from
+				}
+				return resp, nil
+			}
+			inBubble(t, 2, func(f *api.Function) { f.Runtime.Kind = tc.runtime }, to, func(t *testing.T, a *Activator) {
+				serve := func(ctx context.Context, client string, w http.ResponseWriter, body string) (aborted bool) {
+					defer func() { aborted = recover() == http.ErrAbortHandler }()
+					r := httptest.NewRequestWithContext(ctx, http.MethodPost, tc.path, strings.NewReader(body))
+					r.RemoteAddr = client + ":1"
+					r.Header.Set("Content-Type", "application/json")
+					a.ServeFunction(w, r, "default/m")
+					return false
+				}
+				unread, read := connect(3), connect(1<<20)
+				cut := make(chan bool, 2)
+				ctx, leave := context.WithCancel(t.Context())
+				go func() { cut <- serve(t.Context(), "192.0.2.1", unread, streamBody) }()
+				go func() { serve(ctx, "192.0.2.1", read, streamBody) }()
+				time.Sleep(30 * time.Second)
+				if len(cut) > 0 {
+					t.Error("a stream was cut although nobody waited")
+				}
+				honest, began := connect(1<<20), time.Now()
+				if serve(t.Context(), "192.0.2.2", honest, `{"model":"m","stream":false}`); honest.Code != 200 || time.Since(began) > time.Second {
+					t.Errorf("got %d %s after %s", honest.Code, honest.Body, time.Since(began))
+				}
+				if aborted := <-cut; !aborted || strings.Contains(unread.Body.String(), "DONE") {
+					t.Errorf("aborted %v; the client got %q", aborted, unread.Body)
+				}
+				if s, _ := a.Stats("default/m"); s.Running != 1 {
+					t.Errorf("%d run, want the stream that is read", s.Running)
+				}
+				leave()
+				const counted = `
 # HELP rouse_activator_refused_total Requests that Rouse itself refused, by code.
 # TYPE rouse_activator_refused_total counter
 rouse_activator_refused_total{function="default/m",reason="evicted"} 1
 `
-		if err := testutil.GatherAndCompare(a.deps.Registry, strings.NewReader(counted), "rouse_activator_refused_total"); err != nil {
-			t.Error(err)
+				if err := testutil.GatherAndCompare(a.deps.Registry, strings.NewReader(counted), "rouse_activator_refused_total"); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestUnreadUpgradeEnds: a write to the client of an upgraded connection is stuck between two reads of its instance, and ends with the
+// call. So does one to the client of an HTTP/2 stream.
+func TestUnreadUpgradeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		c := &call{}
+		c.ctx, c.cancel = context.WithCancelCause(t.Context())
+		up := newUpgraded(near, &c.reply.unread, time.Hour, func(time.Duration) {})
+		go func() { _, _ = far.Write([]byte("x")) }()
+		if time.Sleep(time.Minute); c.endUnread() {
+			t.Error("it ends before anything has come")
+		}
+		if _, err := up.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		client, other := net.Pipe()
+		c.reply.out = http.NewResponseController(&hijacked{conn: client})
+		conn, _, err := passing{c: c}.Hijack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(relay.CutAfter - 1); c.endUnread() {
+			t.Error("it ends too early")
+		}
+		time.Sleep(1)
+		if ends := c.endUnread(); !ends {
+			t.Error("it does not end")
+		}
+		if _, err := conn.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("got %v", err)
+		}
+		_, _, _, _ = up.Close(), far.Close(), other.Close(), client.Close()
+
+		d := &call{}
+		w := connect(0)
+		d.reply.w, d.reply.out = w, http.NewResponseController(w)
+		d.ctx, d.cancel = context.WithCancelCause(t.Context())
+		wrote := make(chan error)
+		go func() { _, err := passing{w, d}.Write([]byte("x")); wrote <- err }()
+		if time.Sleep(time.Hour); !d.endUnread() {
+			t.Error("a stuck HTTP/2 stream does not end")
+		}
+		if err := <-wrote; err == nil || d.ctx.Err() == nil {
+			t.Errorf("got %v, %v", err, d.ctx.Err())
 		}
 	})
 }
+
+// hijacked is the writer of a connection.
+type hijacked struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements [http.Hijacker].
+func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
+
+// SetWriteDeadline does nothing.
+func (h *hijacked) SetWriteDeadline(time.Time) error { return nil }
 
 // TestStreamsArePaused: two long streams of a client take both slots. Another client's request is served after some time: a stream
 // gives way at its next event, waits, and continues where it was. Its client sees one whole stream, with comments.

@@ -86,7 +86,8 @@ func TestVLLMStreamsOutliveTheirInstance(t *testing.T) {
 		t.Skip("takes some seconds")
 	}
 	t.Parallel()
-	p := newStrange(t, "-f", simulatedChat(t, "25ms"))
+	manifest := simulatedChat(t, "2ms")
+	p, pause := newStrange(t, "-f", manifest), filepath.Join(filepath.Dir(manifest), "pause")
 	const chat, text = "/v1/chat/completions", "/v1/completions"
 	for _, test := range []struct {
 		path, more string
@@ -115,9 +116,13 @@ func TestVLLMStreamsOutliveTheirInstance(t *testing.T) {
 		if failure != "" || len(want) < 12 {
 			t.Fatalf("%s: %d events, %s\n%s", body, len(want), failure, p.server.output())
 		}
+		if err := os.WriteFile(pause, fmt.Append(nil, test.at), 0o600); err != nil { // so that it has not ended when it is killed
+			t.Fatal(err)
+		}
 		got, failure := chunksOf(t, p.server.url, test.path, body, func(n int) {
 			if n == test.at {
 				p.killed(t, "chat", test.function)
+				_ = os.Remove(pause)
 			}
 		})
 		if test.why != "" {
@@ -131,7 +136,7 @@ func TestVLLMStreamsOutliveTheirInstance(t *testing.T) {
 		}
 	}
 	if n := strings.Count(p.server.output(), `"answer cut, and goes on elsewhere"`); n != 5 {
-		t.Errorf("%d of 5 streams went on elsewhere: the others had been generated before the kills", n)
+		t.Errorf("%d of 5 streams went on elsewhere", n)
 	}
 }
 
@@ -149,8 +154,8 @@ metadata: {name: chat}
 spec:
   template:
     metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
-    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=%s --load-time=0}, {name: HF_HUB_CACHE, value: %q}]}]}
-`, step, dir),
+    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=%s --load-time=0}, {name: HF_HUB_CACHE, value: %q}, {name: VLLMSIM_PAUSE, value: %q}]}]}
+`, step, dir, filepath.Join(dir, "pause")),
 		filepath.Join(repository, "refs/main"):                        commit,
 		filepath.Join(repository, "snapshots", commit, "config.json"): "{}",
 	} {

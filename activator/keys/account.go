@@ -31,7 +31,7 @@ type Account struct {
 	expires  time.Time
 	requests allowance
 	tokens   allowance
-	budget   Budget
+	budget   control.Budget
 	pending  float64 // the estimates of charges that are not settled
 	running  int     // the number of requests that run here
 	theirs   int     // the number that run at other activators
@@ -40,7 +40,7 @@ type Account struct {
 func newAccount(id, name, tenant string, s *Store, r apikey.Rights, expires, now time.Time) *Account {
 	a := &Account{Name: name, Tenant: tenant, id: id, others: s.others}
 	b, _ := s.budgets.Load(id)
-	a.budget, _ = b.(Budget)
+	a.budget, _ = b.(control.Budget)
 	a.revoked, a.revoke = context.WithCancel(context.Background())
 	a.set(r, expires, now)
 	return a
@@ -83,7 +83,7 @@ func (a *Account) idle(now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.budget.begin(now, a.pending)
+	begin(&a.budget, now, a.pending)
 	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now) && a.budget[1].Tokens+a.budget[1].GPUSeconds == 0
 }
 
@@ -169,8 +169,8 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if !a.budgeted() {
 		return nil
 	}
-	a.budget.begin(now, a.pending)
-	return a.budget.short(a.Name, a.rights, now)
+	begin(&a.budget, now, a.pending)
+	return a.overBudget(now)
 }
 
 // sure reports whether a request can be admitted before the others know of it. Each activator may use its part of

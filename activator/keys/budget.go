@@ -6,38 +6,28 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/config/apikey"
 )
-
-// Budget counts what an account has used in the present day and the present month, of UTC. It is counted for accounts with a limit of
-// a day or a month only.
-type Budget [2]Spent
-
-// Spent is the use in a day (2006-01-02) or a month (2006-01).
-type Spent struct {
-	In                 string
-	Tokens, GPUSeconds float64
-}
 
 var budgetNames = [...]string{time.DateOnly, "2006-01"}
 
-// begin begins a new day or month if there is one, with pending: the estimated tokens of requests that run, which are corrected when
+// begin begins a new day or month in b if there is one, with pending: the estimated tokens of requests that run, which are corrected when
 // they end. What was used still counts if the clock was set back.
-func (b *Budget) begin(now time.Time, pending float64) {
+func begin(b *control.Budget, now time.Time, pending float64) {
 	for k, layout := range budgetNames {
 		switch in := now.UTC().Format(layout); {
 		case b[k].In < in:
-			b[k] = Spent{in, pending, 0}
+			b[k] = control.Spent{In: in, Tokens: pending}
 		case b[k].In > now.UTC().AddDate(0, 0, 1).Format(layout): // long ago
 			b[k].In = in
 		}
 	}
 }
 
-// spend counts more use; a correction of an estimate may be negative. The caller holds mu.
+// spend counts more use, if the account has a limit of a day or a month; a correction of an estimate may be negative. The
+// caller holds mu.
 func (a *Account) spend(u control.Use) {
 	if a.budgeted() {
-		a.budget.begin(time.Now(), a.pending)
+		begin(&a.budget, time.Now(), a.pending)
 		for k := range a.budget {
 			b := &a.budget[k]
 			b.Tokens = max(0, b.Tokens+u.Spent)
@@ -46,15 +36,16 @@ func (a *Account) spend(u control.Use) {
 	}
 }
 
-// short returns an error for the limit in r that is used up; nil: none is.
-func (b *Budget) short(name string, r apikey.Rights, now time.Time) *api.Error {
-	for k, limits := range r.Budgets() {
+// overBudget returns an error for the limit of a day or a month that is used up; nil: none is. The caller holds mu.
+func (a *Account) overBudget(now time.Time) *api.Error {
+	b := &a.budget
+	for k, limits := range a.rights.Budgets() {
 		begun, _ := time.Parse(budgetNames[k], b[k].In)
 		next := begun.AddDate(0, k, 1-k)
 		for n, used := range [...]float64{b[k].Tokens, b[k].GPUSeconds} {
 			if limit := limits[n]; limit > 0 && used >= float64(limit) {
 				return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s of this %s: the next one begins at %s",
-					name, limit, [...]string{"tokens", "GPU-seconds"}[n], [...]string{"day", "month"}[k], next.Format(time.RFC3339)).WithRetryAfter(next.Sub(now))
+					a.Name, limit, [...]string{"tokens", "GPU-seconds"}[n], [...]string{"day", "month"}[k], next.Format(time.RFC3339)).WithRetryAfter(next.Sub(now))
 			}
 		}
 	}
@@ -73,17 +64,21 @@ func (a *Account) Spend(gpuSeconds float64) {
 	}
 }
 
-// Budgets returns what accounts have used, by [Account.ID], in a month that has not ended: those that are no longer declared, too.
-func (s *Store) Budgets() map[string]Budget {
+// Budgets returns what accounts have used, by [Account.ID], in a month that has not ended: those that are no longer
+// declared, too. A nil Store has none.
+func (s *Store) Budgets() map[string]control.Budget {
+	if s == nil {
+		return nil
+	}
 	s.each(func(a *Account) {
 		a.mu.Lock()
 		s.budgets.Store(a.id, a.budget)
 		a.mu.Unlock()
 	})
-	all := map[string]Budget{}
+	all := map[string]control.Budget{}
 	s.budgets.Range(func(id, of any) bool {
-		b := of.(Budget)
-		if b.begin(time.Now(), 0); b[1].Tokens+b[1].GPUSeconds == 0 {
+		b := of.(control.Budget)
+		if begin(&b, time.Now(), 0); b[1].Tokens+b[1].GPUSeconds == 0 {
 			s.budgets.Delete(id)
 		} else {
 			all[id.(string)] = b
@@ -94,8 +89,28 @@ func (s *Store) Budgets() map[string]Budget {
 }
 
 // Restore sets what accounts have used. Call it before the first [Store.Load].
-func (s *Store) Restore(budgets map[string]Budget) {
+func (s *Store) Restore(budgets map[string]control.Budget) {
 	for id, b := range budgets {
 		s.budgets.Store(id, b)
+	}
+}
+
+// LearnBudget raises what an account has used of its day and month to what another activator knows.
+func (s *Store) LearnBudget(account string, known control.Budget) {
+	if s == nil {
+		return
+	}
+	a, _ := s.named(account)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	begin(&a.budget, time.Now(), a.pending)
+	for k, told := range known {
+		if b := &a.budget[k]; b.In == told.In {
+			b.Tokens = max(b.Tokens, min(told.Tokens, 1<<50))
+			b.GPUSeconds = max(b.GPUSeconds, min(told.GPUSeconds, 1<<50))
+		}
 	}
 }

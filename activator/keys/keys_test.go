@@ -43,7 +43,7 @@ func TestBudgets(t *testing.T) {
 		id := ofKey + " " + apikey.Hash("k-a")
 		var s *Store
 		restart := func() {
-			saved := map[string]Budget{}
+			saved := map[string]control.Budget{}
 			if s != nil {
 				raw, err := json.Marshal(s.Budgets())
 				if err != nil || json.Unmarshal(raw, &saved) != nil || len(saved) > 1 {
@@ -153,16 +153,16 @@ func TestBudgetWithinADay(t *testing.T) {
 			t.Error("an estimate of the day before is given back")
 		}
 	})
-	var b Budget
+	var b control.Budget
 	day := time.Date(2000, 1, 31, 0, 0, 0, 0, time.UTC)
-	b.begin(day, 0)
+	begin(&b, day, 0)
 	b[0].Tokens = 7
 	for _, back := range []time.Duration{time.Second, 0, 50 * 24 * time.Hour} {
-		if b.begin(day.Add(-back), 0); b[0].Tokens != 7 {
+		if begin(&b, day.Add(-back), 0); b[0].Tokens != 7 {
 			t.Errorf("set back by %s: %v", back, b)
 		}
 	}
-	if b.begin(day, 0); b[0].Tokens != 0 {
+	if begin(&b, day, 0); b[0].Tokens != 0 {
 		t.Errorf("a new day: %v", b)
 	}
 }

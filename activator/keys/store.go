@@ -26,7 +26,7 @@ type Store struct {
 	others  Others
 	table   atomic.Pointer[table]
 	raw     atomic.Pointer[[]byte] // the last file applied; nil: none
-	budgets sync.Map               // what accounts had used, a [Budget], by their ids, when that was last asked
+	budgets sync.Map               // what accounts had used, a [control.Budget], by their ids, when that was last asked
 
 	mu       sync.Mutex          // held while a file is applied; guards the fields below
 	accounts map[string]*Account // by hash

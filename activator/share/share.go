@@ -40,7 +40,8 @@ import (
 const (
 	// Every is how long a difference may wait to be sent with others.
 	Every = 100 * time.Millisecond
-	// AskFor bounds how long a request waits for another activator's answer.
+	// AskFor bounds how long a request waits for another activator's answer. Until one has reported the use before this
+	// activator began, callFor does.
 	AskFor = 250 * time.Millisecond
 	// callFor bounds one exchange. retryAfter is the pause after a failed one, during which it is not asked.
 	callFor    = 2 * time.Second
@@ -65,8 +66,12 @@ const (
 type Accounts interface {
 	// Learn records an account's use at another activator; late: a part of it may have been refilled since.
 	Learn(account string, u control.Use, late bool)
-	// All returns the use of requests and tokens of the accounts with limits, as far as known here.
+	// All returns the use of requests and tokens of the accounts with limits, as far as known here; Budgets, that of days
+	// and months.
 	All() map[string]control.Use
+	Budgets() map[string]control.Budget
+	// LearnBudget raises what an account has used of its day and month to what another activator knows.
+	LearnBudget(account string, b control.Budget)
 }
 
 // Queues hold the cost of clients' requests elsewhere. The method does not block.
@@ -244,19 +249,22 @@ func (s *Share) Among(account string) (n int, unknown control.Use, known bool, a
 }
 
 // Ask blocks until the others know the use here until now and have reported theirs. It does not wait for unreachable
-// ones, and waits at most [AskFor] and no longer than ctx. It returns false if a front door has not answered, or said
-// that it is apart from another one.
+// ones, and waits at most [AskFor], or callFor if none has reported the use before, and no longer than ctx. It returns
+// false if a front door has not answered, or said that it is apart from another one.
 func (s *Share) Ask(ctx context.Context) bool {
 	s.mu.Lock()
-	now := time.Now()
+	now, most := time.Now(), callFor
 	asked := map[*peer]*round{}
 	for _, p := range s.peers {
 		if !now.Before(p.away) {
 			asked[p] = s.round(p)
 		}
+		if !p.meets {
+			most = AskFor
+		}
 	}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, AskFor)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for p, r := range asked {
 		select {
@@ -315,7 +323,7 @@ func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 	case m.Meet && s.doors && !p.again: // the parts have everything
 		answer.All, answer.Before = map[string]control.Use{}, 0
 	case m.Meet:
-		answer.All = s.accounts.All()
+		answer.All, answer.Budgets = s.accounts.All(), s.accounts.Budgets()
 		for account, n := range running {
 			u := answer.All[account]
 			u.Running = n
@@ -336,6 +344,7 @@ func (s *Share) receive(m control.UsageMessage) {
 		return
 	}
 	var learned lessons
+	var budgets map[string]control.Budget
 	if p.run != m.Run {
 		if p.run != "" {
 			p.ran(&learned)
@@ -348,7 +357,7 @@ func (s *Share) receive(m control.UsageMessage) {
 		p.acknowledged(m.Taken)
 	}
 	if p.meets && m.All != nil {
-		p.meets, p.taken = false, m.Before
+		p.meets, p.taken, budgets = false, m.Before, m.Budgets
 		for account, u := range m.All {
 			u = u.Max(control.Use{})
 			p.reported[account] = u
@@ -370,6 +379,9 @@ func (s *Share) receive(m control.UsageMessage) {
 		clients = p.take(m.Parts, &learned)
 	}
 	s.mu.Unlock()
+	for account, b := range budgets { // before the parts that follow it
+		s.accounts.LearnBudget(account, b)
+	}
 	s.learn(learned)
 	for _, c := range clients {
 		s.queues.ServedElsewhere(c)

@@ -32,6 +32,7 @@ type site struct {
 	doors        bool               // they are front doors
 	cut          map[string]bool    // by name: it neither receives nor is received
 	between      map[[2]string]bool // two that do not reach each other
+	slow         time.Duration      // how much longer a message takes
 	exchanges    atomic.Int64
 }
 
@@ -112,8 +113,9 @@ func (n *node) Call(ctx context.Context, _ string, e api.Endpoint, path string, 
 	lostThere, lostBack, twice := rand.IntN(100) < s.lose, rand.IntN(100) < s.lose, rand.IntN(100) < s.double
 	cut := s.cut[n.name] || s.cut[string(e)] || s.between[[2]string{n.name, string(e)}]
 	s.exchanges.Add(1)
+	slow := s.slow
 	s.mu.Unlock()
-	time.Sleep(time.Duration(200+rand.IntN(1000)) * time.Microsecond)
+	time.Sleep(slow + time.Duration(200+rand.IntN(1000))*time.Microsecond)
 	switch {
 	case path != control.PathUsage:
 		return fmt.Errorf("called %s", path)
@@ -447,6 +449,68 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// TestLimitsOverRestarts: one of two activators begins again several times, and its answers are slow. What both admit in a minute and in a
+// day stays within a twentieth of the limits, and the new process knows all of it.
+func TestLimitsOverRestarts(t *testing.T) {
+	for _, tc := range []struct {
+		doors bool
+		slow  time.Duration
+		r     apikey.Rights
+		want  int
+	}{
+		{false, 0, apikey.Rights{TokensPerDay: 100_000}, 10_000},
+		{false, AskFor, apikey.Rights{TokensPerDay: 100_000}, 10_000},
+		{true, 0, apikey.Rights{TokensPerDay: 100_000}, 10_000},
+		{false, 0, apikey.Rights{RequestsPerMinute: 600}, 1200},
+		{false, 4 * AskFor, apikey.Rights{RequestsPerMinute: 600}, 1200},
+		{true, 0, apikey.Rights{RequestsPerMinute: 600}, 1200},
+	} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.doors, s.slow = tc.doors, tc.slow
+				a, b := s.join("a", tc.r), s.join("b", tc.r)
+				var mu sync.Mutex // guards admitted, and b
+				admitted := 0
+				var clients sync.WaitGroup
+				end := time.Now().Add(time.Minute)
+				for k := range 6 {
+					clients.Go(func() {
+						for time.Now().Before(end) {
+							mu.Lock()
+							n := []*node{a, b}[k%2]
+							mu.Unlock()
+							if c := n.admit(10); c != nil {
+								c.Settle(10)
+								c.End()
+								mu.Lock()
+								admitted++
+								mu.Unlock()
+							}
+							time.Sleep(10 * time.Millisecond)
+						}
+					})
+				}
+				for range 5 {
+					time.Sleep(9 * time.Second)
+					b.end()
+					again := s.join("b", tc.r)
+					mu.Lock()
+					b = again
+					mu.Unlock()
+				}
+				clients.Wait()
+				if float64(admitted) > 1.05*float64(tc.want) || float64(admitted) < .95*float64(tc.want) {
+					t.Errorf("%d are admitted, want %d", admitted, tc.want)
+				}
+				t.Logf("%d of %d", admitted, tc.want)
+				s.leave(a)
+				s.leave(b)
+			})
+		})
+	}
+}
+
 // TestDoorWithImpossibleNumbers: no number that a front door reports makes room for requests.
 func TestDoorWithImpossibleNumbers(t *testing.T) {
 	for name, m := range map[string]func(account string) control.UsageMessage{
@@ -626,7 +690,7 @@ func TestConcurrent(t *testing.T) {
 	})
 }
 
-// TestOneThatBegins: a new activator knows the earlier use.
+// TestOneThatBegins: a new activator knows the earlier use, and waits for it.
 func TestOneThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -634,11 +698,16 @@ func TestOneThatBegins(t *testing.T) {
 		a := s.join("a", r)
 		for a.admit(0) != nil {
 		}
+		s.slow = 4 * AskFor
+		begun := time.Now()
 		b := s.join("b", r)
-		if c := b.admit(0); c != nil {
-			t.Error("one that has just begun lets in what was used")
+		if got := flood([]*node{b}, time.Millisecond, time.Millisecond); got > int(time.Since(begun).Seconds()) {
+			t.Errorf("one that has just begun lets in %d after %s", got, time.Since(begun))
 		}
-		time.Sleep(10 * time.Second) // 10 are available again
+		s.mu.Lock()
+		s.slow = 0
+		s.mu.Unlock()
+		time.Sleep(time.Until(begun.Add(10 * time.Second))) // 10 are available again
 		n := 0
 		for range 20 {
 			for _, at := range []*node{a, b} {

@@ -24,6 +24,17 @@ type UsageMessage struct {
 	// sender's own. It includes parts up to the number Before.
 	All    map[string]Use `json:"all,omitzero"`
 	Before uint64         `json:"before,omitempty"`
+	// Budgets come with All: what accounts have used of their day and month.
+	Budgets map[string]Budget `json:"budgets,omitempty"`
+}
+
+// Budget is what an account has used in the present day and the present month, of UTC.
+type Budget [2]Spent
+
+// Spent is the use in a day (2006-01-02) or a month (2006-01).
+type Spent struct {
+	In                 string
+	Tokens, GPUSeconds float64
 }
 
 // UsagePart is the use in a short interval.
@@ -41,7 +52,7 @@ type Use struct {
 	Requests float64 `json:"requests,omitempty"`
 	Tokens   float64 `json:"tokens,omitempty"`
 	Running  float64 `json:"running,omitempty"`
-	// Spent and GPUSeconds are the tokens and the GPU time that count in a day and a month; All has neither.
+	// Spent and GPUSeconds are the tokens and the GPU time that count in a day and a month; All has neither, but Budgets.
 	Spent      float64 `json:"spent,omitempty"`
 	GPUSeconds float64 `json:"gpuSeconds,omitempty"`
 }

@@ -88,6 +88,8 @@ type Config struct {
 	Faults []string
 	// Log receives lines like vLLM's. Nil: none.
 	Log io.Writer
+	// Pause names a file with a number: while it exists, streams wait behind that many tokens. Empty: they never do.
+	Pause string
 	// Kill ends the process, for crashes. Nil: the server only plays dead.
 	Kill func()
 }

@@ -47,6 +47,7 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	if visible := cmp.Or(getenv("CUDA_VISIBLE_DEVICES"), getenv("NVIDIA_VISIBLE_DEVICES")); visible != "" && visible != "all" {
 		c.Device.Visible = &visible // a container gets the second one from its runtime
 	}
+	c.Pause = getenv("VLLMSIM_PAUSE")
 	if faults := getenv("VLLMSIM_FAULTS"); faults != "" {
 		c.Faults = []string{faults}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,6 +205,13 @@ func (e *events) tokenSent(r *http.Request) error {
 		}
 	}
 	e.tokens++
+	for pauseAt, err := os.ReadFile(e.s.cfg.Pause); err == nil && string(pauseAt) == strconv.Itoa(e.tokens); pauseAt, err = os.ReadFile(e.s.cfg.Pause) {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-r.Context().Done():
+			return context.Cause(r.Context())
+		}
+	}
 	return e.trouble(e.tokens)
 }
 

@@ -34,7 +34,9 @@ const (
 	// them.
 	complainEvery = 10 * time.Second
 	// dawdles is how long a client needs at most for its first request or its handshake, unless it is slow.
-	dawdles    = time.Second
+	dawdles = time.Second
+	// idles is the same for a client's next request: its connection is not closed because many others were opened at once.
+	idles      = 10 * time.Second
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
 	// resetsPerSecond bounds the requests that one address may cancel in HTTP/2, mostResets those at once. A gateway is
@@ -46,8 +48,8 @@ const (
 // Listener accepts connections even under errors that are not its own, such as a lack of file descriptors: it logs
 // them, pauses and retries. Its connections have the type [*Conn] and wait at first. If too many wait, it closes the
 // one that has waited longest, of the address with too many, or of the address with the most among those that have
-// waited for a second. So a client that opens many idle connections loses its own, and one that soon sends a request is
-// safe.
+// waited for a second (after a request, for ten). So a client that opens many idle connections loses its own, and one that
+// soon sends a request is safe.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -152,6 +154,7 @@ func (l *Listener) Close() error {
 
 // take wraps a new connection and lets it wait.
 func (l *Listener) take(conn net.Conn) *Conn {
+	boundUnsent(conn)
 	c := &Conn{over: over{conn}, l: l}
 	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
 		bits, ip := 64, at.Addr().Unmap()
@@ -210,14 +213,15 @@ func (l *Listener) leave(c *Conn) {
 }
 
 // evict closes the oldest waiting connection of the address with the most, if it has waited at least least, and logs
-// why. Addresses whose oldest has waited for [dawdles] come before all others, so that many silent addresses do not end
-// the fresh connections of one that has several; of equals the oldest connection is closed. The caller holds mu.
+// why. Addresses whose oldest has waited for [dawdles] or [idles] come before all others, so that many silent addresses
+// do not end the fresh connections of one that has several; of equals the oldest connection is closed. The caller holds
+// mu.
 func (l *Listener) evict(least time.Duration, why string, about ...any) {
 	var last *Conn
 	most, now := 0, time.Now()
 	for _, all := range l.by {
 		c, n := all.Front().Value.(*Conn), all.Len()
-		if now.Sub(c.since) >= dawdles {
+		if w := now.Sub(c.since); w >= idles || w >= dawdles && !c.served {
 			n += l.waiting
 		}
 		if n > most || n == most && c.since.Before(last.since) {
@@ -276,6 +280,7 @@ type Conn struct {
 
 	// Guarded by the mutex of the Listener.
 	serves int           // calls of Begin without their End
+	served bool          // Begin was called
 	place  *list.Element // in the list of waiting connections; nil: it does not wait
 	since  time.Time     // when the wait began
 	late   *time.Timer   // ends the wait; nil: no bound
@@ -288,6 +293,7 @@ func (c *Conn) Begin() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	c.serves++
+	c.served = true
 	c.l.leave(c)
 }
 

@@ -232,6 +232,30 @@ func TestSilentCrowd(t *testing.T) {
 	})
 }
 
+// TestCrowdAtOnce checks that a connection between two requests outlives a crowd that connects at once, each of it twice.
+func TestCrowdAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialled()
+		l := inbound.NewListener(d, inbound.Limits{All: 64}, slog.New(slog.DiscardHandler))
+		conns, _ := accepted(l)
+		defer l.Close()
+		honest := d.dial("192.0.2.1")
+		c := <-conns
+		c.Begin()
+		c.End()
+		for n := range 6 {
+			time.Sleep(1500 * time.Millisecond)
+			for k := range 80 {
+				d.dial(fmt.Sprintf("10.0.%d.%d", n, k%40))
+			}
+			if !open(honest) {
+				t.Errorf("it is closed %s after its request", time.Duration(n+1)*1500*time.Millisecond)
+			}
+		}
+	})
+}
+
 // TestBound checks that connections without a request are bounded, and that connections with a running request are
 // kept.
 func TestBound(t *testing.T) {

@@ -13,7 +13,7 @@ const CutAfter = 5 * time.Second
 // WriteDeadline bounds how long a client may leave written data unread. One goroutine writes;
 // others may call Stuck and Cut.
 type WriteDeadline struct {
-	// Timeout is the bound; it must not change.
+	// Timeout is the bound; 0: none, Move ignores its controller.
 	Timeout time.Duration
 	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers in any case.
 	Buffered int
@@ -40,6 +40,7 @@ func (d *WriteDeadline) Move(out *http.ResponseController, n int) {
 	now := time.Now()
 	d.began.Store(now.UnixNano())
 	switch {
+	case d.Timeout == 0:
 	case d.moved.IsZero() && n <= d.Buffered:
 		d.moved = now.Add(-d.Timeout) // so that the next write sets one
 	case now.Sub(d.moved) > d.Timeout/4:

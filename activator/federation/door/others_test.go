@@ -58,4 +58,6 @@ type noUse struct{}
 
 func (noUse) Learn(string, control.Use, bool)     {}
 func (noUse) All() map[string]control.Use         { return nil }
+func (noUse) Budgets() map[string]control.Budget  { return nil }
+func (noUse) LearnBudget(string, control.Budget)  {}
 func (noUse) ServedElsewhere(u control.ClientUse) {}

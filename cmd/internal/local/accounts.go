@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
@@ -23,7 +23,7 @@ const (
 type accounts struct {
 	path    string // empty: nothing is kept
 	Usage   *usage.Saved
-	Budgets map[string]keys.Budget
+	Budgets map[string]control.Budget
 }
 
 func (s *server) readAccounts(port int) {

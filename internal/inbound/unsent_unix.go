@@ -1,0 +1,24 @@
+//go:build linux || darwin
+
+package inbound
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsent is how much the kernel keeps of what a client's window does not admit yet. By default it keeps megabytes, so that a
+// client that reads nothing would be noticed only after a long answer.
+const unsent = 16 << 10
+
+// boundUnsent bounds the unsent data of a connection. What is on its way is not bounded, so the connection is as fast as before.
+func boundUnsent(c net.Conn) {
+	if tcp, is := c.(*net.TCPConn); is {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { // an error leaves the kernel's own bound
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+			})
+		}
+	}
+}
