@@ -160,7 +160,7 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 		return nil, nil, err
 	}
 	index.release() // the model is held; reading it through may take a while
-	if err := c.whole(e, c.changed(key, e)); err != nil {
+	if err := c.whole(ctx, e, c.changed(key, e)); err != nil {
 		l.release()
 		c.cfg.Logger.Warn("cached model is not whole: fetching the missing files", "ref", e.Ref, "reason", err)
 		return nil, e, nil

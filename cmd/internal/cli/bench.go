@@ -13,6 +13,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
@@ -91,31 +92,24 @@ func progress(w io.Writer, n int) func() {
 // bench sends n requests, at most atOnce concurrently.
 func bench(ctx context.Context, ask func() (measured, error), n, atOnce int, tick func()) *benchResult {
 	r := &benchResult{Concurrency: atOnce}
-	var mu sync.Mutex // guards r and left
-	left := n
-	var all sync.WaitGroup
+	var mu sync.Mutex // guards r and calls of tick
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	start := time.Now()
-	for range min(n, atOnce) {
-		all.Go(func() {
-			for {
-				mu.Lock()
-				stop := left == 0 || ctx.Err() != nil
-				if !stop {
-					left--
-				}
-				mu.Unlock()
-				if stop {
-					return
-				}
-				m, err := ask()
-				mu.Lock()
-				r.add(m, err)
-				tick()
-				mu.Unlock()
+	for range n {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
 			}
+			m, err := ask()
+			mu.Lock()
+			defer mu.Unlock()
+			r.add(m, err)
+			tick()
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 	r.finish(time.Since(start))
 	return r
 }
