@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,11 +132,13 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	if c.Program == "" {
-		self, err := executable()
-		if err != nil {
-			return c, err
+		var err error
+		if c.Program, err = os.Executable(); err == nil {
+			_, err = os.Stat(c.Program) // it is gone if the file was replaced
 		}
-		c.Program = self
+		if err != nil {
+			return c, fmt.Errorf("find the program that instances run: %w", err)
+		}
 	}
 	return c, nil
 }
