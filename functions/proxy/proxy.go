@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -458,7 +459,8 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 // outbound builds the runtime's request from the client's. It takes the client's headers over.
 func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.Object) *http.Request {
 	h := x.r.Header
-	localhttp.DropConnection(h)
+	localhttp.DropNamed(h, h["Connection"])
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return localhttp.PerConnection(name) })
 	if state := h[control.HeaderState]; x.tellsState() && len(state) > 0 {
 		x.stated = true
 		x.state.From(state[0])
