@@ -1,8 +1,8 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -144,14 +144,38 @@ func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	})
 }
 
-func text(to *string) field {
+// parsed is a field that parse reads.
+func parsed[T any](to *T, parse func(string) (T, error)) field {
 	return field{func(s string) error {
-		if s == "" {
-			return fmt.Errorf("it is empty: give it a value or leave it out")
+		v, err := parse(s)
+		if err == nil {
+			*to = v
 		}
-		*to = s
-		return nil
+		return err
 	}, shown(to)}
+}
+
+// parsedList is a field of values, separated by commas, that parse reads.
+func parsedList[T ~string](to *[]T, parse func(string) (T, error)) field {
+	return field{func(s string) error {
+		for one := range strings.SplitSeq(s, ",") {
+			v, err := parse(strings.TrimSpace(one))
+			if err != nil {
+				return err
+			}
+			*to = append(*to, v)
+		}
+		return nil
+	}, joined(to)}
+}
+
+func text(to *string) field {
+	return parsed(to, func(s string) (string, error) {
+		if s == "" {
+			return "", errors.New("it is empty: give it a value or leave it out")
+		}
+		return s, nil
+	})
 }
 
 func size(to *api.Bytes) field {
@@ -170,36 +194,38 @@ func size(to *api.Bytes) field {
 }
 
 func duration(to *time.Duration) field {
-	return atLeast(0, "a duration such as 30s, 10m, 2d or 0", to, api.ParseDuration)
+	return lasting(0, math.MaxInt64, "a duration such as 30s, 10m, 2d or 0", to)
 }
 
 func positive(to *time.Duration) field {
-	return atLeast(1, "a duration above zero, such as 30s or 10m", to, api.ParseDuration)
+	return lasting(1, math.MaxInt64, "a duration above zero, such as 30s or 10m", to)
+}
+
+func lasting(least, most time.Duration, want string, to *time.Duration) field {
+	return parsed(to, func(s string) (time.Duration, error) {
+		d, err := api.ParseDuration(s)
+		if err != nil || d < least || d > most {
+			return 0, fmt.Errorf("%q: want %s", s, want)
+		}
+		return d, nil
+	})
 }
 
 func count(least int, to *int) field {
-	return atLeast(least, fmt.Sprintf("a whole number of at least %d", least), to, strconv.Atoi)
+	return parsed(to, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least {
+			return 0, fmt.Errorf("%q: want a whole number of at least %d", s, least)
+		}
+		return n, nil
+	})
 }
 
-func atLeast[T cmp.Ordered](least T, want string, to *T, parse func(string) (T, error)) field {
-	return field{func(s string) error {
-		v, err := parse(s)
-		if err != nil || v < least {
-			return fmt.Errorf("%q: want %s", s, want)
-		}
-		*to = v
-		return nil
-	}, shown(to)}
-}
-
-func oneName(to *api.ModelName) field {
-	return field{func(s string) error {
-		if s == "" || strings.ContainsAny(s, ", \t\n") {
-			return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
-		}
-		*to = api.ModelName(s)
-		return nil
-	}, shown(to)}
+func oneName(s string) (api.ModelName, error) {
+	if s == "" || strings.ContainsAny(s, ", \t\n") {
+		return "", fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
+	}
+	return api.ModelName(s), nil
 }
 
 // shown formats a value as its annotation has it.
@@ -218,48 +244,26 @@ func joined[T ~string](all *[]T) func() string {
 	}
 }
 
-func (f *target) setAliases(s string) error {
-	for a := range strings.SplitSeq(s, ",") {
-		if a = strings.TrimSpace(a); a == "" {
-			return fmt.Errorf("%q: want names separated by commas", s)
-		}
-		f.Aliases = append(f.Aliases, api.ModelName(a))
+func alias(s string) (api.ModelName, error) {
+	if s == "" {
+		return "", errors.New("a name is empty: want names separated by commas")
 	}
-	return nil
+	return api.ModelName(s), nil
 }
 
-func (f *target) setFallback(s string) error {
-	for name := range strings.SplitSeq(s, ",") {
-		var model api.ModelName
-		if name = strings.TrimSpace(name); strings.Contains(name, "://") {
-			return fmt.Errorf("%q: requests are not sent to other providers, which would see what clients ask: name models of this server", name)
-		}
-		if err := oneName(&model).read(name); err != nil {
-			return err
-		}
-		f.Fallback = append(f.Fallback, model)
+func fallback(name string) (api.ModelName, error) {
+	if strings.Contains(name, "://") {
+		return "", fmt.Errorf("%q: requests are not sent to other providers, which would see what clients ask: name models of this server", name)
 	}
-	return nil
+	return oneName(name)
 }
 
-func (f *target) setMediaHosts(s string) error {
-	for h := range strings.SplitSeq(s, ",") {
-		h = strings.ToLower(strings.TrimSpace(h))
-		if h == "" || strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789.:-[]") != "" {
-			return fmt.Errorf("%q: want hosts separated by commas, such as images.example.com or 10.0.0.7:8443", s)
-		}
-		f.Runtime.MediaHosts = append(f.Runtime.MediaHosts, h)
+func mediaHost(h string) (string, error) {
+	h = strings.ToLower(h)
+	if h == "" || strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789.:-[]") != "" {
+		return "", fmt.Errorf("%q: want hosts separated by commas, such as images.example.com or 10.0.0.7:8443", h)
 	}
-	return nil
-}
-
-func (f *target) setRemoveAfter(s string) error {
-	d, err := api.ParseDuration(s)
-	if err != nil || d < leastRemoveAfter || d > mostRemoveAfter {
-		return fmt.Errorf("%q: want a duration from %s to %s", s, leastRemoveAfter, mostRemoveAfter)
-	}
-	f.RemoveAfter = d
-	return nil
+	return h, nil
 }
 
 func (f *target) setRegions(s string) error {
@@ -268,12 +272,6 @@ func (f *target) setRegions(s string) error {
 		return fmt.Errorf("%q: want regions separated by commas, such as eu-west-1,eu-central-1", s)
 	}
 	return nil
-}
-
-func (f *target) setEndpoint(s string) error {
-	var err error
-	f.Runtime.Endpoint, err = api.ParseEndpoint(s)
-	return err
 }
 
 // Adapters parses the value of the annotation [api.AnnotationAdapters]; empty: none.
@@ -334,13 +332,12 @@ func (f *target) handler() string {
 
 // choice is one of three values.
 func choice(to *string, a, b, c string) field {
-	return field{func(s string) error {
+	return parsed(to, func(s string) (string, error) {
 		if s != a && s != b && s != c {
-			return fmt.Errorf("%.100q: want %s, %s or %s", s, a, b, c)
+			return "", fmt.Errorf("%.100q: want %s, %s or %s", s, a, b, c)
 		}
-		*to = s
-		return nil
-	}, shown(to)}
+		return s, nil
+	})
 }
 
 func (f *target) setSleepLevel(s string) error {
@@ -363,20 +360,18 @@ func (f *target) sleepLevel() string {
 	return strconv.Itoa(int(f.SleepLevel))
 }
 
-func truth(to *bool) field {
-	return field{func(s string) error {
-		v, err := strconv.ParseBool(s)
-		if err != nil {
-			return fmt.Errorf("%q: want true or false", s)
-		}
-		*to = v
-		return nil
-	}, shown(to)}
+func truth(s string) (bool, error) {
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		err = fmt.Errorf("%q: want true or false", s)
+	}
+	return v, err
 }
 
 func (f *target) setReuse(s string) error {
-	f.Runtime.ReuseConnections = new(bool)
-	return truth(f.Runtime.ReuseConnections).read(s)
+	v, err := truth(s)
+	f.Runtime.ReuseConnections = &v
+	return err
 }
 
 func (f *target) reuse() string {
@@ -397,13 +392,12 @@ func (f *target) setMaxScale(s string) error {
 	return nil
 }
 
-func (f *target) setPriority(s string) error {
+func number(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		return fmt.Errorf("%q: want a whole number", s)
+		err = fmt.Errorf("%q: want a whole number", s)
 	}
-	f.Priority = n
-	return nil
+	return n, err
 }
 
 func checkClass(s string) error {

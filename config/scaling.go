@@ -55,23 +55,21 @@ func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 	return nil
 }
 
-func (f *target) setCost(s string) error {
+func price(s string) (float64, error) {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v > 0) || math.IsInf(v, 0) {
-		return fmt.Errorf("%q: want a price above 0, such as 2.5", s)
+		return 0, fmt.Errorf("%q: want a price above 0, such as 2.5", s)
 	}
-	f.Cost = v
-	return nil
+	return v, nil
 }
 
 // setProviderPatch accepts a JSON object. The part that creates the pod checks its content.
-func (f *target) setProviderPatch(s string) error {
+func providerPatch(s string) (string, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {
-		return fmt.Errorf(`%.100q: want a JSON object, such as {"spec":{"containers":[…]}}`, s)
+		return "", fmt.Errorf(`%.100q: want a JSON object, such as {"spec":{"containers":[…]}}`, s)
 	}
-	f.ProviderPatch = s
-	return nil
+	return s, nil
 }
 
 // oneOf is a choice of two words; the second one means true.

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -82,11 +83,6 @@ func checkFields(n *yaml.Node, known fields, path string, src source) error {
 // nearestOf returns the known name most similar to name. It prefers names that contain what follows a slash in name,
 // then the smallest edit distance.
 func nearestOf[V any](name string, known map[string]V) string {
-	all := make([]string, 0, len(known))
-	for n := range known {
-		all = append(all, n)
-	}
-	slices.Sort(all)
 	_, last, _ := strings.Cut(name, "/")
 	distance := func(n string) int {
 		d := names.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n))
@@ -95,7 +91,7 @@ func nearestOf[V any](name string, known map[string]V) string {
 		}
 		return d
 	}
-	return slices.MinFunc(all, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	return slices.MinFunc(slices.Sorted(maps.Keys(known)), func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }
 
 const scalingPrefix = "autoscaling.knative.dev/"

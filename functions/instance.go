@@ -17,10 +17,13 @@ import (
 // Instance is an instance that runs in this process: the one that [Run] serves over HTTP, as a Go value. Its methods are safe for many
 // goroutines. They include those of [control.Client].
 type Instance struct {
+	// End starts to end the instance and returns at once: requests finish within the configured drain, then the runtime ends.
+	End func()
+	// Kill ends the runtime without a drain and returns at once.
+	Kill func()
+
 	function *function
-	cancel   context.CancelFunc
-	kill     func()
-	exited   chan struct{} // closed once nothing of the instance is left
+	exited   chan struct{} // closed at the end
 	err      error         // how it ended; written before exited is closed
 }
 
@@ -53,7 +56,7 @@ func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 		cancel()
 		return nil, fmt.Errorf("function %s: %w", cfg.Function.Name, err)
 	}
-	i := &Instance{function: f, cancel: cancel, kill: sync.OnceFunc(func() { close(kill) }), exited: make(chan struct{})}
+	i := &Instance{End: cancel, Kill: sync.OnceFunc(func() { close(kill) }), function: f, exited: make(chan struct{})}
 	go func() {
 		defer close(i.exited)
 		defer cancel()
@@ -97,12 +100,6 @@ func (i *Instance) Exited() <-chan struct{} { return i.exited }
 
 // Err returns why the instance has ended, or nil if it was told to. It is valid once [Instance.Exited] is closed.
 func (i *Instance) Err() error { return i.err }
-
-// End starts to end the instance and returns at once: requests finish within the configured drain, then the runtime ends.
-func (i *Instance) End() { i.cancel() }
-
-// Kill ends the runtime without a drain and returns at once.
-func (i *Instance) Kill() { i.kill() }
 
 // State returns the instance's status.
 func (i *Instance) State() api.InstanceStatus { return i.function.supervisor.Status() }

@@ -141,7 +141,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 			end(errRole)
 		}
 	}
-	e.open(f, f.repeat, locate)
+	e.open(f, func() { f.report(f.supervisor.Status()) }, locate)
 	if a := e.agent.Answer(); !known && a.Endpoint != "" { // the answer came meanwhile
 		locate(a)
 		e.agent.Ask()
@@ -257,6 +257,3 @@ func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 	e.agent.Ask()
 	w.WriteHeader(http.StatusAccepted)
 }
-
-// repeat reports the unchanged status again.
-func (f *function) repeat() { f.report(f.supervisor.Status()) }

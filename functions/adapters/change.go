@@ -1,6 +1,7 @@
 package adapters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,12 +246,7 @@ func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 		_, err := r.register(ctx, d.Name, d.Path, true)
 		errs = append(errs, err)
 	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // declares reports whether an adapter is declared already. A failed one is tried again.

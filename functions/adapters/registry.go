@@ -145,8 +145,7 @@ func (r *Registry) checkName(name api.ModelName) *api.Error {
 	if err := api.CheckAdapterName(name); err != nil {
 		return api.BadRequest("id", "%v", err)
 	}
-	switch {
-	case name == r.cfg.Model || slices.Contains(r.cfg.Aliases, name):
+	if name == r.cfg.Model || slices.Contains(r.cfg.Aliases, name) {
 		return api.Errorf(http.StatusConflict, "", "%s is a name of the model itself: choose another one for the adapter", name)
 	}
 	return nil

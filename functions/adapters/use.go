@@ -125,11 +125,6 @@ func (r *Registry) leave(name api.ModelName) {
 		r.cfg.Logger.Warn("an adapter that was removed can't be unloaded", "adapter", name, "error", err)
 		return
 	}
-	r.unloaded(name)
-}
-
-// unloaded records that the runtime no longer has a removed adapter.
-func (r *Registry) unloaded(name api.ModelName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })

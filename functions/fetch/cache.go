@@ -160,7 +160,7 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 		return nil, nil, err
 	}
 	index.release() // the model is held; reading it through may take a while
-	if err := c.whole(e, c.changed(key, e)); err != nil {
+	if err := c.whole(ctx, e, c.changed(key, e)); err != nil {
 		l.release()
 		c.cfg.Logger.Warn("cached model is not whole: fetching the missing files", "ref", e.Ref, "reason", err)
 		return nil, e, nil
@@ -198,8 +198,8 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 		return Model{}, err
 	}
 	err = c.buildTree(e)
-	if err == nil {
-		err = c.supersede(key, e)
+	if old := readRecord(c.entryPath(key)); err == nil && old != nil && old.Tree != e.Tree { // its users keep the old one
+		err = fileError("write to the model cache", os.Rename(c.entryPath(key), c.entryPath(key+superseded+old.Tree[:8])))
 	}
 	if err == nil {
 		err = writeFile(c.entryPath(key), text)
@@ -209,18 +209,6 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 		return Model{}, err
 	}
 	return c.model(e, l), nil
-}
-
-// supersede keeps the entry of the reference's previous content while somebody uses it. The index is locked.
-func (c *Cache) supersede(key string, e *record) error {
-	old := readRecord(c.entryPath(key))
-	if old == nil || old.Tree == e.Tree {
-		return nil
-	}
-	if err := os.Rename(c.entryPath(key), c.entryPath(key+superseded+old.Tree[:8])); err != nil {
-		return fileError("write to the model cache", err)
-	}
-	return nil
 }
 
 // superseded marks the names of entries that newer content has replaced.

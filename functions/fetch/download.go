@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // part is a partial download, with what its server said of it. It is locked, and survives a crash.
@@ -194,7 +195,7 @@ func (p *part) discard() {
 
 // blob returns f as a blob of the cache, and downloads it if need be.
 func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored, error) {
-	if b, ok := f.present(file); ok {
+	if b, ok := f.present(ctx, file); ok {
 		return b, nil
 	}
 	p, err := f.c.openPart(ctx, file)
@@ -202,7 +203,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 		return stored{}, err
 	}
 	defer p.lock.release()
-	if b, ok := f.present(file); ok { // another reference's fetch was faster
+	if b, ok := f.present(ctx, file); ok { // another reference's fetch was faster
 		p.discard()
 		return b, nil
 	}
@@ -227,7 +228,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 }
 
 // present returns the blob of a file with a known digest, if the cache has it.
-func (f *fetching) present(file file) (stored, bool) {
+func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	b := stored{SHA256: file.sums.sha256, Size: file.size}
 	if b.SHA256 == "" {
 		return b, false
@@ -237,7 +238,7 @@ func (f *fetching) present(file file) (stored, bool) {
 		return b, false
 	}
 	if !f.c.ours(f.c.blobPath(b.SHA256)) { // the blob may be bad, which may be why it is fetched
-		if sum, err := fileSHA256(f.c.blobPath(b.SHA256)); err != nil || sum != b.SHA256 {
+		if sum, err := disk.SHA256(ctx, f.c.blobPath(b.SHA256), nil); err != nil || sum != b.SHA256 {
 			return b, false
 		}
 	}

@@ -1,11 +1,11 @@
 package fetch
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
@@ -208,7 +208,7 @@ func (c *Cache) changed(key string, r *record) bool {
 
 // whole reports what a cached model lacks; nil: nothing. digests also checks the files' digests; those of files that another user put
 // there are always checked.
-func (c *Cache) whole(r *record, digests bool) error {
+func (c *Cache) whole(ctx context.Context, r *record, digests bool) error {
 	for _, f := range r.Files {
 		for _, p := range []string{c.blobPath(f.SHA256), filepath.Join(c.treePath(r.Tree), filepath.FromSlash(f.Name))} {
 			switch n := fileSize(p); {
@@ -221,7 +221,7 @@ func (c *Cache) whole(r *record, digests bool) error {
 		if !digests && c.ours(c.blobPath(f.SHA256)) {
 			continue
 		}
-		sum, err := fileSHA256(c.blobPath(f.SHA256))
+		sum, err := disk.SHA256(ctx, c.blobPath(f.SHA256), nil)
 		if err != nil {
 			return err
 		}
@@ -231,19 +231,6 @@ func (c *Cache) whole(r *record, digests bool) error {
 		}
 	}
 	return nil
-}
-
-func fileSHA256(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // buildTree creates the links of a model whose blobs all exist; it repairs an existing tree. The index is locked.

@@ -122,7 +122,7 @@ func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 
 // ask looks the reference up, with a short timeout if the cache has an answer too.
 func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
-	if f.old == nil || f.c.whole(f.old, false) != nil {
+	if f.old == nil || f.c.whole(ctx, f.old, false) != nil {
 		return f.named(src.plan(ctx))
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -253,7 +253,7 @@ func (f *fetching) knownLayers(p *plan) []layer {
 	}
 	for i, file := range p.files {
 		l, ok := known[file.sums.sha256]
-		if file.unpack && ok && !slices.ContainsFunc(l.Items, func(a archive) bool { return a.SHA256 != "" && !f.c.hasBlob(a.stored()) }) {
+		if file.unpack && ok && !slices.ContainsFunc(l.Items, func(a archive) bool { return a.SHA256 != "" && !f.c.hasBlob(stored{Size: a.Size, SHA256: a.SHA256}) }) {
 			found[i] = l
 		}
 	}

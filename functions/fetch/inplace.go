@@ -2,12 +2,9 @@ package fetch
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,31 +73,14 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 	if text, err := os.ReadFile(note); err == nil && json.Unmarshal(text, &before) == nil && before == now {
 		return nil
 	}
-	f, err := os.Open(r.path)
-	if err != nil {
-		return fmt.Errorf("check the model: %w", err)
-	}
-	defer f.Close()
 	m := newMeter(progress, nil)
 	defer m.close()
 	m.total(api.Bytes(info.Size()))
-	h := sha256.New()
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := f.Read(buf)
-		h.Write(buf[:n])
-		m.got(filepath.Base(r.path), api.Bytes(n))
-		if err == io.EOF {
-			break
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return fmt.Errorf("check the model: %w", err)
-		}
-	}
-	if sum := hex.EncodeToString(h.Sum(nil)); sum != r.sha256 {
+	sum, err := disk.SHA256(ctx, r.path, func(n int) { m.got(filepath.Base(r.path), api.Bytes(n)) })
+	switch {
+	case err != nil:
+		return fmt.Errorf("check the model: %w", err)
+	case sum != r.sha256:
 		return permanentf("%s has the sha256 %s, and the reference says %s", r.path, sum, r.sha256)
 	}
 	m.finish()

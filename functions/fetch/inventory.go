@@ -39,10 +39,10 @@ func (c *Cache) inventory() (*inventory, error) {
 	v := &inventory{c: c, entries: c.entries(), refs: map[string]int{}, folders: c.folders()}
 	var err error
 	if v.blobs, err = regularFiles(c.blobPath("")); err != nil {
-		return nil, fileError("look at the model cache", err)
+		return nil, err
 	}
 	if v.parts, err = regularFiles(c.partPath("")); err != nil {
-		return nil, fileError("look at the model cache", err)
+		return nil, err
 	}
 	for _, info := range v.blobs {
 		v.used += api.Bytes(info.Size())
@@ -60,7 +60,7 @@ func (c *Cache) inventory() (*inventory, error) {
 	}
 	claims, err := regularFiles(c.claimPath(""))
 	if err != nil {
-		return nil, fileError("look at the model cache", err)
+		return nil, err
 	}
 	for key := range claims {
 		if l, err := tryLock(c.refLock(key), true); err == nil && l != nil {
@@ -78,7 +78,7 @@ func (c *Cache) inventory() (*inventory, error) {
 func regularFiles(dir string) (map[string]fs.FileInfo, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, fileError("look at the model cache", err)
 	}
 	files := make(map[string]fs.FileInfo, len(list))
 	for _, d := range list {

@@ -75,7 +75,7 @@ func (o *registry) reference() (name.Reference, error) {
 // look reads the manifest once.
 func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Authenticator) (*plan, error) {
 	repo := ref.Context()
-	authorized, err := transport.NewWithContext(ctx, repo.Registry, auth, transportOf(o.c.client), []string{repo.Scope(transport.PullScope)})
+	authorized, err := transport.NewWithContext(ctx, repo.Registry, auth, cmp.Or(o.c.client.Transport, http.DefaultTransport), []string{repo.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +126,6 @@ func credentialOf(ctx context.Context, auth authn.Authenticator) (string, error)
 	return string(text), err
 }
 
-func transportOf(client *http.Client) http.RoundTripper {
-	if client.Transport == nil {
-		return http.DefaultTransport
-	}
-	return client.Transport
-}
-
 func (o *registry) layers(repo name.Repository, m v1.Manifest, client *http.Client) (*plan, error) {
 	p := &plan{}
 	untitled := map[string]int{}
@@ -146,7 +139,7 @@ func (o *registry) layers(repo name.Repository, m v1.Manifest, client *http.Clie
 			hint: o.hint, unpack: isArchive(l),
 			get: getter(address),
 		}
-		switch title := layerTitle(l); {
+		switch title := strings.TrimPrefix(cmp.Or(l.Annotations[titleAnnotation], l.Annotations[filepathAnnotation]), "./"); {
 		case f.unpack:
 			f.name = "layer " + l.Digest.Hex[:12]
 		case title != "":
@@ -202,10 +195,6 @@ func (o *registry) choose(p *plan) (*plan, error) {
 func isArchive(l v1.Descriptor) bool {
 	t := string(l.MediaType)
 	return l.MediaType.IsLayer() || strings.HasSuffix(t, ".tar") || strings.Contains(t, ".tar+") || strings.Contains(t, ".tar.")
-}
-
-func layerTitle(l v1.Descriptor) string {
-	return strings.TrimPrefix(cmp.Or(l.Annotations[titleAnnotation], l.Annotations[filepathAnnotation]), "./")
 }
 
 // untitledName returns a file name for a layer without one.

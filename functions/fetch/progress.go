@@ -88,12 +88,6 @@ func (m *meter) close() {
 	}
 }
 
-func (m *meter) late() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tell(true)
-}
-
 // tell reports, if the last report is long enough ago. m.mu is held.
 func (m *meter) tell(always bool) {
 	t := time.Now()
@@ -102,7 +96,11 @@ func (m *meter) tell(always bool) {
 	}
 	if wait := between - t.Sub(m.last); !always && wait > 0 {
 		if m.pending == nil {
-			m.pending = time.AfterFunc(wait, m.late)
+			m.pending = time.AfterFunc(wait, func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.tell(true)
+			})
 		}
 		return
 	}

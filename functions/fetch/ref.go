@@ -71,16 +71,10 @@ func known() string { return strings.Join(schemes, "://, ") + "://" }
 
 // nearest returns a clause with the scheme that was probably meant.
 func nearest(scheme string) string {
-	best, least := "", 3
-	for _, s := range schemes {
-		if d := names.Distance(scheme, s, least); d < least {
-			best, least = s, d
-		}
+	if best := names.Nearest(scheme, 3, schemes...); best != "" && len(scheme) > 1 {
+		return " (did you mean " + best + "?)"
 	}
-	if best == "" || len(scheme) < 2 {
-		return ""
-	}
-	return " (did you mean " + best + "?)"
+	return ""
 }
 
 func isPath(ref string) bool {

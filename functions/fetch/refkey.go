@@ -58,17 +58,12 @@ func (r Ref) String() string {
 // suffix returns the query and the fragment of the reference's own grammar.
 func (r Ref) suffix() string {
 	q := url.Values{}
-	if len(r.include) > 0 {
-		q.Set("include", strings.Join(r.include, ","))
-	}
-	if len(r.exclude) > 0 {
-		q.Set("exclude", strings.Join(r.exclude, ","))
-	}
-	if r.quant != "" {
-		q.Set("quant", r.quant)
-	}
-	if r.region != "" {
-		q.Set("region", r.region)
+	for key, value := range map[string]string{
+		"include": strings.Join(r.include, ","), "exclude": strings.Join(r.exclude, ","), "quant": r.quant, "region": r.region,
+	} {
+		if value != "" {
+			q.Set(key, value)
+		}
 	}
 	s := ""
 	if len(q) > 0 {

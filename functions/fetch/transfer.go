@@ -82,7 +82,7 @@ func (f *fetching) request(ctx context.Context, file file, further func(http.Hea
 		req.Header.Set("Accept-Encoding", "identity")
 		further(req.Header)
 		var resp *http.Response
-		if resp, err = f.client(file).Do(req); err == nil {
+		if resp, err = cmp.Or(file.client, f.c.client).Do(req); err == nil {
 			body.ReadCloser, resp.Body = resp.Body, body
 			body.stall.Reset(body.limit)
 			return resp, nil
@@ -151,13 +151,6 @@ func (f *fetching) take(p *part, file file, body io.Reader) error {
 		return fmt.Errorf("%s broke off after %d of %d bytes", file.from, int64(p.size), int64(total))
 	}
 	return nil
-}
-
-func (f *fetching) client(file file) *http.Client {
-	if file.client != nil {
-		return file.client
-	}
-	return f.c.client
 }
 
 // cause returns the cause of ctx's end, or err if ctx has not ended.

@@ -29,8 +29,6 @@ type archive struct {
 	Link   string    `json:"link,omitempty"`   // the name of the link's target, in the merged archives
 }
 
-func (a archive) stored() stored { return stored{Name: a.Name, Size: a.Size, SHA256: a.SHA256} }
-
 // An archive may unpack to inflation times its own size plus slack: model weights hardly compress, and more would be an attempt to fill
 // the disk.
 const (
@@ -147,13 +145,11 @@ func item(h *tar.Header) (archive, error) {
 	default:
 		return a, permanentf("the archive holds %q, which is neither a file, a folder nor a link: refused", a.Name)
 	}
-	if a.Link != "" && (!filepath.IsLocal(a.Link) || !isClean(a.Link)) {
+	if a.Link != "" && (!filepath.IsLocal(a.Link) || a.Link != "." && safeName(a.Link) != nil) {
 		return a, permanentf("the archive's link %q leads to %q, out of the model's folder: refused", a.Name, h.Linkname)
 	}
 	return a, nil
 }
-
-func isClean(name string) bool { return name == "." || safeName(name) == nil }
 
 // keep writes r's content as a blob.
 func (f *fetching) keep(ctx context.Context, claim *os.File, r io.Reader) (string, api.Bytes, error) {

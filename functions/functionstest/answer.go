@@ -1,7 +1,7 @@
 package functionstest
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
@@ -30,7 +30,7 @@ func (a *answer) write(stream bool) bool {
 		}
 		words = append(words, fmt.Sprintf("t%d", i))
 	}
-	body, _ := json.Marshal(a.whole(strings.Join(words, " "))) // maps of strings always marshal
+	body := fmt.Appendf(nil, cmp.Or(bodies[a.style], bodies["/v1/completions"]), strings.Join(words, " "), a.tokens, a.tokens+1)
 	a.w.Header().Set("Content-Type", "application/json")
 	a.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if a.fault.cut >= 0 {
@@ -79,62 +79,44 @@ func (a *answer) stream() bool {
 		case a.fault.eof:
 			return true
 		}
-		finish := ""
+		finish := "null"
 		if i == a.tokens-1 {
-			finish = "length"
+			finish = `"length"`
 		}
-		a.event(fmt.Sprintf("t%d ", i), finish)
+		_, _ = fmt.Fprintf(a.w, events[a.style], fmt.Sprintf("t%d ", i), finish)
 		if err := flush.Flush(); err != nil {
 			return false
 		}
 	}
-	switch a.style {
-	case "/v1/responses":
-		_, _ = fmt.Fprint(a.w, "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n")
-	case "/v1/messages":
-		_, _ = fmt.Fprint(a.w, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n")
-	default:
-		_, _ = fmt.Fprint(a.w, "data: [DONE]\n\n")
-	}
+	_, _ = fmt.Fprint(a.w, cmp.Or(ends[a.style], "data: [DONE]\n\n"))
 	return true
 }
 
-const created = 1700000000
-
-func (a *answer) event(text, finish string) {
-	var reason any
-	if finish != "" {
-		reason = finish
-	}
-	choice := map[string]any{"index": 0, "finish_reason": reason}
-	name := ""
-	v := map[string]any{"id": "fake", "object": "chat.completion.chunk", "created": created, "model": "fake", "choices": []any{choice}}
-	switch a.style {
-	case "/v1/completions":
-		v["object"], choice["text"], choice["logprobs"] = "text_completion", text, nil
-	case "/v1/chat/completions":
-		choice["delta"] = map[string]any{"content": text}
-	case "/v1/responses":
-		name, v = "response.output_text.delta", map[string]any{"type": "response.output_text.delta", "delta": text}
-	case "/v1/messages":
-		name, v = "content_block_delta", map[string]any{"type": "content_block_delta", "delta": map[string]any{"text": text}}
-	}
-	if name != "" {
-		_, _ = fmt.Fprintf(a.w, "event: %s\n", name)
-	}
-	raw, _ := json.Marshal(v) // maps of strings always marshal
-	_, _ = fmt.Fprintf(a.w, "data: %s\n\n", raw)
+// bodies are the whole answers of paths: for a text, its number of tokens, and all tokens.
+var bodies = map[string]string{
+	"/v1/completions":      `{"choices":[{"finish_reason":"length","index":0,"logprobs":null,"text":%q}],"created":1700000000,"id":"fake","model":"fake","object":"text_completion","usage":{"completion_tokens":%d,"prompt_tokens":1,"total_tokens":%d}}`,
+	"/v1/chat/completions": `{"choices":[{"finish_reason":"length","index":0,"logprobs":null,"message":{"content":%q,"refusal":null,"role":"assistant"}}],"created":1700000000,"id":"fake","model":"fake","object":"chat.completion","usage":{"completion_tokens":%d,"prompt_tokens":1,"total_tokens":%d}}`,
 }
 
-func (a *answer) whole(text string) map[string]any {
-	choice := map[string]any{"index": 0, "finish_reason": "length", "logprobs": nil, "text": text}
-	object := "text_completion"
-	if a.style == "/v1/chat/completions" {
-		delete(choice, "text")
-		object, choice["message"] = "chat.completion", map[string]any{"role": "assistant", "content": text, "refusal": nil}
-	}
-	return map[string]any{
-		"id": "fake", "object": object, "created": created, "model": "fake", "choices": []any{choice},
-		"usage": map[string]any{"prompt_tokens": 1, "completion_tokens": a.tokens, "total_tokens": a.tokens + 1},
-	}
+// events are the events of streams, for a text and a reason to finish; ends are their last ones.
+var events = map[string]string{
+	"/v1/completions": `data: {"choices":[{"finish_reason":%[2]s,"index":0,"logprobs":null,"text":%[1]q}],"created":1700000000,"id":"fake","model":"fake","object":"text_completion"}
+
+`,
+	"/v1/chat/completions": `data: {"choices":[{"delta":{"content":%[1]q},"finish_reason":%[2]s,"index":0}],"created":1700000000,"id":"fake","model":"fake","object":"chat.completion.chunk"}
+
+`,
+	"/v1/responses": `event: response.output_text.delta
+data: {"delta":%[1]q,"type":"response.output_text.delta"}
+
+`,
+	"/v1/messages": `event: content_block_delta
+data: {"delta":{"text":%[1]q},"type":"content_block_delta"}
+
+`,
+}
+
+var ends = map[string]string{
+	"/v1/responses": "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n",
+	"/v1/messages":  "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 }

@@ -28,8 +28,6 @@ type options struct {
 	Names         []string      `flag:"name" help:"further <name> of the model; repeat for more"`
 	Port          int           `flag:"port" help:"listen on this <port> of 127.0.0.1"`
 	Load          time.Duration `flag:"load" help:"time before it listens"`
-	Wake          time.Duration `flag:"wake" help:"time that a wake takes"`
-	Sleep         time.Duration `flag:"sleep" help:"time that a sleep takes"`
 	Announce      bool          `flag:"announce" help:"print \"listening on …\""`
 	NeverReady    bool          `flag:"never-ready" help:"listen, but answer 503 to everything"`
 	NoCompletions bool          `flag:"no-completions" help:"have no /v1/completions, only chat"`
@@ -39,7 +37,6 @@ type options struct {
 	ExitAfter     int           `flag:"exit-after" help:"exit with status 4 at the generation after the first <n>"`
 	IgnoreTerm    bool          `flag:"ignore-term" help:"ignore SIGTERM"`
 	Sleeps        bool          `flag:"sleeps" help:"have /sleep, /wake_up and vLLM's other calls"`
-	WakeFails     bool          `flag:"wake-fails" help:"answer 500 to /wake_up"`
 	Grandchild    string        `flag:"grandchild" help:"start a child of its own: <how> is group, session, orphan (a session whose parent has gone), or swarm (many that are hard to end; with -pids)"`
 }
 
@@ -94,7 +91,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "fake runtime:", err)
 		return 1
 	}
-	s := &server{options: o}
+	s := &server{options: o, tags: map[string]bool{}}
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	failed := make(chan error, 1)

@@ -44,7 +44,6 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, map[string]any{"generations": s.generations.Load(), "running": s.running.Load(), "left": s.left.Load()})
 	})
-	mux.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) { _ = r.Write(w) })
 	if s.Sleeps {
 		mux.HandleFunc("POST /sleep", s.fallAsleep)
 		mux.HandleFunc("POST /wake_up", s.wakeUp)
@@ -83,24 +82,16 @@ func (s *server) fallAsleep(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 500, fmt.Sprintf("cannot sleep: level %q, %d requests run", r.FormValue("level"), s.running.Load()))
 		return
 	}
-	time.Sleep(s.Sleep)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.level, s.tags = max(s.level, level), map[string]bool{}
-	s.stale, s.cached = s.level == 2, s.level == 2
+	s.stale = s.level == 2
+	s.cached = s.stale
 }
 
 func (s *server) wakeUp(w http.ResponseWriter, r *http.Request) {
-	if s.WakeFails {
-		refuse(w, 500, "out of memory at the wake")
-		return
-	}
-	time.Sleep(s.Wake)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tags == nil {
-		s.tags = map[string]bool{}
-	}
 	tags := r.URL.Query()["tags"]
 	if len(tags) == 0 {
 		tags = []string{"weights", "kv_cache"}

@@ -67,7 +67,7 @@ type moving struct {
 	gate Gate
 }
 
-func (x *exchange) moving(resp *http.Response) moving { return moving{resp.Body, x.proxy.cfg.Gate} }
+func (x *exchange) moving(resp *http.Response) moving { return moving{resp.Body, x.cfg.Gate} }
 
 // Read implements [io.Reader].
 func (m moving) Read(p []byte) (int, error) {
@@ -88,12 +88,12 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
-	if m, is := x.proxy.cfg.Dialect.(Mortal); is && m.Dying(resp.StatusCode, raw) {
-		x.proxy.cfg.Gate.Unreachable()
+	if m, is := x.cfg.Dialect.(Mortal); is && m.Dying(resp.StatusCode, raw) {
+		x.cfg.Gate.Unreachable()
 		x.brokenBeforeFirstByte(ctx, fmt.Errorf("it announced its end: %.500q", raw))
 		return
 	}
-	x.proxy.cfg.Gate.Moved()
+	x.cfg.Gate.Moved()
 	if busy(resp.StatusCode) && (x.beside || x.alongside()) {
 		x.log("runtime has no room beside what it does", fmt.Errorf("%s: %.500q", resp.Status, raw))
 		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the model server is busy: try again later").WithRetryAfter(time.Second))
@@ -104,7 +104,7 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 		x.pass(ctx, resp, false)
 		return
 	}
-	text := x.proxy.cfg.Dialect.Failure(x.r.URL.Path, resp.StatusCode, raw)
+	text := x.cfg.Dialect.Failure(x.r.URL.Path, resp.StatusCode, raw)
 	if !bytes.Equal(text, raw) {
 		if resp.StatusCode >= http.StatusInternalServerError { // its text was removed for the client
 			x.log("runtime answers an error", fmt.Errorf("%s: %.500q", resp.Status, raw))
@@ -126,7 +126,7 @@ func busy(status int) bool {
 }
 
 // alongside reports whether other requests are in the runtime.
-func (x *exchange) alongside() bool { return x.proxy.load.requests.Load() > 1 }
+func (x *exchange) alongside() bool { return x.load.requests.Load() > 1 }
 
 type readCloser struct {
 	io.Reader

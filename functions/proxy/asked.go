@@ -31,7 +31,7 @@ func (x *exchange) asked(body *jsonfield.Object) error {
 			return api.BadRequest("", "%v", err)
 		}
 	}
-	if watch.Saw("priority") && !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
+	if watch.Saw("priority") && !x.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
 		body.Delete("priority")
 	}
 	x.salt(body)
@@ -44,7 +44,7 @@ func (x *exchange) salt(body *jsonfield.Object) {
 	if tenant == "" || !x.path.Prompts {
 		return
 	}
-	switch x.proxy.cfg.Prefixes {
+	switch x.cfg.Prefixes {
 	case PrefixesSalted:
 		own, found := body.Find("cache_salt")
 		if !found || own[0] == '"' && len(own) != 2 { // else the runtime says what is wrong with it
@@ -63,16 +63,16 @@ func saltOf(tenant string, own []byte) []byte {
 
 // tellsState reports whether the runtime can continue a stream of another instance, and the request comes from the activator directly.
 func (x *exchange) tellsState() bool {
-	return (x.proxy.cfg.Tenants || x.proxy.cfg.States) && !x.proxy.cfg.Inside
+	return (x.cfg.Tenants || x.cfg.States) && !x.cfg.Inside
 }
 
 // private removes the headers that the runtime must not see.
 func (x *exchange) private(h http.Header) {
 	for name := range h {
 		switch {
-		case (name == control.HeaderTenant || name == control.HeaderUsage) && x.proxy.cfg.Tenants:
+		case (name == control.HeaderTenant || name == control.HeaderUsage) && x.cfg.Tenants:
 		case name == control.HeaderState && x.tellsState():
-		case control.Reserved(name), !x.proxy.cfg.Everything && control.Forwarded(name), !x.proxy.cfg.Credentials && control.Credential(name):
+		case control.Reserved(name), !x.cfg.Everything && control.Forwarded(name), !x.cfg.Credentials && control.Credential(name):
 			delete(h, name)
 		}
 	}

@@ -14,13 +14,13 @@ import (
 
 // prepare reads the whole body and converts it for the runtime. Its errors are the client's faults, or that it left.
 func (x *exchange) prepare() (*jsonfield.Object, error) {
-	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
+	read, err := x.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
 		return nil, err // an error for the client
 	}
 	x.body = read
-	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.proxy.moved
-	if control.KnownState(x.r.Header.Get(control.HeaderState)) && !x.tellsState() && !x.proxy.cfg.Inside { // it would begin again
+	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.Proxy.moved
+	if control.KnownState(x.r.Header.Get(control.HeaderState)) && !x.tellsState() && !x.cfg.Inside { // it would begin again
 		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "%s: ask again", api.NotGoneOn("this runtime"))
 	}
 	body := read.Bytes()
@@ -34,14 +34,14 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	} else if len(body) > 0 && !strings.Contains(kind, "json") {
 		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse the type that curl -d sends
 	}
-	if !x.proxy.cfg.Inside { // a handler is trusted
+	if !x.cfg.Inside { // a handler is trusted
 		if err := x.media(body); err != nil {
 			return nil, err
 		}
 	}
 	object := read.Object()
-	if x.proxy.cfg.Adapter != nil {
-		x.outcome.Adapter = x.proxy.cfg.Adapter(object)
+	if x.cfg.Adapter != nil {
+		x.outcome.Adapter = x.cfg.Adapter(object)
 	}
 	if err := x.asked(object); err != nil || x.held() {
 		return object, err // the form of the request for an adapter is known once it is loaded
@@ -50,21 +50,21 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 }
 
 // held reports whether a request needs an adapter that may have to be loaded.
-func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.proxy.cfg.Hold != nil }
+func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.cfg.Hold != nil }
 
 // translate converts a body for the runtime.
 func (x *exchange) translate(body *jsonfield.Object) error {
-	if x.proxy.cfg.Dialect == nil {
+	if x.cfg.Dialect == nil {
 		return nil
 	}
-	if refused := x.proxy.cfg.Dialect.Request(x.r.URL.Path, body); refused != nil {
+	if refused := x.cfg.Dialect.Request(x.r.URL.Path, body); refused != nil {
 		return refused
 	}
-	if s, is := x.proxy.cfg.Dialect.(Streamer); is {
+	if s, is := x.cfg.Dialect.(Streamer); is {
 		x.joins = s.Stream(x.r.URL.Path, body)
 	}
-	if !x.joins && !x.proxy.cfg.Inside {
-		x.report.request(x.proxy.cfg.Dialect, x.r.URL.Path, body)
+	if !x.joins && !x.cfg.Inside {
+		x.report.request(x.cfg.Dialect, x.r.URL.Path, body)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ type overHTTP2 struct{}
 //  2. The request gets its slot in the runtime, or is refused.
 //  3. The runtime's answer is streamed.
 func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
-	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
+	x := exchange{Proxy: p, w: w, r: r, began: time.Now()}
 	if x.outcome.Path = anyPath; !p.cfg.Everything {
 		x.outcome.Path = api.PathRealtime
 	}
@@ -131,7 +131,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 // readKnown reads a body of known length before its request waits. Only then a client that leaves is noticed while it
 // waits.
 func (x *exchange) readKnown() (err error) {
-	if door := x.proxy.cfg.Door; x.r.ContentLength > 0 && door.Fits(x.r) {
+	if door := x.cfg.Door; x.r.ContentLength > 0 && door.Fits(x.r) {
 		if x.body, err = door.Read(x.w, x.r, Client(x.r)); err == nil {
 			x.r.Body = x.body.Reader()
 		}
@@ -157,10 +157,10 @@ func (w withoutQueue) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (x *exchange) everything(ctx context.Context, base string, validated func() *api.Error) {
 	if x.r.ProtoMajor == 1 && validated == nil && x.r.Header.Get("Upgrade") == "" {
 		var ended func()
-		ctx, ended = x.proxy.everything.outlive(ctx)
+		ctx, ended = x.Proxy.everything.outlive(ctx)
 		defer ended()
 	}
-	if timeout := x.proxy.cfg.Timeout; timeout > 0 && x.r.Header.Get("Upgrade") == "" {
+	if timeout := x.cfg.Timeout; timeout > 0 && x.r.Header.Get("Upgrade") == "" {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(timeout))
 		defer cancel()
@@ -172,10 +172,10 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 	_ = out.SetReadDeadline(time.Time{}) // a body may stream for any time; a writer without deadlines needs none
 	target := &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}
 	through := httputil.ReverseProxy{
-		Transport: x.proxy.everything, FlushInterval: -1, ErrorLog: slog.NewLogLogger(x.proxy.cfg.Logger.Handler(), slog.LevelDebug),
+		Transport: x.Proxy.everything, FlushInterval: -1, ErrorLog: slog.NewLogLogger(x.cfg.Logger.Handler(), slog.LevelDebug),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = target.Scheme, target.Host
-			if host := x.proxy.cfg.Host; host != "" && !x.proxy.cfg.Everything {
+			if host := x.cfg.Host; host != "" && !x.cfg.Everything {
 				pr.Out.Host = host
 			}
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -197,7 +197,7 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 					return refused
 				}
 			}
-			x.proxy.cfg.Gate.Moved()
+			x.cfg.Gate.Moved()
 			delete(resp.Header, control.HeaderQueue)
 			x.live.answered()
 			x.outcome.FirstByte, x.outcome.Status = time.Since(x.began), resp.StatusCode

@@ -135,7 +135,7 @@ func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	if failure != nil {
 		status = statusOf(failure)
 		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", failure))
-		text.Write(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, status, failure))
+		text.Write(x.cfg.Dialect.Failure(x.r.URL.Path, status, failure))
 	} else if err := json.NewEncoder(&text).Encode(answer.end()); err != nil {
 		x.brokenBeforeFirstByte(ctx, err)
 		return

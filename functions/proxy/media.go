@@ -33,7 +33,7 @@ func (x *exchange) media(body []byte) error {
 	if !slices.ContainsFunc([]string{"mage", "udio", "ideo", "ource", "file_", `\u`}, func(s string) bool { return bytes.Contains(body, []byte(s)) }) {
 		return nil
 	}
-	m := &mediaReader{hosts: x.proxy.cfg.MediaHosts, in: jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
+	m := &mediaReader{hosts: x.cfg.MediaHosts, in: jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
 	err := m.value("", 0)
 	switch {
 	case m.refused != nil:
@@ -59,7 +59,7 @@ func (x *exchange) mediaForm(r *multipart.Reader) error {
 		if err != nil {
 			return nil
 		}
-		if refused := checkMedia(string(text), name, x.proxy.cfg.MediaHosts); refused != nil {
+		if refused := checkMedia(string(text), name, x.cfg.MediaHosts); refused != nil {
 			return refused
 		}
 	}

@@ -30,7 +30,7 @@ func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 		x.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime describes its model in more than %s", api.Bytes(maxDescription)))
 		return
 	}
-	x.proxy.cfg.Gate.Moved()
+	x.cfg.Gate.Moved()
 	text := withoutPlaces(raw)
 	resp.Header.Set("Content-Length", strconv.Itoa(len(text)))
 	x.header(resp)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -167,7 +168,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.serveEverything(w, r)
 		return
 	}
-	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
+	x := exchange{Proxy: p, w: w, r: r, began: time.Now()}
 	x.unread.Timeout = unread
 	found := false
 	if x.path, found = api.FindPath(r.Method, r.URL.Path); !found {
@@ -188,7 +189,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 type exchange struct {
-	proxy   *Proxy
+	*Proxy
 	w       http.ResponseWriter
 	r       *http.Request
 	path    api.ClientPath
@@ -245,7 +246,7 @@ type place struct {
 // enter takes a slot: 1. for a probe; 2. behind the call that wakes the runtime; 3. in turn; 4. now or never. beforeWait is called before
 // a wait, and its error ends that.
 func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused *api.Error, err error) {
-	gate := x.proxy.cfg.Gate
+	gate := x.cfg.Gate
 	p.inside, p.leave = x.r.Context(), gate.Leave
 	turn := control.TakeTurn(x.r.Header)
 	turns, ordered := gate.(Turns)
@@ -288,13 +289,13 @@ func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func()
 		err := beforeWait()
 		if err == nil {
 			waits = time.Now()
-			x.proxy.waiting.begin()
+			x.waiting.begin()
 			tell(0)
 		}
 		return err
 	})
 	if !waits.IsZero() {
-		x.proxy.waiting.end()
+		x.waiting.end()
 		waited := time.Since(waits)
 		x.began = x.began.Add(waited) // its limits begin now
 		tell(waited.Milliseconds() + 1)
@@ -314,13 +315,13 @@ func (x *exchange) cost(t control.Turn) float64 {
 // ask sends a request that holds a slot to the runtime, and passes the answer on. validated reports whether the answer may be used; nil:
 // it may.
 func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object, validated func() *api.Error) {
-	if x.proxy.cfg.Timeout > 0 {
+	if x.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
+		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.cfg.Timeout))
 		defer cancel()
 	}
 	if x.held() {
-		done, err := x.proxy.cfg.Hold(ctx, x.outcome.Adapter)
+		done, err := x.cfg.Hold(ctx, x.outcome.Adapter)
 		if err == nil {
 			defer done()
 			err = x.translate(body)
@@ -330,12 +331,12 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 			return
 		}
 	}
-	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body.Bytes()))
+	x.live = x.load.begin(x.outcome.Adapter, len(body.Bytes()))
 	defer x.live.end()
 	x.beside = x.alongside()
 	x.outcome.Sent = time.Since(x.began)
 	defer x.moves(false)
-	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
+	resp, err := x.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
 	if err != nil {
 		x.unanswered(ctx, err)
 		return
@@ -384,7 +385,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 			style = api.StreamPlain // not a generation, or not readable
 		}
 		x.stream(ctx, resp, style)
-	case resp.StatusCode >= http.StatusBadRequest && x.proxy.cfg.Dialect != nil && readable:
+	case resp.StatusCode >= http.StatusBadRequest && x.cfg.Dialect != nil && readable:
 		x.failure(ctx, resp)
 	case x.path.Describes && readable:
 		x.describe(ctx, resp)
@@ -395,14 +396,14 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 
 // log logs the cause that the client is not told.
 func (x *exchange) log(what string, err error) {
-	x.proxy.cfg.Logger.Warn(what, "path", x.path.Pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
+	x.cfg.Logger.Warn(what, "path", x.path.Pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
 }
 
 // refuse answers that the runtime has not seen the request. It reads the body first: closing a connection with unread data can lose the
 // answer. A body for a runtime that is no model server may have no end, and is left to the server.
 func (x *exchange) refuse(err *api.Error) {
-	if x.body == nil && !x.proxy.cfg.Everything {
-		x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
+	if x.body == nil && !x.cfg.Everything {
+		x.body, _ = x.cfg.Door.Read(x.w, x.r, Client(x.r))
 	}
 	x.w.Header().Set(control.HeaderRefused, err.Code)
 	x.fail(err)
@@ -447,7 +448,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 		x.fail(ctx.Err())
 	case x.giveWay():
 	case relay.Unreachable(err):
-		x.proxy.cfg.Gate.Unreachable()
+		x.cfg.Gate.Unreachable()
 		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached"))
 	default:
 		x.log("runtime failed before its answer", err)
@@ -458,7 +459,8 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 // outbound builds the runtime's request from the client's. It takes the client's headers over.
 func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.Object) *http.Request {
 	h := x.r.Header
-	localhttp.DropConnection(h)
+	localhttp.DropNamed(h, h["Connection"])
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return localhttp.PerConnection(name) })
 	if state := h[control.HeaderState]; x.tellsState() && len(state) > 0 {
 		x.stated = true
 		x.state.From(state[0])
@@ -473,7 +475,7 @@ func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.
 		body = relay.Bytes(object.Bytes())
 	}
 	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}, h, body)
-	if host := x.proxy.cfg.Host; host != "" {
+	if host := x.cfg.Host; host != "" {
 		out.Host = host
 	}
 	return out

@@ -32,8 +32,8 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 	if x.report.asked.Field != "" { // the fields to remove stand at the end of an event
 		largest = maxLine
 	}
-	x.proxy.waiting.watch(x)
-	defer x.proxy.waiting.forget(x)
+	x.waiting.watch(x)
+	defer x.waiting.forget(x)
 	from := relay.NewSource(ctx, x.moving(resp), smallBuffer, largest, nil)
 	defer from.Close()
 	e := events{exchange: x, Events: relay.NewEvents(from, style), style: style}
@@ -77,7 +77,7 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	if !e.send(p) {
 		return false
 	}
-	if e.movable && e.turns != nil && e.proxy.waiting.count.Load() > 0 && e.turns.GivesWay(e.turn, e.outcome.FirstByte) {
+	if e.movable && e.turns != nil && e.waiting.count.Load() > 0 && e.turns.GivesWay(e.turn, e.outcome.FirstByte) {
 		e.moved()
 		return false
 	}
@@ -87,7 +87,7 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 // failures rewrites the runtime's failures in whole events, as [exchange.failure] does before the answer has begun.
 func (e *events) failures(p []byte) []byte {
 	x := e.exchange
-	if x.proxy.cfg.Dialect == nil || e.style == api.StreamPlain || relay.Index(p, []byte(`"error"`)) < 0 {
+	if x.cfg.Dialect == nil || e.style == api.StreamPlain || relay.Index(p, []byte(`"error"`)) < 0 {
 		return p
 	}
 	var out []byte
@@ -109,7 +109,7 @@ func (e *events) failures(p []byte) []byte {
 			continue
 		}
 		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", data))
-		known := bytes.TrimSpace(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))
+		known := bytes.TrimSpace(x.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))
 		switch e.style {
 		case api.StreamResponses:
 			out = append(unnamed(out), e.numbered(known, e.NumberAfter(out))...)
@@ -195,7 +195,7 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	switch {
 	case x.untold != "":
 		failure.Message += ", and does not go on elsewhere: " + x.untold
-	case x.proxy.cfg.Inside && x.proxy.cfg.Tenants:
+	case x.cfg.Inside && x.cfg.Tenants:
 		failure.Message += ", and does not go on elsewhere: the function has a handler"
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -211,6 +211,6 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 		x.outcome.abort = true
 		return
 	}
-	x.proxy.cfg.Logger.Warn("stream cut", "path", x.path.Pattern, "code", failure.Code, "error", err)
+	x.cfg.Logger.Warn("stream cut", "path", x.path.Pattern, "code", failure.Code, "error", err)
 	x.send(e.style.Error(failure, e.Number()))
 }

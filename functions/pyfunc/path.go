@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/localhttp"
+	"golang.org/x/net/http/httpguts"
 )
 
 // maxPath bounds a path with its query.
@@ -32,7 +33,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 	switch {
 	case len(path) > maxPath:
 		why = fmt.Sprintf("has %d bytes, of %d that it may have", len(path), maxPath)
-	case !localhttp.ValidValue(path) || strings.Contains(path, "\t"):
+	case !httpguts.ValidHeaderFieldValue(path) || strings.Contains(path, "\t"):
 		why = "has a control character in it"
 	case slashed:
 		why = "begins with two slashes, as if a host followed"
@@ -112,7 +113,7 @@ var (
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {
-		if !localhttp.ValidName(f.Name) || !localhttp.ValidValue(f.Value) {
+		if !httpguts.ValidHeaderFieldName(f.Name) || !httpguts.ValidHeaderFieldValue(f.Value) {
 			return nil, api.BadRequest("headers", "the header %q can't be sent: want a name of letters, digits and dashes, and a value without control characters", f.Name)
 		}
 		if name := http.CanonicalHeaderKey(f.Name); !ours(name) && (credentials || !control.Credential(name)) {

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
-	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -286,7 +286,7 @@ func (h *Handler) setRetryAfter(header http.Header, status int) {
 // innerRequest returns the request in an envelope.
 func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request, credentials bool) (*http.Request, *api.Error) {
 	url, bad := target(e.Path, e.Compat)
-	if bad == nil && (!localhttp.ValidName(e.Method) || len(e.Method) > 32) {
+	if bad == nil && (!httpguts.ValidHeaderFieldName(e.Method) || len(e.Method) > 32) {
 		bad = api.BadRequest("method", "the method can't be sent: want a word such as POST")
 	}
 	h, badHeader := header(e.Header, outer.Header, credentials)

@@ -54,13 +54,12 @@ func isMessages(path string) bool { return api.ShapeOf(path) == api.ShapeMessage
 // understood parses a server's error, and reports whether its shape is right for the path.
 func understood(path string, status int, body []byte) (e *api.Error, right bool) {
 	var outer struct {
-		Kind   json.RawMessage `json:"type"`
 		Error  json.RawMessage `json:"error"`
 		Detail json.RawMessage `json:"detail"`
-		complaintFlat
+		complaint
 	}
 	ok := json.Unmarshal(body, &outer) == nil
-	kind, _ := str(outer.Kind)
+	kind, _ := str(outer.Type)
 	plain, isText := str(outer.Error)
 	var c complaint
 	e = &api.Error{Status: status}
@@ -71,20 +70,13 @@ func understood(path string, status int, body []byte) (e *api.Error, right bool)
 	case ok && isText: // 1., 3.
 		e.Message, right = plain, api.ShapeOf(path) == api.ShapeOllama
 	case ok && len(outer.Message) > 0:
-		complaint{Message: outer.Message, Type: outer.Kind, Param: outer.Param, Code: outer.Code}.into(e)
+		outer.into(e)
 	case ok && len(outer.Detail) > 0:
 		e.Message, e.Param = detail(outer.Detail)
 	default: // 4.
 		e.Message = readable(status, body)
 	}
 	return e, right
-}
-
-// complaintFlat has no type: at the top level that field is decoded as kind.
-type complaintFlat struct {
-	Message json.RawMessage `json:"message"`
-	Param   json.RawMessage `json:"param"`
-	Code    json.RawMessage `json:"code"`
 }
 
 // proper reports whether c is an OpenAI error object: message and type are strings, and param and code are strings or null.

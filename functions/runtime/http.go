@@ -18,16 +18,16 @@ import (
 // accepts connections. It does not sleep in place: asleep there is no process. It has no canary, since its answers can't be judged.
 type httpServer struct {
 	Plain
-	server server
+	server command
 	http   *http.Client
 }
 
 // probeTimeout bounds one attempt of a probe.
 const probeTimeout = 5 * time.Second
 
-func newHTTP(cfg Config, _ *client) (Runtime, error) {
+func newHTTP(cfg Config, c *client) (Runtime, error) {
 	client := &http.Client{Transport: cfg.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &httpServer{server: server{cfg: cfg}, http: client}, nil
+	return &httpServer{server: command{server{cfg: cfg, client: c}}, http: client}, nil
 }
 
 // Traits returns only Readiness, if there is a probe: its sleep is a stop of its process.
@@ -37,15 +37,7 @@ func (r *httpServer) Traits() Traits {
 
 // Launch starts the command with its port in PORT, and in place of $(PORT).
 func (r *httpServer) Launch(model string) (Launch, error) {
-	if l, attached := r.server.attached(); attached {
-		return l, nil
-	}
-	e, port, err := r.server.listens()
-	if err != nil {
-		return Launch{}, err
-	}
-	words := strings.NewReplacer(portWord, port, modelWord, model)
-	return r.server.launchWith(words, e, []string{"PORT=" + port})
+	return r.server.Launch(model)
 }
 
 // Probe runs the probe's command, or requests its path, as Kubernetes does: 200 to 399 is success. Without either it connects.

@@ -116,7 +116,7 @@ func (r *recipe) addModel(from, dir string) error {
 			return fmt.Errorf("FROM: %w", err)
 		}
 	}
-	switch gguf, err := isGGUF(path); {
+	switch gguf, err := IsGGUF(path); {
 	case err != nil:
 		return fmt.Errorf("FROM: %w", err)
 	case !gguf:

@@ -2,11 +2,8 @@ package runtime
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // maker creates models in a running Ollama. It is safe for many goroutines.
@@ -105,12 +103,7 @@ func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (s
 
 // digest returns a file's SHA-256, cached while its size and time stay the same.
 func (m *maker) digest(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := os.Stat(path)
 	if err != nil {
 		return "", err
 	}
@@ -119,26 +112,14 @@ func (m *maker) digest(ctx context.Context, path string) (string, error) {
 	if old, found := m.digests[path]; found && old.size == info.Size() && old.time.Equal(info.ModTime()) {
 		return old.digest, nil
 	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, &untilDone{ctx, f}); err != nil {
+	sum, err := disk.SHA256(ctx, path, nil)
+	if err != nil {
 		return "", fmt.Errorf("compute the digest of %s: %w", path, err)
 	}
 	if m.digests == nil {
 		m.digests = map[string]measured{}
 	}
-	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	digest := "sha256:" + sum
 	m.digests[path] = measured{info.Size(), info.ModTime(), digest}
 	return digest, nil
-}
-
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u *untilDone) Read(p []byte) (int, error) {
-	if u.ctx.Err() != nil {
-		return 0, context.Cause(u.ctx)
-	}
-	return u.r.Read(p)
 }

@@ -60,7 +60,7 @@ func ollamaModel(model, name string, stores []string, own string) (origin, error
 	if err := os.RemoveAll(own); err != nil {
 		return origin{}, fmt.Errorf("model: begin a new store: %w", err)
 	}
-	gguf, err := isGGUF(file)
+	gguf, err := IsGGUF(file)
 	if err != nil {
 		return origin{}, fmt.Errorf("model: %w", err)
 	}
@@ -166,7 +166,8 @@ func checkRegular(path string) error {
 	return err
 }
 
-func isGGUF(path string) (bool, error) {
+// IsGGUF reports whether a file begins as GGUF files do.
+func IsGGUF(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, err

@@ -41,15 +41,23 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	}
 	if !none(raw, found) {
 		asked, isText := text(raw, found)
-		switch {
-		case !isText || asked == own.name:
+		if !isText || asked == own.name {
 			return nil
-		case !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name):
-			return unknownModel(asked, &r.names)
+		}
+		if refused := r.refuse(asked, own); refused != nil {
+			return refused
 		}
 	}
 	body.Set(name, own.json)
 	return nil
+}
+
+// refuse returns an error if asked is no name of the model.
+func (r *ollama) refuse(asked string, own *ownName) *api.Error {
+	if r.known(strings.TrimSuffix(asked, ":latest")) || canonical(asked) == canonical(own.name) {
+		return nil
+	}
+	return unknownModel(asked, &r.names)
 }
 
 // Stream asks for a stream if the client wants none: without one, Ollama's OpenAI API reports neither when the first token came nor how
@@ -73,12 +81,11 @@ func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 // form is Request for a multipart form, used for audio: it renames the field "model".
 func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	own := r.own.Load()
+	if own == nil {
+		return nil
+	}
 	body.Replace(setInForm(body.Bytes(), "model", func(asked string) string {
-		switch {
-		case own == nil || asked == own.name:
-			return asked
-		case !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name):
-			refused = unknownModel(asked, &r.names)
+		if refused = r.refuse(asked, own); refused != nil {
 			return asked
 		}
 		return own.name

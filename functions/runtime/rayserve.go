@@ -60,7 +60,11 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	l.Args = append(l.Args, path) // click accepts arguments behind options
 	// Serve's --app-dir affects only its own process, while a worker of Ray imports the modules that a configuration file names.
 	const modules = "PYTHONPATH"
-	where, err := filepath.Abs(appDir(r.cfg.Spec.Args))
+	dir := "." // the default of Serve
+	for _, value := range valuesOf(r.cfg.Spec.Args, "--app-dir", "-d") {
+		dir = value
+	}
+	where, err := filepath.Abs(dir)
 	if err != nil {
 		return Launch{}, fmt.Errorf("runtime ray-serve: the application's folder: %w", err)
 	}
@@ -69,14 +73,6 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	}
 	l.Env = append(l.Env, modules+"="+where)
 	return l, nil
-}
-
-func appDir(args []string) (dir string) {
-	dir = "." // Serve's default
-	for _, value := range valuesOf(args, "--app-dir", "-d") {
-		dir = value
-	}
-	return dir
 }
 
 // configure writes the configuration that Serve runs: the model's, which is an import path or a file, plus the address. Serve accepts a

@@ -96,7 +96,7 @@ func (s *server) find(env []string) (argv, environment []string, err error) {
 	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 { // somebody else starts it
 		return argv, environment, nil
 	}
-	path, err := findProgram(argv[0], environment)
+	path, err := FindProgram(argv[0], environment)
 	if err != nil {
 		return nil, nil, fmt.Errorf("runtime %s: %w", s.cfg.Spec.Kind, err)
 	}
@@ -135,8 +135,8 @@ func checkAttach(spec api.Runtime) error {
 	return api.CheckEndpoint(spec.Endpoint)
 }
 
-// findProgram finds an executable as a shell with env would.
-func findProgram(name string, env []string) (string, error) {
+// FindProgram finds an executable as a shell with env would.
+func FindProgram(name string, env []string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name, checkProgram(name)
 	}

@@ -28,7 +28,7 @@
 // A shim refuses connections of other users, a second runtime at a time, and every
 // signal that can be refused: it ends by step 4.
 //
-// The wire protocol: JSON messages, each after its length (four bytes, big
-// endian), in both directions. A message with an id is a call or its answer, the
+// The wire protocol: JSON messages, one after the other, in both directions. A
+// message with an id is a call or its answer, the
 // others are events. See message.
 package shim

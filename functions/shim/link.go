@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,7 +96,7 @@ func (l *link) send(m message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime)) // if it fails, so does the write
-	if err := writeMessage(l.conn, m); err != nil {
+	if err := json.NewEncoder(l.conn).Encode(m); err != nil {
 		_ = l.conn.Close() // half a message may be out; hear notices
 		return fmt.Errorf("%w (%w)", errGone, err)
 	}
@@ -144,10 +143,10 @@ func (l *link) await(ctx context.Context, answers <-chan message) (message, erro
 
 // hear handles the shim's messages until the connection ends, and then cleans up.
 func (l *link) hear() {
-	in := bufio.NewReader(l.conn)
+	in := json.NewDecoder(l.conn)
 	for {
-		m, err := readMessage(in)
-		if err != nil {
+		var m message
+		if in.Decode(&m) != nil {
 			break
 		}
 		l.take(m)

@@ -106,10 +106,10 @@ func (s *server) admit(conn net.Conn) {
 
 // hear handles a connection's calls until it ends.
 func (s *server) hear(p *peer) {
-	in := bufio.NewReader(p.conn)
+	in := json.NewDecoder(p.conn)
 	for {
-		m, err := readMessage(in)
-		if err != nil {
+		var m message
+		if err := in.Decode(&m); err != nil {
 			s.cfg.Logger.Debug("a connection ends", "error", err)
 			break
 		}
@@ -155,8 +155,9 @@ func (s *server) desert() {
 // speak writes queued messages, and flushes when the queue is empty.
 func speak(p *peer) {
 	w := bufio.NewWriter(p.conn)
+	out := json.NewEncoder(w)
 	for m := range p.out {
-		if writeMessage(w, m) != nil || (len(p.out) == 0 && w.Flush() != nil) {
+		if out.Encode(m) != nil || len(p.out) == 0 && w.Flush() != nil {
 			_ = p.conn.Close() // hear notices
 			for range p.out {
 			}

@@ -1,18 +1,11 @@
 package shim
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
-
-// maxMessage bounds a message. Its largest parts are an environment and a command line, and the kernel accepts no larger ones.
-const maxMessage = 16 << 20
 
 // Calls. A call without an answer has no id.
 const (
@@ -75,41 +68,4 @@ type hello struct {
 	Note  json.RawMessage `json:"note,omitempty"`
 	Lines []string        `json:"lines,omitempty"` // the last lines of output
 	Ended bool            `json:"ended,omitempty"`
-}
-
-// errTooLong says that a message exceeds maxMessage, which no correct peer sends.
-var errTooLong = errors.New("shim: a message is too long")
-
-func writeMessage(w io.Writer, m message) error {
-	raw, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("shim: write a message: %w", err)
-	}
-	if len(raw) > maxMessage {
-		return errTooLong
-	}
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(raw)), uint32(len(raw)))
-	_, err = w.Write(append(frame, raw...))
-	return err
-}
-
-// readMessage reads one message. It returns io.EOF at the end of the connection.
-func readMessage(r io.Reader) (message, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return message{}, err
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n > maxMessage {
-		return message{}, errTooLong
-	}
-	raw := make([]byte, n)
-	if _, err := io.ReadFull(r, raw); err != nil {
-		return message{}, err
-	}
-	var m message
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return message{}, fmt.Errorf("shim: read a message: %w", err)
-	}
-	return m, nil
 }

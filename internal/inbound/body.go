@@ -18,7 +18,7 @@ import (
 type Body struct {
 	door    *Door
 	data    []byte
-	whole   *[]byte // nil: none
+	whole   []byte // what data is a part of; nil: none
 	account *Account
 	refs    atomic.Int32
 	of      *Body             // the owner of the bytes; nil: this body
@@ -46,18 +46,18 @@ func fitting(want int64) int64 {
 // poolOf returns the exponent of the smallest power of two that holds size bytes, at least smallest.
 func poolOf(size int64) int { return max(bits.Len64(uint64(size-1)), smallest) }
 
-func grab(size int64) *[]byte {
+// Grab returns a buffer, with any content.
+func Grab(size int64) []byte {
 	if n := poolOf(size); n <= largest && size == 1<<n {
 		if b, ok := pools[n-smallest].Get().(*[]byte); ok {
-			return b
+			return *b
 		}
 	}
-	b := make([]byte, size)
 	if size >= largeBuffer && uncollected.Add(size) >= 256<<20 {
 		uncollected.Store(0)
 		go debug.FreeOSMemory() // ends by itself
 	}
-	return &b
+	return make([]byte, size)
 }
 
 // Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated. So large
@@ -73,11 +73,12 @@ var (
 	collecting  atomic.Bool  // one is due
 )
 
-func giveBack(b *[]byte) {
-	if n := poolOf(int64(len(*b))); n <= largest && len(*b) == 1<<n {
-		pools[n-smallest].Put(b)
+// GiveBack returns a buffer of [Grab], which must not be used afterwards.
+func GiveBack(b []byte) {
+	if n := poolOf(int64(len(b))); n <= largest && len(b) == 1<<n {
+		pools[n-smallest].Put(&b)
 	}
-	if len(*b) >= largeBuffer {
+	if len(b) >= largeBuffer {
 		CollectLater()
 	}
 }
@@ -109,28 +110,21 @@ func (b *Body) Object() *jsonfield.Object {
 func (b *Body) Len() int { return len(b.data) }
 
 // Release ends the use of the body; no further readers may be opened. It must be called once.
-func (b *Body) Release() { b.unref() }
-
-func (b *Body) unref() {
+func (b *Body) Release() {
 	if b.refs.Add(-1) != 0 {
 		return
 	}
-	if b.whole != nil {
-		giveBack(b.whole)
-		b.whole, b.data = nil, nil
-	}
+	b.Drop()
 	b.account.Close()
 	if b.of != nil {
-		b.of.unref()
+		b.of.Release()
 	}
 }
 
 // Drop releases the bytes: they must not be used afterwards, and there must be no reader. The charge stays until
 // [Body.Release], for data derived from them.
 func (b *Body) Drop() {
-	if b.whole != nil {
-		giveBack(b.whole)
-	}
+	GiveBack(b.whole)
 	b.whole, b.data = nil, nil
 }
 
@@ -196,7 +190,7 @@ func (r *reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.body != nil {
-		r.body.unref()
+		r.body.Release()
 		r.body = nil
 	}
 	return nil

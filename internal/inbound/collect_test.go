@@ -11,18 +11,18 @@ import (
 func TestLargeBuffersAreCollected(t *testing.T) {
 	uncollected.Store(0)
 	for range 256 {
-		grab(largeBuffer - 1)
+		Grab(largeBuffer - 1)
 	}
 	if n := uncollected.Load(); n != 0 {
 		t.Errorf("small buffers count as %d bytes", n)
 	}
 	for range 3 {
-		grab(64<<20 + 1)
+		Grab(64<<20 + 1)
 	}
 	if n := uncollected.Load(); n != 3*(64<<20+1) {
 		t.Errorf("%d bytes are counted", n)
 	}
-	grab(64<<20 + 1)
+	Grab(64<<20 + 1)
 	if n := uncollected.Load(); n != 0 {
 		t.Errorf("%d bytes are counted: want none after a collection", n)
 	}
@@ -34,10 +34,10 @@ func TestBuffersLeaveTheirPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		collecting.Store(false)
 		const size = 64 << 20
-		b := grab(size)
+		b := Grab(size)
 		time.Sleep(2 * collectAfter)
-		giveBack(b)
-		giveBack(grab(largeBuffer - 1))
+		GiveBack(b)
+		GiveBack(Grab(largeBuffer - 1))
 		time.Sleep(collectAfter)
 		synctest.Wait()
 		if pools[poolOf(size)-smallest].Get() != nil {
@@ -46,12 +46,12 @@ func TestBuffersLeaveTheirPools(t *testing.T) {
 		if collecting.Load() {
 			t.Error("another collection is due")
 		}
-		b = grab(size + 1)
+		b = Grab(size + 1)
 		time.Sleep(2 * collectAfter)
 		if collecting.Load() {
 			t.Error("a collection is due for what is in use")
 		}
-		giveBack(b)
+		GiveBack(b)
 		if !collecting.Load() {
 			t.Error("no collection is due for a buffer of no pool")
 		}

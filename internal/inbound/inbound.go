@@ -128,9 +128,7 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 	in.account = d.memory.Open(client, in.giveWay)
 	body, err := in.read()
 	if err != nil {
-		if in.buf != nil {
-			giveBack(in.buf)
-		}
+		GiveBack(in.buf)
 		in.account.Close()
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
@@ -173,7 +171,7 @@ type reading struct {
 	account *Account
 	began   time.Time
 	moved   time.Time // when the deadline was last set; zero: never
-	buf     *[]byte
+	buf     []byte
 	n       int // the number of bytes in buf
 
 	mu      sync.Mutex // guards the fields below, and orders changes of the deadline
@@ -215,13 +213,13 @@ func (in *reading) read() (*Body, error) {
 		most = want + 1
 	}
 	for {
-		if in.buf == nil || in.n == len(*in.buf) {
+		if in.n == len(in.buf) {
 			if err := in.grow(most); err != nil {
 				return nil, err
 			}
 		}
 		in.expect()
-		k, err := in.r.Body.Read((*in.buf)[in.n:])
+		k, err := in.r.Body.Read(in.buf[in.n:])
 		in.n += k
 		switch {
 		case int64(in.n) > limit:
@@ -241,10 +239,7 @@ func (in *reading) whole() (*Body, error) {
 	if !in.moved.IsZero() {
 		in.deadline(time.Time{})
 	}
-	b := &Body{door: in.door, whole: in.buf, account: in.account}
-	if in.buf != nil {
-		b.data = (*in.buf)[:in.n]
-	}
+	b := &Body{door: in.door, whole: in.buf, data: in.buf[:in.n], account: in.account}
 	b.refs.Store(1)
 	return b, nil
 }
@@ -253,7 +248,7 @@ func (in *reading) whole() (*Body, error) {
 func (in *reading) grow(most int64) error {
 	size := int64(1) << smallest
 	if in.buf != nil {
-		size = 2 * int64(len(*in.buf))
+		size = 2 * int64(len(in.buf))
 		if most <= 2*size { // half of the promised length has come
 			size = most
 		}
@@ -262,13 +257,10 @@ func (in *reading) grow(most int64) error {
 	if err := in.account.Take(in.r.Context(), size); err != nil {
 		return err
 	}
-	larger := grab(size)
-	if in.buf != nil {
-		copy(*larger, (*in.buf)[:in.n])
-		old := int64(len(*in.buf))
-		giveBack(in.buf)
-		in.account.Give(old)
-	}
+	larger := Grab(size)
+	copy(larger, in.buf)
+	GiveBack(in.buf)
+	in.account.Give(int64(len(in.buf)))
 	in.buf = larger
 	return nil
 }

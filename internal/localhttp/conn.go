@@ -19,9 +19,10 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// conn is a connection. It carries one request at a time, or is idle.
-type conn struct {
-	put       func(*conn) bool // makes it idle; false: it is not kept
+// Conn is a connection. It carries one request at a time, or is idle. Those that the caller opens are to a server that
+// names the requests it answers ([api.InTurn]).
+type Conn struct {
+	put       func(*Conn) bool // makes it idle; false: it is not kept
 	host      string
 	net       io.ReadWriteCloser
 	raw       syscall.RawConn // nil: the socket cannot be polled
@@ -34,14 +35,12 @@ type conn struct {
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
 
-type secure interface{ NetConn() net.Conn }
-
-func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
-	c := &conn{put: put, host: host, net: nc, head: &header{from: nc}}
+func newConn(put func(*Conn) bool, host string, nc io.ReadWriteCloser) *Conn {
+	c := &Conn{put: put, host: host, net: nc, head: &header{from: nc}}
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c.head)
 	below := any(nc)
-	for over, ok := below.(secure); ok; over, ok = below.(secure) {
+	for over, ok := below.(interface{ NetConn() net.Conn }); ok; over, ok = below.(interface{ NetConn() net.Conn }) {
 		below = over.NetConn()
 	}
 	if s, ok := below.(syscall.Conn); ok {
@@ -50,25 +49,26 @@ func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
 	return c
 }
 
-func (c *conn) close() { _ = c.net.Close() }
+// Close closes the connection.
+func (c *Conn) Close() { _ = c.net.Close() }
 
 // lastWord is how long a server may take to report the usage of a request that was left.
 const lastWord = time.Second
 
 // leave ends the request. The server sees the end of its input, and may still answer if it was asked for the usage.
-func (c *conn) leave(r *http.Request) {
+func (c *Conn) leave(r *http.Request) {
 	half, can := c.net.(interface {
 		CloseWrite() error
 		SetDeadline(t time.Time) error
 	})
 	if r.Header[control.HeaderUsage] == nil || r.Header[control.HeaderWait] != nil || !can || errors.Join(half.CloseWrite(), half.SetDeadline(time.Now().Add(lastWord))) != nil {
-		c.close()
+		c.Close()
 	}
 }
 
 // exchange sends a request and reads the header of its answer. After an error the connection is closed; untouched
 // means that the other side has received nothing.
-func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
+func (c *Conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := context.AfterFunc(ctx, func() { c.leave(r) })
 	n, err := c.net.Write(out.bytes)
@@ -82,7 +82,7 @@ func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) 
 	}
 	if err != nil {
 		stop()
-		c.close()
+		c.Close()
 		if ctx.Err() != nil {
 			return nil, false, context.Cause(ctx)
 		}
@@ -101,7 +101,7 @@ func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) 
 const maxInterim = 8
 
 // header reads the answer's header and checks that it belongs to the request with the ID turn.
-func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*http.Response, error) {
+func (c *Conn) header(r *http.Request, turn string, charge func(int64) error) (*http.Response, error) {
 	c.head.begin(charge)
 	for range maxInterim {
 		resp, err := http.ReadResponse(c.in, r)
@@ -135,7 +135,7 @@ const requestID = "X-Request-Id"
 
 // inTurn compares the IDs in an answer, turn and [requestID], with the request's, and removes turn. The first answer
 // on a connection may have none: it cannot belong to another request.
-func (c *conn) inTurn(h http.Header, turn, id string) error {
+func (c *Conn) inTurn(h http.Header, turn, id string) error {
 	named, found := h[api.HeaderTurn]
 	delete(h, api.HeaderTurn)
 	switch {
@@ -156,7 +156,7 @@ func (c *conn) inTurn(h http.Header, turn, id string) error {
 
 // body is an answer's body. Close may be called while Read blocks.
 type body struct {
-	conn  *conn
+	conn  *Conn
 	ctx   context.Context
 	stop  func() bool // detaches the context; false: it has already ended
 	in    io.ReadCloser
@@ -207,7 +207,7 @@ func (b *body) end(how int32) {
 	if how == complete && b.keep && inTime && b.conn.in.Buffered() == 0 && b.conn.put(b.conn) {
 		return
 	}
-	b.conn.close()
+	b.conn.Close()
 	if how == complete { // no other goroutine reads now
 		b.conn.in.Reset(nil)
 		readers.Put(b.conn.in)

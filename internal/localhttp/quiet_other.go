@@ -2,5 +2,5 @@
 
 package localhttp
 
-// quiet cannot poll the socket on this OS; a stale connection fails at its first read or write.
-func (*conn) quiet() bool { return true }
+// Quiet cannot poll the socket on this OS; a stale connection fails at its first read or write.
+func (*Conn) Quiet() bool { return true }

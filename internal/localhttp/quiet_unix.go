@@ -4,8 +4,9 @@ package localhttp
 
 import "syscall"
 
-// quiet reports whether an idle connection is open and has nothing to read: unsolicited bytes announce its end.
-func (c *conn) quiet() bool {
+// Quiet reports whether an idle connection is open and has nothing to read: unsolicited bytes announce its end. It does not
+// block.
+func (c *Conn) Quiet() bool {
 	if c.raw == nil {
 		return true
 	}

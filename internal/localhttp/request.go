@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
+	"golang.org/x/net/http/httpguts"
 )
 
 // most is the largest body that is assembled with its header in memory.
@@ -74,7 +75,7 @@ func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 	if host == "" {
 		host = r.URL.Host
 	}
-	if !ValidName(method) || !ValidValue(host) || !ValidValue(target) || strings.Contains(host, " ") || strings.Contains(target, " ") {
+	if !httpguts.ValidHeaderFieldName(method) || !httpguts.ValidHeaderFieldValue(host) || !httpguts.ValidHeaderFieldValue(target) || strings.Contains(host, " ") || strings.Contains(target, " ") {
 		return b, errHeader
 	}
 	b = append(append(append(b, method...), ' '), target...)
@@ -85,11 +86,11 @@ func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection", api.HeaderTurn:
 			continue // set by us
 		}
-		if !ValidName(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return b, errHeader
 		}
 		for _, v := range values {
-			if !ValidValue(v) {
+			if !httpguts.ValidHeaderFieldValue(v) {
 				return b, errHeader
 			}
 			if name == "User-Agent" && v == "" {

@@ -31,8 +31,7 @@
 //
 // [RoundTripOver] does the same over connections opened by the caller.
 //
-// The package also has rules for headers: which belong to one connection ([DropConnection]), and which characters are
-// valid ([ValidName], [ValidValue]).
+// The package also has rules for headers: which belong to one connection ([PerConnection], [DropNamed]).
 //
 // It rejects headers that cannot be written, never sends a request twice, and does not support proxies, TLS, cookies
 // or redirects.
@@ -59,7 +58,7 @@ type Transport struct {
 
 	mu      sync.Mutex // guards the fields below
 	trusted string     // the host whose connections are reused although it does not name the requests it answers
-	idle    map[string][]*conn
+	idle    map[string][]*Conn
 	count   int         // of idle connections
 	sweep   *time.Timer // closes old ones; armed while there are idle ones
 }
@@ -67,7 +66,7 @@ type Transport struct {
 // New returns a transport that keeps up to idlePerHost idle connections to each endpoint, each for at most idleTime,
 // which must be positive.
 func New(idlePerHost int, idleTime time.Duration) *Transport {
-	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*conn{}}
+	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*Conn{}}
 	t.general.DisableKeepAlives = true // it does not know request IDs
 	t.sweep = time.AfterFunc(time.Hour, t.closeOld)
 	t.sweep.Stop()
@@ -110,7 +109,7 @@ func (t *Transport) Concurrent(r *http.Request) bool {
 		if err != nil {
 			return false
 		}
-		defer c.close()
+		defer c.Close()
 		resp, _, err := c.exchange(r, out, nil) //nolint:bodyclose // its connection is closed
 		if err != nil || resp.Close {
 			return false
@@ -142,7 +141,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !Simple(r) {
 		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread that this request needs
-			idle.close()
+			idle.Close()
 		}
 		return t.general.RoundTrip(r)
 	}
@@ -171,7 +170,7 @@ func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) e
 	}
 }
 
-func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
+func (t *Transport) dial(ctx context.Context, r *http.Request) (*Conn, error) {
 	address := r.URL.Host
 	if r.URL.Port() == "" {
 		address = net.JoinHostPort(r.URL.Hostname(), "80")
@@ -187,7 +186,7 @@ func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
 }
 
 // take returns a working idle connection to host, or nil.
-func (t *Transport) take(host string) *conn {
+func (t *Transport) take(host string) *Conn {
 	now := time.Now()
 	for {
 		t.mu.Lock()
@@ -201,15 +200,15 @@ func (t *Transport) take(host string) *conn {
 		t.idle[host] = list[:len(list)-1]
 		t.count--
 		t.mu.Unlock()
-		if now.Sub(c.idleSince) < t.oldest && c.quiet() {
+		if now.Sub(c.idleSince) < t.oldest && c.Quiet() {
 			return c
 		}
-		c.close()
+		c.Close()
 	}
 }
 
 // put makes c idle. It returns false if there are enough, or if c may not be reused.
-func (t *Transport) put(c *conn) bool {
+func (t *Transport) put(c *Conn) bool {
 	c.idleSince = time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,7 +225,7 @@ func (t *Transport) put(c *conn) bool {
 
 func (t *Transport) closeOld() {
 	limit := time.Now().Add(-t.oldest)
-	t.closeIdle(func(c *conn) bool { return c.idleSince.Before(limit) })
+	t.closeIdle(func(c *Conn) bool { return c.idleSince.Before(limit) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count > 0 {
@@ -236,11 +235,11 @@ func (t *Transport) closeOld() {
 
 // CloseIdleConnections closes all idle connections.
 func (t *Transport) CloseIdleConnections() {
-	t.closeIdle(func(*conn) bool { return true })
+	t.closeIdle(func(*Conn) bool { return true })
 }
 
-func (t *Transport) closeIdle(old func(*conn) bool) {
-	var left []*conn
+func (t *Transport) closeIdle(old func(*Conn) bool) {
+	var left []*Conn
 	t.mu.Lock()
 	for host, list := range t.idle {
 		kept := list[:0]
@@ -260,6 +259,6 @@ func (t *Transport) closeIdle(old func(*conn) bool) {
 	t.count -= len(left)
 	t.mu.Unlock()
 	for _, c := range left {
-		c.close()
+		c.Close()
 	}
 }

@@ -72,32 +72,42 @@ func (l Loss) String() string {
 // order of the declarations, without kinds [Default] and [Own], which are implied. namespace reports whether a
 // namespace exists besides those of the services.
 func Settle(declared []Declaration, namespace func(string) bool) (has []bool, losses []Loss) {
-	s := settling{namespaces: map[string]bool{}, services: map[string]bool{}, holders: map[string]holder{}}
+	namespaces, services, holders := map[string]bool{}, map[string]bool{}, map[string]holder{}
 	order := make([]int, len(declared))
 	for i, c := range declared {
 		order[i] = i
-		s.namespaces[c.Service.Namespace()] = true
+		namespaces[c.Service.Namespace()] = true
 		if c.Kind != Variant {
-			s.services[string(c.Service)] = true
+			services[string(c.Service)] = true
 		}
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
 		a, b := declared[i], declared[j]
 		return cmp.Or(older(a.Created, b.Created), cmp.Compare(a.Kind, b.Kind))
 	})
-	has = make([]bool, len(declared))
-	lost := make([]*Loss, len(declared))
+	found := make([]holder, len(declared))
 	for _, i := range order {
 		c := declared[i]
-		who, refused := s.take(c, namespace)
-		has[i] = !refused && who.service == c.Service && who.kind.group() == c.Kind.group()
-		if !has[i] && c.Kind != Default && c.Kind != Own {
-			lost[i] = &Loss{Declaration: c, Holder: who.service}
+		name := untagged(c.Name)
+		prefix, _, full := strings.Cut(name, "/")
+		who, taken := holders[name]
+		switch {
+		case services[name]: // 1
+			who = holder{api.FunctionName(name), Own}
+		case full && prefix != c.Service.Namespace() && (namespaces[prefix] || namespace(prefix)): // 2
+			who = holder{}
+		case !taken: // 3
+			who = holder{c.Service, c.Kind}
+			holders[name] = who
 		}
+		found[i] = who
 	}
-	for _, l := range lost {
-		if l != nil {
-			losses = append(losses, *l)
+	has = make([]bool, len(declared))
+	for i, c := range declared {
+		who := found[i]
+		has[i] = who.service == c.Service && who.kind.group() == c.Kind.group()
+		if !has[i] && c.Kind != Default && c.Kind != Own {
+			losses = append(losses, Loss{Declaration: c, Holder: who.service})
 		}
 	}
 	return has, losses
@@ -126,28 +136,6 @@ func (k Kind) group() Kind {
 		return k
 	}
 	return Model
-}
-
-type settling struct {
-	namespaces, services map[string]bool
-	holders              map[string]holder
-}
-
-// take assigns c's name if it is free, and returns the owner.
-func (s *settling) take(c Declaration, namespace func(string) bool) (who holder, refused bool) {
-	name := untagged(c.Name)
-	if s.services[name] { // 1
-		return holder{api.FunctionName(name), Own}, false
-	}
-	if prefix, _, found := strings.Cut(name, "/"); found && prefix != c.Service.Namespace() && (s.namespaces[prefix] || namespace(prefix)) { // 2
-		return holder{}, true
-	}
-	if h, taken := s.holders[name]; taken { // 3
-		return h, false
-	}
-	h := holder{c.Service, c.Kind}
-	s.holders[name] = h
-	return h, false
 }
 
 // Latest is the tag that Ollama's clients add to a name without one.

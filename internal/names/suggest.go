@@ -1,5 +1,17 @@
 package names
 
+import "strings"
+
+// Nearest returns the word that differs from w, letter case aside, in the fewest bytes, if they are less than limit; else "".
+func Nearest(w string, limit int, words ...string) (nearest string) {
+	for _, other := range words {
+		if d := Distance(strings.ToLower(w), strings.ToLower(other), limit); d < limit {
+			nearest, limit = other, d
+		}
+	}
+	return nearest
+}
+
 // Distance returns the number of bytes to insert, delete or change to turn a into b (Levenshtein), for errors that name what was meant, or some number
 // above limit if it is larger than limit.
 func Distance(a, b string, limit int) int {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"syscall"
 
 	"github.com/rouse-dev/rouse/api/control"
@@ -60,11 +59,7 @@ func CopyHeader(to, from http.Header) {
 			to[name] = values
 		}
 	}
-	for _, list := range from["Connection"] {
-		for name := range strings.SplitSeq(list, ",") {
-			to.Del(strings.TrimSpace(name))
-		}
-	}
+	localhttp.DropNamed(to, from["Connection"])
 }
 
 // Unreachable reports whether a transport's error means that there was no connection, so that no server has seen the

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/bits"
-	"sync"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Memory is an account of memory. Take charges bytes or returns why it cannot; Give returns bytes.
@@ -30,7 +30,7 @@ type Source struct {
 // NewSource returns a Source with a buffer of size bytes, which may grow to largest. Growth is charged to memory,
 // with the exchange's context ctx; nil: nothing is charged.
 func NewSource(ctx context.Context, from io.Reader, size, largest int, memory Memory) *Source {
-	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: grab(size)}
+	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: inbound.Grab(int64(size))}
 }
 
 // Bytes returns the bytes that were read and not dropped. They are valid until the next call of another method.
@@ -83,9 +83,9 @@ func (s *Source) room() bool {
 			return false
 		}
 	}
-	larger := grab(next)
+	larger := inbound.Grab(int64(next))
 	copy(larger, s.buf)
-	giveBack(s.buf)
+	inbound.GiveBack(s.buf)
 	s.buf = larger
 	s.give()
 	s.charged = int64(next)
@@ -102,36 +102,8 @@ func (s *Source) give() {
 // Close releases the buffer. It does not close the body.
 func (s *Source) Close() {
 	if s.buf != nil {
-		giveBack(s.buf)
+		inbound.GiveBack(s.buf)
 		s.buf, s.n = nil, 0
 		s.give()
-	}
-}
-
-// Buffers of these sizes, as powers of two, are pooled; others are left to the garbage collector.
-const smallest, largest = 12, 15
-
-var pools [largest - smallest + 1]sync.Pool
-
-// pool returns the pool for a buffer size; nil: none.
-func pool(size int) *sync.Pool {
-	if n := bits.Len(uint(size)) - 1; n >= smallest && n <= largest && size == 1<<n {
-		return &pools[n-smallest]
-	}
-	return nil
-}
-
-func grab(size int) []byte {
-	if p := pool(size); p != nil {
-		if b, ok := p.Get().(*[]byte); ok {
-			return *b
-		}
-	}
-	return make([]byte, size)
-}
-
-func giveBack(b []byte) {
-	if p := pool(len(b)); p != nil {
-		p.Put(&b)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
+	"golang.org/x/net/http/httpguts"
 )
 
 const stateLine = control.StateComment
@@ -137,7 +137,7 @@ func FuzzState(f *testing.F) {
 				empty = line == "\n"
 			}
 			h := s.Header()
-			if h != control.StateNew && len(h) > relay.MaxState || !localhttp.ValidValue(h) || strings.TrimSpace(h) != h {
+			if h != control.StateNew && len(h) > relay.MaxState || !httpguts.ValidHeaderFieldValue(h) || strings.TrimSpace(h) != h {
 				t.Fatalf("%q: the state is %q", text, h)
 			}
 			if events > 0 && (h == control.StateNew || events > strings.Count(h, ";")+1) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -206,15 +207,9 @@ func (b *Bucket) send(ctx context.Context, region, method, key string, query url
 		return nil, errAddress
 	}
 	req.URL = u
-	for name, v := range h {
-		req.Header[name] = v
-	}
-	sum := EmptySum
-	if len(body) > 0 {
-		s := sha256.Sum256(body)
-		sum = hex.EncodeToString(s[:])
-	}
-	if err := b.service.Sign(ctx, req, sum, region); err != nil {
+	maps.Copy(req.Header, h)
+	sum := sha256.Sum256(body)
+	if err := b.service.Sign(ctx, req, hex.EncodeToString(sum[:]), region); err != nil {
 		return nil, err
 	}
 	resp, err := b.client.Do(req)

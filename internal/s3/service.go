@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/smithy-go/encoding/httpbinding"
 )
 
 // Service is the address of a service, with credentials.
@@ -131,22 +132,8 @@ func (s *Service) URL(bucket, key, region string, query url.Values) (*url.URL, e
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errAddress
 	}
-	u.RawPath = strings.TrimRight(u.EscapedPath(), "/") + escapeKey(where)
+	u.RawPath = strings.TrimRight(u.EscapedPath(), "/") + httpbinding.EscapePath(where, false) // as signatures require
 	u.Path = strings.TrimRight(u.Path, "/") + where
 	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // as it is signed
 	return u, nil
-}
-
-// escapeKey escapes a key as signatures require: all but unreserved characters and slashes.
-func escapeKey(key string) string {
-	var s strings.Builder
-	for i := range len(key) {
-		switch ch := key[i]; {
-		case 'a' <= ch && ch <= 'z', 'A' <= ch && ch <= 'Z', '0' <= ch && ch <= '9', strings.IndexByte("-_.~/", ch) >= 0:
-			s.WriteByte(ch)
-		default:
-			fmt.Fprintf(&s, "%%%02X", ch)
-		}
-	}
-	return s.String()
 }

@@ -1,6 +1,7 @@
 package waketrace
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -53,28 +54,10 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), spanContext(parent))
 	_, span := t.tracer.Start(ctx, r.Operation+" "+Clip(r.Model), trace.WithTimestamp(r.Began), asServer,
 		attributes(keyPart.String(string(api.PartActivator)), keyOperation.String(r.Operation), keyProvider.String(r.Provider), keyModel.String(Clip(r.Model)),
-			keyServed.String(Clip(r.Served)), keyServer.String(Clip(r.Server)), keyFunction.String(string(r.Function)), keyInstance.String(Clip(string(r.Instance)))))
-	span.SetAttributes(keyStatus.Int(r.Status))
-	if r.Input > 0 {
-		span.SetAttributes(keyInput.Int64(int64(r.Input)))
-	}
-	if r.Cached > 0 {
-		span.SetAttributes(keyCached.Int64(int64(r.Cached)))
-	}
-	if r.Resumed > 0 {
-		span.SetAttributes(keyResumed.Int(r.Resumed))
-	}
-	if r.Moved > 0 {
-		span.SetAttributes(keyMoved.Int(r.Moved))
-	}
-	if r.Output > 0 {
-		span.SetAttributes(keyOutput.Int64(int64(r.Output)))
-	}
-	if failed := r.Status >= http.StatusBadRequest || r.Code != ""; failed {
-		kind := r.Code
-		if kind == "" {
-			kind = strconv.Itoa(r.Status)
-		}
+			keyServed.String(Clip(r.Served)), keyServer.String(Clip(r.Server)), keyFunction.String(string(r.Function)), keyInstance.String(Clip(string(r.Instance))),
+			keyStatus.Int(r.Status), keyInput.Int(int(r.Input)), keyCached.Int(int(r.Cached)), keyOutput.Int(int(r.Output)), keyResumed.Int(r.Resumed), keyMoved.Int(r.Moved)))
+	if r.Status >= http.StatusBadRequest || r.Code != "" {
+		kind := cmp.Or(r.Code, strconv.Itoa(r.Status))
 		span.SetAttributes(keyError.String(Clip(kind)))
 		if r.Status >= http.StatusInternalServerError { // the server's span has no error status for a client's error
 			span.SetStatus(codes.Error, Clip(kind))

@@ -59,7 +59,7 @@ var (
 )
 
 func attributes(all ...attribute.KeyValue) trace.SpanStartEventOption {
-	return trace.WithAttributes(slices.DeleteFunc(all, func(a attribute.KeyValue) bool { return a.Value.AsString() == "" })...)
+	return trace.WithAttributes(slices.DeleteFunc(all, func(a attribute.KeyValue) bool { return a.Value.AsString() == "" && a.Value.AsInt64() == 0 })...)
 }
 
 // Tracer starts wakes.

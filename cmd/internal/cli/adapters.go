@@ -95,11 +95,7 @@ func listAdaptersCommand() *cobra.Command {
 		return verb.Show(cmd, s, functionPath(args[0], "/adapters"), func(w io.Writer, list []admin.Adapter) error {
 			rows := render.Rows{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
 			for _, a := range list {
-				var on []string
-				for _, i := range append(a.Loaded, a.Standby...) {
-					on = append(on, string(i))
-				}
-				rows.Add(a.Name, adapterState(a), strings.Join(on, ", "), cmp.Or(a.Path, "the runtime"))
+				rows.Add(a.Name, adapterState(a), render.Joined(append(a.Loaded, a.Standby...), ", "), cmp.Or(a.Path, "the runtime"))
 			}
 			return render.Table(w, rows)
 		})

@@ -51,7 +51,7 @@ type Past struct {
 // selects the segment, if it is not empty.
 func (r *recording) At(ctx context.Context, at time.Time, name string) (*Past, error) {
 	if first := r.Segments[0].Began; !at.IsZero() && at.Before(first) {
-		return nil, fmt.Errorf("the record begins at %s: nothing is known of %s", first.Local().Format(time.DateTime), at.Local().Format(time.DateTime))
+		return nil, fmt.Errorf("the record begins at %s: nothing is known of %s", date(first), date(at))
 	}
 	names, earlier := make(map[string]bool), false
 	for k := len(r.Segments) - 1; k >= 0; k-- {
@@ -106,10 +106,12 @@ func (r *recording) stale(k int, last, at time.Time, name string, earlier bool) 
 	case next < len(r.Segments) && r.Segments[next].Run == r.Segments[k].Run && r.Segments[next].Follows && r.Segments[next].Began.Equal(last):
 		return "" // it begins where the kth ends: nothing happened in between
 	case next < len(r.Segments):
-		until = ", until " + r.Segments[next].Began.Local().Format(time.DateTime)
+		until = ", until " + date(r.Segments[next].Began)
 	}
-	return fmt.Sprintf("nothing is recorded%s after %s%s: this is how it was then", of, last.Local().Format(time.DateTime), until)
+	return fmt.Sprintf("nothing is recorded%s after %s%s: this is how it was then", of, date(last), until)
 }
+
+func date(t time.Time) string { return t.Local().Format(time.DateTime) }
 
 // until replays s until the last round that is not after a time. ended reports whether there is none after it.
 func (r *recording) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // benchResult is the result of rouse bench. Durations are in milliseconds.
@@ -36,28 +38,30 @@ type benchResult struct {
 }
 
 func benchCommand() *cobra.Command {
-	var o chatOptions
-	var requests, concurrency int
+	f := struct {
+		Requests    int `flag:"requests,n" help:"requests in all"`
+		Concurrency int `flag:"concurrency,c" help:"requests at a time"`
+		MaxTokens   int `flag:"max-tokens" help:"most tokens of an answer"`
+	}{100, 4, 32}
 	cmd := &cobra.Command{
 		Use:               "bench NAME",
 		Short:             "Measure a function under load",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if requests < 1 || concurrency < 1 {
+			if f.Requests < 1 || f.Concurrency < 1 {
 				return errors.New("--requests and --concurrency: want 1 or more")
 			}
 			c, door, err := dialDoor(cmd)
 			if err != nil {
 				return err
 			}
-			o.model = args[0]
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
 			ask := func() (measured, error) {
-				return c.chat(ctx, door, o, []message{{"user", "echo hello world"}}, chatEvents{})
+				return c.chat(ctx, door, chatOptions{model: args[0], maxTokens: f.MaxTokens}, []message{{"user", "echo hello world"}}, chatEvents{})
 			}
-			r := bench(ctx, ask, requests, concurrency, progress(cmd.ErrOrStderr(), requests))
+			r := bench(ctx, ask, f.Requests, f.Concurrency, progress(cmd.ErrOrStderr(), f.Requests))
 			r.Function = args[0]
 			if r.Failed > 0 && r.Failed == r.Requests { // there is nothing to show
 				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
@@ -71,10 +75,7 @@ func benchCommand() *cobra.Command {
 			return nil
 		},
 	}
-	s := cmd.Flags()
-	s.IntVarP(&requests, "requests", "n", 100, "requests in all")
-	s.IntVarP(&concurrency, "concurrency", "c", 4, "requests at a time")
-	s.IntVar(&o.maxTokens, "max-tokens", 32, "most tokens of an answer")
+	flagset.Add(cmd.Flags(), &f)
 	render.Flag(cmd)
 	return cmd
 }
@@ -91,31 +92,24 @@ func progress(w io.Writer, n int) func() {
 // bench sends n requests, at most atOnce concurrently.
 func bench(ctx context.Context, ask func() (measured, error), n, atOnce int, tick func()) *benchResult {
 	r := &benchResult{Concurrency: atOnce}
-	var mu sync.Mutex // guards r and left
-	left := n
-	var all sync.WaitGroup
+	var mu sync.Mutex // guards r and calls of tick
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	start := time.Now()
-	for range min(n, atOnce) {
-		all.Go(func() {
-			for {
-				mu.Lock()
-				stop := left == 0 || ctx.Err() != nil
-				if !stop {
-					left--
-				}
-				mu.Unlock()
-				if stop {
-					return
-				}
-				m, err := ask()
-				mu.Lock()
-				r.add(m, err)
-				tick()
-				mu.Unlock()
+	for range n {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
 			}
+			m, err := ask()
+			mu.Lock()
+			defer mu.Unlock()
+			r.add(m, err)
+			tick()
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 	r.finish(time.Since(start))
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/internal/flagset"
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
@@ -20,8 +21,11 @@ import (
 )
 
 func applyCommand() *cobra.Command {
-	var files, models []string
-	var save bool
+	var f struct {
+		Files  []string `flag:"file,f" help:"manifest, or a folder of them; - is standard input (repeatable)"`
+		Models []string `flag:"model" help:"<model> to declare a function of; NAME=MODEL gives it a name (repeatable)"`
+		Save   bool     `flag:"save" help:"keep them for the next server"`
+	}
 	cmd := &cobra.Command{
 		Use:         "apply -f FILE|--model MODEL … [--save]",
 		Annotations: map[string]string{verb.Changes: ""},
@@ -33,25 +37,23 @@ of models are made whole. Where no server runs they are only kept.`,
   rouse apply --save --model hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := toApply(files, models)
+			all, err := toApply(f.Files, f.Models)
 			if err != nil {
 				return err
 			}
 			c, err := dial(cmd)
-			if err != nil && !(save && errors.Is(err, errNoServer)) {
+			if err != nil && !(f.Save && errors.Is(err, errNoServer)) {
 				return err
 			}
 			for _, m := range all {
-				if err := applyOne(cmd, c, m, save); err != nil {
+				if err := applyOne(cmd, c, m, f.Save); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest, or a folder of them; - is standard input (repeatable)")
-	cmd.Flags().StringArrayVar(&models, "model", nil, "`model` to declare a function of; NAME=MODEL gives it a name (repeatable)")
-	cmd.Flags().BoolVar(&save, "save", false, "keep them for the next server")
+	flagset.Add(cmd.Flags(), &f)
 	cmd.MarkFlagsOneRequired("file", "model")
 	return cmd
 }

@@ -192,17 +192,12 @@ func manifestFiles(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if IsManifest(e.Name()) {
+		if name := e.Name(); !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
 			files = append(files, filepath.Join(path, e.Name()))
 		}
 	}
 	slices.Sort(files)
 	return files, nil
-}
-
-// IsManifest reports whether a file of that name in a folder is read.
-func IsManifest(name string) bool {
-	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
 // model declares the model of a reference.

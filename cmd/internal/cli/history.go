@@ -19,14 +19,6 @@ const (
 	mostHistory  = 2 * mostTyped * longestTyped
 )
 
-// historyFile returns the file of typed lines; empty: none.
-func historyFile() string {
-	if dir := stateFolder(); dir != "" {
-		return filepath.Join(dir, "history")
-	}
-	return ""
-}
-
 // typed is a history of lines, the last one last, kept in a file: a [term.History]. Several programs may use one file; each
 // appends its lines. It is not safe for concurrent use.
 type typed struct {

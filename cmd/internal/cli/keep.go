@@ -65,7 +65,7 @@ func forgetKept(name api.FunctionName) (bool, error) {
 func ownFile(path string, name api.FunctionName) error {
 	functions, err := config.Load(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err != nil: // a broken one is replaced
+	case err != nil: // it is not there, or declares nothing
 		return nil
 	case len(functions) == 1 && functions[0].Name == name:
 		return nil

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,12 +156,4 @@ func shareOf(p fetch.Progress) float64 {
 }
 
 // base returns the last part of a file's name, printable.
-func base(name string) string {
-	name = name[strings.LastIndexByte(name, '/')+1:]
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return -1
-		}
-		return r
-	}, name)
-}
+func base(name string) string { return render.Printable(path.Base(name)) }

@@ -48,7 +48,7 @@ func openRecording(path, version string) (*recording, error) {
 	left := make(map[string][]*flight.Segment) // left out, by reason
 	for k, s := range all {
 		if s.Open && k < len(all)-1 {
-			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, s.Began.Local().Format(time.DateTime))
+			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, date(s.Began))
 		}
 		if s.Damage != "" {
 			note("%s, %s", s.From, s.Damage)
@@ -72,10 +72,10 @@ func openRecording(path, version string) (*recording, error) {
 	for _, why := range slices.Sorted(maps.Keys(left)) {
 		list := left[why]
 		if s := list[0]; len(list) == 1 {
-			note("%s: the segment that begins at %s is left out: %s", s.From, s.Began.Local().Format(time.DateTime), why)
+			note("%s: the segment that begins at %s is left out: %s", s.From, date(s.Began), why)
 			continue
 		}
-		note("%d segments that begin between %s and %s are left out: %s", len(list), list[0].Began.Local().Format(time.DateTime), list[len(list)-1].Began.Local().Format(time.DateTime), why)
+		note("%d segments that begin between %s and %s are left out: %s", len(list), date(list[0].Began), date(list[len(list)-1].Began), why)
 	}
 	if len(r.Segments) == 0 {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(errors.New("nothing of it can be replayed"), refused))
@@ -135,7 +135,7 @@ func (r *recording) Check(ctx context.Context) (all []checkedSegment, err error)
 			return all, err
 		}
 		if next := k + 1; next < len(r.Segments) && c.First == nil && r.Segments[next].Run == s.Run && r.Segments[next].Follows && !r.Segments[next].Began.Equal(c.To) {
-			c.Gap = fmt.Sprintf("there is a gap from %s to %s: what was recorded then is not in %s", c.To.Local().Format(time.DateTime), r.Segments[next].Began.Local().Format(time.DateTime), r.Path)
+			c.Gap = fmt.Sprintf("there is a gap from %s to %s: what was recorded then is not in %s", date(c.To), date(r.Segments[next].Began), r.Path)
 		}
 		all = append(all, c)
 	}
@@ -166,12 +166,9 @@ func checkSegment(ctx context.Context, s *flight.Segment) (checkedSegment, error
 
 // sameDecisions reports whether decisions are the same, byte by byte in their displayed form.
 func sameDecisions(a, b []api.Decision) bool {
-	if len(a) != len(b) {
-		return false
-	}
 	one, err1 := json.Marshal(a)
 	other, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && string(one) == string(other)
+	return len(a) == len(b) && err1 == nil && err2 == nil && string(one) == string(other)
 }
 
 type round struct {

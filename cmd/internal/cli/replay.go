@@ -144,11 +144,7 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *recording, words []string) e
 func listThen(w io.Writer, list []admin.Function) error {
 	rows := render.Rows{{"NAME", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING"}}
 	for _, v := range list {
-		n := make(map[api.State]int)
-		for _, i := range v.Instances {
-			n[i.State]++
-		}
-		rows.Add(v.Function.Name.Name(), render.Word(v.State()), n[api.Awake], n[api.Asleep], v.Waiting, v.Running)
+		rows.Add(v.Function.Name.Name(), render.Word(v.State()), render.Count(v, api.Awake), render.Count(v, api.Asleep), v.Waiting, v.Running)
 	}
 	return render.Table(w, rows)
 }
@@ -171,7 +167,11 @@ func check(cmd *cobra.Command, r *recording) error {
 	err = render.Print(cmd, all, func(w io.Writer, all []checkedSegment) error {
 		rows := render.Rows{{"FROM", "TO", "FUNCTIONS", "ROUNDS", "DECISIONS", "ALIKE"}}
 		for _, c := range all {
-			rows.Add(c.From.Local().Format(time.DateTime), c.To.Local().Format(time.DateTime), c.Functions, c.Rounds, c.Decisions, alike(c))
+			alike := "all"
+			if c.First != nil {
+				alike = fmt.Sprintf("%d, then not", c.Alike)
+			}
+			rows.Add(date(c.From), date(c.To), c.Functions, c.Rounds, c.Decisions, alike)
 		}
 		if err := render.Table(w, rows); err != nil {
 			return err
@@ -190,13 +190,6 @@ func check(cmd *cobra.Command, r *recording) error {
 		err = fmt.Errorf("%s decided otherwise than it was recorded", count(other, "segment"))
 	}
 	return err
-}
-
-func alike(c checkedSegment) string {
-	if c.First != nil {
-		return fmt.Sprintf("%d, then not", c.Alike)
-	}
-	return "all"
 }
 
 // differs prints a difference of a replay.
@@ -247,7 +240,7 @@ func compared(out io.Writer, w whatIf) error {
 	if w.Models == 1 {
 		use = strings.Replace(use, "use", "uses", 1)
 	}
-	fmt.Fprintf(out, "%s for %s that %s, from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), use, w.From.Local().Format(time.DateTime), w.To.Local().Format(time.DateTime))
+	fmt.Fprintf(out, "%s for %s that %s, from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), use, date(w.From), date(w.To))
 	rows := render.Rows{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
 	rows.Add("(as it was)", fmt.Sprintf("%.2f", hours), w.Then.ColdHits, "-", "-", "-", w.Then.Starts, w.Then.Wakes)
 	for _, p := range w.Policies {

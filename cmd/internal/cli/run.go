@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,8 +48,8 @@ error.`,
 			if render.IsTerminal(cmd.ErrOrStderr()) {
 				chat.bar = newWaitBar(cmd.ErrOrStderr())
 			}
-			if !noHistory && os.Getenv("ROUSE_NO_HISTORY") == "" {
-				chat.history = historyFile()
+			if dir := stateFolder(); dir != "" && !noHistory && os.Getenv("ROUSE_NO_HISTORY") == "" {
+				chat.history = filepath.Join(dir, "history")
 			}
 			return chat.run(cmd.Context(), strings.Join(args[1:], " "), cmd.InOrStdin())
 		},

@@ -68,7 +68,8 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	if err != nil || !here {
 		return t, err
 	}
-	if err = fetchFor(cmd, f, c.cacheDir(cmd.Context())); err != nil && created {
+	info, _ := c.info(cmd.Context())
+	if err = fetchFor(cmd, f, info.Models); err != nil && created {
 		err = errors.Join(err, c.Call(context.WithoutCancel(cmd.Context()), http.MethodDelete, admin.FunctionPath(f.Name, ""), nil, nil))
 	}
 	return t, err
@@ -118,12 +119,6 @@ func (c *client) gpu(ctx context.Context) catalog.GPU {
 func (c *client) declared(ctx context.Context) (there []admin.Function, known bool) {
 	err := c.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &there)
 	return there, err == nil
-}
-
-// cacheDir returns the folder of a server's models; empty: this user's own.
-func (c *client) cacheDir(ctx context.Context) string {
-	info, _ := c.info(ctx)
-	return info.Models
 }
 
 // serves reports whether the server has a model of that name, or does not tell.

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -67,13 +66,6 @@ func choose(wanted []string) ([]product, error) {
 		chosen = append(chosen, products[n])
 	}
 	return chosen, nil
-}
-
-func defaultArch(push bool) []string {
-	if push {
-		return []string{"amd64", "arm64"}
-	}
-	return []string{runtime.GOARCH}
 }
 
 // build compiles the images' programs for one architecture and describes the images.

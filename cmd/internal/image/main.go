@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -101,7 +102,10 @@ func parse(args []string) (options, error) {
 		o.Prefix = strings.TrimSuffix(o.Push, "/")
 	}
 	if len(o.Arch) == 0 {
-		o.Arch = defaultArch(o.Push != "")
+		o.Arch = []string{runtime.GOARCH}
+		if o.Push != "" {
+			o.Arch = []string{"amd64", "arm64"}
+		}
 	}
 	for _, a := range o.Arch {
 		if !slices.Contains([]string{"amd64", "arm64"}, a) {

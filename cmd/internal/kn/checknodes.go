@@ -68,7 +68,11 @@ func (c *checker) nodes(ctx context.Context) {
 			continue
 		}
 		any = true
-		c.add("gpus", resultOK, "", "%s", told(m.Name, offers))
+		var sum int64
+		for _, n := range offers {
+			sum += n
+		}
+		c.add("gpus", resultOK, "", "%s: %d on %s", m.Name, sum, list3(slices.Sorted(maps.Keys(offers))))
 		if len(unsized) > 0 {
 			c.add("gpu memory", resultWarning, "run what labels nodes ("+maker.plugin+"), or say it: kubectl label node NAME "+ownMemory+"=24Gi", "unknown for %s: 80 GiB are taken to be there", list3(unsized))
 		}
@@ -80,15 +84,6 @@ func (c *checker) nodes(ctx context.Context) {
 	if !any {
 		c.add("gpus", resultWarning, "models run on CPUs. For GPUs install their device plugin", "no node of %d offers one", len(all))
 	}
-}
-
-// told formats the GPUs that nodes offer: "NVIDIA: 3 on 2 nodes".
-func told(maker string, offers map[string]int64) string {
-	var all int64
-	for _, n := range offers {
-		all += n
-	}
-	return fmt.Sprintf("%s: %d on %s", maker, all, list3(slices.Sorted(maps.Keys(offers))))
 }
 
 // list3 names the first few.

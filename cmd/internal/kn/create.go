@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -206,19 +207,27 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 			return nil, "", err
 		}
 	}
-	n.setImage(image)
+	n.add("image", image)
+	n.container().Image = image
 	return n, kind, nil
 }
 
 // fill adds what flags say of the container and its pods.
 func (n *creation) fill(w wanted) error {
-	n.setScale(w.MinScale, w.MaxScale)
+	for flag, value := range map[string]int{"scale-min": w.MinScale, "scale-max": w.MaxScale} {
+		if value > 0 {
+			n.add(flag, fmt.Sprint(value))
+		}
+	}
 	for _, r := range []struct{ name, amount string }{{"cpu", w.CPU}, {"memory", w.Memory}} {
 		if err := n.request(corev1.ResourceName(r.name), r.amount); err != nil {
 			return err
 		}
 	}
-	n.limit(w.GPUResource, w.GPUs)
+	if w.GPUs > 0 {
+		n.add("limit", fmt.Sprintf("%s=%d", w.GPUResource, w.GPUs))
+		n.container().Resources.Limits = corev1.ResourceList{corev1.ResourceName(w.GPUResource): *resource.NewQuantity(int64(w.GPUs), resource.DecimalSI)}
+	}
 	for _, part := range []struct {
 		values []string
 		add    func(string) error
@@ -373,7 +382,8 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
 	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, err := done(ctx)
-		if err != nil && (ctx.Err() != nil || passing(err)) {
+		passing := apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
+		if err != nil && (ctx.Err() != nil || passing) {
 			return false, nil //nolint:nilerr // it is tried again
 		}
 		return found, err
@@ -385,9 +395,4 @@ func until(ctx context.Context, done func(context.Context) (bool, error), where 
 		return fmt.Errorf("%w: %s", context.Cause(ctx), where())
 	}
 	return context.Cause(ctx)
-}
-
-// passing reports whether an error of the API server may be temporary.
-func passing(err error) bool {
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
 }

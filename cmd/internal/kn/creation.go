@@ -38,7 +38,7 @@ var scaleKeys = map[string]string{"scale-init": "autoscaling.knative.dev/initial
 const annotationProgress = "serving.knative.dev/progress-deadline"
 
 func newCreation(namespace, name string) *creation {
-	n := &creation{namespace: namespace, name: name, flags: map[string][]string{}, pod: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}
+	n := &creation{namespace: namespace, name: name, flags: map[string][]string{}, pod: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}}}
 	n.add("namespace", namespace)
 	n.add("scale-init", "0")
 	return n
@@ -48,21 +48,6 @@ func newCreation(namespace, name string) *creation {
 func (n *creation) add(flag, value string) { n.flags[flag] = append(n.flags[flag], value) }
 
 func (n *creation) container() *corev1.Container { return &n.pod.Containers[0] }
-
-// setImage sets the container's image.
-func (n *creation) setImage(image string) {
-	n.add("image", image)
-	n.container().Image = image
-}
-
-// setScale sets the least and the most instances; 0: Knative's default.
-func (n *creation) setScale(least, most int) {
-	for flag, value := range map[string]int{"scale-min": least, "scale-max": most} {
-		if value > 0 {
-			n.add(flag, fmt.Sprint(value))
-		}
-	}
-}
 
 // describe adds a runtime's annotations: the class, the model, and timeouts for slow loads.
 func (n *creation) describe(kind, model string) {
@@ -107,24 +92,8 @@ func (n *creation) request(name corev1.ResourceName, amount string) error {
 		return fmt.Errorf("--%s %s: %w", name, amount, err)
 	}
 	n.add("request", string(name)+"="+amount)
-	n.container().Resources.Requests = with(n.container().Resources.Requests, name, q)
+	n.container().Resources.Requests[name] = q
 	return nil
-}
-
-// limit gives the container GPUs.
-func (n *creation) limit(name string, gpus int) {
-	if gpus > 0 {
-		n.add("limit", fmt.Sprintf("%s=%d", name, gpus))
-		n.container().Resources.Limits = with(nil, corev1.ResourceName(name), *resource.NewQuantity(int64(gpus), resource.DecimalSI))
-	}
-}
-
-func with(list corev1.ResourceList, name corev1.ResourceName, amount resource.Quantity) corev1.ResourceList {
-	if list == nil {
-		list = corev1.ResourceList{}
-	}
-	list[name] = amount
-	return list
 }
 
 // command returns the kn command that creates the same Service, quoted for a shell.

@@ -40,7 +40,10 @@ func (c *cluster) door(ctx context.Context) (*verb.Client, error) {
 	}
 	secret, err := get[corev1.Secret](ctx, c, secrets, control.SystemNamespace, control.ControlSecret)
 	if apierrors.IsNotFound(err) {
-		err = c.absent(ctx)
+		err = errNotInstalled
+		if _, absent := c.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{}); absent == nil {
+			err = errNoLeader
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -64,15 +67,6 @@ func (c *cluster) proxy(service string) (*url.URL, error) {
 	}
 	host.Path = strings.TrimSuffix(host.Path, "/") + "/api/v1/namespaces/" + control.SystemNamespace + "/services/" + service + "/proxy"
 	return host, nil
-}
-
-// absent says why there is no token.
-func (c *cluster) absent(ctx context.Context) error {
-	_, err := c.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
-	if err == nil {
-		return errNoLeader
-	}
-	return errNotInstalled
 }
 
 // fault reads why a request failed: the API server answers with a Status, the autoscaler with an OpenAI error body,

@@ -232,22 +232,19 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 		}
 		return fmt.Errorf("%s has no revision yet: `kn service describe %s -n %s` says why", name, name.Name(), name.Namespace())
 	}
-	best, distance := api.FunctionName(""), 4
+	var near []string
 	for _, fn := range f.functions {
 		for _, known := range []api.FunctionName{fn.Function.ServiceName(), fn.Function.Name} {
 			if known.Name() == name.Name() { // 2.
 				return fmt.Errorf("there is no function %s in the namespace %s, but one in %s: say -n %[3]s", name.Name(), name.Namespace(), known.Namespace())
 			}
-			if known.Namespace() != name.Namespace() {
-				continue
-			}
-			if away := names.Distance(name.Name(), known.Name(), min(3, len(name.Name())/2)); away <= len(name.Name())/2 && away < distance { // 3.
-				best, distance = known, away
+			if known.Namespace() == name.Namespace() {
+				near = append(near, known.Name())
 			}
 		}
 	}
-	if best != "" {
-		return fmt.Errorf("there is no function %s in the namespace %s; did you mean %s?", name.Name(), name.Namespace(), best.Name())
+	if best := names.Nearest(name.Name(), min(3, len(name.Name())/2)+1, near...); best != "" { // 3.
+		return fmt.Errorf("there is no function %s in the namespace %s; did you mean %s?", name.Name(), name.Namespace(), best)
 	}
 	return fmt.Errorf("there is no function %s in the namespace %s; %s", name.Name(), name.Namespace(), others(f, name.Namespace()))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -165,11 +166,7 @@ func models(f *admin.Function) string {
 	if f == nil {
 		return "-"
 	}
-	names := make([]string, 0, 1+len(f.Function.Aliases))
-	for _, n := range f.Function.Names() {
-		names = append(names, string(n))
-	}
-	return strings.Join(names, ",")
+	return render.Joined(f.Function.Names(), ",")
 }
 
 // age formats how long ago t was, in the largest unit that leaves at least 2, like kubectl.
@@ -177,16 +174,7 @@ func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	d := max(0, now.Sub(t))
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return duration.HumanDuration(max(0, now.Sub(t)))
 }
 
 func describeCommand() *cobra.Command {
@@ -229,9 +217,17 @@ revisions, or the name of a model.`,
 func describe(w io.Writer, s *Service) error {
 	head := render.Rows{{"Service:", s.Name}, {"URL:", cmp.Or(s.URL, "none yet")}}
 	for _, c := range s.Conditions {
-		if c.Type == "Ready" {
-			head.Add("Ready:", c.line())
+		if c.Type != "Ready" {
+			continue
 		}
+		line := c.Status
+		if c.Reason != "" {
+			line += " (" + c.Reason + ")"
+		}
+		if c.Message != "" {
+			line += ": " + render.OneLine(c.Message)
+		}
+		head.Add("Ready:", line)
 	}
 	if err := render.Table(w, head); err != nil {
 		return err
@@ -263,16 +259,4 @@ func describe(w io.Writer, s *Service) error {
 		}
 	}
 	return nil
-}
-
-// line formats a condition in one line.
-func (c Condition) line() string {
-	s := c.Status
-	if c.Reason != "" {
-		s += " (" + c.Reason + ")"
-	}
-	if c.Message != "" {
-		s += ": " + render.OneLine(c.Message)
-	}
-	return s
 }

@@ -96,16 +96,10 @@ func unknown(ref string) error {
 
 // meant returns "; did you mean X?" for the most similar word, or nothing.
 func meant(word string, of []string) string {
-	best, distance := "", 1+len(word)/2
-	for _, w := range of {
-		if d := names.Distance(word, w, distance); d < distance {
-			best, distance = w, d
-		}
+	if best := names.Nearest(word, 1+len(word)/2, of...); best != "" {
+		return "; did you mean " + best + "?"
 	}
-	if best == "" {
-		return ""
-	}
-	return "; did you mean " + best + "?"
+	return ""
 }
 
 // imageOf returns the image of a runtime; ours is Rouse's own image.

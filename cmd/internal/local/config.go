@@ -1,10 +1,12 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,33 +122,23 @@ type Declarations interface {
 
 // withDefaults fills zero fields.
 func (c Config) withDefaults() (Config, error) {
-	if c.Listen == "" {
-		c.Listen = DefaultListen
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 30 * time.Second
-	}
+	c.Listen, c.BaseDir = cmp.Or(c.Listen, DefaultListen), cmp.Or(c.BaseDir, BaseDir())
+	c.DrainTimeout, c.GPUInterval = cmp.Or(c.DrainTimeout, 30*time.Second), cmp.Or(c.GPUInterval, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if len(c.AcceptKinds) == 0 {
 		c.AcceptKinds = []string{api.RuntimeEngine}
-	}
-	if c.GPUInterval <= 0 {
-		c.GPUInterval = 10 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.BaseDir == "" {
-		c.BaseDir = BaseDir()
 	}
 	if err := (inventory.DCGM{URLs: c.DCGM}).Validate(); err != nil {
 		return c, err
 	}
 	if c.Program == "" {
-		self, err := executable()
-		if err != nil {
-			return c, err
+		var err error
+		if c.Program, err = os.Executable(); err == nil {
+			_, err = os.Stat(c.Program) // it is gone if the file was replaced
 		}
-		c.Program = self
+		if err != nil {
+			return c, fmt.Errorf("find the program that instances run: %w", err)
+		}
 	}
 	return c, nil
 }

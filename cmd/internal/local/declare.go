@@ -216,15 +216,14 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	delete(s.functions, name)
 	if f.Clusters != "" {
 		s.far.Unplace(name)
-		s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.Redacted()))
-		return nil
+	} else {
+		s.setApplied(name, nil)
+		s.activator.RemoveFunction(name)
+		s.activator.RemoveService(name)
+		s.owns(f, false)
+		s.autoscaler.RemoveFunction(name)
+		s.agent.forget(name)
 	}
-	s.setApplied(name, nil)
-	s.activator.RemoveFunction(name)
-	s.activator.RemoveService(name)
-	s.owns(f, false)
-	s.autoscaler.RemoveFunction(name)
-	s.agent.forget(name)
 	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.Redacted()))
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string, emit func(api.Event)) functions.Config {
 	out := lines{a.logOf(f.Name)}
 	cfg := a.base
-	cfg.Function, cfg.Instance, cfg.Endpoint, cfg.Dir, cfg.Emit, cfg.Epoch = f, id, endpointOf(id), dir, emit, g.Epoch
+	cfg.Function, cfg.Instance, cfg.Endpoint, cfg.Dir, cfg.Emit, cfg.Epoch = f, id, api.Endpoint("http://"+string(id)+instanceDomain), dir, emit, g.Epoch
 	cfg.Output, cfg.Logger = out, slog.New(slog.NewTextHandler(out, nil)).With("instance", id)
 	cfg.Trace, _ = api.ParseTrace(g.Trace)
 	switch f.Runtime.Kind {
@@ -56,11 +56,6 @@ func (l lines) Write(p []byte) (int, error) {
 		l.log.Write(bytes.TrimRight(line, "\n"))
 	}
 	return len(p), nil
-}
-
-// endpointOf returns the endpoint of an instance in this process. It is in no DNS: the domain .internal is reserved for private use.
-func endpointOf(id api.InstanceID) api.Endpoint {
-	return api.Endpoint("http://" + string(id) + instanceDomain)
 }
 
 const instanceDomain = ".rouse.internal"

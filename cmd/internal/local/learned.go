@@ -134,14 +134,6 @@ func (l *learned) note(key string, t autoscaler.Times) {
 	}
 }
 
-// run writes measurements until ctx ends. collect adds the present ones first.
-func (l *learned) run(ctx context.Context, collect func()) error {
-	return every(ctx, learnedEvery, func() {
-		collect()
-		l.write()
-	})
-}
-
 // every calls do at intervals until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func()) error {
 	tick := time.NewTicker(interval)

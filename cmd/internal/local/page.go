@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -59,14 +57,6 @@ func (s *server) access() *slog.Logger {
 		return slog.New(&s.requests)
 	}
 	return slog.New(slog.NewMultiHandler(s.cfg.Access.Handler(), &s.requests))
-}
-
-// pageHost returns the URL by which a browser on this machine reaches a server: for an address that means all, the loopback one.
-func pageHost(server string, at *net.TCPAddr) string {
-	if scheme, _, _ := strings.Cut(server, "://"); at.IP.IsUnspecified() {
-		return fmt.Sprintf("%s://127.0.0.1:%d", scheme, at.Port)
-	}
-	return server
 }
 
 // keptRequests is how many of the last requests are kept. A record takes about 1 KiB: the activator clips what clients write.

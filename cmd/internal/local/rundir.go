@@ -63,15 +63,3 @@ func (d *runDir) close() {
 	_ = os.Remove(d.lock.Name())
 	_ = d.lock.Close()
 }
-
-// executable returns the path of the running program, valid even if its file was replaced.
-func executable() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find the program that instances run: %w", err)
-	}
-	if _, err := os.Stat(self); err != nil {
-		return "", fmt.Errorf("find the program that instances run: %w", err)
-	}
-	return self, nil
-}

@@ -24,6 +24,7 @@ package local
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -156,8 +157,16 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer s.dir.close()
-	s.info = Info{Version: cfg.Version, URL: scheme(s.tls) + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), Models: fetch.Environment(os.Getenv).Dir, PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
-	s.info.Page = page.Address(pageHost(s.info.URL, at), s.pageToken)
+	scheme := "http://"
+	if s.tls != nil {
+		scheme = "https://"
+	}
+	s.info = Info{Version: cfg.Version, URL: scheme + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), Models: fetch.Environment(os.Getenv).Dir, PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
+	host := s.info.URL
+	if at.IP.IsUnspecified() { // browsers do not open it
+		host = fmt.Sprintf("%s127.0.0.1:%d", scheme, port)
+	}
+	s.info.Page = page.Address(host, s.pageToken)
 	admin, err := net.Listen(s.info.Admin.Network())
 	if err != nil {
 		return fmt.Errorf("listen for administrative requests: %w", err)
@@ -283,7 +292,12 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("gpus", s.watchGPUs)
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
-	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
+	run("learned", func(ctx context.Context) error {
+		return every(ctx, learnedEvery, func() {
+			s.collectLearned()
+			s.learned.write()
+		})
+	})
 	run("accounts", func(ctx context.Context) error { return every(ctx, accountsEvery, s.writeAccounts) })
 	if s.tls != nil { // it warns of the certificate's end, also where no client comes
 		run("certificate", func(ctx context.Context) error { return every(ctx, time.Hour, func() { _, _ = s.tls.Get(nil) }) })
@@ -335,7 +349,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	front = inbound.Bound(public.Server, front, s.cfg.Logger)
 	if s.tls != nil {
-		front = secured(front, s.tls)
+		front = tls.NewListener(helloListener{front}, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: s.tls.Get})
 	}
 	front = inbound.Guard(public.Server, front, activator.WriteError)
 	go func() { ended <- public.Serve(front) }()

@@ -1,16 +1,13 @@
 package local
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // startProblem says, in one line, why a declared function would not start now; empty: no problem is known. It is reported at the declaration and
@@ -46,20 +43,14 @@ func noGGUF(model string) bool {
 	if info, err := os.Stat(model); err == nil && !info.Mode().IsRegular() {
 		return false
 	}
-	file, err := os.Open(model)
-	if err != nil {
-		return true
-	}
-	defer file.Close()
-	head := make([]byte, 4)
-	_, err = io.ReadFull(file, head)
-	return err != nil || !bytes.Equal(head, []byte("GGUF"))
+	is, err := runtime.IsGGUF(model)
+	return err != nil || !is
 }
 
 // NoProgram says which program that an instance of f starts is missing; empty: none.
 func NoProgram(f api.Function) string {
 	for _, program := range programs(f) {
-		if !findProgram(program, f.Runtime.Env) {
+		if _, err := runtime.FindProgram(program, f.Runtime.Env); err != nil {
 			return fmt.Sprintf("its program %s is not there, not in PATH, or not executable", program)
 		}
 	}
@@ -80,24 +71,4 @@ func programs(f api.Function) (list []string) {
 		list = append(list, f.Handler[0])
 	}
 	return list
-}
-
-// findProgram reports whether a process with env in addition to ours finds a program.
-func findProgram(name string, env []string) bool {
-	if strings.ContainsRune(name, filepath.Separator) {
-		_, err := exec.LookPath(name)
-		return err == nil
-	}
-	path := os.Getenv("PATH")
-	for _, pair := range env {
-		if value, found := strings.CutPrefix(pair, "PATH="); found {
-			path = value
-		}
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if _, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(dir) {
-			return true
-		}
-	}
-	return false
 }

@@ -114,11 +114,6 @@ func keepSelfSigned(f *peertls.Files, names []string) error {
 	return nil
 }
 
-// secured returns l with TLS. A client that speaks plain HTTP is told so.
-func secured(l net.Listener, f *peertls.Files) net.Listener {
-	return tls.NewListener(helloListener{l}, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: f.Get})
-}
-
 type helloListener struct{ net.Listener }
 
 // Accept implements [net.Listener].
@@ -161,14 +156,6 @@ func (c *helloConn) Read(p []byte) (int, error) {
 	}
 	_, _ = io.CopyN(io.Discard, c.Conn, mostPlain)
 	return 0, errors.New("the client does not speak TLS")
-}
-
-// scheme returns the scheme of the front door's URL.
-func scheme(f *peertls.Files) string {
-	if f == nil {
-		return "http://"
-	}
-	return "https://"
 }
 
 // describe returns what the server says of itself, with the certificate that it uses now.

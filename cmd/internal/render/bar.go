@@ -86,7 +86,7 @@ func (b *Bar) Draw(what string, share float64) {
 	if s := screenOf(b.w); s.width > 0 {
 		width = s.width
 	}
-	b.shown.Describe(cut(oneLine(what), max(width-beside, 12), false)) // draws it
+	b.shown.Describe(cut(Printable(what), max(width-beside, 12), false)) // draws it
 	b.drawn = true
 }
 
@@ -98,8 +98,8 @@ func (b *Bar) Clear() {
 	}
 }
 
-// oneLine removes what would move the cursor from a text.
-func oneLine(text string) string {
+// Printable removes from a text what would move the cursor.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return -1

@@ -79,13 +79,9 @@ func Ago(t time.Time) string {
 // Describe writes all details of a function.
 func Describe(w io.Writer, f admin.Function) error {
 	d := f.Function
-	var names []string
-	for _, n := range d.Names() {
-		names = append(names, string(n))
-	}
 	rows := Rows{
 		{"Name:", d.Name},
-		{"Models:", strings.Join(names, ", ")},
+		{"Models:", Joined(d.Names(), ", ")},
 		{"Runs:", runs(f, Source(d))},
 	}
 	if !f.Far || d.Origin != "" {
@@ -204,6 +200,15 @@ func amount(b api.Bytes) string {
 
 // OneLine puts a message of several lines into one.
 func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
+
+// Joined joins names with sep between them.
+func Joined[T ~string](names []T, sep string) string {
+	all := make([]string, len(names))
+	for i, n := range names {
+		all[i] = string(n)
+	}
+	return strings.Join(all, sep)
+}
 
 // idle says what happens to an unused instance.
 func idle(f api.Function) string {

@@ -62,17 +62,17 @@ func MeantFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	name, meant := unknown.GetSpecifiedName(), ""
-	least := len(name)/2 + 1
+	var all []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := names.Distance(name, f.Name, least); d < least && !f.Hidden {
-			least, meant = d, f.Name
+		if !f.Hidden {
+			all = append(all, f.Name)
 		}
 	})
-	if meant == "" {
-		return err
+	name := unknown.GetSpecifiedName()
+	if meant := names.Nearest(name, len(name)/2+1, all...); meant != "" {
+		return fmt.Errorf("%w: did you mean --%s?", err, meant)
 	}
-	return fmt.Errorf("%w: did you mean --%s?", err, meant)
+	return err
 }
 
 // Print writes v in the requested format; text writes it for people. In JSON and YAML durations are texts such as

@@ -105,12 +105,6 @@ requests are held and no instance is woken for them. Afterwards demand decides a
 
 // scaled says what was requested, and the present state.
 func scaled(name string, f admin.Function) string {
-	awake := 0
-	for _, i := range f.Instances {
-		if i.State == api.Awake {
-			awake++
-		}
-	}
 	until := ""
 	if f.Scale != nil {
 		until = " until " + f.Scale.Until.Local().Format("15:04:05")
@@ -118,7 +112,7 @@ func scaled(name string, f admin.Function) string {
 			until += fmt.Sprintf(" (not %d: min-scale is %d, max-scale %d)", f.Scale.Replicas, f.Function.MinScale, f.Function.MaxScale)
 		}
 	}
-	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
+	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, render.Count(f, api.Awake))
 }
 
 // parseReplicas parses the number of a scale command.

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
 // Why is the command that explains the autoscaler's decisions, or the route of a request.
@@ -105,8 +106,10 @@ of the OpenTelemetry trace, which is exported where OTEL_EXPORTER_OTLP_ENDPOINT 
 
 // Events is the command that prints CloudEvents.
 func (p Program) Events() *cobra.Command {
-	var follow bool
-	var tail int
+	f := struct {
+		Follow bool `flag:"follow,f" help:"go on with new events"`
+		Tail   int  `flag:"tail" help:"<events> to begin with, those of others counted"`
+	}{Tail: 100}
 	cmd := p.Command(&cobra.Command{
 		Use:   "events [NAME]",
 		Short: "Print CloudEvents: demand, states and decisions",
@@ -115,7 +118,7 @@ their instances, and what the autoscaler decides. In JSON they are structured Cl
 		Example: fmt.Sprintf("  %[1]s events -f\n  %[1]s events tiny --tail 20 -o json", p.Name),
 		Args:    cobra.MaximumNArgs(1),
 	}, every, func(cmd *cobra.Command, s *Server, args []string) error {
-		path, shown := fmt.Sprintf("%s?tail=%d&follow=%t", control.PathEvents, tail, follow), s.Shown
+		path, shown := fmt.Sprintf("%s?tail=%d&follow=%t", control.PathEvents, f.Tail, f.Follow), s.Shown
 		if len(args) == 1 {
 			m, err := s.Find(cmd.Context(), args[0])
 			if err != nil {
@@ -135,34 +138,34 @@ their instances, and what the autoscaler decides. In JSON they are structured Cl
 			return err
 		}
 		defer resp.Body.Close()
-		return ended(render.Events(cmd, resp.Body, shown), follow)
+		return ended(render.Events(cmd, resp.Body, shown), f.Follow)
 	})
 	render.Flag(cmd, "text", "json")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
-	cmd.Flags().IntVar(&tail, "tail", 100, "`events` to begin with, those of others counted")
+	flagset.Add(cmd.Flags(), &f)
 	return cmd
 }
 
 // Logs is the command that prints instances' output.
 func (p Program) Logs() *cobra.Command {
-	var follow bool
-	var tail int
+	flags := struct {
+		Follow bool `flag:"follow,f" help:"go on with new lines"`
+		Tail   int  `flag:"tail" help:"<lines> to begin with; -1: all that are kept"`
+	}{Tail: -1}
 	cmd := p.Command(&cobra.Command{
 		Use:     "logs NAME",
 		Short:   "Print what a function's instances print",
 		Example: "  " + p.Name + " logs tiny -f",
 		Args:    cobra.ExactArgs(1),
 	}, busiest, Each(func(cmd *cobra.Command, s *Server, _ *Match, f Function) error {
-		resp, err := s.Open(cmd.Context(), http.MethodGet, admin.FunctionPath(f.Name, fmt.Sprintf("/logs?tail=%d&follow=%t", tail, follow)), nil)
+		resp, err := s.Open(cmd.Context(), http.MethodGet, admin.FunctionPath(f.Name, fmt.Sprintf("/logs?tail=%d&follow=%t", flags.Tail, flags.Follow)), nil)
 		if err != nil {
 			return f.failed(err)
 		}
 		defer resp.Body.Close()
 		_, err = io.Copy(render.Harmless(cmd.OutOrStdout()), resp.Body)
-		return ended(err, follow)
+		return ended(err, flags.Follow)
 	}))
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new lines")
-	cmd.Flags().IntVar(&tail, "tail", -1, "`lines` to begin with; -1: all that are kept")
+	flagset.Add(cmd.Flags(), &flags)
 	return cmd
 }
 
