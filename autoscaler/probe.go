@@ -19,7 +19,7 @@ func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
 			continue
 		}
-		if t := i.heard.Add(a.cfg.ProbeAfter); t.After(now) {
+		if t := i.heard.Add(probeAfter); t.After(now) {
 			next = earlier(next, t)
 			continue
 		}

@@ -72,10 +72,8 @@ func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	if err := state.check(); err != nil {
 		return nil, fmt.Errorf("the state: %w", err)
 	}
-	c := state.Config
-	a, err := New(Config{Devices: state.Devices, Term: state.Epochs.Term, Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue,
-		DemandTTL: c.DemandTTL, ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
-		nil, nil, slog.New(slog.DiscardHandler), nil)
+	state.Config.Devices, state.Config.Term = state.Devices, state.Epochs.Term
+	a, err := New(state.Config, nil, nil, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return nil, fmt.Errorf("the state: %w", err)
 	}

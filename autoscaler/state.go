@@ -141,7 +141,7 @@ func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 		if d.Zero() {
 			continue
 		}
-		t := d.heard.Add(a.cfg.DemandTTL)
+		t := d.heard.Add(demandTTL)
 		if !t.After(now) {
 			delete(f.demands, who)
 			changed = true
