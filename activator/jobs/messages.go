@@ -94,7 +94,6 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	return writeJob(w, r, err, b, messagesOf)
 }
 
-
 // Bounds of a list of message batches, as Anthropic's.
 const (
 	usualMessages = 20
