@@ -2,7 +2,6 @@ package leader
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -171,15 +170,12 @@ func release(lock *resourcelock.LeaseLock) error {
 
 // label sets or removes the leader label of a pod.
 func label(ctx context.Context, kube kubernetes.Interface, pod string, leads bool) error {
-	var value any
+	value := "null"
 	if leads {
-		value = "true"
+		value = `"true"`
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{control.LabelLeader: value}}})
-	if err != nil {
-		return fmt.Errorf("label pod %s: %w", pod, err)
-	}
-	if _, err = kube.CoreV1().Pods(control.SystemNamespace).Patch(ctx, pod, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	body := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %s}}}`, control.LabelLeader, value)
+	if _, err := kube.CoreV1().Pods(control.SystemNamespace).Patch(ctx, pod, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("label pod %s/%s: %w", control.SystemNamespace, pod, err)
 	}
 	return nil
