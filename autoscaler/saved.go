@@ -53,18 +53,9 @@ type (
 		Heard  time.Time
 	}
 	savedInstance struct {
-		Instance          decide.Instance
-		Hidden            *hidden
-		Epoch             uint64
-		Reported, Faulted bool
-		UnansweredFences  int
-		Heard             time.Time
-		Misses            int
-		Probing           bool
-		AdaptersKnown     bool
-		Adapters          []api.Adapter
-		Telling           bool
-		AdapterFailures   int
+		Instance decide.Instance
+		Hidden   *hidden
+		tracked
 	}
 )
 
@@ -138,11 +129,7 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	}
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
-		s.Instances = append(s.Instances, savedInstance{
-			Instance: i.Instance, Hidden: hiddenOf(i.Status), Epoch: i.epoch, Reported: i.reported, Faulted: i.faulted, UnansweredFences: i.unansweredFences,
-			Heard: i.heard, Misses: i.misses, Probing: i.probing, AdaptersKnown: i.adapters.known, Adapters: i.adapters.has,
-			Telling: i.adapters.telling, AdapterFailures: i.adapters.failures,
-		})
+		s.Instances = append(s.Instances, savedInstance{i.Instance, hiddenOf(i.Status), i.tracked})
 	}
 	return s
 }
@@ -169,9 +156,7 @@ func (a *loop) restore(s *saved) {
 			f.waiters = append(f.waiters, waiter{id: id})
 		}
 		for _, si := range sf.Instances {
-			i := &instance{f: f, Instance: si.Instance, epoch: si.Epoch, reported: si.Reported, faulted: si.Faulted, unansweredFences: si.UnansweredFences,
-				heard: si.Heard, misses: si.Misses, probing: si.Probing,
-				adapters: adapted{known: si.AdaptersKnown, has: si.Adapters, telling: si.Telling, failures: si.AdapterFailures}}
+			i := &instance{f: f, Instance: si.Instance, tracked: si.tracked}
 			si.Hidden.restore(&i.Status)
 			a.insert(i)
 		}
