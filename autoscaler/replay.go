@@ -159,12 +159,7 @@ func (r *Replay) Now() time.Time { return r.a.now }
 func (r *Replay) Devices() []inventory.Device { return r.a.topology.Devices() }
 
 // Ledger returns what [Autoscaler.Devices] would have returned after the last round.
-func (r *Replay) Ledger() (list []admin.Device) {
-	for _, l := range r.a.account() {
-		list = append(list, l.Status())
-	}
-	return list
-}
+func (r *Replay) Ledger() []admin.Device { return r.a.account() }
 
 // Declared returns the number of declared functions.
 func (r *Replay) Declared() (n int) {
