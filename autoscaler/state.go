@@ -37,7 +37,7 @@ type instance struct {
 	span *waketrace.Span
 }
 
-// tracked is what the autoscaler knows of an instance and plans do not read.
+// tracked holds the facts about an instance that the loop keeps and plans do not read.
 type tracked struct {
 	Epoch uint64 // the highest given out
 	// Reported is set by the instance's first report; before it, Status is made up here.
