@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
@@ -118,9 +118,5 @@ func clip(s string) string {
 	if len(s) <= mostClip {
 		return s
 	}
-	end := mostClip
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
+	return strings.ToValidUTF8(s[:mostClip], "") + "…"
 }

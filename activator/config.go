@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
@@ -16,9 +15,6 @@ type Config struct {
 	Name string
 	// Bodies bounds request bodies, each and in total: those that arrive, wait or run.
 	Bodies inbound.Config
-	// MaxEvent bounds an event of an answer that is buffered until it is whole; a longer event is passed on in
-	// pieces. Default 1 MiB. The buffer counts toward the memory of its request's body.
-	MaxEvent api.Bytes
 	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
 	CommentAfter time.Duration
 	// CommentEvery is the time between further comments. Default 5 s.
@@ -60,8 +56,6 @@ func (c Config) Validate() error {
 	switch {
 	case c.Name == "":
 		return fmt.Errorf("activator: the name is empty: set one that no other activator has")
-	case c.MaxEvent < 0:
-		return fmt.Errorf("activator: the limit of an event is %s: want more than 0", c.MaxEvent)
 	case c.CommentAfter < 0 || c.CommentEvery <= 0:
 		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
 	case c.WriteTimeout < 0:

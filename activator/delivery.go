@@ -112,7 +112,7 @@ func (c *call) followGateway(s *queue.Slot) {
 // attempt returns the call to an instance.
 func (c *call) attempt(to queue.Target) *forward.Call {
 	spec := to.Spec
-	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
+	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, Memory: c.req.body,
 		Instead: c.sent.body,
 		Asks:    !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
 		Counts:  c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,

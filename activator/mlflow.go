@@ -19,15 +19,14 @@ const pathInvocations = "/invocations"
 
 func (a *Activator) routeMLflow(r *mux.Router) {
 	r.Path(pathInvocations).Methods(http.MethodPost).HandlerFunc(a.serveModel)
-	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/ping").Methods(reads...).HandlerFunc(a.ifTaken("application/json", "\n"))
-	r.Path("/version").Methods(reads...).HandlerFunc(a.ifTaken("application/json", a.cfg.Version))
+	get(r, "/ping", a.ifTaken("application/json", "\n"))
+	get(r, "/version", a.ifTaken("application/json", a.cfg.Version))
 	r.Path("/{path:invocations|ping|health|version}/").HandlerFunc(withoutSlash)
 	for _, prefix := range []string{"/endpoints/", "/serving-endpoints/"} {
 		r.Path(prefix + "{model:.+}" + pathInvocations).Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
 		list := "/api/2.0" + prefix
-		r.Path(list).Methods(reads...).HandlerFunc(a.listed(a.listEndpoints))
-		r.Path(list + "{model:.+}").Methods(reads...).HandlerFunc(a.showEndpoint)
+		get(r, list, a.listed(a.listEndpoints))
+		get(r, list+"{model:.+}", a.showEndpoint)
 	}
 }
 

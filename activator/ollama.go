@@ -44,29 +44,26 @@ func isLikeOllama(spec *api.Function) bool {
 }
 
 func (a *Activator) routeOllama(r *mux.Router) {
-	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.ifOllama(a.listed(a.listOllama)))
-	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.ifOllama(a.listed(a.listRunning)))
-	r.Path("/api/version").Methods(reads...).HandlerFunc(a.ifOllama(func(w http.ResponseWriter, r *http.Request) {
+	get(r, "/api/tags", a.ifOllama(a.listed(a.listOllama)))
+	get(r, "/api/ps", a.ifOllama(a.listed(a.listRunning)))
+	get(r, "/api/version", a.ifOllama(func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, r, map[string]string{"version": ollamaVersion})
 	}))
 	r.Path("/api/pull").HandlerFunc(a.ifOllama(a.pull))
 	for _, p := range ollamaChanges {
 		r.Path(p).HandlerFunc(a.refuseChange)
 	}
-	r.Path("/").Methods(reads...).HandlerFunc(a.home)
+	get(r, "/", a.home)
 }
 
 // home sends the page to a browser, and Ollama's greeting to others: its clients look here first.
 func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
-	if a.deps.Page == nil {
-		_, _ = w.Write([]byte("Rouse is running\n"))
-		return
-	}
-	w.Header().Add("Vary", "Accept")
-	if strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html") {
-		a.deps.Page.ServeHTTP(w, r)
-		return
+	if a.deps.Page != nil {
+		w.Header().Add("Vary", "Accept")
+		if strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html") {
+			a.deps.Page.ServeHTTP(w, r)
+			return
+		}
 	}
 	_, _ = w.Write([]byte("Rouse is running\n"))
 }

@@ -32,20 +32,24 @@ func (a *Activator) router() *mux.Router {
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	a.routeOllama(r)
 	a.routeMLflow(r)
-	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listed(a.listModels))
-	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
-	r.Path(api.PathTokenizerInfo).Methods(reads...).HandlerFunc(a.serveOnly)
+	get(r, "/v1/models", a.listed(a.listModels))
+	get(r, "/v1/models/{model:.+}", a.showModel)
+	get(r, api.PathTokenizerInfo, a.serveOnly)
 	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(a.refuseCompact)
-	r.Path("/healthz").Methods(reads...).HandlerFunc(healthz)
-	r.Path("/health").Methods(reads...).HandlerFunc(healthz) // model servers have it, and guidellm requests it
-	r.Path("/readyz").Methods(reads...).HandlerFunc(a.ifTaken("text/plain; charset=utf-8", "ok\n"))
+	get(r, "/healthz", healthz)
+	get(r, "/health", healthz) // model servers have it, and guidellm requests it
+	get(r, "/readyz", a.ifTaken("text/plain; charset=utf-8", "ok\n"))
 	if !a.cfg.PrivateMetrics {
-		r.Path("/metrics").Methods(reads...).HandlerFunc(a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
+		get(r, "/metrics", a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	}
 	r.NotFoundHandler = http.HandlerFunc(a.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(a.methodNotAllowed)
 	return r
+}
+
+// get adds a route for reading.
+func get(r *mux.Router, path string, h http.HandlerFunc) {
+	r.Path(path).Methods(http.MethodGet, http.MethodHead).HandlerFunc(h)
 }
 
 // mayList reports whether a request may see the names of functions.

@@ -76,7 +76,7 @@ func (a *calls) start(f *function, act *decide.Action, now time.Time) *instance 
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.Spec.Name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
 	i.From, i.Ahead = inventory.Stopped, act.Ahead
-	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
+	i.AdaptersKnown, i.Adapters = true, f.Spec.Runtime.Adapters
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	var told api.Trace
 	i.span, told = a.wakes.Startup(f.Spec.Name, id, false, act.Reason, time.Now())
@@ -91,7 +91,7 @@ func (a *calls) start(f *function, act *decide.Action, now time.Time) *instance 
 func (a *calls) wake(i *instance, act *decide.Action, now time.Time) {
 	limit := i.f.Spec.RiseTimeout(i.Unloaded)
 	g := a.newGrant(i, act, now.Add(limit))
-	i.Since, i.RoseAt, i.faulted, i.Ahead = now, now, false, act.Ahead
+	i.Since, i.RoseAt, i.Faulted, i.Ahead = now, now, false, act.Ahead
 	i.Rehearsing, i.Rehearsed = false, act.Rehearsal
 	i.Grant = g // reserved until the outcome is known: the order may arrive although the call fails
 	s := i.Status
@@ -204,7 +204,7 @@ func (a *calls) refused(i *instance, err error) bool {
 		return false
 	}
 	i.RetryAt = a.now.Add(backoffFirst)
-	if !i.probing {
+	if !i.Probing {
 		a.poll(i)
 	}
 	return true
@@ -218,8 +218,8 @@ func (a *calls) newGrant(i *instance, act *decide.Action, expires time.Time) api
 
 // newEpoch returns an epoch higher than any earlier one of this instance, also across restarts and changes of leader.
 func (a *calls) newEpoch(i *instance) uint64 {
-	i.epoch = a.epochs.Next(i.epoch, a.now)
-	return i.epoch
+	i.Epoch = a.epochs.Next(i.Epoch, a.now)
+	return i.Epoch
 }
 
 // newID returns the ID of a new instance: the function's short name and a number.

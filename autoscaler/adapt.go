@@ -10,34 +10,26 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// adapted is the state of an instance's adapters. The loop owns it.
-type adapted struct {
-	known    bool // has holds the list of the instance's start or of the last successful call
-	has      []api.Adapter
-	telling  bool
-	failures int
-}
-
 // adapt sends an instance the adapters that its function declares, if it may have others, and repeats that until it
 // succeeds. An instance whose runtime takes adapters only at its start is replaced.
 func (a *calls) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters
 	switch {
-	case i.adapters.telling, i.Outdated, f.Undeclared, !i.reported:
+	case i.Telling, i.Outdated, f.Undeclared, !i.Reported:
 		return
-	case i.adapters.known && slices.Equal(i.adapters.has, want):
+	case i.AdaptersKnown && slices.Equal(i.Adapters, want):
 		return
-	case !i.adapters.known && len(want) == 0 && len(i.Status.Adapters)+len(i.Status.Standby) == 0:
+	case !i.AdaptersKnown && len(want) == 0 && len(i.Status.Adapters)+len(i.Status.Standby) == 0:
 		return
 	case i.Status.State != api.Awake && i.Status.State != api.Asleep && i.Status.State != api.Draining:
 		return // told once it is up
 	}
-	i.adapters.telling = true
+	i.Telling = true
 	status := i.Status
 	pause := time.Duration(0)
-	if i.adapters.failures > 0 {
-		pause = backoff(i.adapters.failures)
+	if i.AdapterFailures > 0 {
+		pause = backoff(i.AdapterFailures)
 	}
 	a.call(&call{Kind: callAdapt, Function: f.Spec.Name, Adapters: want, i: i}, pause+adaptTimeout, func(ctx context.Context) returned {
 		select {
@@ -54,17 +46,17 @@ const adaptTimeout = 15 * time.Minute
 // toldAdapters handles an instance's answer to a list of adapters.
 func (a *calls) toldAdapters(i *instance, list []api.Adapter, err error) {
 	id := i.Status.Instance
-	i.adapters.telling = false
+	i.Telling = false
 	var refused *api.Error
 	switch {
 	case err == nil:
-		i.adapters.known, i.adapters.has, i.adapters.failures = true, list, 0
+		i.AdaptersKnown, i.Adapters, i.AdapterFailures = true, list, 0
 	case errors.As(err, &refused) && refused.Status == http.StatusNotImplemented:
 		i.Outdated = true
 		a.tell(api.Decision{At: a.now, Function: i.f.Spec.Name, Instance: id, Action: actionAdapt, Reason: "its runtime takes adapters at its start only: another takes its place"})
 		return
 	default:
-		if i.adapters.failures++; i.adapters.failures == 1 {
+		if i.AdapterFailures++; i.AdapterFailures == 1 {
 			a.tellError(i.f.Spec.Name, id, actionAdapt, err)
 		}
 	}

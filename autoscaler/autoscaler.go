@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
@@ -204,7 +205,7 @@ func (a *loop) need(f *function) (api.Memory, bool) {
 }
 
 // account returns how the memory of each device is used.
-func (a *loop) account() []decide.Line { return decide.Account(a.snapshot(), a.now) }
+func (a *loop) account() []admin.Device { return decide.Account(a.snapshot(), a.now) }
 
 func (a *loop) setDevices(devices []inventory.Device) {
 	a.topology = decide.NewTopology(devices)

@@ -220,7 +220,7 @@ func (a *calls) started(c *call, real api.InstanceID, err error) {
 	}
 	a.tellError(c.Function, c.Asked, string(decide.Start), err)
 	a.fault(i, err.Error(), false, a.now)
-	if !i.reported { // no process was spawned
+	if !i.Reported { // no process was spawned
 		a.dropInstance(i, a.now)
 		a.finishRemoval(i.f)
 	}
@@ -285,16 +285,16 @@ func (a *calls) stopped(c *call, err error) {
 func (a *calls) fenced(c *call, err error) {
 	i := c.i
 	if err == nil {
-		i.Grant, i.unansweredFences = api.Grant{}, 0
+		i.Grant, i.UnansweredFences = api.Grant{}, 0
 		return
 	}
 	a.tellError(c.Function, c.Asked, string(decide.Revoke), err)
 	if a.refused(i, err) {
 		return
 	}
-	i.unansweredFences++
-	i.RetryAt = a.now.Add(backoff(i.unansweredFences))
-	if i.unansweredFences >= mostUnansweredFences {
+	i.UnansweredFences++
+	i.RetryAt = a.now.Add(backoff(i.UnansweredFences))
+	if i.UnansweredFences >= mostUnansweredFences {
 		i.Lost = err.Error()
 	}
 }

@@ -48,7 +48,7 @@ func (a *loop) shift(d time.Duration) {
 		}
 		for _, known := range f.Instances {
 			i := a.instances[known.Status.Instance]
-			move(d, &i.Since, &i.RoseAt, &i.GrantedAt, &i.Settles, &i.RetryAt, &i.heard, &i.Grant.Expires)
+			move(d, &i.Since, &i.RoseAt, &i.GrantedAt, &i.Settles, &i.RetryAt, &i.Heard, &i.Grant.Expires)
 		}
 	}
 	for _, c := range a.calls.under {

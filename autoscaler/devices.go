@@ -41,19 +41,15 @@ func (a *loop) notice(seen []inventory.Usage) {
 	}
 	changed := false
 	devices := slices.Clone(a.topology.Devices())
-	for _, line := range a.account() {
+	for k, line := range a.account() {
 		n, known := used[line.ID]
-		if !known || line.IsHost() {
+		if !known || devices[k].IsHost() {
 			continue
 		}
 		held := line.Awake + line.Rising + line.Asleep + line.Leaving
 		held += held / 10 // contexts and fragmentation: an instance's real use differs from its report
-		others := line.Unaccounted(n, held) / othersStep * othersStep
+		others := devices[k].Unaccounted(n, held) / othersStep * othersStep
 		if d := max(others-line.Others, line.Others-others); d < othersStep || d == othersStep && others > 0 {
-			continue
-		}
-		k := slices.IndexFunc(devices, func(d inventory.Device) bool { return d.ID == line.ID })
-		if k < 0 {
 			continue
 		}
 		a.log.Info("others use memory of a GPU", "device", line.ID, "used", others.String(), "before", line.Others.String(), "of", line.Capacity.String())

@@ -11,10 +11,10 @@ import (
 // fault counts a failed start or wake, at most once for each. It logs no warning: giving up does, with the reason, so
 // the last failure is logged at debug level only. final says that no other try follows.
 func (a *loop) fault(i *instance, message string, final bool, now time.Time) {
-	if i.faulted {
+	if i.Faulted {
 		return
 	}
-	i.faulted = true
+	i.Faulted = true
 	f := i.f
 	f.Failures++
 	f.FailedAt, f.LastError, f.FailedOn = now, message, slices.Clone(i.Status.Devices)

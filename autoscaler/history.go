@@ -46,20 +46,14 @@ type History struct {
 	forgotten uint64 // the last number that is not kept; readers with a lower one get everything
 	begin     map[api.InstanceID]admin.Held
 	now       map[api.InstanceID]admin.Held
-	changes   []change
-	decisions []decision
+	changes   []numbered[admin.Held]
+	decisions []numbered[api.Decision]
 }
 
-type (
-	change struct {
-		admin.Held
-		seq uint64
-	}
-	decision struct {
-		api.Decision
-		seq uint64
-	}
-)
+type numbered[T any] struct {
+	of  T
+	seq uint64
+}
 
 // NewHistory returns an empty history. Its numbers are higher than those of an earlier one, so that an earlier one's readers get everything.
 func NewHistory(now time.Time) *History {
@@ -122,13 +116,7 @@ func (r *History) Decided(d api.Decision) {
 	d.Reason, d.Error = clip(d.Reason), clip(d.Error)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seq++
-	r.decisions = append(r.decisions, decision{d, r.seq})
-	if old, first := len(r.decisions), r.decisions[0]; old > MostDecisions || d.At.Sub(first.At) > historyAge {
-		n := atLeast(old, MostDecisions, func(k int) bool { return d.At.Sub(r.decisions[k].At) > historyAge })
-		r.forget(r.decisions[n-1].seq)
-		r.decisions = slices.Delete(r.decisions, 0, n)
-	}
+	r.decisions = add(r, r.decisions, d, MostDecisions, func(d api.Decision) time.Time { return d.At }, func(api.Decision) {})
 }
 
 // After returns what is newer than the number in an earlier answer; 0: everything.
@@ -140,53 +128,47 @@ func (r *History) After(seq uint64) admin.History {
 		seq = 0
 		h.Held = slices.SortedFunc(maps.Values(r.begin), func(a, b admin.Held) int { return cmp.Compare(a.Instance, b.Instance) })
 	}
-	for _, c := range r.changes[newer(r.changes, seq, func(c change) uint64 { return c.seq }):] {
-		h.Changes = append(h.Changes, c.Held)
-	}
-	for _, d := range r.decisions[newer(r.decisions, seq, func(d decision) uint64 { return d.seq }):] {
-		h.Decisions = append(h.Decisions, d.Decision)
-	}
+	h.Changes, h.Decisions = newer(r.changes, seq), newer(r.decisions, seq)
 	return h
 }
 
 // put keeps a change. The caller holds mu.
 func (r *History) put(h admin.Held) {
-	r.seq++
-	r.changes = append(r.changes, change{h, r.seq})
-	if old := len(r.changes); old > MostChanges || h.At.Sub(r.changes[0].At) > historyAge {
-		n := atLeast(old, MostChanges, func(k int) bool { return h.At.Sub(r.changes[k].At) > historyAge })
-		for _, c := range r.changes[:n] {
-			if r.since = c.At; c.State == api.Gone {
-				delete(r.begin, c.Instance)
-			} else {
-				r.begin[c.Instance] = c.Held
-			}
+	r.changes = add(r, r.changes, h, MostChanges, func(h admin.Held) time.Time { return h.At }, func(c admin.Held) {
+		if r.since = c.At; c.State == api.Gone {
+			delete(r.begin, c.Instance)
+		} else {
+			r.begin[c.Instance] = c
 		}
-		r.forget(r.changes[n-1].seq)
-		r.changes = slices.Delete(r.changes, 0, n)
-	}
+	})
 }
 
-// forget records that entries up to seq may be gone. The caller holds mu.
-func (r *History) forget(seq uint64) { r.forgotten = max(r.forgotten, seq) }
-
-// atLeast returns how many of n entries to drop: those that are too old, and if there are too many, an extra tenth of most, so that the
-// rest is seldom moved.
-func atLeast(n, most int, tooOld func(k int) bool) int {
-	drop := 0
+// add returns list with v, under the next number. It drops entries that are too old, and if there are too many, an extra tenth of most, so
+// that the rest is seldom moved; dropped is called with each. The caller holds mu.
+func add[T any](r *History, list []numbered[T], v T, most int, at func(T) time.Time, dropped func(T)) []numbered[T] {
+	r.seq++
+	list = append(list, numbered[T]{v, r.seq})
+	n, drop := len(list), 0
 	if n > most {
 		drop = n - most + most/10
 	}
-	for drop < n-1 && tooOld(drop) {
+	for drop < n-1 && at(v).Sub(at(list[drop].of)) > historyAge {
 		drop++
 	}
-	return max(drop, 1)
+	for _, old := range list[:drop] {
+		dropped(old.of)
+		r.forgotten = max(r.forgotten, old.seq)
+	}
+	return slices.Delete(list, 0, drop)
 }
 
-// newer returns the index of the first entry whose number is above seq.
-func newer[T any](list []T, seq uint64, of func(T) uint64) int {
-	k, _ := slices.BinarySearchFunc(list, seq+1, func(t T, seq uint64) int { return cmp.Compare(of(t), seq) })
-	return k
+// newer returns the entries whose numbers are above seq.
+func newer[T any](list []numbered[T], seq uint64) (all []T) {
+	k, _ := slices.BinarySearchFunc(list, seq+1, func(e numbered[T], seq uint64) int { return cmp.Compare(e.seq, seq) })
+	for _, e := range list[k:] {
+		all = append(all, e.of)
+	}
+	return all
 }
 
 // same reports whether two states differ by nothing that matters.

@@ -106,7 +106,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 
 // levels is the loop's answer to a collection.
 type levels struct {
-	lines     []decide.Line
+	devices   []admin.Device
 	instances map[api.State]int
 	grants    int
 	hot       map[string]float64 // by placement
@@ -125,15 +125,15 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, line := range l.lines {
+	for _, d := range l.devices {
 		for _, s := range []struct {
 			state string
 			bytes api.Bytes
 		}{
-			{"capacity", line.Capacity}, {"awake", line.Awake}, {"rising", line.Rising}, {"reserved", line.Reserved},
-			{"asleep", line.Asleep}, {"leaving", line.Leaving}, {"others", line.Others}, {"free", line.Free},
+			{"capacity", d.Capacity}, {"awake", d.Awake}, {"rising", d.Rising}, {"reserved", d.Reserved},
+			{"asleep", d.Asleep}, {"leaving", d.Leaving}, {"others", d.Others}, {"free", d.Free},
 		} {
-			gauge(m.device, float64(s.bytes), string(line.ID), s.state)
+			gauge(m.device, float64(s.bytes), string(d.ID), s.state)
 		}
 	}
 	for _, s := range []api.State{api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy} {
@@ -156,7 +156,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 
 func (a *loop) levels() levels {
 	now := a.now
-	l := levels{lines: a.account(), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(time.Now())}
+	l := levels{devices: a.account(), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(time.Now())}
 	for placement, c := range a.metrics.came {
 		l.hot[placement] = float64(c.hot) / float64(c.all)
 	}

@@ -135,7 +135,7 @@ const mostLate = 30 * time.Second
 func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i := a.instances[s.Instance]
 	if i != nil {
-		i.heard, i.misses = now, 0
+		i.Heard, i.Misses = now, 0
 	}
 	switch {
 	case i == nil && s.State == api.Gone:
@@ -146,7 +146,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	case i == nil:
 		a.adopt(s, now)
 		return
-	case i.reported && !s.Supersedes(i.Status), s.Function != i.Status.Function:
+	case i.Reported && !s.Supersedes(i.Status), s.Function != i.Status.Function:
 		return
 	case s.State == api.Gone:
 		a.died(i, s, now)
@@ -162,7 +162,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 		s.Node = old.Node
 	}
 	a.complete(i.f, &s, old)
-	i.Status, i.reported = s, true
+	i.Status, i.Reported = s, true
 	a.share(i, old)
 	if old.OnItsWay() && !s.OnItsWay() {
 		i.Since = now // its start timeout counts from here
@@ -230,7 +230,7 @@ func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
 	i := a.addInstance(f, s, now)
 	a.share(i, api.InstanceStatus{Node: s.Node})
-	i.reported, i.From = true, inventory.Stopped
+	i.Reported, i.From = true, inventory.Stopped
 	if !s.Since.IsZero() && s.Since.Before(now) {
 		i.Since = s.Since
 	}
@@ -260,7 +260,7 @@ func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 		}
 		return
 	}
-	i.epoch = max(i.epoch, s.Epoch)
+	i.Epoch = max(i.Epoch, s.Epoch)
 	if grants.Forgot(old, s) {
 		a.assumeGranted(i, now)
 		return
@@ -290,13 +290,13 @@ func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	switch s.State {
 	case api.Starting:
 		if old.State != api.Starting {
-			i.RoseAt, i.faulted = now, false
+			i.RoseAt, i.Faulted = now, false
 		}
 	case api.Awake:
 		if rose {
 			a.metrics.woke(&f.Spec, i.path(), now.Sub(i.RoseAt))
 			a.wakes.Awake(i.Status, api.Path(i.path()), time.Now())
-			i.faulted = false
+			i.Faulted = false
 		}
 	case api.Unhealthy:
 		if old.State != api.Awake && old.State != api.Draining {

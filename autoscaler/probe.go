@@ -16,10 +16,10 @@ const mostMisses = 3
 func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
-		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
+		if i.Probing || i.Doing != decide.Nothing || !i.Reported || !i.matters() {
 			continue
 		}
-		if t := i.heard.Add(a.cfg.ProbeAfter); t.After(now) {
+		if t := i.Heard.Add(probeAfter); t.After(now) {
 			next = earlier(next, t)
 			continue
 		}
@@ -41,7 +41,7 @@ func (i *instance) matters() bool {
 
 // poll asks an instance for its status.
 func (a *calls) poll(i *instance) {
-	i.probing, i.heard = true, a.now
+	i.Probing, i.Heard = true, a.now
 	s := i.Status
 	a.call(&call{Kind: callState, Function: i.f.Spec.Name, i: i}, a.cfg.CallTimeout, func(ctx context.Context) returned {
 		got, err := a.fx.State(ctx, s)
@@ -55,7 +55,7 @@ func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 	if i == nil {
 		return
 	}
-	i.probing = false
+	i.Probing = false
 	if a.instances[c.Asked] != i {
 		return
 	}
@@ -65,7 +65,7 @@ func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 	}
 	a.log.Debug("an instance does not answer", "function", c.Function, "instance", c.Asked, "error", err)
 	// A starting instance may not answer yet: its time limit watches over it.
-	if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
+	if i.Misses++; i.Misses >= mostMisses && i.Status.State != api.Starting {
 		i.Lost = err.Error()
 	}
 }

@@ -66,13 +66,13 @@ func (a *loop) recallRhythm(f *function, t Times) {
 // Rhythms returns the learned rhythms, for a [Memory] to keep: [rhythm.Rhythm.Text] by function, without empty ones. It blocks until
 // [Autoscaler.Run] runs; after Run has ended it returns the last state.
 func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
-	states, err := ask(context.Background(), a, a.rhythms)
+	learned, err := ask(context.Background(), a, a.rhythms)
 	if err != nil {
-		states = a.rhythms() // safe: the loop has ended
+		learned = a.rhythms() // safe: the loop has ended
 	}
-	texts := make(map[api.FunctionName]string, len(states)) // outside the loop, since it takes long
-	for name, s := range states {
-		if text := s.Rhythm().Text(); text != "" {
+	texts := make(map[api.FunctionName]string, len(learned)) // outside the loop, since it takes long
+	for name, r := range learned {
+		if text := r.Text(); text != "" {
 			texts[name] = text
 		}
 	}
@@ -80,14 +80,14 @@ func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 }
 
 // rhythms must be called by the loop.
-func (a *loop) rhythms() map[api.FunctionName]*rhythm.State {
-	states := make(map[api.FunctionName]*rhythm.State)
+func (a *loop) rhythms() map[api.FunctionName]*rhythm.Rhythm {
+	learned := make(map[api.FunctionName]*rhythm.Rhythm)
 	for _, f := range a.order {
-		if !f.Undeclared && f.Rhythm != nil {
-			states[f.Spec.Name] = f.Rhythm.State()
+		if !f.Undeclared {
+			learned[f.Spec.Name] = f.Rhythm.Clone()
 		}
 	}
-	return states
+	return learned
 }
 
 // foretold describes the next predicted request for f, and how reliable the prediction is; empty if none is predicted.

@@ -13,87 +13,53 @@ import (
 func (a *Autoscaler) Receive(e api.Event) error {
 	switch e.Type {
 	case api.EventDemand:
-		return a.receiveDemand(e)
+		return receive(e, a.ObserveDemand, func(d *api.Demand) error {
+			if d.Function == "" || d.Waiting < 0 || d.Running < 0 {
+				return api.BadRequest("data", "event %s: want a function and counts of at least 0", e.ID)
+			}
+			return nil
+		})
 	case api.EventInstanceState:
-		return a.receiveState(e)
+		return receive(e, a.ObserveInstance, func(s *api.InstanceStatus) error {
+			if s.Function == "" || s.Instance == "" || !known(s.State) {
+				return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
+			}
+			return nil
+		})
 	case api.EventWoken:
-		o, err := payload[api.WakeTrace](e)
-		if err == nil {
-			err = wakes.Check(e.ID, &o)
-		}
-		if err != nil {
-			return err
-		}
-		a.ObserveWoken(o)
+		return receive(e, a.ObserveWoken, func(o *api.WakeTrace) error { return wakes.Check(e.ID, o) })
 	case api.EventUsage:
-		u, err := payload[api.Usage](e)
-		if err == nil {
-			err = u.Check()
-		}
-		if err != nil {
-			return err
-		}
-		a.put(&used{Function: u.Function, Activator: u.Activator, usage: u})
+		put := func(u api.Usage) { a.put(&used{Function: u.Function, Activator: u.Activator, usage: u}) }
+		return receive(e, put, (*api.Usage).Check)
 	case api.EventFunction:
-		return a.receiveFunction(e)
+		return receive(e, a.PutFunction, func(f *api.Function) error {
+			if err := errors.Join(api.CheckName(f.Name.Namespace()), api.CheckName(f.Name.Name())); err != nil {
+				return api.BadRequest("data", "event %s: %v", e.ID, err)
+			}
+			if m := f.Memory; m.Host < 0 || m.Devices < 0 || m.PerDevice < 0 || f.MinScale < 0 || f.MaxScale < 0 || f.Concurrency < 0 {
+				return api.BadRequest("data", "event %s: want memory, scales and concurrency of at least 0", e.ID)
+			}
+			*f = f.WithDefaults()
+			return nil
+		})
 	case api.EventFunctionGone:
-		f, err := payload[api.Function](e)
-		if err != nil {
-			return err
-		}
-		a.RemoveFunction(f.Name)
-	default:
-		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s, %s, %s or %s", e.ID, e.Type,
-			api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventUsage, api.EventFunction, api.EventFunctionGone)
+		return receive(e, func(f api.Function) { a.RemoveFunction(f.Name) }, func(*api.Function) error { return nil })
 	}
-	return nil
+	return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s, %s, %s or %s", e.ID, e.Type,
+		api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventUsage, api.EventFunction, api.EventFunctionGone)
 }
 
-func (a *Autoscaler) receiveDemand(e api.Event) error {
-	d, err := payload[api.Demand](e)
-	if err != nil {
-		return err
-	}
-	if d.Function == "" || d.Waiting < 0 || d.Running < 0 {
-		return api.BadRequest("data", "event %s: want a function and counts of at least 0", e.ID)
-	}
-	a.ObserveDemand(d)
-	return nil
-}
-
-func (a *Autoscaler) receiveState(e api.Event) error {
-	s, err := payload[api.InstanceStatus](e)
-	if err != nil {
-		return err
-	}
-	if s.Function == "" || s.Instance == "" || !known(s.State) {
-		return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
-	}
-	a.ObserveInstance(s)
-	return nil
-}
-
-func (a *Autoscaler) receiveFunction(e api.Event) error {
-	f, err := payload[api.Function](e)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(api.CheckName(f.Name.Namespace()), api.CheckName(f.Name.Name())); err != nil {
-		return api.BadRequest("data", "event %s: %v", e.ID, err)
-	}
-	if m := f.Memory; m.Host < 0 || m.Devices < 0 || m.PerDevice < 0 || f.MinScale < 0 || f.MaxScale < 0 || f.Concurrency < 0 {
-		return api.BadRequest("data", "event %s: want memory, scales and concurrency of at least 0", e.ID)
-	}
-	a.PutFunction(f.WithDefaults())
-	return nil
-}
-
-func payload[T any](e api.Event) (T, error) {
+// receive calls put with the event's data, unless check, which may change them, refuses them.
+func receive[T any](e api.Event, put func(T), check func(*T) error) error {
 	var v T
 	if err := json.Unmarshal(e.Data, &v); err != nil {
-		return v, api.BadRequest("data", "event %s of type %s: %v", e.ID, e.Type, err)
+		return api.BadRequest("data", "event %s of type %s: %v", e.ID, e.Type, err)
 	}
-	return v, nil
+	if err := check(&v); err != nil {
+		return err
+	}
+	put(v)
+	return nil
 }
 
 func known(s api.State) bool {

@@ -72,10 +72,8 @@ func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	if err := state.check(); err != nil {
 		return nil, fmt.Errorf("the state: %w", err)
 	}
-	c := state.Config
-	a, err := New(Config{Devices: state.Devices, Term: state.Epochs.Term, Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue,
-		DemandTTL: c.DemandTTL, ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
-		nil, nil, slog.New(slog.DiscardHandler), nil)
+	state.Config.Devices, state.Config.Term = state.Devices, state.Epochs.Term
+	a, err := New(state.Config, nil, nil, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return nil, fmt.Errorf("the state: %w", err)
 	}
@@ -161,12 +159,7 @@ func (r *Replay) Now() time.Time { return r.a.now }
 func (r *Replay) Devices() []inventory.Device { return r.a.topology.Devices() }
 
 // Ledger returns what [Autoscaler.Devices] would have returned after the last round.
-func (r *Replay) Ledger() (list []admin.Device) {
-	for _, l := range r.a.account() {
-		list = append(list, l.Status())
-	}
-	return list
-}
+func (r *Replay) Ledger() []admin.Device { return r.a.account() }
 
 // Declared returns the number of declared functions.
 func (r *Replay) Declared() (n int) {

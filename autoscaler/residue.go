@@ -15,7 +15,7 @@ import (
 //  2. the GPU's use that its runtime reported as it fell asleep, less what others hold
 //  3. known from this sleep, or from the last sleep of the function
 //  4. as much as awake, while the instance measures it
-//  5. assumed ([Config.AssumedResidue])
+//  5. assumed ([assumedResidue])
 //
 // A value above the GPU's size is ignored.
 func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
@@ -54,7 +54,7 @@ func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStat
 	case s.Measuring: // 4
 		m.PerDevice, m.Assumed = min(cmp.Or(declared, all), all), true
 	default: // 5
-		m.PerDevice, m.Assumed = a.cfg.AssumedResidue, true
+		m.PerDevice, m.Assumed = assumedResidue, true
 	}
 }
 

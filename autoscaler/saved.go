@@ -16,7 +16,7 @@ import (
 // saved is the loop's whole state between two rounds, with the configuration that decisions depend on. A segment of a record
 // begins with it.
 type saved struct {
-	Config savedConfig
+	Config Config
 	Now    time.Time
 
 	Devices    []inventory.Device
@@ -34,13 +34,6 @@ type saved struct {
 }
 
 type (
-	savedConfig struct {
-		Policy                        decide.Policy
-		AssumedMemory, AssumedResidue api.Bytes
-		DemandTTL, ProbeAfter         time.Duration
-		StopTimeout, CallTimeout      time.Duration
-		Source                        string
-	}
 	savedCall struct {
 		Call     call
 		Instance api.InstanceID // its present ID; empty: no instance, or gone
@@ -60,18 +53,9 @@ type (
 		Heard  time.Time
 	}
 	savedInstance struct {
-		Instance          decide.Instance
-		Hidden            *hidden
-		Epoch             uint64
-		Reported, Faulted bool
-		UnansweredFences  int
-		Heard             time.Time
-		Misses            int
-		Probing           bool
-		AdaptersKnown     bool
-		Adapters          []api.Adapter
-		Telling           bool
-		AdapterFailures   int
+		Instance decide.Instance
+		Hidden   *hidden
+		tracked
 	}
 )
 
@@ -109,11 +93,8 @@ const mostSavedDecisions = 20000
 
 // save returns the loop's state. It shares nothing that the loop changes.
 func (a *loop) save() *saved {
-	c := a.cfg
 	s := &saved{
-		Config: savedConfig{Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue, DemandTTL: c.DemandTTL,
-			ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
-		Now: a.now, Devices: slices.Clone(a.topology.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
+		Config: a.cfg, Now: a.now, Devices: slices.Clone(a.topology.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
 		Epochs: a.calls.epochs, Counter: maps.Clone(a.calls.counter), Stopping: a.stopping, Tombstones: a.tombstones.All(), LastCall: a.calls.last,
 		Functions: make([]savedFunction, 0, len(a.order)),
 	}
@@ -135,7 +116,7 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	s := savedFunction{Function: f.Function, Removed: f.removed, LastWait: f.lastWait,
 		Decisions: slices.Clone(f.decisions[max(0, len(f.decisions)-decisions):])}
 	s.Function.Instances, s.Function.NeededAt = nil, slices.Clone(f.NeededAt)
-	s.Function.Rhythm = f.Rhythm.State().Rhythm() // a copy
+	s.Function.Rhythm = f.Rhythm.Clone()
 	for k, m := range f.Past.Asleep {
 		s.Assumed[k] = m.Assumed
 	}
@@ -148,11 +129,7 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	}
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
-		s.Instances = append(s.Instances, savedInstance{
-			Instance: i.Instance, Hidden: hiddenOf(i.Status), Epoch: i.epoch, Reported: i.reported, Faulted: i.faulted, UnansweredFences: i.unansweredFences,
-			Heard: i.heard, Misses: i.misses, Probing: i.probing, AdaptersKnown: i.adapters.known, Adapters: i.adapters.has,
-			Telling: i.adapters.telling, AdapterFailures: i.adapters.failures,
-		})
+		s.Instances = append(s.Instances, savedInstance{i.Instance, hiddenOf(i.Status), i.tracked})
 	}
 	return s
 }
@@ -179,9 +156,7 @@ func (a *loop) restore(s *saved) {
 			f.waiters = append(f.waiters, waiter{id: id})
 		}
 		for _, si := range sf.Instances {
-			i := &instance{f: f, Instance: si.Instance, epoch: si.Epoch, reported: si.Reported, faulted: si.Faulted, unansweredFences: si.UnansweredFences,
-				heard: si.Heard, misses: si.Misses, probing: si.Probing,
-				adapters: adapted{known: si.AdaptersKnown, has: si.Adapters, telling: si.Telling, failures: si.AdapterFailures}}
+			i := &instance{f: f, Instance: si.Instance, tracked: si.tracked}
 			si.Hidden.restore(&i.Status)
 			a.insert(i)
 		}

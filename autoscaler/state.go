@@ -31,21 +31,30 @@ type demand struct {
 // instance is the loop's state of one instance.
 type instance struct {
 	decide.Instance
-	f     *function
-	epoch uint64 // the highest given out
-	// reported is set by the instance's first report; before it, Status is made up here.
-	reported bool
-	// unansweredFences is the number of consecutive unanswered fences.
-	unansweredFences int
-	// faulted is set once the failure of the present start or wake has been counted.
-	faulted bool
-	// heard is when it last reported or was last polled, misses how often it did not answer in a row.
-	heard    time.Time
-	misses   int
-	adapters adapted
-	probing  bool
+	tracked
+	f *function
 	// span is the span of the call under way; nil: the call belongs to no wake.
 	span *waketrace.Span
+}
+
+// tracked holds the facts about an instance that the loop keeps and plans do not read.
+type tracked struct {
+	Epoch uint64 // the highest given out
+	// Reported is set by the instance's first report; before it, Status is made up here.
+	Reported bool
+	// UnansweredFences is the number of consecutive unanswered fences.
+	UnansweredFences int
+	// Faulted is set once the failure of the present start or wake has been counted.
+	Faulted bool
+	// Heard is when it last reported or was last polled, Misses how often it did not answer in a row.
+	Heard   time.Time
+	Misses  int
+	Probing bool
+	// AdaptersKnown says that Adapters are those of the instance's start or of the last successful call.
+	AdaptersKnown   bool
+	Adapters        []api.Adapter
+	Telling         bool // it is being told its adapters
+	AdapterFailures int
 }
 
 // record returns the record of a function, and creates it if there is none.
@@ -74,7 +83,7 @@ func (a *loop) forgetFunction(f *function) {
 
 func (a *loop) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
 	i := &instance{f: f}
-	i.Status, i.Since, i.RoseAt, i.heard = s, now, now, now
+	i.Status, i.Since, i.RoseAt, i.Heard = s, now, now, now
 	a.insert(i)
 	return i
 }
@@ -112,9 +121,9 @@ func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	a.wakes.Rename(i.f.Spec.Name, i.Status.Instance, id)
 	known := a.instances[id]
 	if known != nil {
-		known.epoch, known.RoseAt, known.faulted = max(known.epoch, i.epoch), i.RoseAt, known.faulted || i.faulted
-		if !known.adapters.known {
-			known.adapters.known, known.adapters.has = i.adapters.known, i.adapters.has
+		known.Epoch, known.RoseAt, known.Faulted = max(known.Epoch, i.Epoch), i.RoseAt, known.Faulted || i.Faulted
+		if !known.AdaptersKnown {
+			known.AdaptersKnown, known.Adapters = i.AdaptersKnown, i.Adapters
 		}
 		if len(known.Status.Devices) == 0 {
 			known.Status.Devices = i.Status.Devices
@@ -141,7 +150,7 @@ func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 		if d.Zero() {
 			continue
 		}
-		t := d.heard.Add(a.cfg.DemandTTL)
+		t := d.heard.Add(demandTTL)
 		if !t.After(now) {
 			delete(f.demands, who)
 			changed = true

@@ -52,12 +52,7 @@ func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 
 // Devices returns the account of each device, the host first. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Devices() []admin.Device {
-	ds, _ := ask(context.Background(), a, func() (ds []admin.Device) {
-		for _, l := range a.account() {
-			ds = append(ds, l.Status())
-		}
-		return ds
-	})
+	ds, _ := ask(context.Background(), a, a.account)
 	return ds
 }
 

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"context"
 	"crypto/subtle"
 	"encoding/json"
 	"log/slog"
@@ -37,13 +38,28 @@ type controls struct {
 func (c *controls) handler() http.Handler {
 	r := mux.NewRouter()
 	add := func(method, path string, h http.HandlerFunc) { r.Path(path).Methods(method).HandlerFunc(h) }
-	add(http.MethodPost, control.PathGrants, c.grant)
-	add(http.MethodPost, control.PathRevoke, c.revoke)
-	add(http.MethodPost, control.PathFail, c.fail)
-	add(http.MethodPost, control.PathInstances, c.report)
+	add(http.MethodPost, control.PathGrants, carryOut(func(_ context.Context, g api.Grant) error {
+		err := checkGrant(g)
+		if err == nil {
+			c.core.Grant(g)
+		}
+		return err
+	}))
+	add(http.MethodPost, control.PathRevoke, carryOut(func(ctx context.Context, g api.Grant) error {
+		err := checkGrant(g)
+		if err == nil {
+			err = c.core.Revoke(ctx, g)
+		}
+		return err
+	}))
+	add(http.MethodPost, control.PathFail, carryOut(c.fail))
+	add(http.MethodPost, control.PathInstances, carryOut(c.report))
 	add(http.MethodGet, control.PathStats, c.stats)
-	add(http.MethodPost, control.PathStats, c.demand)
-	add(http.MethodPost, control.PathUsage, c.usage)
+	add(http.MethodPost, control.PathStats, func(w http.ResponseWriter, r *http.Request) {
+		c.core.Report(api.FunctionName(r.URL.Query().Get("function")))
+		w.WriteHeader(http.StatusNoContent)
+	})
+	add(http.MethodPost, control.PathUsage, func(w http.ResponseWriter, r *http.Request) { c.share.Serve(w, r, nil) }) // the token has proved it
 	add(http.MethodGet, admin.PathClusters, func(w http.ResponseWriter, _ *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, c.clusters()...))
 	})
@@ -80,84 +96,60 @@ func (c *controls) guard(next http.Handler) http.Handler {
 	})
 }
 
-// read decodes a request's body. If that fails it answers the request and returns false.
-func read[T any](w http.ResponseWriter, r *http.Request) (order T, ok bool) {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&order); err != nil {
-		api.WriteError(w, api.BadRequest("", "the body is not what is wanted: %v", api.Explain(err)))
-		return order, false
+// carryOut returns a handler that decodes a request's body and carries it out.
+func carryOut[T any](do func(ctx context.Context, order T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var order T
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&order)
+		if err != nil {
+			err = api.BadRequest("", "the body is not what is wanted: %v", api.Explain(err))
+		} else {
+			err = do(r.Context(), order)
+		}
+		if err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	}
-	return order, true
 }
 
-func (c *controls) grant(w http.ResponseWriter, r *http.Request) {
-	g, ok := readGrant(w, r)
-	if !ok {
-		return
+func checkGrant(g api.Grant) error {
+	if g.Instance == "" || g.Function == "" {
+		return api.BadRequest("", "the grant names no instance or no function: want both")
 	}
-	c.core.Grant(g)
-	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
-func (c *controls) revoke(w http.ResponseWriter, r *http.Request) {
-	g, ok := readGrant(w, r)
-	if !ok {
-		return
-	}
-	if err := c.core.Revoke(r.Context(), g); err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func readGrant(w http.ResponseWriter, r *http.Request) (api.Grant, bool) {
-	g, ok := read[api.Grant](w, r)
-	if ok && (g.Instance == "" || g.Function == "") {
-		api.WriteError(w, api.BadRequest("", "the grant names no instance or no function: want both"))
-		return g, false
-	}
-	return g, ok
-}
-
-func (c *controls) fail(w http.ResponseWriter, r *http.Request) {
-	f, ok := read[control.FailRequest](w, r)
+func (c *controls) fail(_ context.Context, f control.FailRequest) error {
 	switch {
-	case !ok:
-		return
 	case f.Function == "", f.Status != 0 && (f.Status < 400 || f.Status > 599):
-		api.WriteError(w, api.BadRequest("", "function %q, status %d: want a name, and 0 or a status of 400 to 599", f.Function, f.Status))
-		return
+		return api.BadRequest("", "function %q, status %d: want a name, and 0 or a status of 400 to 599", f.Function, f.Status)
 	case f.Status == 0:
 		c.failed(f.Function, nil)
 	default:
 		c.failed(f.Function, &api.Error{Status: f.Status, Code: f.Code, Message: f.Message, RetryAfter: f.RetryAfter})
 	}
 	c.offers.touched(f.Function)
-	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
-func (c *controls) report(w http.ResponseWriter, r *http.Request) {
-	report, ok := read[control.InstanceReport](w, r)
-	if !ok {
-		return
-	}
+func (c *controls) report(_ context.Context, report control.InstanceReport) error {
 	st := report.Status
 	switch {
 	case st.Instance == "" || st.Function == "" || st.State == "":
-		api.WriteError(w, api.BadRequest("", "the report names no instance, no function or no state: want all three"))
-		return
+		return api.BadRequest("", "the report names no instance, no function or no state: want all three")
 	case st.State == api.Gone && !c.core.Declared(st.Function): // its revision is gone too
 		c.instances.learn(report)
 	case st.State != api.Gone && st.Endpoint == "" && st.State != api.Starting && st.State != api.Unhealthy:
-		api.WriteError(w, api.BadRequest("", "the report of %s, which is %s, has no endpoint", st.Instance, st.State))
-		return
+		return api.BadRequest("", "the report of %s, which is %s, has no endpoint", st.Instance, st.State)
 	default:
 		c.instances.learn(report)
 		c.core.Hold(st.Function, st.Instance, report.GPUs)
 		c.observe(st)
 		c.offers.touched(st.Function)
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func (c *controls) stats(w http.ResponseWriter, r *http.Request) {
@@ -168,14 +160,4 @@ func (c *controls) stats(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	api.WriteJSON(w, http.StatusOK, s)
-}
-
-func (c *controls) demand(w http.ResponseWriter, r *http.Request) {
-	c.core.Report(api.FunctionName(r.URL.Query().Get("function")))
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// usage exchanges clients' use with another activator.
-func (c *controls) usage(w http.ResponseWriter, r *http.Request) {
-	c.share.Serve(w, r, nil) // the token has proved it
 }

@@ -6,9 +6,6 @@ import (
 	"reflect"
 	"sync"
 
-	"knative.dev/serving/pkg/apis/serving"
-	v1 "knative.dev/serving/pkg/apis/serving/v1"
-
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -45,11 +42,6 @@ type known struct {
 
 func newServices(far farServices, log *slog.Logger) *services {
 	return &services{far: far, log: log, revisions: map[api.FunctionName]map[api.FunctionName]known{}, traffic: map[api.FunctionName]map[api.FunctionName]int{}, told: map[api.FunctionName]known{}, away: map[api.FunctionName]api.FunctionName{}}
-}
-
-// serviceOfRevision returns a revision's Service, or the revision itself without one.
-func serviceOfRevision(rev *v1.Revision) api.FunctionName {
-	return api.NewFunctionName(rev.Namespace, cmp.Or(rev.Labels[serving.ServiceLabelKey], rev.Name))
 }
 
 // put adds or updates a revision of a Service. f is its function here or, with Clusters set, the Service's function

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -102,7 +103,7 @@ func (w *watch) put(rev *v1.Revision) {
 	if list, has := w.adapters[api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey])]; has {
 		adapters = &list
 	}
-	name, service := api.NewFunctionName(rev.Namespace, rev.Name), serviceOfRevision(rev)
+	name, service := api.NewFunctionName(rev.Namespace, rev.Name), serviceOf(rev)
 	d := w.declare(rev, adapters)
 	old, known := w.revisions[name]
 	old.object, w.revisions[name] = rev, d
@@ -185,7 +186,7 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	defer w.mu.Unlock()
 	if _, known := w.revisions[name]; known {
 		delete(w.revisions, name)
-		w.services.remove(serviceOfRevision(rev), name)
+		w.services.remove(serviceOf(rev), name)
 		w.core.RemoveFunction(name)
 		w.offers.remove(name)
 		if rev.Labels[serving.ServiceLabelKey] == "" {
@@ -269,9 +270,9 @@ func (w *watch) noService(s *v1.Service) {
 func (w *watch) namespace(n *corev1.Namespace)   { w.core.SetNamespace(n.Name, true) }
 func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, false) }
 
-// serviceOf returns a route's Service; a route without one is its own.
-func serviceOf(route *v1.Route) api.FunctionName {
-	return api.NewFunctionName(route.Namespace, cmp.Or(route.Labels[serving.ServiceLabelKey], route.Name))
+// serviceOf returns the Service of a route or a revision; one without a Service is its own.
+func serviceOf(o metav1.Object) api.FunctionName {
+	return api.NewFunctionName(o.GetNamespace(), cmp.Or(o.GetLabels()[serving.ServiceLabelKey], o.GetName()))
 }
 
 func (w *watch) pod(pod *corev1.Pod) {

@@ -12,23 +12,24 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// seen finds the function that a request names, as [Server.Known] does, or else among those that only other clusters have.
+// seen finds the function that a request names, as [Server.Known] does, or else, unless far is nil, among those that only other clusters have.
 func (s *Server) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
-	known := s.Known(near)
 	return func(w http.ResponseWriter, r *http.Request) {
 		vars := mux.Vars(r)
 		name := api.NewFunctionName(vars["namespace"], vars["name"])
 		for _, f := range s.cfg.Resolve(name) {
-			if _, found := s.cfg.Decider.Status(f); found {
-				known(w, r)
+			if v, found := s.cfg.Decider.Status(f); found {
+				near(w, r, v)
 				return
 			}
 		}
-		if v, is := s.far(r.Context(), name); is {
-			far(w, r, v)
-			return
+		if far != nil {
+			if v, is := s.far(r.Context(), name); is {
+				far(w, r, v)
+				return
+			}
 		}
-		known(w, r)
+		api.WriteError(w, s.Unknown(r.Context(), name))
 	}
 }
 
@@ -53,10 +54,9 @@ func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 
 // farView returns a function that only other clusters have, with the activators' view of it.
 func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
-	v := far.Function
+	v := s.view(ctx, far.Function)
 	v.Far, v.Clusters = true, far.Clusters
 	v.Function = v.Function.Redacted()
-	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
 	return v
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -112,7 +113,11 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 		api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
 	}), http.MethodGet)
 	add(one+"/logs", s.Known(s.logs), http.MethodGet)
-	for path, o := range map[string]order{"/wake": s.wake, "/sleep": s.sleep, "/stop": s.stop} {
+	for path, o := range map[string]order{
+		"/wake":  func(r *http.Request, f api.FunctionName) error { return s.cfg.Decider.Wake(r.Context(), f) },
+		"/sleep": s.sleep,
+		"/stop":  func(r *http.Request, f api.FunctionName) error { return s.cfg.Decider.Stop(r.Context(), f) },
+	} {
 		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
 	}
 	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // the API server's proxy lets users with the permission to create send POST, not PUT
@@ -159,14 +164,6 @@ func (b *begun) Write(p []byte) (int, error) {
 // order is an operator's order on a function.
 type order func(r *http.Request, f api.FunctionName) error
 
-func (s *Server) wake(r *http.Request, f api.FunctionName) error {
-	return s.cfg.Decider.Wake(r.Context(), f)
-}
-
-func (s *Server) stop(r *http.Request, f api.FunctionName) error {
-	return s.cfg.Decider.Stop(r.Context(), f)
-}
-
 func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
 	level := 0
 	if text := r.URL.Query().Get("level"); text != "" {
@@ -181,17 +178,7 @@ func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
 // Known finds the function that a request is about: the one of that name, or
 // of a service's revisions the one with most traffic.
 func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		vars := mux.Vars(r)
-		name := api.NewFunctionName(vars["namespace"], vars["name"])
-		for _, f := range s.cfg.Resolve(name) {
-			if v, found := s.cfg.Decider.Status(f); found {
-				next(w, r, v)
-				return
-			}
-		}
-		api.WriteError(w, s.Unknown(r.Context(), name))
-	}
+	return s.seen(next, nil)
 }
 
 // maxListed bounds the names in an error.
@@ -227,16 +214,15 @@ const asking = 16
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	views := s.cfg.Decider.List()
 	list := make([]admin.Function, len(views))
-	places := make(chan struct{}, asking)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(asking)
 	for k, v := range views {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
+		all.Go(func() error {
 			list[k] = s.view(r.Context(), v)
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // never an error
 	known := map[api.FunctionName]bool{}
 	for _, v := range views {
 		known[v.Function.ServiceName()] = true

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -55,7 +56,7 @@ func (r *records) snapshot() Snapshot {
 
 func (r *records) plan(now time.Time) ([]Action, time.Time) { return Plan(r.snapshot(), now) }
 
-func (r *records) account(now time.Time) []Line { return Account(r.snapshot(), now) }
+func (r *records) account(now time.Time) []admin.Device { return Account(r.snapshot(), now) }
 
 func (r *records) clone() records {
 	c := *r
@@ -70,8 +71,8 @@ func (r *records) clone() records {
 
 // auditor checks that no action of a sim's plans gives what is not there.
 type auditor struct {
-	accounts []Line // before the actions of the last plan
-	wrong    string // what was found
+	accounts []admin.Device // before the actions of the last plan
+	wrong    string         // what was found
 }
 
 // before looks at a plan.

@@ -132,13 +132,7 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 }
 
 // JoinDevices returns the value of [AnnotationDevices].
-func JoinDevices(ids []api.DeviceID) string {
-	words := make([]string, len(ids))
-	for k, id := range ids {
-		words[k] = string(id)
-	}
-	return strings.Join(words, ",")
-}
+func JoinDevices(ids []api.DeviceID) string { return join(ids, ",") }
 
 // claims reports whether a resource is a GPU, or a part of one.
 func claims(name corev1.ResourceName) bool {

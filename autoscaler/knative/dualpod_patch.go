@@ -126,7 +126,7 @@ func parsePatch(raw string) (*providerPatch, error) {
 	}
 	if len(strict) > 0 {
 		return nil, fmt.Errorf("%w: it may set metadata.labels, and of spec.containers args, env (name and value) and resources (requests and limits of %s); all else is the revision's to declare",
-			errors.Join(strict...), join(patchable))
+			errors.Join(strict...), join(patchable, ", "))
 	}
 	var all any
 	if err := json.UnmarshalCaseSensitivePreserveInts([]byte(raw), &all); err != nil {
@@ -189,7 +189,7 @@ func (p *containerPatch) check() (errs []error) {
 	for _, list := range []map[corev1.ResourceName]quantity{p.Resources.Requests, p.Resources.Limits} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if !slices.Contains(patchable, name) {
-				errs = append(errs, fmt.Errorf("it sets %s of the container %s: it may set %s; the requester claims GPUs", name, p.Name, join(patchable)))
+				errs = append(errs, fmt.Errorf("it sets %s of the container %s: it may set %s; the requester claims GPUs", name, p.Name, join(patchable, ", ")))
 			}
 		}
 	}
@@ -208,10 +208,10 @@ func reserved(name string) bool {
 	return strings.HasSuffix(upper, "_VISIBLE_DEVICES") || slices.Contains([]string{"PORT", "HOSTNAME", "POD_NAME", "POD_NAMESPACE"}, upper)
 }
 
-func join[S ~string](words []S) string {
+func join[S ~string](words []S, between string) string {
 	plain := make([]string, len(words))
 	for k, w := range words {
 		plain[k] = string(w)
 	}
-	return strings.Join(plain, ", ")
+	return strings.Join(plain, between)
 }

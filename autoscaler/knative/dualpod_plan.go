@@ -57,19 +57,21 @@ func (p *plan) at(t time.Time) {
 }
 
 func (p *plan) requester(id api.InstanceID) *Requester {
-	k := slices.IndexFunc(p.rs, func(r *Requester) bool { return r.ID == id })
-	if id == "" || k < 0 {
-		return nil
+	for _, r := range p.rs {
+		if id != "" && r.ID == id {
+			return r
+		}
 	}
-	return p.rs[k]
+	return nil
 }
 
 func (p *plan) provider(id api.InstanceID) *Provider {
-	k := slices.IndexFunc(p.ps, func(v *Provider) bool { return v.ID == id })
-	if id == "" || k < 0 {
-		return nil
+	for _, v := range p.ps {
+		if id != "" && v.ID == id {
+			return v
+		}
 	}
-	return p.ps[k]
+	return nil
 }
 
 // part separates pairs that are no longer valid:

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	networkingclient "knative.dev/networking/pkg/client/clientset/versioned"
+	"knative.dev/pkg/controller"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
@@ -228,12 +228,7 @@ const pollEvery = time.Second
 
 // followNodes reads the nodes again when they change.
 func (f *Fleet) followNodes() error {
-	_, err := f.watch.nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { f.readNodes() },
-		UpdateFunc: func(any, any) { f.readNodes() },
-		DeleteFunc: func(any) { f.readNodes() },
-	})
-	if err != nil {
+	if _, err := f.watch.nodes.Informer().AddEventHandler(controller.HandleAll(func(any) { f.readNodes() })); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
+	"knative.dev/pkg/controller"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/api"
@@ -40,12 +41,10 @@ const reasonNames = "NameOfAnother"
 
 // followNames schedules a decision at each change that names depend on.
 func (mn *modelNames) followNames() error {
-	ring := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { mn.namesDue.Ring() }, UpdateFunc: func(any, any) { mn.namesDue.Ring() }, DeleteFunc: func(any) { mn.namesDue.Ring() },
-	}
-	there := cache.ResourceEventHandlerFuncs{AddFunc: ring.AddFunc, DeleteFunc: ring.DeleteFunc}
+	ring := func(any) { mn.namesDue.Ring() }
+	each, there := controller.HandleAll(ring), cache.ResourceEventHandlerFuncs{AddFunc: ring, DeleteFunc: ring}
 	for what, h := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		mn.watch.services.Informer(): ring, mn.watch.routes.Informer(): ring, mn.watch.revisions.Informer(): there, mn.watch.namespaces.Informer(): there,
+		mn.watch.services.Informer(): each, mn.watch.routes.Informer(): each, mn.watch.revisions.Informer(): there, mn.watch.namespaces.Informer(): there,
 	} {
 		if _, err := what.AddEventHandler(h); err != nil {
 			return fmt.Errorf("watch names: %w", err)
@@ -214,21 +213,25 @@ func (r *reconciler) markService(ctx context.Context, name api.FunctionName, mes
 	if !markNames(s.GetConditionSet().Manage(&s.Status), message) {
 		return nil, nil
 	}
-	patch, err := conditionsPatch(s.ResourceVersion, s.Status.Conditions)
-	if err != nil {
-		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
-	}
-	_, err = r.fleet.deps.Serving.ServingV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "status")
-	if err != nil && !apierrors.IsConflict(err) { // the conflicting change triggers another pass
+	if err := patchConditions(ctx, r.fleet.deps.Serving.ServingV1().Services(s.Namespace), s, s.Status.Conditions); err != nil {
 		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
 	}
 	return s, nil
 }
 
-// conditionsPatch returns a patch that replaces an object's conditions, unless the object has changed meanwhile.
-func conditionsPatch(version string, conditions duckv1.Conditions) ([]byte, error) {
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": version},
+// patchConditions replaces an object's conditions. If the object has changed meanwhile it does nothing: that change triggers another pass.
+func patchConditions[T metav1.Object](ctx context.Context, objects interface {
+	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (T, error)
+}, o T, conditions duckv1.Conditions) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": o.GetResourceVersion()},
 		"status":   map[string]any{"conditions": conditions},
 	})
+	if err != nil {
+		return err
+	}
+	if _, err = objects.Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "status"); apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/controller"
 	pkgreconciler "knative.dev/pkg/reconciler"
@@ -77,7 +76,10 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	if !changed {
 		return nil
 	}
-	return r.writeConditions(ctx, want)
+	if err := patchConditions(ctx, r.fleet.deps.Serving.ServingV1().Revisions(want.Namespace), want, want.Status.Conditions); err != nil {
+		return fmt.Errorf("explain %s/%s: %w", want.Namespace, want.Name, err)
+	}
+	return nil
 }
 
 // ObserveDeletion has the fleet forget the function.
@@ -129,18 +131,4 @@ func explainNotReady(rev *servingv1.Revision, c census, initialized bool) bool {
 	}
 	rev.Status.MarkContainerHealthyFalse(reason, message)
 	return true
-}
-
-// writeConditions writes a revision's conditions.
-func (r *reconciler) writeConditions(ctx context.Context, rev *servingv1.Revision) error {
-	patch, err := conditionsPatch(rev.ResourceVersion, rev.Status.Conditions)
-	if err != nil {
-		return fmt.Errorf("explain %s/%s: %w", rev.Namespace, rev.Name, err)
-	}
-	_, err = r.fleet.deps.Serving.ServingV1().Revisions(rev.Namespace).Patch(ctx, rev.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: manager}, "status")
-	if err != nil && !apierrors.IsConflict(err) { // the conflicting change triggers another pass
-		return fmt.Errorf("explain %s/%s: %w", rev.Namespace, rev.Name, err)
-	}
-	return nil
 }

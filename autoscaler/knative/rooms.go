@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"knative.dev/pkg/controller"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -264,12 +264,7 @@ func (rs *rooms) removeFromRoom(p *pod) {
 
 // followRooms watches all pods that come to a node or leave it.
 func (rs *rooms) followRooms() error {
-	_, err := rs.watch.everyPod.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    rs.onAnyPod,
-		UpdateFunc: func(_, o any) { rs.onAnyPod(o) },
-		DeleteFunc: rs.onAnyPod,
-	})
-	if err != nil {
+	if _, err := rs.watch.everyPod.AddEventHandler(controller.HandleAll(rs.onAnyPod)); err != nil {
 		return fmt.Errorf("watch the pods of nodes: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package knative
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -98,31 +99,11 @@ func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscaling
 		pa.Status.MarkResourceNotOwned("ServerlessService", sks.Name)
 		return true, fmt.Errorf("the ServerlessService %s/%s is not this PodAutoscaler's", pa.Namespace, pa.Name)
 	}
-	owner := metav1.OwnerReference{APIVersion: autoscalingv1alpha1.SchemeGroupVersion.String(), Kind: "PodAutoscaler", Name: pa.Name, UID: pa.UID}
-	mark := func(o metav1.Object) bool {
-		if slices.Contains(o.GetOwnerReferences(), owner) {
-			return false
-		}
-		o.SetOwnerReferences(append(o.GetOwnerReferences(), owner))
-		o.SetLabels(labels.Merge(o.GetLabels(), labels.Set{labelManaged: control.AutoscalerName}))
-		return true
-	}
 	kube := r.fleet.deps.Kube.CoreV1()
-	for _, name := range []string{pa.Name, names.PrivateService(pa.Name)} {
-		s, err := kube.Services(pa.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && mark(s) {
-			_, err = kube.Services(pa.Namespace).Update(ctx, s, metav1.UpdateOptions{FieldManager: manager})
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return true, fmt.Errorf("take over the Service %s/%s: %w", pa.Namespace, name, err)
-		}
-	}
-	e, err := kube.Endpoints(pa.Namespace).Get(ctx, pa.Name, metav1.GetOptions{})
-	if err == nil && mark(e) {
-		_, err = kube.Endpoints(pa.Namespace).Update(ctx, e, metav1.UpdateOptions{FieldManager: manager})
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return true, fmt.Errorf("take over the Endpoints %s/%s: %w", pa.Namespace, pa.Name, err)
+	err = errors.Join(takeOver(ctx, kube.Services(pa.Namespace), pa.Name, pa), takeOver(ctx, kube.Services(pa.Namespace), names.PrivateService(pa.Name), pa),
+		takeOver(ctx, kube.Endpoints(pa.Namespace), pa.Name, pa))
+	if err != nil {
+		return true, fmt.Errorf("take over what the ServerlessService %s/%s has made: %w", pa.Namespace, pa.Name, err)
 	}
 	err = r.fleet.deps.Networking.NetworkingV1alpha1().ServerlessServices(pa.Namespace).Delete(ctx, sks.Name,
 		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan), Preconditions: metav1.NewUIDPreconditions(string(sks.UID))})
@@ -135,6 +116,24 @@ func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscaling
 		return true, fmt.Errorf("end the Service %s/%s: %w", pa.Namespace, names.PrivateService(pa.Name), err)
 	}
 	return true, nil
+}
+
+// takeOver makes a PodAutoscaler an owner of the object of that name, if there is one.
+func takeOver[T metav1.Object](ctx context.Context, objects interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
+}, name string, pa *autoscalingv1alpha1.PodAutoscaler) error {
+	owner := metav1.OwnerReference{APIVersion: autoscalingv1alpha1.SchemeGroupVersion.String(), Kind: "PodAutoscaler", Name: pa.Name, UID: pa.UID}
+	o, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if err == nil && !slices.Contains(o.GetOwnerReferences(), owner) {
+		o.SetOwnerReferences(append(o.GetOwnerReferences(), owner))
+		o.SetLabels(labels.Merge(o.GetLabels(), labels.Set{labelManaged: control.AutoscalerName}))
+		_, err = objects.Update(ctx, o, metav1.UpdateOptions{FieldManager: manager})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // Reached reports whether all functions' requests reach our activators without Knative's activator-service. Call it after [Fleet.Sync].

@@ -2,7 +2,6 @@ package leader
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,9 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -123,44 +124,31 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 // change hands, and its term would not end. It retries until the API server answers, without which there is no election
 // anyway; an error says that ctx has ended.
 func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
-	for {
+	return wait.PollUntilContextCancel(ctx, renewEvery, true, func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
-		if apierrors.IsNotFound(err) || err == nil && record.HolderIdentity != lock.Identity() {
-			return nil
+		if err == nil && record.HolderIdentity == lock.Identity() && release(lock) == nil {
+			record, _, err = lock.Get(ctx) // check the result
 		}
-		if err == nil && release(lock) == nil {
-			continue // and check the result
-		}
-		select {
-		case <-time.After(renewEvery):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		return apierrors.IsNotFound(err) || err == nil && record.HolderIdentity != lock.Identity(), nil
+	})
 }
 
 // termOf returns the term of the lease that identity holds, higher than every earlier lease's. The number of the lease's
 // transitions is enough while the lease exists; if it is deleted, that count restarts, so the term also includes the
 // lease's creation time in seconds. It retries until it knows the term or the lease is lost.
-func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (uint64, error) {
-	for {
+func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (term uint64, err error) {
+	err = wait.PollUntilContextCancel(ctx, renewEvery, true, func(ctx context.Context) (bool, error) {
 		lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
-		switch {
-		case err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != identity):
-			return 0, errLost
-		case err == nil:
-			var changes int32
-			if lease.Spec.LeaseTransitions != nil {
-				changes = *lease.Spec.LeaseTransitions
-			}
-			return uint64(max(0, lease.CreationTimestamp.Unix())) + uint64(max(0, changes)) + 1, nil
+		if err != nil {
+			return false, nil
 		}
-		select {
-		case <-time.After(renewEvery):
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		if ptr.Deref(lease.Spec.HolderIdentity, "") != identity {
+			return false, errLost
 		}
-	}
+		term = uint64(max(0, lease.CreationTimestamp.Unix())) + uint64(max(0, ptr.Deref(lease.Spec.LeaseTransitions, 0))) + 1
+		return true, nil
+	})
+	return term, err
 }
 
 // release releases the lease if identity holds it, so that the next leader need not wait for its end. If the API server
@@ -182,15 +170,12 @@ func release(lock *resourcelock.LeaseLock) error {
 
 // label sets or removes the leader label of a pod.
 func label(ctx context.Context, kube kubernetes.Interface, pod string, leads bool) error {
-	var value any
+	value := "null"
 	if leads {
-		value = "true"
+		value = `"true"`
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{control.LabelLeader: value}}})
-	if err != nil {
-		return fmt.Errorf("label pod %s: %w", pod, err)
-	}
-	if _, err = kube.CoreV1().Pods(control.SystemNamespace).Patch(ctx, pod, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	body := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %s}}}`, control.LabelLeader, value)
+	if _, err := kube.CoreV1().Pods(control.SystemNamespace).Patch(ctx, pod, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("label pod %s/%s: %w", control.SystemNamespace, pod, err)
 	}
 	return nil

@@ -76,14 +76,10 @@ func (p *peers) keep(ctx context.Context) error {
 	secret.Start(ctx.Done())
 	defer setting.Shutdown()
 	defer secret.Shutdown()
-	for {
-		select {
-		case <-p.bell:
-		case <-ctx.Done():
-			return nil
-		}
+	p.bell.Each(ctx, func() {
 		if err := p.reload(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("internal TLS stays as it was", "error", err)
 		}
-	}
+	})
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"knative.dev/pkg/controller"
 
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/bell"
@@ -91,32 +92,23 @@ func random() string { return rand.Text() + rand.Text() }
 // returns nil.
 func (t *token) keep(ctx context.Context) error {
 	f := only(t.kube, control.ControlSecret)
-	_, err := f.Core().V1().Secrets().Informer().AddEventHandler(rings(t.bell))
-	if err != nil {
+	if _, err := f.Core().V1().Secrets().Informer().AddEventHandler(rings(t.bell)); err != nil {
 		return fmt.Errorf("watch Secret %s: %w", control.ControlSecret, err)
 	}
 	f.Start(ctx.Done())
 	defer f.Shutdown()
-	for {
-		select {
-		case <-t.bell:
-		case <-ctx.Done():
-			return nil
-		}
+	t.bell.Each(ctx, func() {
 		if err := t.ensure(ctx); err != nil && ctx.Err() == nil {
 			t.log.Warn("the old token stays in use", "error", err)
-			select {
-			case <-time.After(time.Second):
-				t.bell.Ring()
-			case <-ctx.Done():
-			}
+			time.AfterFunc(time.Second, t.bell.Ring)
 		}
-	}
+	})
+	return nil
 }
 
 // rings returns a handler that rings a bell when an object is added, changed or deleted.
-func rings(b bell.Bell) cache.ResourceEventHandlerFuncs {
-	return cache.ResourceEventHandlerFuncs{AddFunc: func(any) { b.Ring() }, UpdateFunc: func(any, any) { b.Ring() }, DeleteFunc: func(any) { b.Ring() }}
+func rings(b bell.Bell) cache.ResourceEventHandler {
+	return controller.HandleAll(func(any) { b.Ring() })
 }
 
 // only returns informers for the object of that name in the system namespace.

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,14 +158,10 @@ var (
 
 func (r *Rule) validate() error {
 	r.Kind = Kind(strings.ToLower(string(r.Kind)))
-	known := false
-	for _, k := range kinds {
-		known = known || k == r.Kind
-	}
 	r.Namespace, r.Name = cmp.Or(r.Namespace, "{namespace}"), cmp.Or(r.Name, "{variant_name}")
 	r.Max = cmp.Or(r.Max, most)
 	switch {
-	case !known:
+	case !slices.Contains(kinds, r.Kind):
 		return fmt.Errorf("kind %q: want one of %v", r.Kind, kinds)
 	case r.Min < 0 || r.Max < r.Min:
 		return fmt.Errorf("min %d, max %d: want 0 or more, and max not below min", r.Min, r.Max)

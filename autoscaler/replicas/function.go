@@ -1,19 +1,15 @@
 package replicas
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // maxAnswer bounds an answer's size.
@@ -22,9 +18,9 @@ const maxAnswer = 1 << 20
 // Functions tells Rouse's autoscaler how many instances of a function are wanted, through its administrative API.
 type Functions struct {
 	// URL is the autoscaler's, Token returns the cluster's token.
-	URL    string
-	Token  func() (string, error)
-	Client *http.Client
+	URL       string
+	Token     func() (string, error)
+	Transport http.RoundTripper
 	// Lifetime is how long the autoscaler keeps the number.
 	Lifetime time.Duration
 
@@ -39,11 +35,13 @@ func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry b
 		was := f.note(name, n)
 		return Outcome{Was: was, Renew: true, Changed: was != n}, nil
 	}
-	body, err := json.Marshal(admin.Scale{Replicas: n, For: f.Lifetime.String(), By: "the relay"})
+	token, err := f.Token()
 	if err != nil {
-		return Outcome{}, err
+		return Outcome{}, fmt.Errorf("read the cluster's token: %w", err)
 	}
-	if err := f.call(ctx, http.MethodPut, admin.FunctionPath(name, "/scale"), bytes.NewReader(body)); err != nil {
+	client := control.New(f.Transport, func() string { return token })
+	err = client.Call(ctx, http.MethodPut, api.Endpoint(f.URL), admin.FunctionPath(name, "/scale"), admin.Scale{Replicas: n, For: f.Lifetime.String(), By: "the relay"}, nil, maxAnswer)
+	if err != nil {
 		return Outcome{}, fmt.Errorf("scale the function %s: %w", name, err)
 	}
 	return Outcome{Was: f.note(name, n), Renew: true, Changed: true}, nil
@@ -66,34 +64,3 @@ func (f *Functions) note(name api.FunctionName, n int) int {
 
 // mostNoted bounds last: revisions come and go.
 const mostNoted = 10000
-
-func (f *Functions) call(ctx context.Context, method, path string, body io.Reader) error {
-	token, err := f.Token()
-	if err != nil {
-		return fmt.Errorf("read the cluster's token: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(f.URL, "/")+path, body)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := f.Client.Do(req)
-	if err != nil {
-		return fmt.Errorf("reach Rouse's autoscaler: %w", err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("read the autoscaler's answer: %w", err)
-	}
-	if resp.StatusCode/100 != 2 {
-		var failed struct {
-			Error struct{ Message string } `json:"error"`
-		}
-		if json.Unmarshal(raw, &failed) == nil && failed.Error.Message != "" {
-			return errors.New(failed.Error.Message)
-		}
-		return fmt.Errorf("the autoscaler answers %s", resp.Status)
-	}
-	return nil
-}

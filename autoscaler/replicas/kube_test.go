@@ -116,7 +116,7 @@ func TestSetFunction(t *testing.T) {
 	if _, err := c.Set(t.Context(), target, 2, false); err == nil || !strings.Contains(err.Error(), "--autoscaler") {
 		t.Errorf("%v, want what to set", err)
 	}
-	c.Functions = &Functions{URL: server.URL, Token: func() (string, error) { return "t", nil }, Client: server.Client(), Lifetime: time.Minute}
+	c.Functions = &Functions{URL: server.URL, Token: func() (string, error) { return "t", nil }, Transport: server.Client().Transport, Lifetime: time.Minute}
 	for _, was := range []int{-1, 2} {
 		got, err := c.Set(t.Context(), target, 2, false)
 		if diff := cmp.Diff(Outcome{Was: was, Changed: true, Renew: true}, got); diff != "" || err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -114,10 +115,9 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 // Run relays until ctx ends and returns nil, after all its goroutines have ended. The scales stay as they are. Call it
 // once.
 func (r *Relay) Run(ctx context.Context) error {
-	readers := 0
+	readers := len(r.cfg.Sources)
 	stopped := make(chan struct{}) // sent to by each reader at its end; unbuffered
 	for _, url := range r.cfg.Sources {
-		readers++
 		go func() {
 			r.follow(ctx, url)
 			stopped <- struct{}{}
@@ -262,14 +262,9 @@ func (r *Relay) settle(ctx context.Context) {
 
 // order returns the targets in a fixed order.
 func (r *Relay) order() []Target {
-	out := make([]Target, 0, len(r.targets))
-	for t := range r.targets {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b Target) int {
+	return slices.SortedFunc(maps.Keys(r.targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return out
 }
 
 func (r *Relay) sayStale(t Target, s *state, why string) {

@@ -19,24 +19,24 @@ const MostText = 1200
 // Text returns r for a file, with a checksum: about 400 bytes if it has learned much. Times are rounded to a millisecond. It is empty if r has
 // learned nothing.
 func (r *Rhythm) Text() string {
-	if r == nil || len(r.visits) == 0 {
+	if r == nil || len(r.Visits) == 0 {
 		return ""
 	}
-	b := []byte{keptVersion, byte(len(r.visits))}
+	b := []byte{keptVersion, byte(len(r.Visits))}
 	last := int64(0)
-	for _, v := range r.visits {
+	for _, v := range r.Visits {
 		b = binary.AppendVarint(b, ms(v)-last)
 		last = ms(v)
 	}
 	window := [5]int64{}
-	if r.known {
-		window = [5]int64{1, ms(r.next.From.UnixNano()) - last, ms(r.next.Until.UnixNano()) - last, r.next.Period.Milliseconds(), int64(r.next.Times)}
+	if r.Known {
+		window = [5]int64{1, ms(r.Window.From.UnixNano()) - last, ms(r.Window.Until.UnixNano()) - last, r.Window.Period.Milliseconds(), int64(r.Window.Times)}
 	}
-	for _, v := range append(window[:], int64(min(r.judged, 1000)), r.hours.slot) {
+	for _, v := range append(window[:], int64(min(r.Count, 1000)), r.Slot) {
 		b = binary.AppendVarint(b, v)
 	}
-	b = append(b, r.verdicts)
-	for _, share := range r.hours.often {
+	b = append(b, r.Verdicts)
+	for _, share := range r.Often {
 		b = append(b, byte(math.Round(255*float64(share))))
 	}
 	return base64.RawStdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
@@ -67,10 +67,10 @@ func Parse(text string, now time.Time) (*Rhythm, error) {
 	if !r.parse(b[1 : len(b)-4]) {
 		return nil, errors.New("a rhythm is not one that was learned")
 	}
-	if last := time.Unix(0, r.visits[len(r.visits)-1]); last.After(now) {
+	if last := time.Unix(0, r.Visits[len(r.Visits)-1]); last.After(now) {
 		return nil, fmt.Errorf("a rhythm has a request at %s, which is to come: another clock has seen it", last.UTC().Format(time.DateTime+" MST"))
 	}
-	r.known = r.known && now.Before(r.next.Until)
+	r.Known = r.Known && now.Before(r.Window.Until)
 	return r, nil
 }
 
@@ -94,7 +94,7 @@ func (r *Rhythm) parse(b []byte) bool {
 		v := number()
 		if ok = ok && (k == 0 || v >= 0) && v > -latest && v < latest && last+v < latest && last+v > 0; ok {
 			last += v
-			r.visits = append(r.visits, last*int64(time.Millisecond))
+			r.Visits = append(r.Visits, last*int64(time.Millisecond))
 		}
 	}
 	var v [7]int64
@@ -105,16 +105,16 @@ func (r *Rhythm) parse(b []byte) bool {
 	if !ok || n == 0 || n > mostVisits || len(b) != 1+slots {
 		return false
 	}
-	r.known = v[0] == 1
-	if r.known {
-		r.next = Window{From: time.UnixMilli(last + v[1]), Until: time.UnixMilli(last + v[2]), Period: time.Duration(v[3]) * time.Millisecond, Times: int(v[4])}
+	r.Known = v[0] == 1
+	if r.Known {
+		r.Window = Window{From: time.UnixMilli(last + v[1]), Until: time.UnixMilli(last + v[2]), Period: time.Duration(v[3]) * time.Millisecond, Times: int(v[4])}
 	}
-	r.judged, r.verdicts = int(v[5]), b[0]
-	r.hours.slot, r.hours.begun = v[6], true
-	for k := range r.hours.often {
-		r.hours.often[k] = float32(b[1+k]) / 255
+	r.Count, r.Verdicts = int(v[5]), b[0]
+	r.Slot, r.Begun = v[6], true
+	for k := range r.Often {
+		r.Often[k] = float32(b[1+k]) / 255
 	}
-	r.hours.count()
-	sound := !r.known || v[2] > v[1] && v[1] > 0 && v[2]-v[1] < int64(24*time.Hour/time.Millisecond) && v[3] > 0 && v[4] >= leastSupport && v[4] <= mostSupport
-	return sound && r.judged >= 0 && r.judged <= 1000 && r.hours.slot >= 0 && r.hours.slot <= slotOf(time.Unix(0, r.visits[n-1]))
+	r.count()
+	sound := !r.Known || v[2] > v[1] && v[1] > 0 && v[2]-v[1] < int64(24*time.Hour/time.Millisecond) && v[3] > 0 && v[4] >= leastSupport && v[4] <= mostSupport
+	return sound && r.Count >= 0 && r.Count <= 1000 && r.Slot >= 0 && r.Slot <= slotOf(time.Unix(0, r.Visits[n-1]))
 }

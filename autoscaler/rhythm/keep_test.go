@@ -41,8 +41,8 @@ func TestTextAndParse(t *testing.T) {
 		}
 		// A restart that lasts over the window says nothing of it.
 		late, err := Parse(text, w.Until.Add(time.Hour))
-		if err != nil || late.known || late.Judged() != r.Judged() {
-			t.Errorf("%s: after the window %v, known %t, %d judged", name, err, late.known, late.Judged())
+		if err != nil || late.Known || late.Judged() != r.Judged() {
+			t.Errorf("%s: after the window %v, known %t, %d judged", name, err, late.Known, late.Judged())
 		}
 	}
 	if (&Rhythm{}).Text() != "" || (*Rhythm)(nil).Text() != "" {
@@ -74,7 +74,7 @@ func TestAllThatIsLearnedIsRead(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d, after %d visits: %v", seed, k+1, err)
 			}
-			if got.known == r.known && got.Text() != text {
+			if got.Known == r.Known && got.Text() != text {
 				t.Fatalf("seed %d, after %d visits: what was read is written as another", seed, k+1)
 			}
 		}
@@ -118,10 +118,10 @@ func FuzzParse(f *testing.F) {
 		if !r.parse(b) {
 			return
 		}
-		if w, known := r.Made(); known && (!w.Until.After(w.From) || w.Period <= 0) || len(r.visits) > mostVisits {
+		if w, known := r.Made(); known && (!w.Until.After(w.From) || w.Period <= 0) || len(r.Visits) > mostVisits {
 			t.Fatalf("%+v is believed", r)
 		}
-		at := time.Unix(0, r.visits[len(r.visits)-1])
+		at := time.Unix(0, r.Visits[len(r.Visits)-1])
 		for range 5 {
 			at = at.Add(10 * time.Minute)
 			r.Likely(at)

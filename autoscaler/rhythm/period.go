@@ -14,19 +14,19 @@ var usualPeriods = []time.Duration{
 // foresee computes the next window. Its cost is bounded by the number of remembered visits; without a rhythm most visits have no other one a period before them, and
 // little is examined.
 func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) {
-	n := len(r.visits)
+	n := len(r.Visits)
 	if n <= leastSupport {
 		return best, false
 	}
-	now, oldest := r.visits[n-1], r.visits[0]
+	now, oldest := r.Visits[n-1], r.Visits[0]
 	for _, period := range r.periods() {
 		if period <= pause || int64(period)*leastSupport > now-oldest+int64(widest) {
 			continue
 		}
 		near := min(period/24, widest/2) // the allowed deviation from an exact period
-		for k := n - 1; k >= 0 && r.visits[k]+int64(period) > now+int64(near); k-- {
+		for k := n - 1; k >= 0 && r.Visits[k]+int64(period) > now+int64(near); k-- {
 			w, found := r.follow(k, period, near)
-			if !found || w.Until.Sub(w.From) > widest || r.chance(w) > mostChance || r.ended(r.visits[k], w.Period, near) {
+			if !found || w.Until.Sub(w.From) > widest || r.chance(w) > mostChance || r.ended(r.Visits[k], w.Period, near) {
 				continue
 			}
 			if !known || w.From.Before(best.From) && !same(w, best) || same(w, best) && w.Times > best.Times {
@@ -42,12 +42,12 @@ func same(a, b Window) bool { return !a.From.After(b.Until) && !b.From.After(a.U
 
 // periods returns candidates: common periods, and those that the last visits suggest.
 func (r *Rhythm) periods() []time.Duration {
-	n := len(r.visits)
+	n := len(r.Visits)
 	gaps := make([]int64, 0, mostSupport)
 	for k := n - 1; k > 0 && len(gaps) < mostSupport; k-- {
-		gaps = append(gaps, r.visits[k]-r.visits[k-1])
+		gaps = append(gaps, r.Visits[k]-r.Visits[k-1])
 	}
-	two := time.Duration(r.visits[n-1] - r.visits[n-3])
+	two := time.Duration(r.Visits[n-1] - r.Visits[n-3])
 	last := time.Duration(gaps[0])
 	slices.Sort(gaps)
 	return append([]time.Duration{time.Duration(gaps[len(gaps)/2]), last, two}, usualPeriods...)
@@ -56,7 +56,7 @@ func (r *Rhythm) periods() []time.Duration {
 // follow looks for visits one, two and more periods before the kth, and returns the window one period after it.
 func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool) {
 	var back [mostSupport + 1]int64
-	back[0] = r.visits[k]
+	back[0] = r.Visits[k]
 	times := 0
 	for times < mostSupport {
 		at, found := r.visitNear(back[times]-int64(period), int64(near))
@@ -115,19 +115,19 @@ func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 
 // visitNear returns the visit that is closest to at, if it is within near.
 func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
-	k, _ := slices.BinarySearch(r.visits, at)
-	if k < len(r.visits) && r.visits[k]-at <= near {
-		visit, found = r.visits[k], true
+	k, _ := slices.BinarySearch(r.Visits, at)
+	if k < len(r.Visits) && r.Visits[k]-at <= near {
+		visit, found = r.Visits[k], true
 	}
-	if k > 0 && at-r.visits[k-1] <= near && (!found || at-r.visits[k-1] < visit-at) {
-		visit, found = r.visits[k-1], true
+	if k > 0 && at-r.Visits[k-1] <= near && (!found || at-r.Visits[k-1] < visit-at) {
+		visit, found = r.Visits[k-1], true
 	}
 	return visit, found
 }
 
 // chance returns the probability that a visit falls into w by chance, at the rate of the last visits.
 func (r *Rhythm) chance(w Window) float64 {
-	n := len(r.visits)
-	span := time.Duration(r.visits[n-1] - r.visits[0])
+	n := len(r.Visits)
+	span := time.Duration(r.Visits[n-1] - r.Visits[0])
 	return float64(n-1) * w.Until.Sub(w.From).Seconds() / max(1, span.Seconds())
 }

@@ -23,7 +23,6 @@
 package rhythm
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -43,59 +42,27 @@ const (
 	margin = 250 * time.Millisecond
 )
 
-// Rhythm is the learned pattern of one function's visits.
+// Rhythm is the learned pattern of one function's visits. Its fields are for the record of an autoscaler.
 type Rhythm struct {
-	// visits are the beginnings of the last ones, the newest last.
-	visits []int64 // nanoseconds since 1970
-	next   Window
-	known  bool
-	// verdicts are those on the last eight windows, the newest in the lowest bit; judged counts all.
-	verdicts uint8
-	judged   int
-	last     Verdict
-	hours    hours
+	// Visits are the beginnings of the last ones, the newest last.
+	Visits []int64 // nanoseconds since 1970
+	Window Window  `json:"Next"`
+	Known  bool
+	// Verdicts are those on the last eight windows, the newest in the lowest bit; Count counts all.
+	Verdicts uint8
+	Count    int     `json:"Judged"`
+	Outcome  Verdict `json:"Last"`
+	hours
 }
 
-// State is all that a rhythm has learned, for storage.
-type State struct {
-	Visits     []int64
-	Next       Window
-	Known      bool
-	Verdicts   uint8
-	Judged     int
-	Last       Verdict
-	Often      [slots]float32
-	Slot       int64
-	Begun, Any bool
-}
-
-// State returns what r has learned; nil: nothing.
-func (r *Rhythm) State() *State {
+// Clone returns a copy of r; nil for nil.
+func (r *Rhythm) Clone() *Rhythm {
 	if r == nil {
 		return nil
 	}
-	return &State{Visits: slices.Clone(r.visits), Next: r.next, Known: r.known, Verdicts: r.verdicts, Judged: r.judged, Last: r.last,
-		Often: r.hours.often, Slot: r.hours.slot, Begun: r.hours.begun, Any: r.hours.any}
-}
-
-// Rhythm returns a rhythm that has learned s; nil for nil.
-func (s *State) Rhythm() *Rhythm {
-	if s == nil {
-		return nil
-	}
-	return &Rhythm{visits: slices.Clone(s.Visits), next: s.Next, known: s.Known, verdicts: s.Verdicts, judged: s.Judged, last: s.Last,
-		hours: hours{often: s.Often, slot: s.Slot, begun: s.Begun, any: s.Any}}
-}
-
-// MarshalJSON encodes the State, for the record of an autoscaler.
-func (r *Rhythm) MarshalJSON() ([]byte, error) { return json.Marshal(r.State()) }
-
-// UnmarshalJSON decodes MarshalJSON's output.
-func (r *Rhythm) UnmarshalJSON(data []byte) error {
-	var s State
-	err := json.Unmarshal(data, &s)
-	*r = *s.Rhythm()
-	return err
+	c := *r
+	c.Visits = slices.Clone(r.Visits)
+	return &c
 }
 
 // Window is a time at which a visit is predicted.
@@ -136,52 +103,51 @@ type Verdict struct {
 // windows. judged reports whether this decided the outcome of the previous window, which is verdict.
 func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdict Verdict, judged bool) {
 	at := now.UnixNano()
-	if n := len(r.visits); n > 0 && at < r.visits[n-1] { // the clock was set back
-		r.visits, r.known = r.visits[:0], false
-		r.hours.forget()
+	if n := len(r.Visits); n > 0 && at < r.Visits[n-1] { // the clock was set back
+		r.Visits, r.Known, r.Begun = r.Visits[:0], false, false
 	}
 	verdict, judged = r.judge(now, idle)
-	if idle < pause && len(r.visits) > 0 {
+	if idle < pause && len(r.Visits) > 0 {
 		return verdict, judged
 	}
-	if len(r.visits) == mostVisits {
-		r.visits = slices.Delete(r.visits, 0, mostVisits/4)
+	if len(r.Visits) == mostVisits {
+		r.Visits = slices.Delete(r.Visits, 0, mostVisits/4)
 	}
-	r.visits = append(r.visits, at)
-	r.hours.visit(now)
-	r.next, r.known = r.foresee(pause, widest)
+	r.Visits = append(r.Visits, at)
+	r.visit(now)
+	r.Window, r.Known = r.foresee(pause, widest)
 	return verdict, judged
 }
 
 // judge decides the outcome of the window, if it is over or a request came within it.
 func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged bool) {
-	early := (r.next.Until.Sub(r.next.From)) / 2
+	early := (r.Window.Until.Sub(r.Window.From)) / 2
 	switch {
-	case !r.known || now.Before(r.next.From.Add(-early)):
+	case !r.Known || now.Before(r.Window.From.Add(-early)):
 		return v, false
-	case now.Before(r.next.Until) || now.Equal(r.next.Until):
-		v = Verdict{r.next, true, now}
-	case !now.Add(-idle).Before(r.next.From): // the function was in use then, which tells nothing
-		r.known = false
+	case now.Before(r.Window.Until) || now.Equal(r.Window.Until):
+		v = Verdict{r.Window, true, now}
+	case !now.Add(-idle).Before(r.Window.From): // the function was in use then, which tells nothing
+		r.Known = false
 		return v, false
 	default:
-		v = Verdict{r.next, false, now}
+		v = Verdict{r.Window, false, now}
 	}
-	r.known, r.last = false, v
-	r.judged++
-	r.verdicts <<= 1
+	r.Known, r.Outcome = false, v
+	r.Count++
+	r.Verdicts <<= 1
 	if v.Right {
-		r.verdicts |= 1
+		r.Verdicts |= 1
 	}
 	return v, true
 }
 
 // Next returns the window in which a visit is predicted, if there is one that is not over at now.
 func (r *Rhythm) Next(now time.Time) (w Window, known bool) {
-	if r == nil || !r.known || now.After(r.next.Until) {
+	if r == nil || !r.Known || now.After(r.Window.Until) {
 		return Window{}, false
 	}
-	return r.next, true
+	return r.Window, true
 }
 
 // Made returns the last window that has not been judged, over or not.
@@ -189,7 +155,7 @@ func (r *Rhythm) Made() (w Window, known bool) {
 	if r == nil {
 		return Window{}, false
 	}
-	return r.next, r.known
+	return r.Window, r.Known
 }
 
 // Trusted reports whether [Rhythm.Next] is worth acting upon.
@@ -199,7 +165,7 @@ func (r *Rhythm) Trusted() bool {
 	}
 	right, of := r.Score()
 	if of == 1 {
-		return right == 1 && r.next.Times > leastSupport
+		return right == 1 && r.Window.Times > leastSupport
 	}
 	return of > 1 && 4*right >= 3*of
 }
@@ -209,8 +175,8 @@ func (r *Rhythm) Score() (right, of int) {
 	if r == nil {
 		return 0, 0
 	}
-	of = min(r.judged, 8)
-	return bits.OnesCount8(r.verdicts & uint8(1<<of-1)), of
+	of = min(r.Count, 8)
+	return bits.OnesCount8(r.Verdicts & uint8(1<<of-1)), of
 }
 
 // Scored describes [Rhythm.Score].
@@ -232,7 +198,7 @@ func (r *Rhythm) Judged() int {
 	if r == nil {
 		return 0
 	}
-	return r.judged
+	return r.Count
 }
 
 // Last returns the outcome of the last judged window; zero if none was.
@@ -240,19 +206,19 @@ func (r *Rhythm) Last() Verdict {
 	if r == nil {
 		return Verdict{}
 	}
-	return r.last
+	return r.Outcome
 }
 
 // Likely reports whether there usually is a visit in the half hour of t or the next one.
-func (r *Rhythm) Likely(t time.Time) bool { return r != nil && r.hours.likely(t) }
+func (r *Rhythm) Likely(t time.Time) bool { return r != nil && r.likely(t) }
 
 // NextLikely returns the beginning of the next half hour, after t's, in which there usually is a visit.
 func (r *Rhythm) NextLikely(t time.Time) (begin time.Time, known bool) {
-	if r == nil || !r.hours.any {
+	if r == nil || !r.Any {
 		return time.Time{}, false
 	}
 	for k := int64(1); k <= slots; k++ {
-		if begin := time.Unix((slotOf(t)+k)*slotSeconds, 0).In(t.Location()); r.hours.likely(begin) {
+		if begin := time.Unix((slotOf(t)+k)*slotSeconds, 0).In(t.Location()); r.likely(begin) {
 			return begin, true
 		}
 	}

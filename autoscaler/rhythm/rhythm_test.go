@@ -298,8 +298,8 @@ func FuzzVisits(f *testing.F) {
 			if right, of := r.Score(); right > of || of > 8 {
 				t.Fatalf("%d of %d were right", right, of)
 			}
-			if len(r.visits) > mostVisits {
-				t.Fatalf("%d visits are remembered", len(r.visits))
+			if len(r.Visits) > mostVisits {
+				t.Fatalf("%d visits are remembered", len(r.Visits))
 			}
 		}
 	})

@@ -110,7 +110,7 @@ func (f *relayFlags) cluster(config *rest.Config) (*replicas.Cluster, error) {
 	}
 	c := &replicas.Cluster{Kube: clients, Serving: serving}
 	if f.autoscaler != "" {
-		c.Functions = &replicas.Functions{URL: f.autoscaler, Token: f.token, Client: &http.Client{Timeout: 5 * time.Second}, Lifetime: f.cfg.Lifetime}
+		c.Functions = &replicas.Functions{URL: f.autoscaler, Token: f.token, Transport: http.DefaultTransport, Lifetime: f.cfg.Lifetime}
 	}
 	return c, nil
 }

@@ -49,8 +49,8 @@ func (c *Cluster) Crowd(n int) []decide.Action {
 
 // undeclared returns instances that take the free memory of GPUs without a busy instance.
 func (c *Cluster) undeclared() (is []*decide.Instance) {
-	for _, l := range decide.Account(c.Snapshot, c.Now) {
-		if l.IsHost() || l.Awake > 0 {
+	for k, l := range decide.Account(c.Snapshot, c.Now) {
+		if c.Snapshot.Topology.Devices()[k].IsHost() || l.Awake > 0 {
 			continue
 		}
 		is = append(is, &decide.Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
