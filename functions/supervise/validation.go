@@ -21,6 +21,9 @@ type validation struct {
 func (t *validation) validated(inside context.Context) *api.Error {
 	select {
 	case <-t.done:
+		if t.refused != nil {
+			<-inside.Done() // endValidation cuts it a moment later
+		}
 		return t.refused
 	case <-inside.Done():
 	}
