@@ -56,7 +56,6 @@ func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
 	v := s.view(ctx, far.Function)
 	v.Far, v.Clusters = true, far.Clusters
-	v.Function = v.Function.Redacted()
 	return v
 }
 
