@@ -234,7 +234,7 @@ func TestMessagesRefused(t *testing.T) {
 			"null":             {`{"requests":null}`, 400, "in the place of ["},
 			"another field":    {`{"requests":[],"model":"m"}`, 400, "model"},
 			"twice":            {`{"requests":[],"requests":[]}`, 400, "requests"},
-			"numbers":          {`{"requests":[5]}`, 400, "got number"},
+			"numbers":          {`{"requests":[5]}`, 400, "it is a JSON number: want an object"},
 			"no id":            {`{"requests":[{"params":{"model":"m"}}]}`, 400, "requests.0.custom_id"},
 			"an id that isn't": {`{"requests":[{"custom_id":"a b","params":{"model":"m"}}]}`, 400, "requests.0.custom_id"},
 			"the same id":      {`{"requests":[{"custom_id":"a","params":{"model":"m"}},{"custom_id":"a","params":{"model":"m"}}]}`, 400, "requests.1"},

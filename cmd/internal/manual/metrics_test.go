@@ -27,6 +27,7 @@ import (
 	engine "github.com/rouse-dev/rouse/engine/serve"
 	function "github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
 // part is a set of metrics that are created together.
@@ -39,7 +40,7 @@ type part struct {
 var parts = []part{
 	{"The front door", "Of `rouse up` and `rouse-activator`.", func(r prometheus.Registerer) error {
 		_, err := activator.New(r, func() int64 { return 0 })
-		return cmp.Or(err, r.Register(local.CertificateEnd(nil)))
+		return cmp.Or(err, r.Register(local.CertificateEnd(&peertls.Files{})))
 	}},
 	{"Files, batches and later answers", "Of `rouse up --store` and `rouse-activator`, where it has a store.", jobs.DescribeMetrics},
 	{"Clusters behind one front door", "Of `rouse up --clusters` and `rouse-activator`, where it has clusters.", door.DescribeMetrics},
