@@ -183,7 +183,7 @@ func TestReranker(t *testing.T) {
 	}{
 		{"/v1/rerank", map[string]any{"query": "x", "documents": []string{long}}, "404 tokens"},
 		{"/v1/rerank", map[string]any{"query": long, "documents": []string{"x"}, "truncate_prompt_tokens": 40}, "404 tokens"},
-		{"/v1/rerank", map[string]any{"query": "x", "documents": []string{"x"}, "pooling": "mean"}, "pooling"},
+		{"/v1/rerank", map[string]any{"query": "x", "documents": []string{"x"}, "pooling": "mean"}, "leave it out, the model itself"},
 		{"/v1/embeddings", map[string]any{"input": "x"}, "does not support texts and embeddings"},
 		{"/v1/completions", map[string]any{"prompt": "x"}, "does not support texts and embeddings"},
 	} {
