@@ -33,7 +33,7 @@ type Config struct {
 	Window, GlobalEvery int
 
 	RopeBase  float64 // frequency base
-	RopeDim   int     // how many of a head's HeadDim values rotate; even
+	RopeDim   int     // how many of a head's HeadDim values rotate; even. 0: positions are learned
 	RopeScale float64 // divisor of positions; 1 means none
 	RopeNeoX  bool    // pairs are (i, i+RopeDim/2), else (2i, 2i+1)
 	Ropes     int     // the number of kinds of rotation, 1 or 2; Layer.Rope selects one, Model.Rope computes it

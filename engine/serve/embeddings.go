@@ -116,7 +116,7 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	}
 	pooling, ok := poolings[name]
 	if e.pairs {
-		pooling, ok = engine.PoolRank, e.Pooling == nil
+		pooling, ok = engine.PoolRank, true
 	}
 	switch {
 	case len(e.Input) == 0 || len(e.Input) > maxInputs:
@@ -125,6 +125,8 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 		return "", badRequest("encoding_format", "encoding_format is %s: want \"float\" or \"base64\"", quote(*e.Encoding))
 	case e.Dimensions != nil && (*e.Dimensions < 1 || *e.Dimensions > dim):
 		return "", badRequest("dimensions", "dimensions is %d: want 1 to %d, which is what the model has", *e.Dimensions, dim)
+	case e.pairs && e.Pooling != nil:
+		return "", badRequest("pooling", "pooling is %s: leave it out, the model itself makes a score", quote(name))
 	case !ok:
 		return "", badRequest("pooling", "pooling is %s: want \"mean\", \"last\" or \"cls\"", quote(name))
 	case e.Side != nil && *e.Side != sideLeft && *e.Side != sideRight:

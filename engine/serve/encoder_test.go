@@ -1,12 +1,14 @@
 package serve_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -183,7 +185,7 @@ func TestReranker(t *testing.T) {
 	}{
 		{"/v1/rerank", map[string]any{"query": "x", "documents": []string{long}}, "404 tokens"},
 		{"/v1/rerank", map[string]any{"query": long, "documents": []string{"x"}, "truncate_prompt_tokens": 40}, "404 tokens"},
-		{"/v1/rerank", map[string]any{"query": "x", "documents": []string{"x"}, "pooling": "mean"}, "pooling"},
+		{"/v1/rerank", map[string]any{"query": "x", "documents": []string{"x"}, "pooling": "mean"}, "leave it out, the model itself"},
 		{"/v1/embeddings", map[string]any{"input": "x"}, "does not support texts and embeddings"},
 		{"/v1/completions", map[string]any{"prompt": "x"}, "does not support texts and embeddings"},
 	} {
@@ -194,5 +196,26 @@ func TestReranker(t *testing.T) {
 	var show struct{ Capabilities []string }
 	if s.ask(t, "/api/show", map[string]any{}, &show); fmt.Sprint(show.Capabilities) != "[rerank]" {
 		t.Errorf("capabilities %q", show.Capabilities)
+	}
+}
+
+// TestRerankerOfAnotherKind checks that a reranker whose pairs have another form is refused: its scores would be wrong.
+func TestRerankerOfAnotherKind(t *testing.T) {
+	data, err := os.ReadFile(encoders + "rank.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := []byte("tokenizer.ggml.model")
+	at := bytes.Index(data, key) + len(key) + 4 + 8 // behind its type and length
+	if string(data[at:at+4]) != "bert" {
+		t.Fatalf("the file has %q there", data[at:at+4])
+	}
+	copy(data[at:], "gpt2")
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serve.Check(path); err == nil || !strings.Contains(err.Error(), `the reranker has a vocabulary of the kind "gpt2"`) {
+		t.Errorf("got %v", err)
 	}
 }

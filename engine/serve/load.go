@@ -89,6 +89,10 @@ var poolingTypes = map[uint64]string{1: "mean", 2: "cls", 3: "last"}
 
 // vocabulary reads the tokenizer and the template; neither keeps a reference to the file.
 func vocabulary(f *gguf.File) (*loaded, error) {
+	c, _ := model.ReadConfig(f) // what is wrong with it is said by who loads the weights
+	if kind, _ := f.String("tokenizer.ggml.model"); c.Ranks && kind != "bert" {
+		return nil, fmt.Errorf("the reranker has a vocabulary of the kind %q: supported is bert (WordPiece)", kind)
+	}
 	tok, err := tokenizer.FromGGUF(f)
 	if err != nil {
 		return nil, err
@@ -106,5 +110,5 @@ func vocabulary(f *gguf.File) (*loaded, error) {
 	}
 	arch, _ := f.String("general.architecture")
 	kind, _ := f.Uint(arch + ".pooling_type")
-	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind], about: describe(f, template.Source()), mark: strconv.FormatUint(f.Fingerprint(), 36)}, nil
+	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind], about: describe(f, c, template.Source()), mark: strconv.FormatUint(f.Fingerprint(), 36)}, nil
 }

@@ -42,8 +42,8 @@ type tensor struct {
 	Shape []int  `json:"shape"`
 }
 
-// describe reads the description of a model from its file. template is the chat template in use.
-func describe(f *gguf.File, template string) *about {
+// describe reads the description of a model from its file. c is its shape, template the chat template in use.
+func describe(f *gguf.File, c model.Config, template string) *about {
 	a := &about{Info: map[string]any{}, Template: template, Tensors: []tensor{}, Size: f.Size()}
 	a.License, _ = f.String("general.license")
 	for _, key := range f.Keys() {
@@ -62,7 +62,6 @@ func describe(f *gguf.File, template string) *about {
 	arch := f.Architecture()
 	a.Details = details{Format: "gguf", Family: arch, Families: []string{arch}, Size: human(parameters), Quantization: fileType(f, values)}
 	a.Can = []string{"completion"}
-	c, _ := model.ReadConfig(f) // what is wrong with it is said when it is loaded
 	_, _, _, embeds := f.Kind(arch + ".pooling_type")
 	switch {
 	case c.Ranks:

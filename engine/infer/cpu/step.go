@@ -314,7 +314,7 @@ func (s *step) embedChunk(_, i int) {
 		rows []float32
 		row  int
 	}{{s.weights.positions, t.pos}, {s.weights.types, t.kind}} {
-		if e.rows != nil {
+		if len(e.rows) > 0 {
 			kernel.Add(x, e.rows[e.row*c.Dim:][:c.Dim])
 		}
 	}
