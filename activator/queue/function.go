@@ -37,8 +37,8 @@ type Function struct {
 	seen       []api.ModelName    // the adapters in the instances' last reports
 	model      *api.ModelFacts    // from the last report with them; nil: none
 	last       time.Time          // when the last request arrived
-	output     api.Tokens         // the mean output of the last answers; 0: unknown
-	pace       time.Duration      // the mean time of an output token, likewise; 0: unknown
+	output     float64            // the mean output of the last answers, in tokens; 0: unknown
+	took       float64            // the mean time that they took, in nanoseconds
 	// Why the function can't start, from the autoscaler; nil: it can. And until when; zero: until an instance is
 	// awake.
 	failed      *api.Error

@@ -197,21 +197,33 @@ func TestEndAll(t *testing.T) {
 	})
 }
 
-// TestGenerated: an unfinished answer is estimated at the output of others in that time, and at most the requested
-// tokens.
+// TestGenerated: an unfinished answer is estimated at the output of others in that time, of which short ones count little, and at most
+// the requested tokens.
 func TestGenerated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &Function{output: 30}
-		s := &Slot{f: f, taken: time.Now(), want: &Want{}}
-		time.Sleep(2 * time.Second)
-		if got := s.Generated(); got != 30 {
-			t.Errorf("%d tokens where no answer has shown how fast they come, want 30", got)
+		f := startFunction(t, 1, nil)
+		generated := func(asked api.Tokens, after time.Duration, u Used) api.Tokens {
+			ctx, w := want(t, "c", 0)
+			w.Input, w.Tokens = 7, 7+asked
+			s, err := f.Acquire(ctx, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Leave(w)
+			defer s.Done(u)
+			time.Sleep(after)
+			return s.Generated()
 		}
-		f.pace = 20 * time.Millisecond
-		for asked, want := range map[api.Tokens]api.Tokens{0: 100, 400: 100, 60: 60} {
-			s.want = &Want{Input: 7, Tokens: 7 + asked}
-			if got := s.Generated(); got != want {
-				t.Errorf("%d tokens of %d, want %d", got, asked, want)
+		if got := generated(0, time.Second, Used{}); got != usualOutput {
+			t.Errorf("%d tokens where no answer has come, want %d", got, usualOutput)
+		}
+		for range 100 { // a token takes 10 ms, and a prompt half a second
+			generated(0, 10500*time.Millisecond, Used{Served: true, Output: 1000})
+			generated(0, 510*time.Millisecond, Used{Served: true, Output: 1})
+		}
+		for asked, want := range map[api.Tokens]api.Tokens{0: 200, 400: 200, 60: 60} {
+			if got := generated(asked, 2*time.Second, Used{}); got < want*9/10 || got > want {
+				t.Errorf("%d tokens of %d, want about %d", got, asked, want)
 			}
 		}
 	})

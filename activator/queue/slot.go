@@ -63,7 +63,7 @@ const usualOutput api.Tokens = 256
 // cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
 // bounds it. The caller holds mu.
 func (f *Function) cost(w *Want) float64 {
-	return control.Cost(w.Input, w.atMost(cmp.Or(f.output, usualOutput))*api.Tokens(max(w.Sequences, 1)))
+	return control.Cost(w.Input, w.atMost(cmp.Or(api.Tokens(f.output), usualOutput))*api.Tokens(max(w.Sequences, 1)))
 }
 
 // atMost bounds an estimate of w's output by what w asks for.
@@ -126,8 +126,8 @@ func (f *Function) release(s *Slot, cost float64) {
 // chargeWake charges w's client for the time in which nobody was served because of its wake: what a slot would have
 // generated. The caller holds mu.
 func (f *Function) chargeWake(w *Want, took time.Duration) {
-	if f.pace > 0 {
-		f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, api.Tokens(took/f.pace)))
+	if f.output > 0 {
+		f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, f.generates(took)))
 	}
 }
 
@@ -144,11 +144,7 @@ func (s *Slot) Done(u Used) {
 	f.mu.Lock()
 	f.release(s, s.want.charge(u))
 	if u.Served && u.Output > 0 {
-		pace := now.Sub(s.taken) / time.Duration(u.Output)
-		f.pace += (pace - cmp.Or(f.pace, pace)) / 8
-		f.pace = cmp.Or(f.pace, pace)
-		f.output += (u.Output - cmp.Or(f.output, u.Output)) / 8 // an exponential mean over about the last eight
-		f.output = cmp.Or(f.output, u.Output)
+		f.output, f.took = mean(f.output, float64(u.Output)), mean(f.took, float64(now.Sub(s.taken)))
 	}
 	if u.Served {
 		f.queue.Served(now)
@@ -196,12 +192,20 @@ func (s *Slot) giveBack(code string, cost float64) {
 func (s *Slot) Generated() api.Tokens {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
-	output := cmp.Or(s.f.output, usualOutput)
-	if s.f.pace > 0 {
-		output = api.Tokens(time.Since(s.taken) / s.f.pace)
+	if s.f.output == 0 {
+		return s.want.atMost(usualOutput)
 	}
-	return s.want.atMost(output)
+	return s.want.atMost(s.f.generates(time.Since(s.taken)))
 }
+
+// generates returns the tokens that a slot generates in a time, by the last answers. Their mean times for a token would count
+// short answers, which are mostly prompt, as much as long ones. The caller holds mu.
+func (f *Function) generates(in time.Duration) api.Tokens {
+	return api.Tokens(float64(in) * f.output / max(f.took, 1))
+}
+
+// mean adds a value to an exponential mean over about the last eight; 0 begins one.
+func mean(of, value float64) float64 { return cmp.Or(of, value) + (value-cmp.Or(of, value))/8 }
 
 // Turn returns the request's place in the order of the instance's slots, among those of all activators.
 func (s *Slot) Turn() control.Turn {

@@ -66,8 +66,8 @@ const (
 type Accounts interface {
 	// Learn records an account's use at another activator; late: a part of it may have been refilled since.
 	Learn(account string, u control.Use, late bool)
-	// All returns the use of requests and tokens of the accounts with limits, as far as known here; Budgets, that of days
-	// and months.
+	// All returns the use of requests and tokens of the accounts with limits, as far as known here; Budgets does so for
+	// days and months.
 	All() map[string]control.Use
 	Budgets() map[string]control.Budget
 	// LearnBudget raises what an account has used of its day and month to what another activator knows.

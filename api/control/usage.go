@@ -28,7 +28,7 @@ type UsageMessage struct {
 	Budgets map[string]Budget `json:"budgets,omitempty"`
 }
 
-// Budget is what an account has used in the present day and the present month, of UTC.
+// Budget has the use of an account in the present day and the present month, of UTC.
 type Budget [2]Spent
 
 // Spent is the use in a day (2006-01-02) or a month (2006-01).

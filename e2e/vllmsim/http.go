@@ -205,14 +205,15 @@ func (e *events) tokenSent(r *http.Request) error {
 		}
 	}
 	e.tokens++
-	for pauseAt, err := os.ReadFile(e.s.cfg.Pause); err == nil && string(pauseAt) == strconv.Itoa(e.tokens); pauseAt, err = os.ReadFile(e.s.cfg.Pause) {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-r.Context().Done():
+	for {
+		if at, err := os.ReadFile(e.s.cfg.Pause); err != nil || string(at) != strconv.Itoa(e.tokens) {
+			return e.trouble(e.tokens)
+		}
+		if r.Context().Err() != nil {
 			return context.Cause(r.Context())
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return e.trouble(e.tokens)
 }
 
 // trouble applies the fault that is due after n tokens.

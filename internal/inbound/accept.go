@@ -48,8 +48,8 @@ const (
 // Listener accepts connections even under errors that are not its own, such as a lack of file descriptors: it logs
 // them, pauses and retries. Its connections have the type [*Conn] and wait at first. If too many wait, it closes the
 // one that has waited longest, of the address with too many, or of the address with the most among those that have
-// waited for a second (after a request, for ten). So a client that opens many idle connections loses its own, and one that
-// soon sends a request is safe.
+// waited for a second. After a request that is ten seconds. So a client that opens many idle connections loses its own,
+// and one that soon sends a request is safe.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -214,7 +214,7 @@ func (l *Listener) leave(c *Conn) {
 
 // evict closes the oldest waiting connection of the address with the most, if it has waited at least least, and logs
 // why. Addresses whose oldest has waited for [dawdles] or [idles] come before all others, so that many silent addresses
-// do not end the fresh connections of one that has several; of equals the oldest connection is closed. The caller holds
+// do not end the fresh connections of one that has several. Of equals the oldest connection is closed. The caller holds
 // mu.
 func (l *Listener) evict(least time.Duration, why string, about ...any) {
 	var last *Conn

@@ -15,10 +15,9 @@ const unsent = 16 << 10
 // boundUnsent bounds the unsent data of a connection. What is on its way is not bounded, so the connection is as fast as before.
 func boundUnsent(c net.Conn) {
 	if tcp, is := c.(*net.TCPConn); is {
-		if raw, err := tcp.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { // an error leaves the kernel's own bound
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
-			})
-		}
+		raw, _ := tcp.SyscallConn()        // no error: it was accepted
+		_ = raw.Control(func(fd uintptr) { // an error leaves the kernel's own bound
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+		})
 	}
 }
