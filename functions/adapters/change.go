@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // Restore loads the registered adapters into the runtime at e, which has just generated its first token. It ends when ctx does. An error
@@ -281,10 +282,8 @@ func (r *Registry) enter(ctx context.Context) (now bool, err error) {
 		case refused.Code != api.CodeLoading || !r.restored() || time.Since(began) >= openingTime:
 			return false, nil
 		}
-		select {
-		case <-time.After(openingPause):
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		if err := bell.Sleep(ctx, openingPause); err != nil {
+			return false, err
 		}
 	}
 }

@@ -2,9 +2,7 @@ package fetch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -184,10 +182,6 @@ func (c *Cache) model(e *record, l *lock) Model {
 
 // commit makes a reference finished: its tree, then its entry. The blobs exist already. It returns the model, held.
 func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error) {
-	text, err := json.MarshalIndent(e, "", "\t")
-	if err != nil {
-		return Model{}, fmt.Errorf("write the entry: %w", err)
-	}
 	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return Model{}, err
@@ -202,7 +196,7 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 		err = fileError("write to the model cache", os.Rename(c.entryPath(key), c.entryPath(key+superseded+old.Tree[:8])))
 	}
 	if err == nil {
-		err = writeFile(c.entryPath(key), text)
+		err = c.write(key, e)
 	}
 	if err != nil {
 		l.release()

@@ -285,6 +285,14 @@ func (c *Cache) mendTree(dir string, r *record) error {
 }
 
 // writeFile writes a small file atomically, even across a crash.
+func (c *Cache) write(key string, r *record) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return fmt.Errorf("write the entry: %w", err)
+	}
+	return writeFile(c.entryPath(key), text)
+}
+
 func writeFile(path string, content []byte) error {
 	if err := disk.WriteFile(path, content, 0o644); err != nil {
 		return fileError("write to the model cache", err)

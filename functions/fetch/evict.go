@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -236,10 +235,6 @@ func (c *Cache) tidy(ctx context.Context, key string) error {
 
 // rewrite updates an entry, unless it was removed or replaced meanwhile.
 func (c *Cache) rewrite(ctx context.Context, key string, e *record) error {
-	text, err := json.MarshalIndent(e, "", "\t")
-	if err != nil {
-		return fmt.Errorf("write the entry: %w", err)
-	}
 	index, err := c.lockIndex(ctx)
 	if err != nil {
 		return err
@@ -248,5 +243,5 @@ func (c *Cache) rewrite(ctx context.Context, key string, e *record) error {
 	if now := readRecord(c.entryPath(key)); now == nil || now.Tree != e.Tree {
 		return nil
 	}
-	return writeFile(c.entryPath(key), text)
+	return c.write(key, e)
 }

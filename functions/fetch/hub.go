@@ -72,7 +72,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 	}
 	for i := range files {
 		f := &files[i]
-		address := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo + "/resolve/" + m.SHA + "/" + escapePath(f.name)
+		address := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo + "/resolve/" + m.SHA + "/" + (&url.URL{Path: f.name}).EscapedPath()
 		f.from, f.id, f.get, f.hint, f.credential = address, address, h.get(address), h.hint, &token
 		switch {
 		case strings.HasPrefix(f.name, h.ref.path+"/"):
@@ -249,13 +249,4 @@ func (h *hub) hint(code int, header http.Header) string {
 		return "too many requests; asked " + with
 	}
 	return ""
-}
-
-// escapePath escapes each part of a slash-separated name for a URL.
-func escapePath(name string) string {
-	parts := strings.Split(name, "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
-	}
-	return strings.Join(parts, "/")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
@@ -99,7 +100,7 @@ func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) 
 		if waiting != nil {
 			waiting()
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := bell.Sleep(ctx, pause); err != nil {
 			return nil, err
 		}
 	}
@@ -108,17 +109,6 @@ func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) 
 // lockIndex locks the cache's index.
 func (c *Cache) lockIndex(ctx context.Context) (*lock, error) {
 	return waitLock(ctx, c.lockPath("index"), true, nil)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // diskFree returns the space that unprivileged users may still use on dir's disk.

@@ -85,17 +85,6 @@ func (b *bucket) file(name, key string, size api.Bytes, tag string) *file {
 	}
 }
 
-// listing is the answer of ListObjectsV2.
-type listing struct {
-	IsTruncated bool   `xml:"IsTruncated"`
-	Next        string `xml:"NextContinuationToken"`
-	Contents    []struct {
-		Key  string    `xml:"Key"`
-		Size api.Bytes `xml:"Size"`
-		ETag string    `xml:"ETag"`
-	} `xml:"Contents"`
-}
-
 // list looks up all objects below the reference's prefix.
 func (b *bucket) list(ctx context.Context) (*plan, error) {
 	prefix := b.ref.path
@@ -106,7 +95,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 	var revision strings.Builder
 	query := url.Values{"list-type": {"2"}, "prefix": {prefix}}
 	for {
-		var l listing
+		var l s3.Listing
 		err := b.ask(ctx, http.MethodGet, "", query, func(resp *http.Response) error {
 			if err := xml.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxAnswer)).Decode(&l); err != nil {
 				return fmt.Errorf("the listing of the bucket makes no sense: %w", err)
@@ -124,12 +113,12 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 			if err := safeName(name); err != nil {
 				return nil, err
 			}
-			files = append(files, *b.file(name, o.Key, o.Size, o.ETag))
+			files = append(files, *b.file(name, o.Key, api.Bytes(o.Size), o.ETag))
 		}
 		if len(files) > maxFiles {
 			return nil, permanentf("there are more than %d objects below s3://%s/%s", maxFiles, b.ref.repo, prefix)
 		}
-		if !l.IsTruncated || l.Next == "" {
+		if !l.Truncated || l.Next == "" {
 			break
 		}
 		query.Set("continuation-token", l.Next)

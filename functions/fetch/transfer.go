@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // maxAnswer bounds listings and manifests, which are read whole.
@@ -243,7 +244,7 @@ func (c *Cache) again(ctx context.Context, failures int, err error) error {
 	if errors.As(err, &status) && status.after > 0 {
 		pause = min(status.after, time.Minute)
 	}
-	return sleep(ctx, pause)
+	return bell.Sleep(ctx, pause)
 }
 
 // hint returns advice about an unsuccessful answer; "": none.

@@ -7,7 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 type answer struct {
@@ -57,12 +58,8 @@ func (a *answer) token(i int) bool {
 		<-a.r.Context().Done()
 		return false
 	}
-	select {
-	case <-time.After(a.fault.pause):
-		return a.r.Context().Err() == nil
-	case <-a.r.Context().Done():
-		return false
-	}
+	_ = bell.Sleep(a.r.Context(), a.fault.pause)
+	return a.r.Context().Err() == nil
 }
 
 func (a *answer) stream() bool {

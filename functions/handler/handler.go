@@ -17,6 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -167,10 +168,7 @@ func (h *Handler) Run(ctx context.Context) error {
 		}
 		h.cfg.Logger.Warn("handler failed", "error", err, "restart in", pause)
 		h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the function's handler does not run").WithRetryAfter(pause), errors.New(message))
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = bell.Sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
 	h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the instance is shutting down"), errors.New("the instance is shutting down"))

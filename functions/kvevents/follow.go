@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/go-zeromq/zmq4/security/null"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
@@ -51,10 +52,7 @@ func (f *Follower) Run(ctx context.Context) {
 		if connected {
 			f.log.Debug("KV cache events disconnected", "endpoint", f.endpoint, "error", err)
 		}
-		select {
-		case <-time.After(retry):
-		case <-ctx.Done():
-		}
+		_ = bell.Sleep(ctx, retry)
 	}
 }
 

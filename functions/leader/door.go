@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
@@ -116,10 +116,8 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		if waited > d.cfg.Wait || d.last.Load() {
 			return nil, errNoLeader
 		}
-		select {
-		case <-time.After(min(max(waited/8, firstPause), longestPause)):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := bell.Sleep(ctx, min(max(waited/8, firstPause), longestPause)); err != nil {
+			return nil, err
 		}
 	}
 }

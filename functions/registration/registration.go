@@ -139,7 +139,7 @@ func (a *Agent) Run(ctx context.Context) {
 		}
 		a.cfg.Report()
 		a.cfg.Logger.Info("joined", "control", a.cfg.Control, "function", answer.Function.Name, "took", time.Since(began).Round(time.Microsecond))
-		if !a.stay(ctx) || !pause(ctx, joinsApart-time.Since(began)) {
+		if !a.stay(ctx) || bell.Sleep(ctx, joinsApart-time.Since(began)) != nil {
 			return
 		}
 	}
@@ -186,18 +186,6 @@ func (a *Agent) stay(ctx context.Context) bool {
 	}
 }
 
-// pause reports whether d has passed before the end of ctx.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // join tries until it is answered, refused for good, or ctx ends.
 func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 	began, said, last := time.Now(), time.Time{}, ""
@@ -221,7 +209,7 @@ func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 		if isRefusal && refused.Status == http.StatusNotFound && time.Since(began) < early {
 			wait = min(wait, earlyPause)
 		}
-		if !pause(ctx, wait) {
+		if bell.Sleep(ctx, wait) != nil {
 			return answer, ctx.Err()
 		}
 	}

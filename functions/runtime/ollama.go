@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // ollama runs "ollama serve" for one model, on a port of 127.0.0.1. Its options are environment variables; its home is a folder of the
@@ -257,10 +258,8 @@ func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 		if err != nil || loaded == nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s is unloaded: %w", name, context.Cause(ctx))
+		if err := bell.Sleep(ctx, pause); err != nil {
+			return fmt.Errorf("wait until %s is unloaded: %w", name, err)
 		}
 	}
 }

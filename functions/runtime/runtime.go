@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
@@ -265,10 +266,8 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed 
 			failed(last)
 		}
 		pause := min(max(time.Since(begin)/50, 2*time.Millisecond), 200*time.Millisecond)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("%w; the last try: %w", context.Cause(ctx), last)
+		if err := bell.Sleep(ctx, pause); err != nil {
+			return fmt.Errorf("%w; the last try: %w", err, last)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // ClientConfig configures a [Client].
@@ -88,10 +89,8 @@ func (c *Client) connect(ctx context.Context) error {
 			return nil
 		}
 		l.leave()
-		select {
-		case <-time.After(waitForOld):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := bell.Sleep(ctx, waitForOld); err != nil {
+			return err
 		}
 	}
 	return c.spawn(ctx)

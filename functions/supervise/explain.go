@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const messageTail = 5
@@ -45,9 +46,7 @@ func lasting(err error) bool {
 // hearOut waits briefly for the runtime to log a permanent failure: its answer may come before the log line.
 func hearOut(ctx context.Context, log *process.Log) {
 	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(log.Message(math.MaxInt)) == ""; pause *= 2 {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if bell.Sleep(ctx, pause) != nil {
 			return
 		}
 	}

@@ -1,7 +1,10 @@
-// Package bell wakes a goroutine that polls shared state. Several rings may be merged into one.
+// Package bell wakes a goroutine that polls shared state, or lets it sleep. Several rings may be merged into one.
 package bell
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Bell holds one pending ring: Ring never blocks, and further rings while one is pending have no effect. It is never
 // closed.
@@ -27,5 +30,15 @@ func (b Bell) Each(ctx context.Context, do func()) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// Sleep waits for d. If ctx ends first it returns the cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -2,8 +2,10 @@ package bell
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestBell checks that pending rings are merged, and that none is lost.
@@ -29,5 +31,19 @@ func TestBell(t *testing.T) {
 		}
 		cancel()
 		<-done
+	})
+}
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, why := time.Now(), errors.New("told to end")
+		if err := Sleep(t.Context(), time.Hour); err != nil || time.Since(began) != time.Hour {
+			t.Errorf("it slept for %s: %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(why) })
+		if err := Sleep(ctx, time.Hour); !errors.Is(err, why) || time.Since(began) != time.Hour+time.Minute {
+			t.Errorf("it slept for %s: %v", time.Since(began), err)
+		}
 	})
 }

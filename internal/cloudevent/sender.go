@@ -150,10 +150,8 @@ func (s *Sender) try(ctx context.Context, e api.Event) error {
 			s.tell(err)
 		}
 		if i > 0 {
-			select {
-			case <-time.After(min(time.Duration(50<<min(i-1, 10))*time.Millisecond, longestPause)):
-			case <-ctx.Done():
-				return ctx.Err()
+			if err := bell.Sleep(ctx, min(time.Duration(50<<min(i-1, 10))*time.Millisecond, longestPause)); err != nil {
+				return err
 			}
 		}
 		err = s.post(ctx, e)

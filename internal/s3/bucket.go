@@ -132,6 +132,15 @@ type Entry struct {
 	Modified time.Time `xml:"LastModified"`
 }
 
+// Listing is one page of a bucket's list, as the service sends it.
+type Listing struct {
+	XMLName   xml.Name `xml:"ListBucketResult"`
+	Truncated bool     `xml:"IsTruncated"`
+	Next      string   `xml:"NextContinuationToken,omitempty"`
+	Encoding  string   `xml:"EncodingType"`
+	Contents  []Entry
+}
+
 // maxList bounds a response that lists 1,000 objects.
 const maxList = 8 << 20
 
@@ -147,12 +156,7 @@ func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, n
 		return nil, "", err
 	}
 	defer resp.Body.Close()
-	var l struct {
-		Truncated bool    `xml:"IsTruncated"`
-		Next      string  `xml:"NextContinuationToken"`
-		Encoding  string  `xml:"EncodingType"`
-		Contents  []Entry `xml:"Contents"`
-	}
+	var l Listing
 	if err := xml.NewDecoder(io.LimitReader(resp.Body, maxList)).Decode(&l); err != nil {
 		return nil, "", fmt.Errorf("read the list of the bucket: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/shim"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
@@ -81,10 +82,7 @@ func (a *agent) keepPrewarmed(ctx context.Context) error {
 		case <-a.prewarmedTaken:
 		case <-ctx.Done():
 		}
-		select {
-		case <-time.After(prewarmAfter):
-		case <-ctx.Done():
-		}
+		_ = bell.Sleep(ctx, prewarmAfter)
 	}
 	if p := a.takePrewarmed(); p != nil {
 		p.Close()

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
@@ -59,7 +61,7 @@ func (d *download) lookup(ctx context.Context) {
 				}
 			}
 		})
-		if !sleep(ctx, lookupEvery) {
+		if bell.Sleep(ctx, lookupEvery) != nil {
 			return
 		}
 	}
@@ -67,7 +69,7 @@ func (d *download) lookup(ctx context.Context) {
 
 // follow asks a peer for its state, until ctx ends.
 func (d *download) follow(ctx context.Context, p *peer) {
-	for more := true; more; more = sleep(ctx, askEvery) {
+	for more := true; more; more = bell.Sleep(ctx, askEvery) == nil {
 		s, err := d.n.askState(ctx, p.addr, d.mine.key)
 		d.do(ctx, func() {
 			p.state = s
@@ -83,16 +85,6 @@ func (d *download) follow(ctx context.Context, p *peer) {
 				p.stop = nil
 			}
 		})
-	}
-}
-
-// sleep reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -126,14 +126,7 @@ func (f *Fake) list(w http.ResponseWriter, q url.Values) {
 		}
 	}
 	slices.Sort(keys)
-	var l struct {
-		XMLName   xml.Name `xml:"ListBucketResult"`
-		Truncated bool     `xml:"IsTruncated"`
-		Next      string   `xml:"NextContinuationToken,omitempty"`
-		Encoding  string   `xml:"EncodingType"`
-		Contents  []s3.Entry
-	}
-	l.Encoding = "url"
+	l := s3.Listing{Encoding: "url"}
 	if l.Truncated = len(keys) > perList; l.Truncated {
 		keys = keys[:perList]
 		l.Next = keys[perList-1]
