@@ -1,4 +1,4 @@
-// The benchmarks gateway, plan and record, and the first rows of route, run Go benchmarks of the packages that they measure, and say whether
+// The benchmarks gateway, plan and record, the first rows of route, and two parts of local run Go benchmarks of the packages that they measure, and say whether
 // their gates hold:
 //
 //	go run ./e2e/bench gateway -o docs/bench/gateway.json
@@ -51,6 +51,11 @@ func goReport(all ...goBenchmark) func(context.Context, *report.Run) error {
 		}
 		return nil
 	}
+}
+
+// part is the benchmark as a part of another one.
+func (b goBenchmark) part(small bool) func(context.Context) ([]report.Measurement, error) {
+	return func(ctx context.Context) ([]report.Measurement, error) { return b.run(ctx, small) }
 }
 
 func (b goBenchmark) run(ctx context.Context, small bool) (ms []report.Measurement, err error) {

@@ -101,9 +101,6 @@ func (b *localBench) rounds(n int) int {
 	return max(2, int(float64(n)*b.effort))
 }
 
-// times is how many times something is done within a round.
-func (b *localBench) times(n int) int { return report.Sized(b.small, n, 2) }
-
 // while is how long something goes on.
 func (b *localBench) while(d time.Duration) time.Duration { return report.Sized(b.small, d, d/20) }
 
@@ -120,8 +117,8 @@ func (b *localBench) parts() []report.Part {
 		{Name: "wake-crowd", Measure: b.wakeCrowd},
 		{Name: "door", Measure: b.door},
 		{Name: "function-hop", Measure: b.functionHop},
-		{Name: "function-stream", Measure: b.functionStream},
-		{Name: "function-envelope", Measure: b.functionEnvelope},
+		{Name: "function-stream", Measure: streamBenchmark.part(b.small)},
+		{Name: "function-envelope", Measure: envelopeBenchmark.part(b.small)},
 		{Name: "function-idle", Measure: b.functionIdle},
 	}
 }
