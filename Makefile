@@ -141,6 +141,7 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 	$(GO) run ./e2e/bench local -only '^(asleep|gone|warm-engine|up|idle)' -o docs/bench/local.json
 	$(GO) run ./e2e/bench local -only '^warm-beside' -o docs/bench/beside.json
 	$(GO) run ./e2e/bench local -only '^function' -o docs/bench/function.json
+	$(GO) run ./e2e/bench proxy -o docs/bench/proxy.json
 
 bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
 	$(GO) run ./e2e/bench local -only '^door' -o docs/bench/door.json

@@ -74,20 +74,6 @@ func (b *localBench) functionHop(ctx context.Context) ([]report.Measurement, err
 	return b.hops(ctx, []hop{bare, {"function", NewClient(f.through), []*Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
 }
 
-// streamBenchmark measures what an open stream holds, and envelopeBenchmark what MLflow's envelope adds to a chat.
-var (
-	streamBenchmark = goBenchmark{pkg: "functions/proxy", name: "OpenStreams", each: "1x", rounds: 5, rows: []goRow{{
-		Measurement: report.Measurement{Name: "function, memory of an open stream", Unit: "KiB",
-			What: "growth of the resident memory of a process with the function's proxy by 1,000 streams that have had events and stay open, divided by their number"},
-		of: " resident-KiB/stream", most: 64,
-	}}}
-	envelopeBenchmark = goBenchmark{pkg: "functions/pyfunc", name: "Added", each: "2000x", rounds: 12, rows: []goRow{{
-		Measurement: report.Measurement{Name: "function, a chat in an envelope", Unit: "µs",
-			What: "how much longer the p50 of 2,000 requests is with a chat body of 4 KiB in mlflow-extensions' envelope to /invocations than of the same sent plainly in turns"},
-		of: " envelope-added-p50-µs", most: 60,
-	}}}
-)
-
 // functionIdle measures what a function takes that does nothing, and its program's size.
 func (b *localBench) functionIdle(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)

@@ -1,13 +1,15 @@
-// The benchmarks gateway, plan and record, the first rows of route, and two parts of local run Go benchmarks of the packages that they measure, and say whether
+// The benchmarks gateway, plan, proxy and record, and the first rows of route, run Go benchmarks of the packages that they measure, and say whether
 // their gates hold:
 //
 //	go run ./e2e/bench gateway -o docs/bench/gateway.json
 //	go run ./e2e/bench plan -o docs/bench/plan.json
+//	go run ./e2e/bench proxy -o docs/bench/proxy.json
 //	go run ./e2e/bench record -o docs/bench/record.json
 //
 // The first measures what keys, limits, order and the access log cost a request together; and what each of 100,000 held requests
 // takes beside its body and its connection. The second measures the cost of decisions as a cluster grows: at rest, with requests
-// for a function that sleeps or is gone, and while many functions wait. The third measures what the record of an autoscaler takes, and
+// for a function that sleeps or is gone, and while many functions wait. The third measures what an open stream holds of a function, and what MLflow's envelope adds to a chat. The last
+// measures what the record of an autoscaler takes, and
 // how long it takes to replay it.
 package main
 
@@ -51,11 +53,6 @@ func goReport(all ...goBenchmark) func(context.Context, *report.Run) error {
 		}
 		return nil
 	}
-}
-
-// part is the benchmark as a part of another one.
-func (b goBenchmark) part(small bool) func(context.Context) ([]report.Measurement, error) {
-	return func(ctx context.Context) ([]report.Measurement, error) { return b.run(ctx, small) }
 }
 
 func (b goBenchmark) run(ctx context.Context, small bool) (ms []report.Measurement, err error) {
@@ -128,6 +125,19 @@ var gatewayBenchmarks = []goBenchmark{
 		{Measurement: report.Measurement{Name: "a held request", What: "what each of 100,000 requests of 1 KiB takes while it waits, beside its body and its connection", Unit: "B"}, of: " B/request", most: 16 << 10},
 		{Measurement: report.Measurement{Name: "its connection", What: "what each of 100,000 idle connections takes, both ends", Unit: "B"}, of: " B/connection"},
 	}},
+}
+
+var proxyBenchmarks = []goBenchmark{
+	{pkg: "functions/proxy", name: "OpenStreams", each: "1x", rounds: 5, rows: []goRow{{
+		Measurement: report.Measurement{Name: "memory of an open stream", Unit: "KiB",
+			What: "growth of the resident memory of a process with the function's proxy by 1,000 streams that have had events and stay open, divided by their number"},
+		of: " resident-KiB/stream", most: 64,
+	}}},
+	{pkg: "functions/pyfunc", name: "Added", each: "2000x", rounds: 12, rows: []goRow{{
+		Measurement: report.Measurement{Name: "a chat in an envelope", Unit: "µs",
+			What: "how much longer the p50 of 2,000 requests is with a chat body of 4 KiB in mlflow-extensions' envelope to /invocations than of the same sent plainly in turns"},
+		of: " envelope-added-p50-µs", most: 60,
+	}}},
 }
 
 // planBenchmark has gates of milliseconds for the two larger clusters.

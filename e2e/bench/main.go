@@ -29,6 +29,7 @@ var programs = map[string]func(){
 	"gpu":           runGPU,
 	"measured":      writeMeasured,
 	"plan":          func() { report.Main(goReport(planBenchmark())) },
+	"proxy":         func() { report.Main(goReport(proxyBenchmarks...)) },
 	"record":        func() { report.Main(goReport(recordBenchmark())) },
 	"route":         runRoute,
 	"simulate":      func() { report.Main(runSimulate) },
@@ -117,8 +118,6 @@ func (b *localBench) parts() []report.Part {
 		{Name: "wake-crowd", Measure: b.wakeCrowd},
 		{Name: "door", Measure: b.door},
 		{Name: "function-hop", Measure: b.functionHop},
-		{Name: "function-stream", Measure: streamBenchmark.part(b.small)},
-		{Name: "function-envelope", Measure: envelopeBenchmark.part(b.small)},
 		{Name: "function-idle", Measure: b.functionIdle},
 	}
 }

@@ -27,6 +27,7 @@ var sections = []section{
 	{"beside", "One machine: beside other proxies", "Each row names its server: llama-swap as it comes, but with room for 64 requests, as Rouse has; `httputil.ReverseProxy` with a pool of connections and the body read first. Each is before a server of one program, which does nothing."},
 	{"wake-local", "One machine: a wake", "The simulated vLLM wakes in no time, so these are the times that Rouse adds to a wake. A real model adds mostly the copy of its weights to the GPU."},
 	{"function", "One function", "The function alone, without the activator."},
+	{"proxy", "One function: streams and envelopes", ""},
 	{"gateway", "Keys, limits, order and the access log", ""},
 	{"cluster", "A cluster", "A real Kubernetes with Knative on one machine, beside functions of Knative's own class through the same ingress. The model is pico, a few MB."},
 	{"cluster-busy", "A cluster: two busy processors", "The same on a machine whose two processors other programs kept busy, with the component any-image. The cluster's processes and the client had a higher priority than the others."},

@@ -29,6 +29,7 @@ type small struct {
 var smalls = []small{
 	{program: "local", args: []string{"-rouse", "rouse", "-function", "rouse-function"}, results: []string{"local", "beside", "function", "wake-local", "door"}},
 	{program: "plan", results: []string{"plan"}},
+	{program: "proxy", results: []string{"proxy"}},
 	{program: "record", results: []string{"record"}},
 	{program: "engine", args: []string{"-rouse", "rouse", "-models", "models"}, results: []string{"engine"}},
 	{program: "files", args: []string{"-models", "models"}, results: []string{"files"}},
