@@ -162,7 +162,7 @@ bench-record: ## what the record of an autoscaler's inputs and decisions costs: 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; make real NAME=llamacpp builds one)
 	$(GO) run ./e2e/bench engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
 
-bench-files: ## a file fetched by eight machines at once beside one alone, in network namespaces, with faults too (root); the memory of four instances of one model beside one's
+bench-files: ## a file fetched by eight machines at once beside one alone, in network namespaces, with faults too (root)
 	$(GO) run ./e2e/bench files -o docs/bench/files.json
 
 bench-conversations: build ## what a sleep between two turns of a conversation costs

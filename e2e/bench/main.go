@@ -36,7 +36,6 @@ var programs = map[string]func(){
 	fakeRuntime:     func() { os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr)) },
 	reverseProxy:    func() { exit(serveReverseProxy(os.Args[2:])) },
 	machineProgram:  func() { exit(machine(context.Background(), os.Args[2:])) },
-	holdProgram:     func() { exit(hold(os.Args[2:])) },
 }
 
 func main() {

@@ -32,7 +32,7 @@ var smalls = []small{
 	{program: "proxy", results: []string{"proxy"}},
 	{program: "record", results: []string{"record"}},
 	{program: "engine", args: []string{"-rouse", "rouse", "-models", "models"}, results: []string{"engine"}},
-	{program: "files", args: []string{"-models", "models"}, results: []string{"files"}},
+	{program: "files", results: []string{"files"}},
 	{program: "conversations", args: []string{"-rouse", "rouse", "-models", "models"}, results: []string{"conversations"}},
 	{program: "conversations", args: []string{"-move", "-rouse", "rouse", "-models", "models"}, results: []string{"move"}},
 	{program: "route", args: []string{"-rouse", "rouse"}, results: []string{"route"}},
