@@ -21,7 +21,7 @@ NODE  := e2e/clients/node_modules
 PYTHON := $(CACHE)/clients/$(shell sha256sum e2e/clients/python/requirements.txt | cut -c1-16)
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function ./cmd/rouse-suspend
 
-.PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-named bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
+.PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -142,7 +142,7 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 	$(GO) run ./e2e/bench local -only '^(asleep|gone|warm-engine|up|idle)' -o docs/bench/local.json
 	$(GO) run ./e2e/bench local -only '^warm-beside' -o docs/bench/beside.json
 	$(GO) run ./e2e/bench local -only '^function' -o docs/bench/function.json
-	$(GO) run ./e2e/bench local -only '^hostile' -o docs/bench/hostile.json
+	$(GO) run ./e2e/bench proxy -o docs/bench/proxy.json
 
 bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
 	$(GO) run ./e2e/bench local -only '^door' -o docs/bench/door.json
@@ -157,20 +157,14 @@ bench-order: ## what handing a slot over costs as more requests wait
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench plan -o docs/bench/plan.json
 
-bench-record: ## what the record of an autoscaler's inputs and decisions costs: bytes a day, share of a core, and the time to replay it
+bench-record: ## what the record of an autoscaler's inputs and decisions costs: bytes and time of each event, and the time to replay it
 	$(GO) run ./e2e/bench record -o docs/bench/record.json
 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; make real NAME=llamacpp builds one)
 	$(GO) run ./e2e/bench engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
 
-bench-named: build ## the engine beside llama.cpp and its server on a model with a name: make models, make real NAME=llamacpp
-	$(GO) run ./e2e/bench engine -named $${XDG_CACHE_HOME:-$$HOME/.cache}/rouse/models/gemma-3-270m-q4_k_m.gguf -peer "$$(e2e/real/install -path llamacpp)/venv/bin" -rouse bin/rouse -o docs/bench/named.json
-
-bench-files: ## a file fetched by eight machines at once beside one alone, in network namespaces, with faults too (root); the memory of four instances of one model beside one's
+bench-files: ## a file fetched by eight machines at once beside one alone, in network namespaces, with faults too (root)
 	$(GO) run ./e2e/bench files -o docs/bench/files.json
-
-bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static
-	$(GO) run ./e2e/bench neon -o docs/bench/neon.json
 
 bench-conversations: build ## what a sleep between two turns of a conversation costs
 	$(GO) run ./e2e/bench conversations -rouse bin/rouse -o docs/bench/conversations.json

@@ -143,12 +143,6 @@ func (p *Process) Memory() (pss, rss float64, err error) {
 	return of[0] / 1024, of[1] / 1024, err
 }
 
-// MostMemory returns the process's peak memory, in MiB.
-func (p *Process) MostMemory() (mib float64, err error) {
-	of, err := kib(p.PID(), "status", "VmHWM:")
-	return of[0] / 1024, err
-}
-
 // kib reads lines "KEY N kB" of a file of /proc.
 func kib(pid int, file string, keys ...string) ([]float64, error) {
 	of := make([]float64, len(keys))

@@ -14,9 +14,7 @@
 //  4. wake: functions that sleep and whose model server, a simulated vLLM, wakes in no
 //     time: one, and a hundred in the same moment. Baseline: the same requests while
 //     they are awake.
-//  5. hostile: an honest client beside ten thousand that promise bodies, drip them or
-//     send them without end. Baseline: the same client alone.
-//  6. up: from the exec of "rouse up" to its first answer; its memory and its
+//  5. up: from the exec of "rouse up" to its first answer; its memory and its
 //     processor time while nothing happens.
 //
 // Each measurement has a baseline, the model server alone, taken in the same run by the same client code. The two

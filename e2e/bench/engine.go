@@ -21,10 +21,10 @@ import (
 
 // options are the command line's.
 type engineOptions struct {
-	peer, models, rouse, named string
-	selects                    func(part string) bool
-	threads, reps              int
-	small                      bool
+	peer, models, rouse string
+	selects             func(part string) bool
+	reps                int
+	small               bool
 }
 
 func runEngine() {
@@ -32,14 +32,10 @@ func runEngine() {
 	flag.StringVar(&o.peer, "peer", "", "folder of llama-bench (default: the PATH)")
 	flag.StringVar(&o.models, "models", Models(), "folder for generated models")
 	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
-	flag.StringVar(&o.named, "named", "", "measure nothing but this model, beside llama-server too, which lies beside llama-bench")
 	flag.IntVar(&o.reps, "reps", 5, "repetitions")
 	report.Main(func(ctx context.Context, r *report.Run) error {
 		o.selects, o.small = r.Selects, r.Small
 		o.reps = report.Sized(o.small, o.reps, 1)
-		if o.named != "" {
-			return named(ctx, o, r.Add)
-		}
 		if err := forward(ctx, o, r.Add); err != nil {
 			return err
 		}
@@ -74,9 +70,6 @@ func subjects() []subject {
 		{"110M Q8_0", of(s110, gguf.Q8_0), prefill, 0.9, 1.5},
 		{half.name, half.spec, prefill, 0.9, 1.5},
 		{"0.6B Q4_K", of(s600, gguf.Q4_K), 0, 0.8, 0},
-		{"0.6B Q6_K", of(s600, gguf.Q6_K), 0, 0, 0},
-		{"110M Q4_0", of(s110, gguf.Q4_0), 0, 0, 0},
-		{"110M F16", of(s110, gguf.F16), 0, 0, 0},
 	}
 }
 
@@ -108,35 +101,32 @@ func forward(ctx context.Context, o engineOptions, add func(...report.Measuremen
 		if rep.PeerNote != "" {
 			fmt.Fprintln(os.Stderr, rep.PeerNote)
 		}
-		passes(rep, s.name+" ", func(test string, m report.Measurement) {
-			least := s.pp
-			if strings.Contains(test, "xB") {
-				least = s.tgb
-			} else if strings.HasPrefix(test, "tg") {
-				least = s.tg
+		for _, x := range rep.Results {
+			if !strings.HasSuffix(x.Test, "_llama.cpp") && !strings.HasSuffix(x.Test, "_ratio") {
+				add(s.pass(rep, x))
 			}
-			if least > 0 {
-				m = m.Gated(m.Ratio >= least, "at least %gx of llama.cpp", least)
-			}
-			add(m)
-		}, add)
+		}
 	}
 	return nil
 }
 
-// passes hands on each test of forward passes: beside llama.cpp's to compared, by the test's name, and the others to alone.
-func passes(rep *bench.Report, prefix string, compared func(test string, m report.Measurement), alone func(...report.Measurement)) {
-	for _, x := range rep.Results {
-		if strings.HasSuffix(x.Test, "_llama.cpp") || strings.HasSuffix(x.Test, "_ratio") {
-			continue
-		}
-		m := report.Measurement{Name: prefix + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads), Unit: x.Unit}
-		ours, theirs := rep.Series[x.Test], rep.Series[x.Test+"_llama.cpp"]
-		if len(theirs) == 0 {
-			alone(report.Of(m, ours...))
-			continue
-		}
-		m.Against = "llama.cpp, the better of with and without flash attention"
-		compared(x.Test, report.Compare(m, ours, theirs))
+// pass returns a test of forward passes, beside llama.cpp's if that was measured.
+func (s subject) pass(rep *bench.Report, x bench.Result) report.Measurement {
+	m := report.Measurement{Name: s.name + " " + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads), Unit: x.Unit}
+	ours, theirs := rep.Series[x.Test], rep.Series[x.Test+"_llama.cpp"]
+	if len(theirs) == 0 {
+		return report.Of(m, ours...)
 	}
+	m.Against = "llama.cpp, the better of with and without flash attention"
+	m = report.Compare(m, ours, theirs)
+	least := s.pp
+	if strings.Contains(x.Test, "xB") {
+		least = s.tgb
+	} else if strings.HasPrefix(x.Test, "tg") {
+		least = s.tg
+	}
+	if least > 0 {
+		m = m.Gated(m.Ratio >= least, "at least %gx of llama.cpp", least)
+	}
+	return m
 }

@@ -1,12 +1,16 @@
-// The benchmarks gateway and plan, and the first rows of route, run Go benchmarks of the packages that they measure, and say whether
+// The benchmarks gateway, plan, proxy and record, and the first rows of route, run Go benchmarks of the packages that they measure, and say whether
 // their gates hold:
 //
 //	go run ./e2e/bench gateway -o docs/bench/gateway.json
 //	go run ./e2e/bench plan -o docs/bench/plan.json
+//	go run ./e2e/bench proxy -o docs/bench/proxy.json
+//	go run ./e2e/bench record -o docs/bench/record.json
 //
 // The first measures what keys, limits, order and the access log cost a request together; and what each of 100,000 held requests
 // takes beside its body and its connection. The second measures the cost of decisions as a cluster grows: at rest, with requests
-// for a function that sleeps or is gone, and while many functions wait.
+// for a function that sleeps or is gone, and while many functions wait. The third measures what an open stream holds of a function, and what MLflow's envelope adds to a chat. The last
+// measures what the record of an autoscaler takes, and
+// how long it takes to replay it.
 package main
 
 import (
@@ -123,6 +127,19 @@ var gatewayBenchmarks = []goBenchmark{
 	}},
 }
 
+var proxyBenchmarks = []goBenchmark{
+	{pkg: "functions/proxy", name: "OpenStreams", each: "1x", rounds: 5, rows: []goRow{{
+		Measurement: report.Measurement{Name: "memory of an open stream", Unit: "KiB",
+			What: "growth of the resident memory of a process with the function's proxy by 1,000 streams that have had events and stay open, divided by their number"},
+		of: " resident-KiB/stream", most: 64,
+	}}},
+	{pkg: "functions/pyfunc", name: "Added", each: "2000x", rounds: 12, rows: []goRow{{
+		Measurement: report.Measurement{Name: "a chat in an envelope", Unit: "µs",
+			What: "how much longer the p50 of 2,000 requests is with a chat body of 4 KiB in mlflow-extensions' envelope to /invocations than of the same sent plainly in turns"},
+		of: " envelope-added-p50-µs", most: 60,
+	}}},
+}
+
 // planBenchmark has gates of milliseconds for the two larger clusters.
 func planBenchmark() goBenchmark {
 	b := goBenchmark{pkg: "autoscaler/decide", name: "Cluster", each: "20x", rounds: 3}
@@ -141,6 +158,22 @@ func planBenchmark() goBenchmark {
 				of:          fmt.Sprintf("size=%d/%s ns/op", k, e[0]), scale: 1e-6, most: s.most,
 			})
 		}
+	}
+	return b
+}
+
+// recordBenchmark has as many events a second as 16 functions of which 8 have a request every two seconds, 16 that have one every second, and
+// 1,000 of which 100 have one every two seconds.
+func recordBenchmark() goBenchmark {
+	b := goBenchmark{pkg: "autoscaler", name: "Record", each: "1000x", rounds: 1}
+	for _, load := range []struct {
+		name, of string
+		most     float64
+	}{{"16 GPUs by day", "day", 50}, {"16 GPUs, all busy", "busy", 0}, {"1,000 functions, 100 busy", "many", 0}} {
+		b.rows = append(b.rows,
+			goRow{Measurement: report.Measurement{Name: "bytes a day, " + load.name, What: "what the record grows by, compressed", Unit: "MB"}, of: load.of + " MB/day", most: load.most},
+			goRow{Measurement: report.Measurement{Name: "time of a core, " + load.name, What: "time that recording takes, the writing included", Unit: "%"}, of: load.of + " %core", most: 1},
+			goRow{Measurement: report.Measurement{Name: "replay, " + load.name, What: "time to decide it again, for each round", Unit: "µs"}, of: load.of + " µs/round"})
 	}
 	return b
 }

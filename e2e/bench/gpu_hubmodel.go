@@ -10,8 +10,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // hubVocab is how many tokens it has: the bytes, one that ends, and others that stand for nothing, so that whatever random
@@ -66,23 +68,17 @@ func (s hubModel) write(ctx context.Context, dir string) error {
 	if err := s.writeWeights(ctx, filepath.Join(dir, "model.safetensors")); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		name  string
-		value any
-	}{{"tokenizer.json", byteTokenizer()}, {"tokenizer_config.json", map[string]any{
-		"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": endToken, "model_max_length": 8192,
-		"chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
-	}}, {"config.json", map[string]any{
-		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "hidden_size": s.Dim, "intermediate_size": s.FFN, "num_hidden_layers": s.Layers,
-		"num_attention_heads": s.Heads, "num_key_value_heads": s.KVHeads, "head_dim": s.HeadDim, "vocab_size": s.Vocab, "max_position_embeddings": 8192,
-		"rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "attention_bias": false, "attention_dropout": 0.0, "tie_word_embeddings": true,
-		"torch_dtype": "bfloat16", "use_sliding_window": false, "max_window_layers": s.Layers, "eos_token_id": 256, "initializer_range": 0.02,
-	}}} {
-		raw, err := json.MarshalIndent(f.value, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, f.name), raw, 0o644); err != nil {
+	for _, f := range []struct{ name, text string }{
+		{"tokenizer.json", byteTokenizer()},
+		{"tokenizer_config.json", `{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "model_max_length": 8192,
+  "chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"}`},
+		{"config.json", fmt.Sprintf(`{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": %d,
+  "num_attention_heads": %d, "num_key_value_heads": %d, "head_dim": %d, "vocab_size": %d, "max_position_embeddings": 8192,
+  "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "attention_bias": false, "attention_dropout": 0.0, "tie_word_embeddings": true,
+  "torch_dtype": "bfloat16", "use_sliding_window": false, "max_window_layers": %[3]d, "eos_token_id": 256, "initializer_range": 0.02}`,
+			s.Dim, s.FFN, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.Vocab)},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o644); err != nil {
 			return err
 		}
 	}
@@ -147,28 +143,23 @@ func writeTensor(w *bufio.Writer, t tensor, rng *rand.Rand) error {
 	return nil
 }
 
-// endToken is the one with the number 256.
-const endToken = "<|end|>"
-
-// byteTokenizer is a tokenizer.json in which each byte is a token.
-func byteTokenizer() map[string]any {
-	vocab := map[string]int{}
-	next := rune(256)
-	for c := range 256 { // the characters that stand for bytes in byte-level BPE
-		r := rune(c)
-		if c <= ' ' || c >= 0x7f && c <= 0xa0 || c == 0xad {
-			r, next = next, next+1
+// byteTokenizer is a tokenizer.json in which each byte is a token, and the end is the one with the number 256.
+func byteTokenizer() string {
+	var vocab []string
+	for i := range hubVocab {
+		text := tokenizer.ByteText(string([]byte{byte(i)}))
+		if i >= 256 {
+			text = fmt.Sprintf("%c%d", 'a'+i%26, i)
 		}
-		vocab[string(r)] = c
+		if i != 256 {
+			vocab = append(vocab, fmt.Sprintf("%q: %d", text, i))
+		}
 	}
-	for i := 257; i < hubVocab; i++ {
-		vocab[fmt.Sprintf("%c%d", 'a'+i%26, i)] = i
-	}
-	level := map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
-	return map[string]any{
-		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil, "pre_tokenizer": level, "post_processor": nil, "decoder": level,
-		"added_tokens": []any{map[string]any{"id": 256, "content": endToken, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}},
-		"model": map[string]any{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": false,
-			"byte_fallback": false, "vocab": vocab, "merges": []string{}},
-	}
+	return `{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "added_tokens": [{"id": 256, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+  "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+    "byte_fallback": false, "merges": [], "vocab": {` + strings.Join(vocab, ", ") + `}}}
+`
 }

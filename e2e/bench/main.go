@@ -28,16 +28,14 @@ var programs = map[string]func(){
 	"gateway":       func() { report.Main(goReport(gatewayBenchmarks...)) },
 	"gpu":           runGPU,
 	"measured":      writeMeasured,
-	"neon":          func() { report.Main(runNeon) },
 	"plan":          func() { report.Main(goReport(planBenchmark())) },
-	"record":        func() { report.Main(runRecord) },
+	"proxy":         func() { report.Main(goReport(proxyBenchmarks...)) },
+	"record":        func() { report.Main(goReport(recordBenchmark())) },
 	"route":         runRoute,
 	"simulate":      func() { report.Main(runSimulate) },
 	fakeRuntime:     func() { os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr)) },
 	reverseProxy:    func() { exit(serveReverseProxy(os.Args[2:])) },
-	crowdProgram:    func() { exit(runCrowd(os.Args[2:])) },
 	machineProgram:  func() { exit(machine(context.Background(), os.Args[2:])) },
-	holdProgram:     func() { exit(hold(os.Args[2:])) },
 }
 
 func main() {
@@ -103,9 +101,6 @@ func (b *localBench) rounds(n int) int {
 	return max(2, int(float64(n)*b.effort))
 }
 
-// times is how many times something is done within a round.
-func (b *localBench) times(n int) int { return report.Sized(b.small, n, 2) }
-
 // while is how long something goes on.
 func (b *localBench) while(d time.Duration) time.Duration { return report.Sized(b.small, d, d/20) }
 
@@ -120,11 +115,8 @@ func (b *localBench) parts() []report.Part {
 		{Name: "idle", Measure: b.idle},
 		{Name: "wake-one", Measure: b.wakeOne},
 		{Name: "wake-crowd", Measure: b.wakeCrowd},
-		{Name: "hostile", Measure: b.hostileBodies},
 		{Name: "door", Measure: b.door},
 		{Name: "function-hop", Measure: b.functionHop},
-		{Name: "function-stream", Measure: b.functionStream},
-		{Name: "function-envelope", Measure: b.functionEnvelope},
 		{Name: "function-idle", Measure: b.functionIdle},
 	}
 }

@@ -27,7 +27,7 @@ var sections = []section{
 	{"beside", "One machine: beside other proxies", "Each row names its server: llama-swap as it comes, but with room for 64 requests, as Rouse has; `httputil.ReverseProxy` with a pool of connections and the body read first. Each is before a server of one program, which does nothing."},
 	{"wake-local", "One machine: a wake", "The simulated vLLM wakes in no time, so these are the times that Rouse adds to a wake. A real model adds mostly the copy of its weights to the GPU."},
 	{"function", "One function", "The function alone, without the activator."},
-	{"hostile", "One machine under attack", ""},
+	{"proxy", "One function: streams and envelopes", ""},
 	{"gateway", "Keys, limits, order and the access log", ""},
 	{"cluster", "A cluster", "A real Kubernetes with Knative on one machine, beside functions of Knative's own class through the same ingress. The model is pico, a few MB."},
 	{"cluster-busy", "A cluster: two busy processors", "The same on a machine whose two processors other programs kept busy, with the component any-image. The cluster's processes and the client had a higher priority than the others."},
@@ -40,10 +40,8 @@ var sections = []section{
 	{"simulate", "The simulator", "Simulated days: no GPU. [The simulator](simulate.md) explains the traces and the policies."},
 	{"route", "Choosing an instance", ""},
 	{"engine", "The engine", "Models of random weights beside llama.cpp, on processors. No figure is from a GPU."},
-	{"named", "The engine: Gemma 3 270M, Q4_K_M", "Whole servers take turns, on processors."},
 	{"conversations", "The engine: conversations kept over a sleep", ""},
 	{"move", "The engine: streams that move", ""},
-	{"neon", "The engine on arm64", "Instructions that an emulated processor executes, not time: instructions of vectors are not as fast as others everywhere."},
 	{"files", "Files", ""},
 }
 

@@ -120,20 +120,36 @@ func write(dst io.Writer, words, think, layers, context int) error {
 	dim := max((n+1+63)/64*64, heads*headDim)
 
 	g := gguf.NewWriter(dst)
-	metadata(g, map[string]int{
-		"context_length": context, "embedding_length": dim, "block_count": layers, "feed_forward_length": ffn,
-		"attention.head_count": heads, "attention.head_count_kv": heads, "attention.key_length": headDim,
-		"attention.value_length": headDim, "rope.dimension_count": headDim, "vocab_size": len(v.tokens),
-	})
+	g.SetString("general.architecture", "llama")
+	g.SetString("general.name", "tiny")
+	for _, n := range []struct {
+		key   string
+		value int
+	}{
+		{"context_length", context}, {"embedding_length", dim}, {"block_count", layers}, {"feed_forward_length", ffn}, {"attention.head_count", heads},
+		{"attention.head_count_kv", heads}, {"attention.key_length", headDim}, {"attention.value_length", headDim}, {"rope.dimension_count", headDim},
+		{"vocab_size", len(v.tokens)},
+	} {
+		g.SetUint32("llama."+n.key, uint32(n.value))
+	}
+	g.SetFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5)
 	v.metadata(g, think > 0)
 
 	// Which word a token is: 0 none, 1 w0, …
-	matrix(g, "token_embd.weight", dim, len(v.tokens), func(token, class int) bool { return class == max(0, token-first+1) })
+	matrix(g, "token_embd", dim, len(v.tokens), func(token, class int) bool { return class == max(0, token-first+1) })
 	for l := range layers {
-		layer(g, l, dim, heads*headDim, ffn)
+		for _, m := range []struct {
+			part       string
+			cols, rows int // no rows: a norm
+		}{
+			{"attn_norm", dim, 0}, {"attn_q", dim, heads * headDim}, {"attn_k", dim, heads * headDim}, {"attn_v", dim, heads * headDim}, {"attn_output", heads * headDim, dim},
+			{"ffn_norm", dim, 0}, {"ffn_gate", dim, ffn}, {"ffn_up", dim, ffn}, {"ffn_down", ffn, dim},
+		} {
+			matrix(g, fmt.Sprintf("blk.%d.%s", l, m.part), m.cols, m.rows, func(_, _ int) bool { return false })
+		}
 	}
-	ones(g, "output_norm.weight", dim)
-	matrix(g, "output.weight", dim, len(v.tokens), func(token, class int) bool {
+	matrix(g, "output_norm", dim, 0, nil)
+	matrix(g, "output", dim, len(v.tokens), func(token, class int) bool {
 		switch {
 		case class > n:
 			return false
@@ -143,18 +159,6 @@ func write(dst io.Writer, words, think, layers, context int) error {
 		return token == first+class%n
 	})
 	return g.Flush()
-}
-
-func metadata(g *gguf.Writer, numbers map[string]int) {
-	g.SetString("general.architecture", "llama")
-	g.SetString("general.name", "tiny")
-	for _, key := range []string{
-		"context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
-		"attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count", "vocab_size",
-	} {
-		g.SetUint32("llama."+key, uint32(numbers[key]))
-	}
-	g.SetFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5)
 }
 
 func (v *vocabulary) metadata(g *gguf.Writer, thinks bool) {
@@ -176,15 +180,24 @@ func (v *vocabulary) metadata(g *gguf.Writer, thinks bool) {
 // large makes one token certain against all others, at any temperature that clients use.
 const large = 32
 
-// matrix adds a matrix that is large where set says so, and zero elsewhere (nil: everywhere).
+// matrix adds a matrix that is large where set says so, and zero elsewhere; without rows, the weights of a norm that
+// only scales.
 func matrix(g *gguf.Writer, name string, cols, rows int, set func(row, col int) bool) {
-	g.AddTensorFunc(name, []int{cols, rows}, gguf.F32, func(w io.Writer) error {
+	dims := []int{cols, rows}
+	if rows == 0 {
+		dims = dims[:1]
+	}
+	g.AddTensorFunc(name+".weight", dims, gguf.F32, func(w io.Writer) error {
 		values := make([]float32, cols)
-		for r := range rows {
+		for r := range max(1, rows) {
 			for c := range values {
-				values[c] = 0
-				if set != nil && set(r, c) {
+				switch {
+				case rows == 0:
+					values[c] = 1
+				case set(r, c):
 					values[c] = large
+				default:
+					values[c] = 0
 				}
 			}
 			raw, err := gguf.Encode(gguf.F32, values)
@@ -197,35 +210,4 @@ func matrix(g *gguf.Writer, name string, cols, rows int, set func(row, col int) 
 		}
 		return nil
 	})
-}
-
-// ones adds the weights of a norm that only scales.
-func ones(g *gguf.Writer, name string, n int) {
-	g.AddTensorFunc(name, []int{n}, gguf.F32, func(w io.Writer) error {
-		values := make([]float32, n)
-		for i := range values {
-			values[i] = 1
-		}
-		raw, err := gguf.Encode(gguf.F32, values)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(raw)
-		return err
-	})
-}
-
-// layer writes the weights of a layer: attention with the given number of values in all its heads, and a feed-forward
-// network.
-func layer(g *gguf.Writer, l, dim, heads, ffn int) {
-	name := func(part string) string { return fmt.Sprintf("blk.%d.%s.weight", l, part) }
-	ones(g, name("attn_norm"), dim)
-	for _, part := range []string{"attn_q", "attn_k", "attn_v"} {
-		matrix(g, name(part), dim, heads, nil)
-	}
-	matrix(g, name("attn_output"), heads, dim, nil)
-	ones(g, name("ffn_norm"), dim)
-	matrix(g, name("ffn_gate"), dim, ffn, nil)
-	matrix(g, name("ffn_up"), dim, ffn, nil)
-	matrix(g, name("ffn_down"), ffn, dim, nil)
 }

@@ -10,24 +10,24 @@ import (
 var responsesForm = form{
 	prefix: "resp_", fail: (*Server).fail,
 	begin: func(p *reply) error {
-		_ = p.numbered("response.created", map[string]any{"response": p.response(false)})
-		_ = p.numbered("response.in_progress", map[string]any{"response": p.response(false)})
+		_ = p.numbered("response.created", object{"response": p.response(false)})
+		_ = p.numbered("response.in_progress", object{"response": p.response(false)})
 		item := p.item(false)
 		item["content"] = []any{}
-		_ = p.numbered("response.output_item.added", map[string]any{"output_index": 0, "item": item})
-		return p.numbered("response.content_part.added", p.within(map[string]any{"part": p.part()}))
+		_ = p.numbered("response.output_item.added", object{"output_index": 0, "item": item})
+		return p.numbered("response.content_part.added", p.within(object{"part": p.part()}))
 	},
 	delta: func(p *reply, text string, _ []Token, _ bool) error {
 		if text == "" {
 			return nil
 		}
-		return p.numbered("response.output_text.delta", p.within(map[string]any{"delta": text, "logprobs": []any{}}))
+		return p.numbered("response.output_text.delta", p.within(object{"delta": text, "logprobs": []any{}}))
 	},
 	finish: func(p *reply) {
-		_ = p.numbered("response.output_text.done", p.within(map[string]any{"text": p.text, "logprobs": []any{}}))
-		_ = p.numbered("response.content_part.done", p.within(map[string]any{"part": p.part()}))
-		_ = p.numbered("response.output_item.done", map[string]any{"output_index": 0, "item": p.item(true)})
-		_ = p.numbered("response."+p.status(true), map[string]any{"response": p.response(true)}) // the client has left
+		_ = p.numbered("response.output_text.done", p.within(object{"text": p.text, "logprobs": []any{}}))
+		_ = p.numbered("response.content_part.done", p.within(object{"part": p.part()}))
+		_ = p.numbered("response.output_item.done", object{"output_index": 0, "item": p.item(true)})
+		_ = p.numbered("response."+p.status(true), object{"response": p.response(true)}) // the client has left
 	},
 	whole: func(p *reply) any { return p.response(true) },
 }
@@ -74,17 +74,17 @@ func (p *reply) status(over bool) string {
 	return "completed"
 }
 
-func (p *reply) item(over bool) map[string]any {
-	return map[string]any{"id": "msg_" + p.id, "type": "message", "role": "assistant", "status": p.status(over), "content": []any{p.part()}}
+func (p *reply) item(over bool) object {
+	return object{"id": "msg_" + p.id, "type": "message", "role": "assistant", "status": p.status(over), "content": []any{p.part()}}
 }
 
-func (p *reply) part() map[string]any {
-	return map[string]any{"type": "output_text", "text": p.text, "annotations": []any{}, "logprobs": nil}
+func (p *reply) part() object {
+	return object{"type": "output_text", "text": p.text, "annotations": []any{}, "logprobs": nil}
 }
 
 // response is the body of the responses API, before the first token and after the last.
-func (p *reply) response(over bool) map[string]any {
-	b := map[string]any{
+func (p *reply) response(over bool) object {
+	b := object{
 		"id": p.id, "object": "response", "created_at": p.created, "model": p.a.name, "status": p.status(over), "output": []any{},
 		"parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "temperature": 1.0, "top_p": 1.0, "error": nil,
 		"incomplete_details": nil, "instructions": nil, "metadata": nil, "usage": nil,
@@ -92,26 +92,26 @@ func (p *reply) response(over bool) map[string]any {
 	if over {
 		u := p.usage(p.job.seq.Generated)
 		b["output"] = []any{p.item(true)}
-		b["usage"] = map[string]any{
+		b["usage"] = object{
 			"input_tokens": u["prompt_tokens"], "output_tokens": u["completion_tokens"], "total_tokens": u["total_tokens"],
-			"input_tokens_details": u["prompt_tokens_details"], "output_tokens_details": map[string]any{"reasoning_tokens": 0},
+			"input_tokens_details": u["prompt_tokens_details"], "output_tokens_details": object{"reasoning_tokens": 0},
 		}
 	}
 	if b["status"] == "incomplete" {
-		b["incomplete_details"] = map[string]any{"reason": "max_output_tokens"}
+		b["incomplete_details"] = object{"reason": "max_output_tokens"}
 	}
 	return b
 }
 
 // numbered sends one event of the responses API.
-func (p *reply) numbered(kind string, more map[string]any) error {
+func (p *reply) numbered(kind string, more object) error {
 	more["type"], more["sequence_number"] = kind, p.number
 	p.number++
 	return p.send(kind, more)
 }
 
 // within says which part of the answer an event speaks of.
-func (p *reply) within(more map[string]any) map[string]any {
+func (p *reply) within(more object) object {
 	more["item_id"], more["output_index"], more["content_index"] = "msg_"+p.id, 0, 0
 	return more
 }
@@ -125,22 +125,22 @@ var messagesForm = form{
 			panic(http.ErrAbortHandler)
 		}
 		kind := map[int]string{400: "invalid_request_error", 404: "not_found_error", 503: "overloaded_error"}[f.status]
-		write(w, f.status, map[string]any{"type": "error", "error": map[string]any{"type": cmp.Or(kind, "api_error"), "message": f.message}})
+		write(w, f.status, object{"type": "error", "error": object{"type": cmp.Or(kind, "api_error"), "message": f.message}})
 	},
 	begin: func(p *reply) error {
-		_ = p.send("message_start", map[string]any{"type": "message_start", "message": p.message([]any{}, nil, 0)})
-		return p.send("content_block_start", map[string]any{"type": "content_block_start", "index": 0, "content_block": map[string]any{"type": "text", "text": ""}})
+		_ = p.send("message_start", object{"type": "message_start", "message": p.message([]any{}, nil, 0)})
+		return p.send("content_block_start", object{"type": "content_block_start", "index": 0, "content_block": object{"type": "text", "text": ""}})
 	},
 	delta: func(p *reply, text string, _ []Token, _ bool) error {
-		return p.send("content_block_delta", map[string]any{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": text}})
+		return p.send("content_block_delta", object{"type": "content_block_delta", "index": 0, "delta": object{"type": "text_delta", "text": text}})
 	},
 	finish: func(p *reply) {
-		_ = p.send("content_block_stop", map[string]any{"type": "content_block_stop", "index": 0})
-		_ = p.send("message_delta", map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": p.endReason(), "stop_sequence": p.job.stopReason()}, "usage": map[string]any{"output_tokens": p.tokens}})
-		_ = p.send("message_stop", map[string]any{"type": "message_stop"}) // the client has left
+		_ = p.send("content_block_stop", object{"type": "content_block_stop", "index": 0})
+		_ = p.send("message_delta", object{"type": "message_delta", "delta": object{"stop_reason": p.endReason(), "stop_sequence": p.job.stopReason()}, "usage": object{"output_tokens": p.tokens}})
+		_ = p.send("message_stop", object{"type": "message_stop"}) // the client has left
 	},
 	whole: func(p *reply) any {
-		return p.message([]any{map[string]any{"type": "text", "text": p.text}}, p.endReason(), p.job.seq.Generated)
+		return p.message([]any{object{"type": "text", "text": p.text}}, p.endReason(), p.job.seq.Generated)
 	},
 }
 
@@ -166,9 +166,9 @@ func messages(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	s.generate(w, r, &a, err, messagesForm, ill)
 }
 
-func (p *reply) message(content []any, reason any, generated int) map[string]any {
-	return map[string]any{"id": p.id, "type": "message", "role": "assistant", "model": p.a.name, "content": content,
-		"stop_reason": reason, "stop_sequence": p.job.stopReason(), "usage": map[string]any{"input_tokens": p.job.seq.Prompt, "output_tokens": generated}}
+func (p *reply) message(content []any, reason any, generated int) object {
+	return object{"id": p.id, "type": "message", "role": "assistant", "model": p.a.name, "content": content,
+		"stop_reason": reason, "stop_sequence": p.job.stopReason(), "usage": object{"input_tokens": p.job.seq.Prompt, "output_tokens": generated}}
 }
 
 // endReason is why an answer ended, in Anthropic's words.

@@ -130,20 +130,20 @@ func (e *events) delay(r *http.Request, tokens int) error {
 }
 
 // usage counts what a request has cost so far: n tokens are generated.
-func (p *reply) usage(n int) map[string]any {
+func (p *reply) usage(n int) object {
 	p.s.engine.mu.Lock()
 	defer p.s.engine.mu.Unlock()
 	seq := p.job.seq
-	return map[string]any{"prompt_tokens": seq.Prompt, "completion_tokens": n, "total_tokens": seq.Prompt + n, "prompt_tokens_details": map[string]any{"cached_tokens": seq.Cached}}
+	return object{"prompt_tokens": seq.Prompt, "completion_tokens": n, "total_tokens": seq.Prompt + n, "prompt_tokens_details": object{"cached_tokens": seq.Cached}}
 }
 
 // head returns the fields that all bodies of OpenAI's chat and text completions begin with.
-func (p *reply) head(object string, choice ...any) map[string]any {
-	return map[string]any{"id": p.id, "created": p.created, "model": p.a.name, "object": object, "choices": choice}
+func (p *reply) head(kind string, choice ...any) object {
+	return object{"id": p.id, "created": p.created, "model": p.a.name, "object": kind, "choices": choice}
 }
 
 // finished puts the reason of the end into a choice.
-func (p *reply) finished(choice map[string]any) map[string]any {
+func (p *reply) finished(choice object) object {
 	choice["finish_reason"], choice["stop_reason"] = p.job.reason, p.job.stopReason()
 	return choice
 }
@@ -163,7 +163,7 @@ func (p *reply) output() []Token {
 }
 
 // event sends one chunk of a completion.
-func (p *reply) event(chunk map[string]any) error {
+func (p *reply) event(chunk object) error {
 	if p.a.steady {
 		chunk["usage"] = p.usage(p.tokens + 1)
 	}
@@ -171,10 +171,10 @@ func (p *reply) event(chunk map[string]any) error {
 }
 
 // finishOpenAI sends the usage, if that is asked for, and [DONE].
-func finishOpenAI(object string) func(*reply) {
+func finishOpenAI(kind string) func(*reply) {
 	return func(p *reply) {
 		if p.a.usage {
-			chunk := p.head(object)
+			chunk := p.head(kind)
 			chunk["choices"], chunk["usage"] = []any{}, p.usage(p.tokens)
 			if p.send("", chunk) != nil {
 				return
@@ -185,8 +185,8 @@ func finishOpenAI(object string) func(*reply) {
 }
 
 // completed is a whole chat or text completion.
-func (p *reply) completed(object string, choice map[string]any) map[string]any {
-	body := p.head(object, p.finished(choice))
+func (p *reply) completed(kind string, choice object) object {
+	body := p.head(kind, p.finished(choice))
 	body["usage"] = p.usage(p.job.seq.Generated)
 	if p.s.cfg.Surface == LlamaCpp {
 		body["timings"] = p.timings()
@@ -200,14 +200,14 @@ func (p *reply) completed(object string, choice map[string]any) map[string]any {
 var chatForm = form{
 	prefix: "chatcmpl-", fail: (*Server).fail,
 	begin: func(p *reply) error {
-		chunk := p.head("chat.completion.chunk", map[string]any{"index": 0, "delta": map[string]any{"role": "assistant", "content": ""}, "finish_reason": nil, "logprobs": nil})
+		chunk := p.head("chat.completion.chunk", object{"index": 0, "delta": object{"role": "assistant", "content": ""}, "finish_reason": nil, "logprobs": nil})
 		if p.a.ids {
 			chunk["prompt_token_ids"] = p.promptIDs()
 		}
 		return p.send("", chunk)
 	},
 	delta: func(p *reply, text string, token []Token, last bool) error {
-		choice := map[string]any{"index": 0, "delta": map[string]any{"content": text}, "finish_reason": nil, "logprobs": chatLogprobs(p.a, token)}
+		choice := object{"index": 0, "delta": object{"content": text}, "finish_reason": nil, "logprobs": chatLogprobs(p.a, token)}
 		if last {
 			p.finished(choice)
 		}
@@ -218,8 +218,8 @@ var chatForm = form{
 	},
 	finish: finishOpenAI("chat.completion.chunk"),
 	whole: func(p *reply) any {
-		body := p.completed("chat.completion", map[string]any{"index": 0, "logprobs": chatLogprobs(p.a, p.output()),
-			"message": map[string]any{"role": "assistant", "content": p.text, "refusal": nil, "tool_calls": []any{}}})
+		body := p.completed("chat.completion", object{"index": 0, "logprobs": chatLogprobs(p.a, p.output()),
+			"message": object{"role": "assistant", "content": p.text, "refusal": nil, "tool_calls": []any{}}})
 		if p.a.ids {
 			body["prompt_token_ids"] = p.promptIDs()
 		}
@@ -230,7 +230,7 @@ var chatForm = form{
 var textForm = form{
 	prefix: "cmpl-", fail: (*Server).fail,
 	delta: func(p *reply, text string, token []Token, last bool) error {
-		choice := map[string]any{"index": 0, "text": text, "finish_reason": nil, "stop_reason": nil, "logprobs": textLogprobs(p.a, token)}
+		choice := object{"index": 0, "text": text, "finish_reason": nil, "stop_reason": nil, "logprobs": textLogprobs(p.a, token)}
 		if last {
 			p.finished(choice)
 		}
@@ -244,7 +244,7 @@ var textForm = form{
 	},
 	finish: finishOpenAI("text_completion"),
 	whole: func(p *reply) any {
-		choice := map[string]any{"index": 0, "text": p.text, "logprobs": textLogprobs(p.a, p.output())}
+		choice := object{"index": 0, "text": p.text, "logprobs": textLogprobs(p.a, p.output())}
 		if p.a.ids {
 			choice["prompt_token_ids"] = p.promptIDs()
 		}
@@ -322,24 +322,24 @@ func promptOf(raw json.RawMessage) (tokens []Token, given bool, err error) {
 var llamaForm = form{
 	fail: (*Server).fail,
 	delta: func(p *reply, text string, _ []Token, _ bool) error {
-		return p.send("", map[string]any{"index": 0, "content": text, "stop": false})
+		return p.send("", object{"index": 0, "content": text, "stop": false})
 	},
 	finish: func(p *reply) { _ = p.send("", llamaEnd(p, "")) }, // the client has left
 	whole:  func(p *reply) any { return llamaEnd(p, p.text) },
 }
 
-func llamaEnd(p *reply, content string) map[string]any {
-	return map[string]any{"index": 0, "content": content, "stop": true, "model": p.a.name, "tokens_predicted": p.job.seq.Generated, "tokens_evaluated": p.job.seq.Prompt,
+func llamaEnd(p *reply, content string) object {
+	return object{"index": 0, "content": content, "stop": true, "model": p.a.name, "tokens_predicted": p.job.seq.Generated, "tokens_evaluated": p.job.seq.Prompt,
 		"stop_type": map[string]string{"stop": "eos", "length": "limit", "abort": "none"}[p.job.reason], "stopping_word": p.job.stopped, "timings": p.timings()}
 }
 
 // timings say how long a job took, as llama-server does in every whole answer.
-func (p *reply) timings() map[string]any {
+func (p *reply) timings() object {
 	millis := func(from, to time.Time) float64 { return max(0, float64(to.Sub(from).Microseconds())/1000) }
 	j := p.job
 	p.s.engine.mu.Lock()
 	defer p.s.engine.mu.Unlock()
-	return map[string]any{
+	return object{
 		"prompt_n": j.seq.Prompt - j.seq.Cached, "prompt_ms": millis(j.begun, j.first),
 		"predicted_n": j.seq.Generated, "predicted_ms": millis(j.first, j.last),
 	}

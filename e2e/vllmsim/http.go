@@ -60,7 +60,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.allowed(r) {
-		write(w, http.StatusUnauthorized, map[string]any{"error": "Unauthorized"})
+		write(w, http.StatusUnauthorized, object{"error": "Unauthorized"})
 		return
 	}
 	s.routes.ServeHTTP(w, r)
@@ -74,6 +74,9 @@ func (s *Server) allowed(r *http.Request) bool {
 	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return slices.Contains(s.cfg.APIKeys, given)
 }
+
+// object is an object of JSON.
+type object = map[string]any
 
 // write sends a JSON body.
 func write(w http.ResponseWriter, status int, body any) {

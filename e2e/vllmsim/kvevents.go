@@ -62,19 +62,19 @@ func (p *publisher) close() {
 
 // encode writes a batch as vLLM does: a list of the time, the events and the rank.
 func encode(events []Event) []byte {
-	list := make([]map[string]any, len(events))
+	list := make([]object, len(events))
 	for i, e := range events {
 		switch e.Kind {
 		case Stored:
-			list[i] = map[string]any{"type": "BlockStored", "block_hashes": []uint64{e.Hash}, "parent_block_hash": nil, "token_ids": e.Tokens,
+			list[i] = object{"type": "BlockStored", "block_hashes": []uint64{e.Hash}, "parent_block_hash": nil, "token_ids": e.Tokens,
 				"block_size": blockTokens, "lora_id": nil, "medium": "GPU", "lora_name": nil}
 			if e.Parent != 0 {
 				list[i]["parent_block_hash"] = e.Parent
 			}
 		case Removed:
-			list[i] = map[string]any{"type": "BlockRemoved", "block_hashes": []uint64{e.Hash}, "medium": "GPU"}
+			list[i] = object{"type": "BlockRemoved", "block_hashes": []uint64{e.Hash}, "medium": "GPU"}
 		default:
-			list[i] = map[string]any{"type": "AllBlocksCleared"}
+			list[i] = object{"type": "AllBlocksCleared"}
 		}
 	}
 	var b bytes.Buffer

@@ -13,13 +13,13 @@ func chatLogprobs(a *ask, tokens []Token) any {
 	if a.logprobs < 0 || len(tokens) == 0 {
 		return nil
 	}
-	one := func(t Token, less float64) map[string]any {
+	one := func(t Token, less float64) object {
 		text := Piece(t)
 		bytes := make([]int, len(text))
 		for i := range text {
 			bytes[i] = int(text[i])
 		}
-		return map[string]any{"token": text, "logprob": logprob(t) - less, "bytes": bytes}
+		return object{"token": text, "logprob": logprob(t) - less, "bytes": bytes}
 	}
 	content := make([]any, 0, len(tokens))
 	for _, t := range tokens {
@@ -34,7 +34,7 @@ func chatLogprobs(a *ask, tokens []Token) any {
 		entry["top_logprobs"] = top
 		content = append(content, entry)
 	}
-	return map[string]any{"content": content}
+	return object{"content": content}
 }
 
 func textLogprobs(a *ask, tokens []Token) any {
@@ -50,5 +50,5 @@ func textLogprobs(a *ask, tokens []Token) any {
 		}
 		tops = append(tops, top)
 	}
-	return map[string]any{"top_logprobs": tops}
+	return object{"top_logprobs": tops}
 }

@@ -29,7 +29,7 @@ var servers = map[Surface]simulated{
 	SGLang: {"127.0.0.1", 30000, sglangFlags, sglangRoutes, nil,
 		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") },
 		func(f *failure) any { // it is flat
-			return map[string]any{"object": "error", "message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}
+			return object{"object": "error", "message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}
 		}, sglangMetrics},
 	LlamaCpp: {"127.0.0.1", 8080, llamaFlags, llamaRoutes, nil,
 		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") }, llamaFailure, llamaMetrics},
@@ -37,7 +37,7 @@ var servers = map[Surface]simulated{
 }
 
 func openAIFailure(f *failure) any {
-	return map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}}
+	return object{"error": object{"message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}}
 }
 
 func llamaFailure(f *failure) any {
@@ -48,7 +48,7 @@ func llamaFailure(f *failure) any {
 	if kind == "" {
 		kind = "server_error"
 	}
-	return map[string]any{"error": map[string]any{"code": f.status, "message": f.message, "type": kind}}
+	return object{"error": object{"code": f.status, "message": f.message, "type": kind}}
 }
 
 // handler serves the routes of the simulated server. Unknown paths get FastAPI's error.
@@ -63,7 +63,7 @@ func (s *Server) handler() http.Handler {
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		write(w, http.StatusNotFound, map[string]any{"detail": "Not Found"})
+		write(w, http.StatusNotFound, object{"detail": "Not Found"})
 	})
 	return mux
 }
@@ -91,11 +91,11 @@ func vllmAdmin(s *Server) map[string]http.HandlerFunc {
 		},
 		"POST /wake_up": func(w http.ResponseWriter, r *http.Request) { s.done(w, s.wake(r.Context(), r.URL.Query()["tags"])) },
 		"GET /is_sleeping": func(w http.ResponseWriter, _ *http.Request) {
-			write(w, http.StatusOK, map[string]any{"is_sleeping": s.engine.sleeping()})
+			write(w, http.StatusOK, object{"is_sleeping": s.engine.sleeping()})
 		},
 		"POST /collective_rpc": s.collectiveRPC,
 		"POST /reset_prefix_cache": func(w http.ResponseWriter, _ *http.Request) {
-			write(w, http.StatusOK, map[string]any{"success": s.engine.resetCache()})
+			write(w, http.StatusOK, object{"success": s.engine.resetCache()})
 		},
 	}
 }
@@ -106,7 +106,7 @@ func sglangRoutes(s *Server) map[string]http.HandlerFunc {
 		"POST /v1/chat/completions": s.generating(chat), "POST /v1/completions": s.generating(completions),
 		"GET /v1/models": s.models, "GET /health": s.health,
 		"GET /server_info": func(w http.ResponseWriter, _ *http.Request) {
-			write(w, http.StatusOK, map[string]any{"model_path": s.cfg.Model, "served_model_name": s.cfg.Names[0], "enable_memory_saver": s.cfg.Sleep,
+			write(w, http.StatusOK, object{"model_path": s.cfg.Model, "served_model_name": s.cfg.Names[0], "enable_memory_saver": s.cfg.Sleep,
 				"enable_weights_cpu_backup": s.cfg.WeightsBackup})
 		},
 		"POST /flush_cache": func(w http.ResponseWriter, _ *http.Request) {
@@ -120,7 +120,7 @@ func sglangRoutes(s *Server) map[string]http.HandlerFunc {
 				s.fail(w, err)
 				return
 			}
-			write(w, http.StatusOK, map[string]any{"success": true, "message": "Succeeded to update model weights.", "num_paused_requests": 0})
+			write(w, http.StatusOK, object{"success": true, "message": "Succeeded to update model weights.", "num_paused_requests": 0})
 		},
 	}
 	if s.cfg.LoRA {
@@ -151,7 +151,7 @@ func rayRoutes(s *Server) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/chat/completions": s.generating(chat),
 		"GET /-/healthz":            func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("success")) },
-		"GET /-/routes":             func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, map[string]any{"/": "default"}) },
+		"GET /-/routes":             func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, object{"/": "default"}) },
 	}
 }
 
@@ -168,7 +168,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	if s.cfg.Surface == LlamaCpp {
-		write(w, http.StatusOK, map[string]any{"status": "ok"})
+		write(w, http.StatusOK, object{"status": "ok"})
 	}
 }
 
@@ -176,7 +176,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	var all []any
 	add := func(id, root string, parent any) {
-		card := map[string]any{"id": id, "object": "model", "created": s.begun.Unix(), "owned_by": string(s.cfg.Surface)}
+		card := object{"id": id, "object": "model", "created": s.begun.Unix(), "owned_by": string(s.cfg.Surface)}
 		if s.cfg.Surface != LlamaCpp {
 			card["root"], card["parent"], card["max_model_len"] = root, parent, s.cfg.MaxModelLen
 		}
@@ -190,7 +190,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 		add(a.Name, a.Path, s.cfg.Names[0])
 	}
 	s.mu.Unlock()
-	write(w, http.StatusOK, map[string]any{"object": "list", "data": all})
+	write(w, http.StatusOK, object{"object": "list", "data": all})
 }
 
 // collectiveRPC knows reload_weights.
@@ -209,7 +209,7 @@ func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	write(w, http.StatusOK, map[string]any{"results": []any{nil}})
+	write(w, http.StatusOK, object{"results": []any{nil}})
 }
 
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
@@ -220,7 +220,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	write(w, http.StatusOK, map[string]any{"prompt": Decode(body.Tokens)})
+	write(w, http.StatusOK, object{"prompt": Decode(body.Tokens)})
 }
 
 // adapterBody names an adapter to be loaded or unloaded.
@@ -276,7 +276,7 @@ func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
 	case !done:
 		failed, status = fmt.Sprintf("LoRA adapter %s is not there, or is loaded already.", body.Name), http.StatusBadRequest
 	}
-	write(w, status, map[string]any{"success": failed == "", "error_message": failed})
+	write(w, status, object{"success": failed == "", "error_message": failed})
 }
 
 // present says whether an adapter can be loaded from path: a folder, or the name of a repository.
@@ -319,7 +319,7 @@ func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
 	all := s.engine.batch.All()
 	slots := make([]any, s.cfg.MaxSeqs)
 	for i := range slots {
-		slot := map[string]any{"id": i, "n_ctx": s.cfg.MaxModelLen, "is_processing": false}
+		slot := object{"id": i, "n_ctx": s.cfg.MaxModelLen, "is_processing": false}
 		if i < len(all) && all[i].Running() {
 			slot["is_processing"], slot["n_prompt_tokens"] = true, all[i].Prompt+all[i].Generated
 		}
@@ -351,7 +351,7 @@ func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	write(w, http.StatusOK, map[string]any{"success": true})
+	write(w, http.StatusOK, object{"success": true})
 }
 
 // loudest returns the index of the adapter with the greatest scale, negative for none. s.mu is held.

@@ -27,13 +27,9 @@ type Config struct {
 	Threads int    `flag:"threads" help:"threads that compute; 0 as in engine serve"` // of the forward pass; default as in `engine serve`
 	Prompt  int    // tokens of the prompt; default 256
 	Gen     int    // tokens to generate; default 64
-	Batch   int    // sequences at once; default 16
 	Reps    int    `flag:"reps" help:"repetitions; figures are medians"`                                    // repetitions; default 5
 	Peer    string `flag:"peer" help:"<folder> of llama-bench and llama-batched-bench (default: the PATH)"` // folder of llama-bench; default the PATH
 	NoAsync bool   // forward passes only
-
-	// Worker is the command of a worker's process; default this program as "engine worker".
-	Worker []string
 }
 
 func (c Config) withDefaults() Config {
@@ -44,7 +40,6 @@ func (c Config) withDefaults() Config {
 	}
 	or(&c.Prompt, 256)
 	or(&c.Gen, 64)
-	or(&c.Batch, 16)
 	or(&c.Reps, 5)
 	or(&c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
 	return c

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/sim"
-	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
@@ -37,14 +36,18 @@ type Speed struct {
 // PerSecond returns tokens per second.
 func (s Speed) PerSecond() float64 { return float64(s.Tokens) / s.Elapsed.Seconds() }
 
-// Engine runs a load on a model whose worker is a process of its own.
-func Engine(ctx context.Context, cfg Config, load worker.Load, l Load) (Speed, error) {
-	tok, err := vocabulary(cfg.Path)
+// runOn runs a load on a model whose worker is a process of its own. path is the file with its vocabulary.
+func runOn(ctx context.Context, path string, load worker.Load, l Load) (Speed, error) {
+	f, _, err := open(path)
 	if err != nil {
 		return Speed{}, err
 	}
+	tok, err := tokenizer.FromGGUF(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return Speed{}, err
+	}
 	load.Sequences = l.N
-	w := worker.New(worker.Config{Launch: worker.Process{Command: cfg.Worker}.Launch, Load: load})
+	w := worker.New(worker.Config{Launch: worker.Process{}.Launch, Load: load})
 	info, err := w.Start(ctx)
 	if err != nil {
 		return Speed{}, err
@@ -120,77 +123,44 @@ func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 	return Speed{Tokens: tokens, Elapsed: to.Sub(from), Steps: end.Steps - busy.Steps, Busy: end.Busy - busy.Busy}, nil
 }
 
-// vocabulary reads the tokenizer of a model file, or pico's if the file has none.
-func vocabulary(path string) (*tokenizer.Tokenizer, error) {
-	if path == shipped || path == "" {
-		f, err := gguf.Parse(pico.GGUF())
-		if err != nil {
-			return nil, err
-		}
-		return tokenizer.FromGGUF(f)
-	}
-	f, err := gguf.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return tokenizer.FromGGUF(f)
-}
-
-// Device is the load of the simulated device: 10 ms a step, and 2 ms of host work beside or after it.
-var Device = struct {
-	Step time.Duration
-	Load Load
-}{10 * time.Millisecond, Load{N: 64, Prompt: 16, Gen: 64, HostWork: 2 * time.Millisecond}}
-
-// Simulated runs the load of [Device].
-func Simulated(ctx context.Context, cfg Config, sync bool) (Speed, error) {
-	options, err := json.Marshal(sim.Config{Step: Device.Step, Spin: true, Vocab: 1024, Context: 512})
-	if err != nil {
-		return Speed{}, err
-	}
-	l := Device.Load
-	l.Sync = sync
-	cfg.Path = ""
-	return Engine(ctx, cfg, worker.Load{Device: "sim", Options: options}, l)
-}
-
-// requests is the number of requests at once in the engine's test.
-const requests = 32
-
-// whole runs 32 requests on the model, as a server does.
-func whole(ctx context.Context, cfg Config, sync bool) (Speed, error) {
-	cfg = cfg.withDefaults()
-	l := Load{N: requests, Prompt: 32, Gen: cfg.Gen, Sync: sync}
-	return Engine(ctx, cfg, worker.Load{Model: cfg.Path, Threads: cfg.Threads, Context: 32 + cfg.Gen + 16}, l)
-}
-
+// runEngine runs 32 requests on the model, as a server does, and 64 on a simulated device with 10 ms a step, and 2 ms of host work beside
+// or after it.
 func runEngine(ctx context.Context, cfg Config, rep *Report, progress func(string)) error {
+	options, err := json.Marshal(sim.Config{Step: 10 * time.Millisecond, Spin: true, Vocab: 1024, Context: 512})
+	if err != nil {
+		return err
+	}
+	tests := []struct {
+		name, path string
+		worker     worker.Load
+		load       Load
+	}{
+		{"engine", cfg.Path, worker.Load{Model: cfg.Path, Threads: cfg.Threads, Context: 32 + cfg.Gen + 16}, Load{N: 32, Prompt: 32, Gen: cfg.Gen}},
+		{"device", shipped, worker.Load{Device: "sim", Options: options}, Load{N: 64, Prompt: 16, Gen: 64, HostWork: 2 * time.Millisecond}},
+	}
 	figures := map[string][]float64{}
 	for i := range cfg.Reps {
 		progress(fmt.Sprintf("engine, %d of %d", i+1, cfg.Reps))
-		for _, test := range []struct {
-			name string
-			run  func(context.Context, Config, bool) (Speed, error)
-			sync bool
-		}{{"engine_async", whole, false}, {"engine_sync", whole, true}, {"device_async", Simulated, false}, {"device_sync", Simulated, true}} {
-			s, err := test.run(ctx, cfg, test.sync)
-			if err != nil {
-				return fmt.Errorf("%s: %w", test.name, err)
-			}
-			figures[test.name] = append(figures[test.name], s.PerSecond())
-			if test.name == "device_async" {
-				idle := 100 * (1 - float64(s.Busy)/float64(s.Elapsed))
-				figures["device_idle"] = append(figures["device_idle"], max(0, idle))
+		for _, t := range tests {
+			for _, way := range []string{"_async", "_sync"} {
+				t.load.Sync = way == "_sync"
+				s, err := runOn(ctx, t.path, t.worker, t.load)
+				if err != nil {
+					return fmt.Errorf("%s%s: %w", t.name, way, err)
+				}
+				figures[t.name+way] = append(figures[t.name+way], s.PerSecond())
+				if !t.load.Sync {
+					figures[t.name+"_idle"] = append(figures[t.name+"_idle"], max(0, 100*(1-float64(s.Busy)/float64(s.Elapsed))))
+				}
 			}
 		}
 	}
-	rep.addSeries("engine_async", figures["engine_async"], "tokens/s")
-	rep.addSeries("engine_sync", figures["engine_sync"], "tokens/s")
-	rep.add("async_over_sync", median(figures["engine_async"])/median(figures["engine_sync"]), "x")
-	rep.addSeries("device_async", figures["device_async"], "tokens/s")
-	rep.addSeries("device_sync", figures["device_sync"], "tokens/s")
-	rep.add("device_async_over_sync", median(figures["device_async"])/median(figures["device_sync"]), "x")
+	for _, t := range tests {
+		async, sync := figures[t.name+"_async"], figures[t.name+"_sync"]
+		rep.addSeries(t.name+"_async", async, "tokens/s")
+		rep.addSeries(t.name+"_sync", sync, "tokens/s")
+		rep.add(strings.TrimPrefix(t.name+"_async_over_sync", "engine_"), median(async)/median(sync), "x")
+	}
 	rep.addSeries("device_idle", figures["device_idle"], "%")
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -46,63 +45,42 @@ func findPeer(dir, model string, threads int) (p peer, note string) {
 	return p, note
 }
 
-// single measures a prompt of n tokens, or gen further tokens, once after a warm-up. It returns the better of
-// llama.cpp's two kinds of attention, in tokens per second.
-func (p peer) single(ctx context.Context, prompt, gen int) (float64, error) {
-	out, err := p.run(ctx, p.bench, "-m", p.model, "-p", strconv.Itoa(prompt), "-n", strconv.Itoa(gen), "-t", strconv.Itoa(p.threads),
-		"-r", "1", "-fa", "0,1", "-o", "json")
-	if err != nil {
-		return 0, err
+// run measures a test once after a warm-up, and returns the better of llama.cpp's two kinds of attention, in tokens a
+// second; 0 if the program is not installed.
+func (p peer) run(ctx context.Context, t *test) (best float64, err error) {
+	number := strconv.Itoa
+	path, args := p.bench, []string{"-p", number(t.prompt), "-n", "0", "-r", "1", "-o", "jsonl"}
+	switch {
+	case t.n > 1:
+		path = p.batched
+		args = []string{"-npp", number(t.prompt), "-ntg", number(t.gen), "-npl", number(t.n), "-c", number(t.n*(t.prompt+t.gen) + 64), "--output-format", "jsonl"}
+	case t.gen > 0:
+		args[1], args[3] = "0", number(t.gen)
 	}
-	var rows []struct {
-		AvgTS float64 `json:"avg_ts"`
+	if path == "" {
+		return 0, nil
 	}
-	if err := json.Unmarshal(out, &rows); err != nil {
-		return 0, fmt.Errorf("llama-bench printed invalid output: %w", err)
-	}
-	best := 0.0
-	for _, r := range rows {
-		best = max(best, r.AvgTS)
-	}
-	if best == 0 {
-		return 0, errors.New("llama-bench printed no result")
-	}
-	return best, nil
-}
-
-// together measures gen further tokens of n sequences in one batch.
-func (p peer) together(ctx context.Context, prompt, gen, n int) (float64, error) {
-	best := 0.0
 	for _, flash := range []string{"0", "1"} {
-		out, err := p.run(ctx, p.batched, "-m", p.model, "-npp", strconv.Itoa(prompt), "-ntg", strconv.Itoa(gen), "-npl", strconv.Itoa(n),
-			"-t", strconv.Itoa(p.threads), "-fa", flash, "-c", strconv.Itoa(n*(prompt+gen)+64), "--output-format", "jsonl")
+		cmd := exec.CommandContext(ctx, path, append(args, "-m", p.model, "-t", number(p.threads), "-fa", flash)...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
 		if err != nil {
-			return 0, err
+			text := strings.TrimSpace(stderr.String())
+			return 0, fmt.Errorf("%s: %w: %s", filepath.Base(path), err, text[max(0, len(text)-300):])
 		}
-		lines := bufio.NewScanner(bytes.NewReader(out))
-		for lines.Scan() {
+		for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 			var row struct {
-				SpeedTG float64 `json:"speed_tg"`
+				Bench   float64 `json:"avg_ts"`
+				Batched float64 `json:"speed_tg"`
 			}
-			if json.Unmarshal(lines.Bytes(), &row) == nil { // its other lines are not JSON
-				best = max(best, row.SpeedTG)
+			if json.Unmarshal(lines.Bytes(), &row) == nil { // other lines are not JSON
+				best = max(best, row.Bench, row.Batched)
 			}
 		}
 	}
 	if best == 0 {
-		return 0, errors.New("llama-batched-bench printed no result")
+		return 0, fmt.Errorf("%s printed no result", filepath.Base(path))
 	}
 	return best, nil
-}
-
-func (p peer) run(ctx context.Context, path string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, path, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		text := strings.TrimSpace(stderr.String())
-		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(path), err, text[max(0, len(text)-300):])
-	}
-	return out, nil
 }

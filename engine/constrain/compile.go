@@ -1,6 +1,9 @@
 package constrain
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // program is the automata of a form, trimmed: every place can be completed.
 type program struct {
@@ -67,9 +70,9 @@ func (p *program) trim() bool {
 	good := p.ending(true)
 	for i := range p.places {
 		q := &p.places[i]
-		q.edges = keep(q.edges, func(e edge) bool { return good[e.to] })
-		q.skips = keep(q.skips, func(s int32) bool { return good[s] && s != int32(i) })
-		q.calls = keep(q.calls, func(c call) bool { return good[c.to] && good[p.starts[c.rule]] })
+		q.edges = slices.DeleteFunc(q.edges, func(e edge) bool { return !good[e.to] })
+		q.skips = slices.DeleteFunc(q.skips, func(s int32) bool { return !good[s] || s == int32(i) })
+		q.calls = slices.DeleteFunc(q.calls, func(c call) bool { return !good[c.to] || !good[p.starts[c.rule]] })
 	}
 	return good[p.starts[0]]
 }
@@ -133,16 +136,6 @@ func (p *program) ending(bytes bool) []bool {
 		}
 	}
 	return good
-}
-
-func keep[T any](list []T, good func(T) bool) []T {
-	out := list[:0]
-	for _, x := range list {
-		if good(x) {
-			out = append(out, x)
-		}
-	}
-	return out
 }
 
 // leftRecursion finds a rule that can call itself before any byte.

@@ -16,15 +16,11 @@ import (
 // chatCompletions answers POST /v1/chat/completions.
 func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	var c chatRequest
-	paid, err := s.read(w, r, &c)
+	paid, model, adapter, err := s.readFor(w, r, &c, &c.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	model, adapter, err := s.modelName(c.Model)
-	if err != nil {
-		return err
-	}
 	req, err := c.request()
 	if err != nil {
 		return err
@@ -61,7 +57,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		a.prompt = &promptScores{words: s.engine.Tokenizer(), top: *c.PromptLogprobs}
 	}
 	err = s.generate(w, r, &c.options, newEnvelope("chatcmpl-", model, req.N, a), []engine.Request{req})
-	return promptIs("messages", err)
+	return renamed(err, "prompt", "messages")
 }
 
 // grammar returns the grammar that a request's text must follow; nil: any text.

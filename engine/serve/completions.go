@@ -15,15 +15,11 @@ const maxPrompts = 256
 // completions answers POST /v1/completions.
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	var c completionRequest
-	paid, err := s.read(w, r, &c)
+	paid, model, adapter, err := s.readFor(w, r, &c, &c.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	model, adapter, err := s.modelName(c.Model)
-	if err != nil {
-		return err
-	}
 	req, err := c.request()
 	if err != nil {
 		return err

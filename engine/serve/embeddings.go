@@ -48,15 +48,11 @@ type vectorOptions struct {
 // embeddings answers POST /v1/embeddings.
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var e embeddingRequest
-	paid, err := s.read(w, r, &e)
+	paid, model, adapter, err := s.readFor(w, r, &e, &e.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	model, adapter, err := s.modelName(e.Model)
-	if err != nil {
-		return err
-	}
 	vectors, used, err := s.vectors(w, r, paid, &e, adapter, func(ctx context.Context, i int) ([]int32, error) { return s.inputTokens(ctx, e.Input[i], &e) })
 	if err != nil {
 		return err
@@ -101,7 +97,7 @@ func (s *Server) vectors(w http.ResponseWriter, r *http.Request, paid *inbound.B
 		return nil, 0, err // it is for the client
 	}
 	vectors, err = s.embed(w, r, requests)
-	return vectors, used, promptIs("input", err)
+	return vectors, used, renamed(err, "prompt", "input")
 }
 
 // checkEmbedding rejects fields out of range, and returns the pooling.
@@ -131,12 +127,8 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 		return "", badRequest("pooling", "pooling is %s: want \"mean\", \"last\" or \"cls\"", quote(name))
 	case e.Side != nil && *e.Side != sideLeft && *e.Side != sideRight:
 		return "", badRequest("truncation_side", "truncation_side is %s: want \"left\", which keeps the last tokens, or \"right\", which keeps the first", quote(*e.Side))
-	case e.Priority != nil && (*e.Priority < math.MinInt32 || *e.Priority > math.MaxInt32):
-		return "", badRequest("priority", "priority is %d: want %d to %d, lower is sooner", *e.Priority, math.MinInt32, math.MaxInt32)
-	case e.Salt != nil && (*e.Salt == "" || len(*e.Salt) > maxSalt):
-		return "", badRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*e.Salt), maxSalt)
 	}
-	return pooling, nil
+	return pooling, checkTurn(e.Priority, e.Salt)
 }
 
 // The sides at which an input is truncated, as in vLLM.

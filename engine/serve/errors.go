@@ -55,15 +55,19 @@ func toError(err error) *Error {
 	return asError(err)
 }
 
-// promptIs renames the param of an error from "prompt" to the client's field.
-func promptIs(param string, err error) error {
-	refused, ok := errors.AsType[*engine.RequestError](err)
-	if !ok || refused.Param != "prompt" {
-		return err
+// renamed returns err with its param called as, if it is called named.
+func renamed(err error, named, as string) error {
+	if own, ok := errors.AsType[*Error](err); ok && own.Param == named {
+		e := *own
+		e.Param = as
+		return &e
 	}
-	named := *refused
-	named.Param = param
-	return &named
+	if refused, ok := errors.AsType[*engine.RequestError](err); ok && refused.Param == named {
+		e := *refused
+		e.Param = as
+		return &e
+	}
+	return err
 }
 
 func unavailable(code string, err error) *Error {

@@ -38,6 +38,17 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	return body, nil
 }
 
+// readFor reads the body of a request for a model, whose name the body has at named, and finds the model.
+func (s *Server) readFor(w http.ResponseWriter, r *http.Request, v any, named *string) (paid *inbound.Body, model, adapter string, err error) {
+	if paid, err = s.read(w, r, v); err != nil {
+		return nil, "", "", err
+	}
+	if model, adapter, err = s.modelName(*named); err != nil {
+		paid.Release()
+	}
+	return paid, model, adapter, err
+}
+
 // client returns the client that a request's memory is charged to.
 func client(r *http.Request) string {
 	if name := tenant(r); name != "" {

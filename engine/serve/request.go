@@ -179,10 +179,9 @@ func (o *options) request() (engine.Request, error) {
 		return r, unsupported("best_of", "choosing the best of several texts")
 	case len(o.BadWords) > 0:
 		return r, unsupported("bad_words", "forbidding words")
-	case o.Priority != nil && (*o.Priority < math.MinInt32 || *o.Priority > math.MaxInt32):
-		return r, badRequest("priority", "priority is %d: want %d to %d, lower is sooner", *o.Priority, math.MinInt32, math.MaxInt32)
-	case o.Salt != nil && (*o.Salt == "" || len(*o.Salt) > maxSalt):
-		return r, badRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*o.Salt), maxSalt)
+	}
+	if err := checkTurn(o.Priority, o.Salt); err != nil {
+		return r, err
 	}
 	r.Priority, r.Salt = or(o.Priority, 0), or(o.Salt, "")
 	r.MaxTokens = or(limit, 0)
@@ -280,4 +279,15 @@ func (p *prompt) turns() ([]chat.Message, error) {
 		}
 	}
 	return turns, nil
+}
+
+// checkTurn rejects a priority or a salt out of range.
+func checkTurn(priority *int, salt *string) error {
+	switch {
+	case priority != nil && (*priority < math.MinInt32 || *priority > math.MaxInt32):
+		return badRequest("priority", "priority is %d: want %d to %d, lower is sooner", *priority, math.MinInt32, math.MaxInt32)
+	case salt != nil && (*salt == "" || len(*salt) > maxSalt):
+		return badRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*salt), maxSalt)
+	}
+	return nil
 }

@@ -163,15 +163,12 @@ type showRequest struct {
 // show answers POST /api/show, Ollama's description of a model.
 func (s *Server) show(w http.ResponseWriter, r *http.Request) error {
 	var q showRequest
-	paid, err := s.read(w, r, &q)
+	paid, name, adapter, err := s.readFor(w, r, &q, &q.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	name, adapter, err := s.modelName(q.Model)
 	switch {
-	case err != nil:
-		return err
 	case q.Verbose:
 		return badRequest("verbose", "verbose is not supported: lists of the file, such as the vocabulary, are never returned; leave it out")
 	case s.about == nil:

@@ -5,13 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"math"
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/rouse-dev/rouse/engine"
 
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -59,15 +56,11 @@ func (d *document) UnmarshalJSON(data []byte) error {
 // score answers POST /v1/score: it scores each pair of texts, or one text with each of the others.
 func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	var q scoreRequest
-	paid, err := s.read(w, r, &q)
+	paid, model, adapter, err := s.readFor(w, r, &q, &q.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	model, adapter, err := s.modelName(q.Model)
-	if err != nil {
-		return err
-	}
 	switch {
 	case len(q.One) == 0:
 		return badRequest("text_1", "text_1 is missing or empty: want a text, or texts")
@@ -78,7 +71,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	}
 	scores, used, err := s.scores(w, r, paid, &q.vectorOptions, adapter, q.One, q.Two)
 	if err != nil {
-		return inputIs("text_2", err)
+		return renamed(err, "input", "text_2")
 	}
 	type scored struct {
 		Index  int     `json:"index"`
@@ -95,15 +88,11 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 // rerank answers POST /v1/rerank: it returns the documents, most similar first.
 func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 	var q rerankRequest
-	paid, err := s.read(w, r, &q)
+	paid, model, adapter, err := s.readFor(w, r, &q, &q.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	model, adapter, err := s.modelName(q.Model)
-	if err != nil {
-		return err
-	}
 	switch {
 	case q.Query == "":
 		return badRequest("query", "query is missing or empty: want a text")
@@ -118,7 +107,7 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 	}
 	scores, used, err := s.scores(w, r, paid, &q.vectorOptions, adapter, []string{q.Query}, texts)
 	if err != nil {
-		return inputIs("documents", err)
+		return renamed(err, "input", "documents")
 	}
 	type result struct {
 		Index    int               `json:"index"`
@@ -206,20 +195,4 @@ func cosine(a, b []float32) float64 {
 		sum += float64(a[i]) * float64(b[i])
 	}
 	return max(-1, min(1, sum))
-}
-
-// inputIs renames the param of an error from "input" to param.
-func inputIs(param string, err error) error {
-	var e *Error
-	if errors.As(err, &e) && e.Param == "input" {
-		named := *e
-		named.Param = param
-		return &named
-	}
-	if refused, ok := errors.AsType[*engine.RequestError](err); ok && refused.Param == "input" {
-		named := *refused
-		named.Param = param
-		return &named
-	}
-	return err
 }

@@ -28,14 +28,11 @@ const (
 // tokenize answers POST /tokenize for a prompt or a conversation, in vLLM's format.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var t tokenizeRequest
-	paid, err := s.read(w, r, &t)
+	paid, _, _, err := s.readFor(w, r, &t, &t.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	if _, _, err := s.modelName(t.Model); err != nil {
-		return err
-	}
 	done := func() {}
 	if t.Prompt != nil && len(*t.Prompt) > longText {
 		if done, err = s.long.take(r.Context(), client(r)); err != nil {
@@ -86,14 +83,11 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 		Model  string  `json:"model"`
 		Tokens []int32 `json:"tokens"`
 	}
-	paid, err := s.read(w, r, &t)
+	paid, _, _, err := s.readFor(w, r, &t, &t.Model)
 	if err != nil {
 		return err
 	}
 	defer paid.Release()
-	if _, _, err := s.modelName(t.Model); err != nil {
-		return err
-	}
 	if t.Tokens == nil {
 		return badRequest("tokens", "tokens is missing: want an array of token ids")
 	}

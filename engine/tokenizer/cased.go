@@ -2,29 +2,13 @@ package tokenizer
 
 import "strings"
 
-// splitTekken is Mistral's Tekken: words end where small letters are followed by capitals, every digit is a word,
+// wordCased is Mistral's Tekken: words end where small letters are followed by capitals, digits are words of so many,
 // and slashes go with the punctuation in front of them. In llama.cpp's form, in which letters outside ASCII are capital and small
 // at once (written U and L here), it is
 //
-//	[^\r\n\p{L}\p{N}]?U*L+|[^\r\n\p{L}\p{N}]?U+L*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
-func splitTekken(text string, emit func(string)) {
-	for text != "" {
-		n := wordCased(text, 1, false)
-		emit(text[:n])
-		text = text[n:]
-	}
-}
-
-// splitGPT4o is splitTekken with runs of up to three digits, and with English contractions, which belong to the word
-// in front of them.
-func splitGPT4o(text string, emit func(string)) {
-	for text != "" {
-		n := wordCased(text, 3, true)
-		emit(text[:n])
-		text = text[n:]
-	}
-}
-
+//	[^\r\n\p{L}\p{N}]?U*L+|[^\r\n\p{L}\p{N}]?U+L*|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
+//
+// English contractions may belong to the word in front of them.
 func wordCased(s string, digits int, contractions bool) int {
 	r, n := decodeRune(s)
 	c := classOf(r)

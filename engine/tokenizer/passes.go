@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -47,36 +48,48 @@ func before(last splitter, passes ...pass) splitter {
 }
 
 var (
+	splitGPT2   = inPasses(wordGPT2)
+	splitDigits = inPasses(upTo(1), wordGPT2) // \p{N}, GPT-2's
+	splitLlama3 = inPasses(func(s string) int { return wordLlama3(s, 3) })
+	splitQwen2  = inPasses(func(s string) int { return wordLlama3(s, 1) })
+	splitTekken = inPasses(func(s string) int { return wordCased(s, 1, false) })
+	splitGPT4o  = inPasses(func(s string) int { return wordCased(s, 3, true) })
+	// splitDefault is for files without a named pre-tokenizer: [\p{P}$+<=>^~|]+, GPT-2's, \p{N}+, [0-9][0-9][0-9]
+	splitDefault = inPasses(punctuation("$+<=>^~|"), wordGPT2, upTo(math.MaxInt), triple)
 	// splitDeepSeek3: \p{N}{1,3}, [一-龥぀-ゟ゠-ヿ]+ and wordDeepSeek3
 	splitDeepSeek3 = inPasses(
-		func(s string) int { return numbers(s, 3) },
+		upTo(3),
 		while(func(r rune) bool { return r >= '一' && r <= '龥' || r >= 0x3040 && r <= 0x30ff }),
 		wordDeepSeek3,
 	)
 	// splitDeepSeekLLM: [\r\n], \s?[cased]+, \s?[!-/:-~！-／：-～‘-‟　-。]+, \s+$, [一-龥ࠀ-一가-퟿]+, \p{N}+
 	splitDeepSeekLLM = before(
-		trailingSpaces(inPasses(while(cjk), func(s string) int { return run(s, number) })),
+		trailingSpaces(inPasses(while(cjk), upTo(math.MaxInt))),
 		lineEnd, spaced(within(cased)), spaced(within(tableOf("!-/:-~！-／：-～‘-‟\u3000-。"))),
 	)
 	// splitDeepSeekCoder: [\r\n], \s?\p{L}+, \s?\p{P}+, [一-龥ࠀ-一가-퟿]+, \p{N}
-	splitDeepSeekCoder = inPasses(
-		lineEnd, spaced(unicode.IsLetter), spaced(unicode.IsPunct), while(cjk),
-		func(s string) int { return numbers(s, 1) },
-	)
+	splitDeepSeekCoder = inPasses(lineEnd, spaced(unicode.IsLetter), spaced(unicode.IsPunct), while(cjk), upTo(1))
 	// splitFalcon: [\p{P}$+<=>^~|`]+, GPT-2's, [0-9][0-9][0-9]
-	splitFalcon = inPasses(
-		while(func(r rune) bool { return unicode.IsPunct(r) || r < 0x80 && strings.ContainsRune("$+<=>^~|`", r) }),
-		wordGPT2,
-		func(s string) int {
-			for i := range 3 {
-				if i >= len(s) || s[i] < '0' || s[i] > '9' {
-					return 0
-				}
-			}
-			return 3
-		},
-	)
+	splitFalcon = inPasses(punctuation("$+<=>^~|`"), wordGPT2, triple)
 )
+
+// upTo matches \p{N}{1,n}.
+func upTo(n int) pass { return func(s string) int { return numbers(s, n) } }
+
+// punctuation matches a run of \p{P} and the other characters.
+func punctuation(others string) pass {
+	return while(func(r rune) bool { return unicode.IsPunct(r) || strings.ContainsRune(others, r) })
+}
+
+// triple matches [0-9][0-9][0-9].
+func triple(s string) int {
+	for i := range 3 {
+		if i >= len(s) || s[i] < '0' || s[i] > '9' {
+			return 0
+		}
+	}
+	return 3
+}
 
 // while matches the longest run of characters for which is returns true.
 func while(is func(rune) bool) pass {

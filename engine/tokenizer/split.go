@@ -150,15 +150,7 @@ func spaces(s string) int {
 	return end - last
 }
 
-// splitGPT2 is 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-func splitGPT2(text string, emit func(string)) {
-	for text != "" {
-		n := wordGPT2(text)
-		emit(text[:n])
-		text = text[n:]
-	}
-}
-
+// wordGPT2 is 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 func wordGPT2(s string) int {
 	if n := contraction(s, false); n > 0 {
 		return n
@@ -175,25 +167,8 @@ func wordGPT2(s string) int {
 	return start + run(s[start:], c)
 }
 
-// splitLlama3 is (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
+// wordLlama3 is (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
 // \s+(?!\S)|\s+
-func splitLlama3(text string, emit func(string)) {
-	for text != "" {
-		n := wordLlama3(text, 3)
-		emit(text[:n])
-		text = text[n:]
-	}
-}
-
-// splitQwen2 is splitLlama3 with single digits: \p{N}
-func splitQwen2(text string, emit func(string)) {
-	for text != "" {
-		n := wordLlama3(text, 1)
-		emit(text[:n])
-		text = text[n:]
-	}
-}
-
 func wordLlama3(s string, digits int) int {
 	// 1. contraction
 	if n := contraction(s, true); n > 0 {
@@ -229,88 +204,4 @@ func wordLlama3(s string, digits int) int {
 	}
 	// 5. white space up to its last line end, or other white space
 	return lineSpaces(s)
-}
-
-// splitDigits makes every digit a word and splits the rest like GPT-2: \p{N}, then splitGPT2.
-func splitDigits(text string, emit func(string)) {
-	from := 0
-	for i, r := range text {
-		if classOf(r) != number {
-			continue
-		}
-		splitGPT2(text[from:i], emit)
-		_, n := decodeRune(text[i:])
-		emit(text[i : i+n])
-		from = i + n
-	}
-	splitGPT2(text[from:], emit)
-}
-
-// splitDefault is for files without a named pre-tokenizer. It has four passes: [\p{P}$+<=>^~|]+, splitGPT2, \p{N}+,
-// [0-9][0-9][0-9]
-func splitDefault(text string, emit func(string)) {
-	for text != "" {
-		n := runPunct(text, true)
-		if n > 0 {
-			splitGPT2(text[:n], emit)
-			text = text[n:]
-			continue
-		}
-		n = runPunct(text, false)
-		splitGPT2(text[:n], func(word string) { splitNumbers(word, emit) })
-		text = text[n:]
-	}
-}
-
-// runPunct returns the length of the characters at the beginning of s that are (or are not) punctuation.
-func runPunct(s string, want bool) int {
-	for i, r := range s {
-		is := unicode.IsPunct(r) || r < 0x80 && strings.ContainsRune("$+<=>^~|", r)
-		if is != want {
-			return i
-		}
-	}
-	return len(s)
-}
-
-// splitNumbers cuts word before and after its runs of digits, and runs of ASCII digits into threes.
-func splitNumbers(word string, emit func(string)) {
-	for word != "" {
-		n := run(word, number)
-		if n == 0 {
-			for n < len(word) {
-				r, k := decodeRune(word[n:])
-				if classOf(r) == number {
-					break
-				}
-				n += k
-			}
-			emit(word[:n])
-			word = word[n:]
-			continue
-		}
-		splitTriples(word[:n], emit)
-		word = word[n:]
-	}
-}
-
-// splitTriples makes every three consecutive ASCII digits a word, and keeps the rest between them together.
-func splitTriples(digits string, emit func(string)) {
-	from := 0
-	ascii := func(b byte) bool { return b >= '0' && b <= '9' }
-	for i := 0; i+3 <= len(digits); {
-		if !ascii(digits[i]) || !ascii(digits[i+1]) || !ascii(digits[i+2]) {
-			i++
-			continue
-		}
-		if i > from {
-			emit(digits[from:i])
-		}
-		emit(digits[i : i+3])
-		i += 3
-		from = i
-	}
-	if from < len(digits) {
-		emit(digits[from:])
-	}
 }

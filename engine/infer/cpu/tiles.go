@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // pieceBytes is the size of a job of packing or reading.
@@ -133,42 +134,17 @@ func touch(b []byte) {
 	touched.Store(uint32(sum))
 }
 
-// inParallel runs jobs on some goroutines and returns the first error. A fault in mapped memory is an error too.
+// inParallel runs jobs on some goroutines and returns the first error, after which no job begins. A fault in mapped memory is an error too.
 func inParallel[T any](jobs []T, threads int, do func(T) error) error {
-	var (
-		next  atomic.Int64
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		first error // guarded by mu
-	)
-	for range min(threads, len(jobs)) {
-		wg.Go(func() {
-			if err := doJobs(&next, jobs, do); err != nil {
-				next.Store(int64(len(jobs)))
-				mu.Lock()
-				defer mu.Unlock()
-				if first == nil {
-					first = err
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return first
-}
-
-func doJobs[T any](next *atomic.Int64, jobs []T, do func(T) error) error {
-	return guard(func() error {
-		for {
-			i := int(next.Add(1)) - 1
-			if i >= len(jobs) {
-				return nil
-			}
-			if err := do(jobs[i]); err != nil {
-				return err
-			}
+	all, ctx := errgroup.WithContext(context.Background())
+	all.SetLimit(threads)
+	for _, j := range jobs {
+		if ctx.Err() != nil {
+			break
 		}
-	})
+		all.Go(func() error { return guard(func() error { return do(j) }) })
+	}
+	return all.Wait()
 }
 
 // guard calls do, which reads mapped files on this goroutine, and turns faults into errors.

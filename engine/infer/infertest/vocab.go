@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // Types of tokens in tokenizer.ggml.token_type, as llama.cpp numbers them.
@@ -81,17 +82,12 @@ func (v *vocab) bpe(g *gguf.Writer, s Spec) error {
 	if room < 1 {
 		return fmt.Errorf("model spec: Vocab is %d, a byte-level vocabulary needs at least %d", s.Vocab, 256+special+1)
 	}
-	alphabet := byteRunes()
-	for _, r := range alphabet {
-		v.add(string(r), typeNormal, 0)
+	for b := range 256 {
+		v.add(tokenizer.ByteText(string([]byte{byte(b)})), typeNormal, 0)
 	}
 	var words [][]string
 	for _, w := range strings.Fields(sampleText) {
-		var word []string
-		for _, b := range []byte(" " + w) {
-			word = append(word, string(alphabet[b]))
-		}
-		words = append(words, word)
+		words = append(words, strings.Split(tokenizer.ByteText(" "+w), ""))
 	}
 	for _, m := range learn(words, min(room, 500)) {
 		v.merges = append(v.merges, m[0]+" "+m[1])
@@ -158,23 +154,6 @@ func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	g.SetBool("tokenizer.ggml.add_eos_token", false)
 	g.SetBool("tokenizer.ggml.add_space_prefix", f.prefix)
 	return nil
-}
-
-// byteRunes is GPT-2's mapping of bytes to printable characters: printable Latin-1
-// stands for itself, the rest is numbered from U+0100.
-func byteRunes() [256]rune {
-	var m [256]rune
-	next := rune(256)
-	for b := range m {
-		switch {
-		case b >= '!' && b <= '~', b >= 0xa1 && b <= 0xac, b >= 0xae:
-			m[b] = rune(b)
-		default:
-			m[b] = next
-			next++
-		}
-	}
-	return m
 }
 
 // learn finds up to n merges: each time the most frequent pair of neighbours, of equals

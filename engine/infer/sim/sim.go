@@ -77,14 +77,6 @@ type Device struct {
 
 	out    infer.Result
 	memory []float32
-	ended  time.Time // the last step; zero before the first one
-	use    Use
-}
-
-// Use is a device's use of time since its first step began.
-type Use struct {
-	Steps      int
-	Busy, Idle time.Duration
 }
 
 // New returns a device.
@@ -108,13 +100,6 @@ func Parse(options []byte) (*Device, error) {
 	return New(c)
 }
 
-// Use returns the measured use of time.
-func (d *Device) Use() Use {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
-	return d.use
-}
-
 // Forward implements infer.Inferencer.
 func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
 	d.Mu.Lock()
@@ -126,9 +111,6 @@ func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	if err := b.Check(d.Config(), d.cfg.Blocks, d.cfg.BlockSize); err != nil {
 		return infer.Result{}, err
 	}
-	if !d.ended.IsZero() {
-		d.use.Idle += began.Sub(d.ended)
-	}
 	if err := d.compute(b); err != nil {
 		return infer.Result{}, err
 	}
@@ -139,9 +121,6 @@ func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	if err := d.wait(ctx, began.Add(d.cfg.Step+time.Duration(tokens)*d.cfg.Token)); err != nil {
 		return infer.Result{}, err
 	}
-	d.ended = time.Now()
-	d.use.Steps++
-	d.use.Busy += d.ended.Sub(began)
 	return d.out, nil
 }
 
