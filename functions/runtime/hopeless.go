@@ -22,7 +22,7 @@ func Hopeless(output string) string { return saying(output, hopeless) }
 // tooSlow is Ray's message, in lower case, when its own start takes more than half a minute. No setting of Ray changes that limit.
 const tooSlow = "the current node timed out during startup"
 
-// TooSlow reports whether a server gave up its start because the machine was busy.
+// TooSlow reports whether a server gave up its start because the machine is busy.
 func TooSlow(output string) bool { return saying(output, tooSlow) != "" }
 
 // saying returns the first line that has all parts of one of the messages, which are a line each, with … between parts. A line with # is a

@@ -1,16 +1,18 @@
 package supervise
 
 import (
+	"math"
 	"time"
 
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
 	longestPause = 10 * time.Second
-	maxFailures  = 3  // starts or wakes in a row
-	maxSlow      = 10 // likewise, if the server itself gave up the last for a busy machine
+	maxFailures  = 3 // starts or wakes in a row
+	maxSlow      = 7 // starts that the server itself gave up because the machine is busy, which are not among these
 )
 
 // restarts counts failures, and decides when a failed runtime is started again.
@@ -21,6 +23,7 @@ type restarts struct {
 	failures   int           // starts and wakes that failed in a row
 	gaveUp     bool          // too many of them
 	noRoom     bool          // the last of them failed for want of GPU memory
+	slow       int           // starts that were too slow for the server, since it was awake
 	message    string        // why it is unhealthy
 	count      int           // of restarts
 	awakeSince time.Time     // the last time that it became awake
@@ -34,14 +37,23 @@ func (r *restarts) tryAnew() {
 }
 
 func (r *restarts) awoke(now time.Time) {
-	r.failures, r.gaveUp, r.noRoom, r.message, r.awakeSince = 0, false, false, "", now
+	r.failures, r.slow, r.gaveUp, r.noRoom, r.message, r.awakeSince = 0, 0, false, false, "", now
+}
+
+// tooSlow reports whether the server gave up its start because the machine is busy, and is to be started again at once.
+func (r *restarts) tooSlow() bool {
+	if r.slow >= maxSlow || !runtime.TooSlow(r.log.Message(math.MaxInt)) {
+		return false
+	}
+	r.slow++
+	return true
 }
 
 // failedToCome counts a failed start or wake, and reports whether it was the last attempt: the failure is permanent, or there were too
 // many. Then the runtime is given up, unless others restart it.
-func (r *restarts) failedToCome(permanent, attached, noRoom, slow bool) (last bool) {
+func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
 	r.failures++
-	last = permanent || r.failures >= maxSlow || r.failures >= maxFailures && !slow
+	last = permanent || r.failures >= maxFailures
 	r.gaveUp, r.noRoom = last && !attached, noRoom
 	return last
 }

@@ -269,7 +269,7 @@ func (s *Supervisor) endProcessWithin(grace time.Duration) {
 }
 
 // handleExit handles a process that ended by itself or by an end: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it
-// was restored from a snapshot, or can do without an option that its server refused, and is started again at once; 4. it is wanted awake: a crash.
+// was restored from a snapshot, can do without an option that its server refused, or gave up for a busy machine, and is started again at once; 4. it is wanted awake: a crash.
 func (s *Supervisor) handleExit() {
 	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
@@ -288,6 +288,8 @@ func (s *Supervisor) handleExit() {
 	case was == starting && s.saved.restoring: // 3.
 		s.restoreFailed(errors.New(reason))
 	case was == starting && s.dropOption(): // 3.
+	case was == starting && s.restarts.tooSlow(): // 3.
+		s.cfg.Logger.Info("runtime gave up its start on a busy machine: starting again", "times", s.restarts.slow)
 	case was == starting || was == waking: // 4.
 		hopeless := false
 		if was == starting {
@@ -328,10 +330,10 @@ func (s *Supervisor) startFailed(reason string, permanent bool) {
 		}
 		return
 	}
-	output := reason + "\n" + s.cfg.Log.Message(math.MaxInt)
-	last := s.restarts.failedToCome(permanent, s.proc.attached, runtime.NoRoom(output) != "", runtime.TooSlow(output))
+	noRoom := runtime.NoRoom(reason+"\n"+s.cfg.Log.Message(math.MaxInt)) != ""
+	last := s.restarts.failedToCome(permanent, s.proc.attached, noRoom)
 	if s.restarts.gaveUp && !permanent {
-		reason = fmt.Sprintf("%s (start %d of %[2]d)", reason, s.restarts.failures)
+		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.restarts.failures, maxFailures)
 	}
 	s.runtimeFailed(reason)
 	if last { // 2.
