@@ -110,6 +110,9 @@ func (r *Reports) SetAdapters(loaded, standby []api.ModelName) {
 
 // SetModel sets the description of the model, which is reported.
 func (r *Reports) SetModel(m api.ModelFacts) {
+	if m.Details.Families == nil {
+		m.Details.Families = []string{} // a list for clients
+	}
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		st.Model = &m // replaced, never changed
 		return true
