@@ -82,7 +82,7 @@ func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) 
 // another. It does so once for a revision, and reports whether it did. The caller holds the mutex.
 func (tr *tracker) replacePod(p *pod) bool {
 	r, has := tr.revisions[p.function], p.object.Annotations
-	if r == nil || r.replaced || p.stopping || has[api.AnnotationInjected]+has[api.AnnotationNotInjected]+has[api.AnnotationEndpoint] != "" || has[api.AnnotationInject] == "false" {
+	if r == nil || r.replaced || p.stopping || p.role != control.RoleInstance || has[api.AnnotationInjected]+has[api.AnnotationNotInjected]+has[api.AnnotationEndpoint] != "" || has[api.AnnotationInject] == "false" {
 		return false
 	}
 	d, err := tr.deployment(p.function)

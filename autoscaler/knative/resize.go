@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,8 +227,19 @@ func counted(o *corev1.Pod, c *corev1.Container) api.Requests {
 	return asks.Plus(asks.Lack(amounts(granted(o, c))))
 }
 
-// granted returns what the kubelet has granted a container: its requests, unless it is being resized.
+// admitted reports whether the kubelet has admitted the last resize of a pod. The room on its node is then set aside, and only its cgroups
+// are still to change.
+func admitted(o *corev1.Pod) bool {
+	return o.Generation > 0 && slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue && c.Reason == "" && c.ObservedGeneration >= o.Generation
+	})
+}
+
+// granted returns what the kubelet has granted a container: its requests, unless it is being resized and that is not admitted yet.
 func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	if admitted(o) {
+		return c.Resources.Requests
+	}
 	for k := range o.Status.ContainerStatuses {
 		if s := &o.Status.ContainerStatuses[k]; s.Name == c.Name && s.Resources != nil {
 			return s.Resources.Requests

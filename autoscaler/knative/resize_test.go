@@ -100,6 +100,9 @@ func (c *cluster) asleep(seq uint64) api.InstanceStatus {
 // resize does what Kubernetes does.
 func resize(o *corev1.Pod, to []corev1.Container, does kubelet) {
 	o.Status.Conditions = nil
+	if to != nil {
+		o.Generation++
+	}
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
 		before := c.Resources.Requests.DeepCopy()
@@ -160,8 +163,8 @@ func (c *cluster) shrinks() api.InstanceStatus {
 	return s
 }
 
-// TestASleeperShrinksAndGrows: what it gives up, and that it is woken when it has it again and no sooner, for which the core is
-// told what its node lacks.
+// TestASleeperShrinksAndGrows: what it gives up, and that it is woken when its kubelet has admitted that it gets it again and no sooner,
+// for which the core is told what its node lacks.
 func TestASleeperShrinksAndGrows(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		does, refusal := grants, error(nil)
@@ -196,10 +199,23 @@ func TestASleeperShrinksAndGrows(t *testing.T) {
 		if d := cmp.Diff([]inventory.Room{{Node: "big", Free: api.Requests{"cpu": 1996, "memory": 4<<30 - 116<<20, "pods": 9}}}, rooms); d != "" {
 			t.Errorf("what its node has left, which does not count what it waits for, -want +got:\n%s", d)
 		}
-		c.edit("pod-1", func(o *corev1.Pod) { resize(o, nil, grants) })
+		admits := func(generation int64) {
+			c.edit("pod-1", func(o *corev1.Pod) {
+				o.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, ObservedGeneration: generation}}
+			})
+			time.Sleep(pollEvery)
+			synctest.Wait()
+		}
+		if admits(1); c.called("POST 10.0.0.1:8080" + control.PathWake) {
+			t.Error("it was woken when its kubelet had admitted that it shrinks")
+		}
+		if admits(2); !c.called("POST 10.0.0.1:8080" + control.PathWake) {
+			t.Error("it was not woken though its kubelet has admitted what it requests awake")
+		}
 		if err := <-woken; err != nil {
 			t.Errorf("its wake: %v", err)
 		}
+		c.edit("pod-1", func(o *corev1.Pod) { resize(o, nil, grants) })
 		time.Sleep(pollEvery)
 		synctest.Wait()
 		c.mu.Lock()
