@@ -256,7 +256,7 @@ func TestGivesUpAfterThreeStarts(t *testing.T) {
 	})
 }
 
-// TestServerGivesUpForABusyMachine: such starts are repeated without a word, and not without end. A wake after that begins anew.
+// TestServerGivesUpForABusyMachine: such starts are repeated without a word, and not without end. A later wake tries again.
 func TestServerGivesUpForABusyMachine(t *testing.T) {
 	w := &world{exits: true, prints: "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or the GCS has become overloaded."}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
