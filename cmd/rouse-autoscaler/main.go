@@ -20,7 +20,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/leader"
-	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -62,7 +61,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	})
 	f.BoolVar(&cfg.Fleet.KeepRequests, "keep-requests", false, "pods of sleepers keep the CPU and memory that they request, though Kubernetes (1.33 and newer) could resize them in place")
-	flagset.DurationVarP(f, &cfg.Fleet.ProvisionTimeout, "provision-timeout", "", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
+	f.DurationVar(&cfg.Fleet.ProvisionTimeout, "provision-timeout", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
 	f.StringVar(&cfg.Record.Folder, "record", os.Getenv("ROUSE_RECORD"), "`folder` in which the leader records what it takes in and decides, for kn rouse record (default $ROUSE_RECORD; empty: nothing is recorded)")
 	f.Func("record-size", "`space` on the disk that the record may take, such as 50M, the default", func(s string) error {
 		size, err := api.ParseBytes(s)
