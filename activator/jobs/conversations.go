@@ -65,7 +65,7 @@ func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c acti
 	defer body.Release()
 	if text := bytes.TrimSpace(body.Bytes()); len(text) > 0 {
 		if err := json.Unmarshal(text, &q); err != nil {
-			return q, api.BadRequest("", "the body is no such JSON object: %v", err)
+			return q, api.BadRequest("", "the body is no such JSON object: %v", api.Explain(err))
 		}
 	}
 	if string(q.Items) == "null" {

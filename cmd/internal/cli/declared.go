@@ -177,6 +177,11 @@ func (b *builder) load(file string) []api.Function {
 	return functions
 }
 
+// isManifest reports whether a file of that name in a folder is read.
+func isManifest(name string) bool {
+	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
 // manifestFiles returns the manifests in a folder, by name, or the file itself. It ignores hidden files, which editors create.
 func manifestFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
@@ -192,7 +197,7 @@ func manifestFiles(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if name := e.Name(); !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+		if isManifest(e.Name()) {
 			files = append(files, filepath.Join(path, e.Name()))
 		}
 	}

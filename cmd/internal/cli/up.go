@@ -87,7 +87,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 				return nil
 			}
 			flag := "--model"
-			if IsManifest(args[0]) {
+			if isManifest(args[0]) {
 				flag = "-f"
 			}
 			return fmt.Errorf("%q is no flag: did you mean rouse up %s %s?", args[0], flag, args[0])
