@@ -203,7 +203,7 @@ type section struct {
 	level                                 int
 }
 
-// sections returns the parts of d. The first is what stands before the first heading below the title.
+// sections returns the parts of d. The first is the text before the first heading below the title.
 func (d *document) sections() []section {
 	all := []section{{Page: page(d.path), Document: d.title, level: 1}}
 	for n := d.node.FirstChild(); n != nil; n = n.NextSibling() {
