@@ -6,9 +6,9 @@
 //
 //  1. Its owner describes it in a [Want] and calls [Function.Acquire]. A free slot of an awake instance is returned at
 //     once (package route chooses the instance).
-//  2. Without one the request waits in the function's queue (package hold), or is refused. If no instance is awake and
+//  2. Without one the request waits in the function's queue ([waitQueue]), or is refused. If no instance is awake and
 //     a grant allows it, a sleeping one is woken ([Queues.Grant]), once, however many requests wait. Demand goes to the
-//     autoscaler (package demand).
+//     autoscaler.
 //  3. Whatever may free a slot or wake an instance dispatches: it hands free slots to waiting requests, in order.
 //  4. The owner sends the request to the slot's instance. [Slot.Done] ends it. [Slot.GiveBack] returns the slot of an
 //     instance that did not serve the request: the owner calls Acquire again, and the request keeps its place.

@@ -15,9 +15,9 @@ func (b *localBench) startEngine(ctx context.Context) (*Engine, error) {
 }
 
 // startServer starts "rouse up" on a free port, with the functions of a manifest
-// or, if it is empty, with the built-in one, and env besides the environment. It returns when it says that it is ready.
-func (b *localBench) startServer(ctx context.Context, manifest string, env ...string) (*Up, error) {
-	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest, Args: []string{"--no-gpu"}, Env: env})
+// or, if it is empty, with the built-in one. It returns when it says that it is ready.
+func (b *localBench) startServer(ctx context.Context, manifest string) (*Up, error) {
+	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest, Args: []string{"--no-gpu"}})
 }
 
 // round is a measurement of one side: what begins it is not measured.

@@ -98,7 +98,7 @@ func (m *metadata) norm(c *Config, encoder bool) {
 	}
 	c.Ranks = true
 	if t, ok := m.file.Tensor(nameTypes); ok && len(t.Dims) == 2 && t.Dims[1] > 1 {
-		id, _ := m.file.Uint("tokenizer.ggml.seperator_token_id") //nolint:misspell // GGUF's spelling
+		id, _ := m.file.Uint("tokenizer.ggml.seperator_token_id") // GGUF's spelling
 		c.Pair = int32(min(id, maxSize))
 	}
 }
