@@ -17,13 +17,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// several returns servers of one bucket, whose service fails on demand. They run in real time.
-func several(t *testing.T, n int) (all []*bench, service *faulty.Proxy) {
+// several returns servers of one bucket, whose service fails on demand. They run in real time. A request of theirs to it may take that long.
+func several(t *testing.T, n int, timeout time.Duration) (all []*bench, service *faulty.Proxy) {
 	t.Helper()
 	service, at := faulty.New(t, s3test.Serve(t, s3test.NewFake()))
 	for range n {
 		s, err := store.Open(store.Config{S3: at, At: "s3://bucket", Limits: store.Limits{Shared: activator.Anonymous}, Poll: 50 * time.Millisecond, Lease: 10 * time.Second,
-			Try: 300 * time.Millisecond, Timeout: time.Second}, nil)
+			Try: timeout / 3, Timeout: timeout}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func comes(t *testing.T, what string, is func() bool) {
 
 // TestSeveral: batches created at one server are run by all, and readable at each; no line is sent twice, or lost.
 func TestSeveral(t *testing.T) {
-	servers, _ := several(t, 3)
+	servers, _ := several(t, 3, time.Minute)
 	var made []batchObject
 	for range 6 { // each server runs one at a time
 		made = append(made, servers[0].create("a", chats("m", 40), "24h"))
@@ -92,7 +92,7 @@ func TestSeveral(t *testing.T) {
 
 // TestSeveralWithFaults: while the service fails, each line still gets one result.
 func TestSeveralWithFaults(t *testing.T) {
-	servers, service := several(t, 2)
+	servers, service := several(t, 2, time.Second)
 	o := servers[0].create("a", chats("m", 300), "24h")
 	service.Fail(100)
 	comes(t, "half of the batch", func() bool { return len(servers[0].front.requests())+len(servers[1].front.requests()) > 150 })
@@ -109,7 +109,7 @@ func TestSeveralWithFaults(t *testing.T) {
 
 // TestElsewhere: a cancellation at one server ends work at another, and each finds what another has stored.
 func TestElsewhere(t *testing.T) {
-	servers, _ := several(t, 2)
+	servers, _ := several(t, 2, time.Minute)
 	one, two := servers[0], servers[1]
 	left := make(chan struct{}, 100)
 	slow := func(_ http.ResponseWriter, r *http.Request, _ string) {
@@ -150,7 +150,7 @@ func TestElsewhere(t *testing.T) {
 
 // TestStoredElsewhere: a response is found, continued, and cancelled at another server than its own.
 func TestStoredElsewhere(t *testing.T) {
-	servers, _ := several(t, 2)
+	servers, _ := several(t, 2, time.Minute)
 	answer := func(w http.ResponseWriter, _ *http.Request, body string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"id":"resp_x","object":"response","status":"completed","output":[],"asked":%s}`, body)
@@ -196,7 +196,7 @@ func TestStoredElsewhere(t *testing.T) {
 // TestStoreDown: while the store is unavailable, requests that need it get an error to retry, in their API's format;
 // all others work.
 func TestStoreDown(t *testing.T) {
-	servers, service := several(t, 1)
+	servers, service := several(t, 1, time.Second)
 	b := servers[0]
 	file := b.file("a", chats("m", 1))
 	service.Down(true)
