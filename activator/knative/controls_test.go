@@ -71,7 +71,7 @@ func TestControls(t *testing.T) {
 		{"GET", "/metrics", "", nil, 401, "bearer token"},
 		{"GET", "/metrics", value, nil, 404, "no such path"},
 		{"POST", "/v1/chat/completions", value, nil, 404, "no such path"},
-		{"POST", control.PathGrants, value, "{", 400, "the body is no api.Grant"},
+		{"POST", control.PathGrants, value, "{", 400, "its JSON ends too early"},
 		{"POST", control.PathGrants, value, api.Grant{Epoch: 1}, 400, "want both"},
 		{"POST", control.PathInstances, value, control.InstanceReport{}, 400, "want all three"},
 		{"POST", control.PathInstances, value, control.InstanceReport{Status: api.InstanceStatus{Instance: "a", Function: function, State: api.Awake}}, 400, "has no endpoint"},
