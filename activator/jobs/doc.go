@@ -41,6 +41,9 @@
 //  5. If the store is full or fails, the client gets an error instead of the answer's end: an answer that claims to
 //     be stored is.
 //
+// A conversation is such a chain of responses of its own (store/conversations.go): a request that names it continues from
+// its last turn, and adds one.
+//
 // Goroutines: [Server.Handler] is safe for concurrent use; [Server.Run] is called once, and waits for all goroutines
 // that it starts.
 package jobs
