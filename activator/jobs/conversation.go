@@ -29,6 +29,10 @@ func (k *keeper) turns(owner, id string) ([]store.Job, error) {
 	var all []store.Job
 	size := int64(0)
 	var missing error
+	most, bytes := k.maxTurns, int64(maxConversation)
+	if store.IsTurn(id) { // bounded when turns are added; the last ones were added at once, or are large
+		most, bytes = most+100, 2*bytes
+	}
 	for id != "" {
 		r, err := k.response(owner, id)
 		if errors.Is(err, store.ErrNotFound) {
@@ -39,9 +43,9 @@ func (k *keeper) turns(owner, id string) ([]store.Job, error) {
 		}
 		size += r.Answer.Bytes
 		switch {
-		case len(all) == k.maxTurns:
+		case len(all) == most:
 			return nil, api.BadRequest("previous_response_id", "the conversation has more than %d turns: begin a new one", k.maxTurns)
-		case size > maxConversation:
+		case size > bytes:
 			return nil, api.BadRequest("previous_response_id", "the conversation has more than %s: begin a new one", api.Bytes(maxConversation))
 		}
 		all = append(all, r)

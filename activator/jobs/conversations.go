@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
@@ -96,7 +97,7 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c ac
 	}
 	made, err := s.store.NewConversation(c.Owner(), q.Metadata)
 	if err == nil && q.Items != nil {
-		if _, err = s.addTurn(c, made.ID, q.Items); err != nil {
+		if _, err = s.store.AddTurn(c.Owner(), made.ID, q.Items, nil); err != nil {
 			err = errors.Join(err, s.store.DeleteConversation(c.Owner(), made.ID))
 		}
 	}
@@ -126,11 +127,30 @@ func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c ac
 	return writeDeleted(w, err, had.ID, "conversation.deleted")
 }
 
-// addTurn appends items to a conversation, and returns the turn's id.
-func (s *Server) addTurn(c activator.Caller, conversation string, items []byte) (id string, err error) {
-	id, _ = s.store.NewResponseID()
-	id = store.TurnID(id)
-	return id, s.store.AddTurn(c.Owner(), conversation, id, items, nil)
+// whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client.
+func (s *Server) whole(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+		for !s.reads.take(c.Client) {
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-r.Context().Done():
+				return r.Context().Err()
+			}
+		}
+		defer s.reads.give(c.Client)
+		return h(w, r, c)
+	}
+}
+
+// hasRoom returns an error if no turn of n bytes can be added to a conversation of so many.
+func (k *keeper) hasRoom(turns int, n int64) error {
+	switch {
+	case turns >= k.maxTurns:
+		return api.BadRequest("conversation", "the conversation has %d turns, as many as may be: begin a new one, or delete an item, which makes one turn of all", turns)
+	case n > maxConversation:
+		return api.BadRequest("conversation", "the conversation would have %s: want %s at most: begin a new one, or delete items", api.Bytes(n), api.Bytes(maxConversation))
+	}
+	return nil
 }
 
 // conversationItems returns a conversation with its items, the oldest first, and their ids.
@@ -166,7 +186,18 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 	if err != nil {
 		return err
 	}
-	turn, err := s.addTurn(c, had.ID, q.Items)
+	turns, err := s.keeper.turns(c.Owner(), had.Previous)
+	if err != nil {
+		return err
+	}
+	size := int64(len(q.Items))
+	for _, t := range turns {
+		size += t.Answer.Bytes
+	}
+	if err := s.keeper.hasRoom(len(turns), size); err != nil {
+		return err
+	}
+	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil)
 	if err != nil {
 		return err
 	}

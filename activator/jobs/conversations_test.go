@@ -8,8 +8,10 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/peer"
 )
 
 const user = `{"type":"message","role":"user","content":%q}`
@@ -185,44 +187,141 @@ func TestConversationRefusals(t *testing.T) {
 	})
 }
 
-// TestTurnsAtOnce: turns that end at the same time are all in the conversation, one after the other; one that is added again is
-// there once.
+// TestResponsesOutliveTurns: what was stored of a conversation can be gone on from, and is listed, whatever is deleted of the
+// conversation. Turns are no responses.
+func TestResponsesOutliveTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		b.answers(say("completed"))
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", `{"items":[`+fmt.Sprintf(user, "hello")+`]}`)
+		ask := func(more string) (r stored) {
+			return want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","store":true,"input":"x",`+more+`}`))
+		}
+		ask(`"conversation":"` + made.ID + `"`)
+		second := ask(`"conversation":"` + made.ID + `"`)
+		items := func() int {
+			return len(want[itemPage](b, http.StatusOK, b.do(http.MethodGet, responsesPath+"/"+second.ID+"/input_items", "a", nil)).Data)
+		}
+		if n := items(); n != 4 {
+			t.Errorf("its input has %d items", n)
+		}
+		page := converse[itemPage](b, http.StatusOK, http.MethodGet, "/"+made.ID+"/items", "")
+		converse[conversationObject](b, http.StatusOK, http.MethodDelete, "/"+made.ID+"/items/"+page.First, "")
+		ask(`"previous_response_id":"` + second.ID + `"`)
+		c, err := b.store.Job(peer.Named("a"), made.ID)
+		if err != nil || !store.IsTurn(c.Previous) {
+			t.Fatal(c, err)
+		}
+		for _, more := range []string{"", `,"background":true`} {
+			if w := b.respond("a", `{"model":"m","input":"x","previous_response_id":"`+c.Previous+`"`+more+`}`); w.Code != http.StatusBadRequest {
+				t.Errorf("a turn as the previous response: %d %s", w.Code, w.Body)
+			}
+		}
+		if w := b.do(http.MethodGet, responsesPath+"/"+c.Previous+"/input_items", "a", nil); w.Code != http.StatusNotFound {
+			t.Errorf("a turn as a response: %d %s", w.Code, w.Body)
+		}
+		converse[deleted](b, http.StatusOK, http.MethodDelete, "/"+made.ID, "")
+		ask(`"previous_response_id":"` + second.ID + `"`)
+		if n := items(); n != 4 {
+			t.Errorf("its input has %d items", n)
+		}
+	})
+}
+
+// TestCancelledTurn: a response that was cancelled while its answer came is not added to its conversation.
+func TestCancelledTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", "")
+		var id string
+		b.answers(func(w http.ResponseWriter, r *http.Request, body string) {
+			time.Sleep(time.Second) // the client has the id
+			want[stored](b, http.StatusOK, b.do(http.MethodPost, responsesPath+"/"+id+"/cancel", "a", nil))
+			say("completed")(w, r, body)
+		})
+		later := want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","background":true,"input":"x","conversation":"`+made.ID+`"}`))
+		id = later.ID
+		if r := b.ends("a", later.ID); r.Status != "cancelled" {
+			t.Errorf("it is %+v", r)
+		}
+		b.wantTexts(made.ID)
+	})
+}
+
+// TestFullConversation: one that has no room is refused before its model is asked, and can still be read and shortened.
+func TestFullConversation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		b.answers(say("completed"))
+		b.keeper.maxTurns = 3
+		item := `{"items":[` + fmt.Sprintf(user, "x") + `]}`
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", item)
+		for range 2 {
+			want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"x","conversation":"`+made.ID+`"}`))
+		}
+		converse[struct{}](b, http.StatusBadRequest, http.MethodPost, "/"+made.ID+"/items", item)
+		if w := b.respond("a", `{"model":"m","input":"x","conversation":"`+made.ID+`"}`); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "3 turns") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		page := converse[itemPage](b, http.StatusOK, http.MethodGet, "/"+made.ID+"/items", "")
+		converse[conversationObject](b, http.StatusOK, http.MethodDelete, "/"+made.ID+"/items/"+page.First, "")
+		want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"x","conversation":"`+made.ID+`"}`))
+	})
+}
+
+// TestTurnsAtOnce: turns that are added at the same time are all in the conversation, one after the other. None is left when it is
+// deleted meanwhile.
 func TestTurnsAtOnce(t *testing.T) {
 	s, err := store.Open(store.Config{At: t.TempDir()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c, err := s.NewConversation("a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	for n := range 16 {
-		all.Go(func() {
-			for range 2 {
-				if err := s.AddTurn("a", c.ID, fmt.Sprintf("turn_%d", n), fmt.Appendf(nil, "[%d]", n), nil); err != nil {
+	for _, deletes := range []bool{false, true} {
+		c, err := s.NewConversation("a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for n := range 16 {
+			all.Go(func() {
+				if deletes && n == 8 {
+					if err := s.DeleteConversation("a", c.ID); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				if _, err := s.AddTurn("a", c.ID, fmt.Appendf(nil, "[%d]", n), nil); err != nil && !(deletes && errors.Is(err, store.ErrNotFound)) {
 					t.Error(err)
 				}
+				_, err := s.SetMetadata("a", c.ID, map[string]string{"n": fmt.Sprint(n)})
+				if err != nil && !(deletes && errors.Is(err, store.ErrNotFound)) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if !deletes {
+			c, err = s.Job("a", c.ID)
+			seen := map[string]bool{}
+			for id := c.Previous; id != "" && err == nil && !seen[id]; {
+				seen[id] = true
+				var turn store.Job
+				turn, err = s.Job("a", id)
+				id = turn.Previous
 			}
-		})
-	}
-	all.Wait()
-	c, err = s.Job("a", c.ID)
-	seen := map[string]bool{}
-	for id := c.Previous; id != "" && err == nil && !seen[id]; {
-		seen[id] = true
-		var turn store.Job
-		turn, err = s.Job("a", id)
-		id = turn.Previous
-	}
-	if err != nil || len(seen) != 16 {
-		t.Errorf("the turns are %v, %v", seen, err)
-	}
-	if err := s.DeleteConversation("a", c.ID); err != nil || s.Bytes() != 0 {
-		t.Errorf("%v, %d bytes are left", err, s.Bytes())
-	}
-	if err := s.AddTurn("a", c.ID, "turn_x", []byte("[]"), nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
-		t.Errorf("after its end: %v, %d bytes", err, s.Bytes())
+			if err != nil || len(seen) != 16 {
+				t.Errorf("the turns are %v, %v", seen, err)
+			}
+			if err := s.DeleteConversation("a", c.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		if s.Bytes() != 0 {
+			t.Errorf("deleted meanwhile is %v: %d bytes are left", deletes, s.Bytes())
+		}
+		if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
+			t.Errorf("after its end: %v, %d bytes", err, s.Bytes())
+		}
 	}
 }

@@ -65,25 +65,34 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 			return noConversation(err, t.Conversation)
 		}
 		t.Previous = c.Previous
+	} else if store.IsTurn(t.Previous) {
+		return noPrevious(store.ErrNotFound, t.Previous)
 	}
-	out := &responseWriter{w: w, r: r, k: k, turn: &t}
-	if t.Store || t.Conversation != "" {
-		more := 1
-		if t.Store && t.Conversation != "" {
-			more = 2
-		}
-		out.kept = store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}
-		if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
-			out.kept.ID, more = t.Claim.Job().ID, more-1
-		}
-		if err := k.store.Fits(t.Owner, int64(len(input))+usualAnswer, more); err != nil {
-			return err
-		}
-		out.input = input
-	}
+	out := &responseWriter{w: w, r: r, k: k, turn: &t, input: input, kept: store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}}
 	var so []byte
 	if t.Previous != "" {
 		if so, out.before, err = k.conversation(t.Owner, t.Previous, take); err != nil {
+			return err
+		}
+	}
+	size, more := int64(len(input))+usualAnswer, 1
+	if t.Conversation != "" {
+		if err := k.hasRoom(len(out.before), int64(len(so)+len(input))); err != nil {
+			return err
+		}
+		out.kept.Previous, out.before = "", nil
+		if t.Store { // with all that was before: the conversation's turns are its own
+			if so != nil {
+				out.whole = join(so, input)
+			}
+			size, more = 2*size+int64(len(so)), 2
+		}
+	}
+	if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
+		out.kept.ID, more = t.Claim.Job().ID, more-1
+	}
+	if t.Store || t.Conversation != "" {
+		if err := k.store.Fits(t.Owner, size, more); err != nil {
 			return err
 		}
 	}

@@ -83,6 +83,9 @@ func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	if err != nil {
 		return err
 	}
+	if !store.IsResponse(id) {
+		return store.ErrNotFound
+	}
 	ids, items, err := k.itemsOf(owner, id, false)
 	if err != nil {
 		return err

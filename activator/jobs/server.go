@@ -99,6 +99,7 @@ type Server struct {
 	memory  memory
 	uploads places
 	checks  places
+	reads   places        // of whole conversations
 	lines   chan struct{} // a place for each line in flight; taken and given back by runs; linesAbreast places
 	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
 
@@ -123,7 +124,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, reads: places{all: 4, each: 2}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
@@ -246,16 +247,16 @@ func (s *Server) routes() []route {
 		{"DELETE /v1/async/{id}", s.deleteRequest(store.PrefixAsync, "async")},
 		{"GET /v1/responses/{id}", s.showResponse},
 		{"DELETE /v1/responses/{id}", s.deleteRequest(store.PrefixResponse, "response")},
-		{"GET /v1/responses/{id}/input_items", s.responseItems},
+		{"GET /v1/responses/{id}/input_items", s.whole(s.responseItems)},
 		{"POST /v1/responses/{id}/cancel", s.cancelResponse},
 		{"POST /v1/conversations", s.createConversation},
 		{"GET /v1/conversations/{id}", withJob(s.findJob, store.PrefixConversation, conversationOf)},
 		{"POST /v1/conversations/{id}", s.updateConversation},
 		{"DELETE /v1/conversations/{id}", s.deleteConversation},
-		{"GET /v1/conversations/{id}/items", s.listItems},
+		{"GET /v1/conversations/{id}/items", s.whole(s.listItems)},
 		{"POST /v1/conversations/{id}/items", s.addItems},
-		{"GET /v1/conversations/{id}/items/{item}", s.showItem},
-		{"DELETE /v1/conversations/{id}/items/{item}", s.deleteItem},
+		{"GET /v1/conversations/{id}/items/{item}", s.whole(s.showItem)},
+		{"DELETE /v1/conversations/{id}/items/{item}", s.whole(s.deleteItem)},
 	}
 }
 

@@ -35,6 +35,7 @@ type responseWriter struct {
 	kept   store.Job // to be stored, once the answer is whole
 	before []string  // the ids of the previous responses
 	input  []byte
+	whole  []byte // the input after the conversation, for a response that is stored, too; nil: input
 
 	mode   mode
 	status int
@@ -178,14 +179,18 @@ func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 		return response, nil
 	}
 	w.kept.Status = status
-	if w.turn.Conversation != "" && status != "failed" {
-		if err := w.k.store.AddTurn(w.kept.Owner, w.turn.Conversation, store.TurnID(w.kept.ID), w.input, response); err != nil {
-			return nil, noConversation(err, w.turn.Conversation)
+	if w.turn.Store {
+		input := w.input
+		if w.whole != nil {
+			input = w.whole
+		}
+		if err := w.k.store.KeepResponse(w.kept, w.before, input, response, w.turn.Claim); err != nil {
+			return nil, err
 		}
 	}
-	if w.turn.Store {
-		if err := w.k.store.KeepResponse(w.kept, w.before, w.input, response, w.turn.Claim); err != nil {
-			return nil, err
+	if w.turn.Conversation != "" && status != "failed" { // not before: it may have been cancelled
+		if _, err := w.k.store.AddTurn(w.kept.Owner, w.turn.Conversation, w.input, response); err != nil {
+			return nil, noConversation(err, w.turn.Conversation)
 		}
 	}
 	w.done = true

@@ -19,9 +19,6 @@ func IsConversation(id string) bool { return strings.HasPrefix(id, PrefixConvers
 // IsTurn reports whether an id is a turn's.
 func IsTurn(id string) bool { return strings.HasPrefix(id, prefixTurn) }
 
-// TurnID returns the id of the turn that a response adds to a conversation.
-func TurnID(response string) string { return prefixTurn + strings.TrimPrefix(response, PrefixResponse) }
-
 // NewConversation stores a conversation without turns.
 func (s *Store) NewConversation(owner string, metadata map[string]string) (Job, error) {
 	c := Job{Owner: owner, Status: Completed}
@@ -36,9 +33,19 @@ func (s *Store) NewConversation(owner string, metadata map[string]string) (Job, 
 
 // SetMetadata replaces a conversation's metadata.
 func (s *Store) SetMetadata(owner, id string, metadata map[string]string) (Job, error) {
-	c, _, err := s.changeJob(owner, id, func(c *Job) error {
+	return s.changeConversation(owner, id, func(c *Job) error {
 		c.Metadata = metadata
 		return nil
+	})
+}
+
+// changeConversation changes a conversation that was not deleted.
+func (s *Store) changeConversation(owner, id string, do func(c *Job) error) (Job, error) {
+	c, _, err := s.changeJob(owner, id, func(c *Job) error {
+		if !time.Now().Before(c.Expires) {
+			return ErrNotFound
+		}
+		return do(c)
 	})
 	if err != nil {
 		return Job{}, err
@@ -46,28 +53,17 @@ func (s *Store) SetMetadata(owner, id string, metadata map[string]string) (Job, 
 	return *c, nil
 }
 
-// AddTurn appends a turn with an id, unless it was appended before, and keeps the conversation as long as the turn.
-// Turns that are added at the same time follow each other. ErrNotFound: the conversation was deleted.
-func (s *Store) AddTurn(owner, conversation, id string, input, answer []byte) error {
-	c, err := s.Job(owner, conversation)
+// AddTurn appends a turn, and keeps the conversation as long as the turn. Turns that are added at the same time follow each
+// other. ErrNotFound: there is no such conversation.
+func (s *Store) AddTurn(owner, conversation string, input, answer []byte) (id string, err error) {
+	c, before, err := s.turnsOf(owner, conversation)
 	if err != nil {
-		return err
+		return "", err
 	}
-	var before []string
-	for at := c.Previous; at != ""; {
-		if at == id {
-			return nil
-		}
-		t, err := s.Job(owner, at)
-		if err != nil {
-			return err
-		}
-		before, at = append(before, at), t.Previous
-	}
-	turn := Job{ID: id, Owner: owner, Created: time.Now(), Status: Completed, Response: Response{Previous: c.Previous}}
-	err = s.KeepResponse(turn, before, input, answer, nil)
-	if err != nil && !errors.Is(err, ErrFenced) { // fenced: it is there, but was not appended
-		return err
+	id, now := s.ids.next(prefixTurn)
+	turn := Job{ID: id, Owner: owner, Created: now, Status: Completed, Response: Response{Previous: c.Previous}}
+	if err := s.KeepResponse(turn, before, input, answer, nil); err != nil {
+		return "", err
 	}
 	err = s.setLastTurn(owner, conversation, func(last string) (string, error) {
 		if last == turn.Previous {
@@ -83,12 +79,31 @@ func (s *Store) AddTurn(owner, conversation, id string, input, answer []byte) er
 	if err != nil {
 		err = errors.Join(err, unlessGone(s.Delete(owner, id)))
 	}
-	return err
+	return id, err
+}
+
+// turnsOf returns a conversation, and the ids of its turns, the last one first.
+func (s *Store) turnsOf(owner, conversation string) (c Job, ids []string, err error) {
+	for range mostConflicts {
+		if c, err = s.Job(owner, conversation); err != nil {
+			return c, nil, err
+		}
+		ids = nil
+		for at := c.Previous; at != "" && err == nil; {
+			var t Job
+			t, err = s.Job(owner, at)
+			ids, at = append(ids, at), t.Previous
+		}
+		if !errors.Is(err, ErrNotFound) { // else the turns were just replaced
+			return c, ids, err
+		}
+	}
+	return c, nil, changing(conversation)
 }
 
 // setLastTurn sets a conversation's last turn to the one that next returns for the present one.
 func (s *Store) setLastTurn(owner, conversation string, next func(last string) (string, error)) error {
-	_, _, err := s.changeJob(owner, conversation, func(c *Job) (err error) {
+	_, err := s.changeConversation(owner, conversation, func(c *Job) (err error) {
 		c.Previous, err = next(c.Previous)
 		// Its turns may be kept shorter than requested, by this: see prolong.
 		c.Expires = time.Now().Add(s.cfg.Keep - s.cfg.Keep/30)
@@ -117,9 +132,12 @@ func (s *Store) ReplaceTurns(owner, conversation, last string, input []byte) err
 	return s.deleteTurns(owner, last)
 }
 
-// DeleteConversation deletes a conversation with its turns.
+// DeleteConversation deletes a conversation with its turns. It ends the conversation first, so that nothing is added meanwhile.
 func (s *Store) DeleteConversation(owner, id string) error {
-	c, err := s.Job(owner, id)
+	c, err := s.changeConversation(owner, id, func(c *Job) error {
+		c.Expires = time.Now()
+		return nil
+	})
 	if err == nil {
 		err = s.dropJob(&c)
 	}

@@ -240,7 +240,9 @@ func (f *Folder) Open(key string, from int64) (io.ReadCloser, error) {
 // Delete implements [Objects].
 func (f *Folder) Delete(key string) error {
 	path := f.path(key)
+	f.mu.Lock() // a conditional write must not come between
 	err := os.Remove(path)
+	f.mu.Unlock()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
