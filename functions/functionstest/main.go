@@ -37,6 +37,7 @@ type options struct {
 	ExitAfter     int           `flag:"exit-after" help:"exit with status 4 at the generation after the first <n>"`
 	IgnoreTerm    bool          `flag:"ignore-term" help:"ignore SIGTERM"`
 	Sleeps        bool          `flag:"sleeps" help:"have /sleep, /wake_up and vLLM's other calls"`
+	WakeFails     bool          `flag:"wake-fails" help:"answer 500 to /wake_up"`
 	Grandchild    string        `flag:"grandchild" help:"start a child of its own: <how> is group, session, orphan (a session whose parent has gone), or swarm (many that are hard to end; with -pids)"`
 }
 

@@ -90,6 +90,10 @@ func (s *server) fallAsleep(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) wakeUp(w http.ResponseWriter, r *http.Request) {
+	if s.WakeFails {
+		refuse(w, 500, "out of memory at the wake")
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tags := r.URL.Query()["tags"]
