@@ -3,6 +3,7 @@ package gguf
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 
@@ -215,6 +216,9 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 }
 
 func mapFile(path string) ([]byte, error) {
+	if at, err := os.Stat(path); err == nil && at.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) != 0 { // to open one may take forever
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -309,8 +310,13 @@ func TestOpenErrors(t *testing.T) {
 	if err := os.WriteFile(bad, broken()["type"].data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(dir, "pipe.gguf")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none"): "no such file",
+		pipe:                       "is not a regular file",
 		dir:                        "is a directory",
 		short:                      "has 4 bytes, a GGUF file has at least 24",
 		bad:                        "bad.gguf: byte 45",

@@ -80,6 +80,10 @@ func TestEncoders(t *testing.T) {
 		{"bert", nil, without("token_embd_norm.bias"), `tensor "token_embd_norm.bias" is missing`},
 		{"bert", nil, without("blk.1.layer_output_norm.weight"), `tensor "blk.1.layer_output_norm.weight" is missing`},
 		{"nomic-bert", nil, without("blk.0.ffn_gate.weight"), `tensor "blk.0.ffn_gate.weight" is missing`},
+		{"bert", map[string]any{"bert.attention.causal": 1}, nil, "bert.attention.causal is not false"},
+		{"bert", map[string]any{"bert.pooling_type": 5}, nil, "bert.pooling_type is not known"},
+		{"bert", map[string]any{"bert.pooling_type": "cls"}, nil, "bert.pooling_type is not known"},
+		{"rank", map[string]any{"tokenizer.ggml.seperator_token_id": nil}, nil, "seperator_token_id is missing"},
 		{"rank", map[string]any{"bert.pooling_type": 2}, nil, `tensor "cls.weight" has no place`},
 		{"rank", nil, tensor(t, "cls.output.weight", gguf.F32, 32, 3), `tensor "cls.output.weight" has dimensions [32 3], want [32 1]`},
 	} {

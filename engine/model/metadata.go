@@ -89,16 +89,24 @@ func (m *metadata) norm(c *Config, encoder bool) {
 		return
 	}
 	c.Encoder, c.RMSEps = true, float32(m.float("attention.layer_norm_epsilon", 0))
-	if causal, ok := m.file.Bool(m.arch + ".attention.causal"); ok && causal {
-		m.fail("%s.attention.causal is true: such models are not supported", m.arch)
+	if causal, ok := m.file.Bool(m.arch + ".attention.causal"); m.has("attention.causal") && (causal || !ok) {
+		m.fail("%s.attention.causal is not false: such models are not supported", m.arch)
 	}
-	const rank = 4 // llama.cpp's LLAMA_POOLING_TYPE_RANK
-	if kind, _ := m.file.Uint(m.arch + ".pooling_type"); kind != rank {
+	const rank = 4 // llama.cpp's LLAMA_POOLING_TYPE_RANK, the last
+	kind, ok := m.file.Uint(m.arch + ".pooling_type")
+	if m.has("pooling_type") && !ok || kind > rank {
+		m.fail("%s.pooling_type is not known: want 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)", m.arch)
+	}
+	if kind != rank {
 		return
 	}
 	c.Ranks = true
 	if t, ok := m.file.Tensor(nameTypes); ok && len(t.Dims) == 2 && t.Dims[1] > 1 {
-		id, _ := m.file.Uint("tokenizer.ggml.seperator_token_id") // GGUF's spelling
+		const key = "tokenizer.ggml.seperator_token_id" // GGUF's spelling
+		id, ok := m.file.Uint(key)
+		if !ok {
+			m.fail("%s is missing: it parts the texts of a pair", key)
+		}
 		c.Pair = int32(min(id, maxSize))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -202,6 +203,11 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request, requests []engine
 		}
 		m.vector()
 		done += len(requests[ev.Index].Prompt)
+		for _, x := range ev.Embedding {
+			if x != x || math.IsInf(float64(x), 0) {
+				return nil, sample.ErrDamaged
+			}
+		}
 		vectors[ev.Index] = ev.Embedding
 	}
 }

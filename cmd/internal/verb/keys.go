@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -155,6 +156,18 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 
 // mergeKey applies a JSON merge patch (RFC 7396) to a key.
 func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
+	if patch == nil {
+		return errors.New("the patch is null: name the fields to change")
+	}
+	fields := reflect.VisibleFields(reflect.TypeFor[apikey.Key]())
+	for name := range patch { // names in another case would be fields of their own in the merged object
+		if !slices.ContainsFunc(fields, func(f reflect.StructField) bool {
+			known, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return known == name
+		}) {
+			return fmt.Errorf("a key has no field %.80q", name)
+		}
+	}
 	var whole map[string]json.RawMessage
 	raw, _ := json.Marshal(k) // it comes from JSON, as the patch does
 	_ = json.Unmarshal(raw, &whole)

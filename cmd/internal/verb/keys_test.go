@@ -68,7 +68,9 @@ func TestSetKey(t *testing.T) {
 	}{
 		{http.MethodPost, "", `{"name":5}`, "name is a JSON number: want a string", 400},
 		{http.MethodPatch, "alice", `{"concurrent":"many"}`, "concurrent is a JSON string: want a whole number", 400},
-		{http.MethodPatch, "alice", `{"limit":1}`, `unknown field \"limit\"`, 400},
+		{http.MethodPatch, "alice", `{"limit":1}`, `no field \"limit\"`, 400},
+		{http.MethodPatch, "alice", `{"RequestsPerMinute":1}`, `no field \"RequestsPerMinute\"`, 400},
+		{http.MethodPatch, "alice", `null`, "the patch is null", 400},
 		{http.MethodPatch, "alice", `{"hash":"00"}`, "make another key", 400},
 		{http.MethodPatch, "alice", `{"name":"bob"}`, "make another key", 400},
 		{http.MethodPatch, "alice", `[]`, "it is a JSON array: want an object", 400},
