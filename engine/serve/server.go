@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -120,10 +119,7 @@ func (s *Server) wrap(h handler) http.Handler {
 		case known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep):
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
-		if errors.Is(err, context.Canceled) && r.Context().Err() != nil && w.Header()[usageHeader] == nil {
-			return // the client has left
-		}
-		writeError(w, known)
+		writeError(w, known) // a client that seems to have left may only have closed its sending side
 	})
 }
 

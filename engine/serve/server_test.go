@@ -1,10 +1,12 @@
 package serve_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
@@ -399,6 +402,27 @@ func TestTokenize(t *testing.T) {
 			t.Errorf("an empty prompt: %s", text)
 		}
 	})
+}
+
+// TestClientThatLeft checks that a client that has left, or has only closed its sending side, is not told of success.
+func TestClientThatLeft(t *testing.T) {
+	c := start(t, serve.Config{}, 0)
+	template, err := chat.New(chatML, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := serve.NewServer(c.engine, template, serve.Config{Model: "parrot.gguf"})
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for path, body := range map[string]string{
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"hi"}]}`, "/v1/completions": `{"prompt":"hi"}`, "/v1/embeddings": `{"input":"hi"}`,
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(left, http.MethodPost, path, strings.NewReader(body)))
+		if w.Code != 499 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
 }
 
 // TestDamagedModel checks that logits that are NaN are an error of each request, and that the log names the model once.

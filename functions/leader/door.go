@@ -60,9 +60,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	read, err := d.bodies.Read(w, r, proxy.Client(r))
 	if err != nil {
-		if r.Context().Err() == nil {
-			api.WriteErrorTo(w, r, err)
-		}
+		api.WriteErrorTo(w, r, err)
 		return
 	}
 	defer read.Release()
