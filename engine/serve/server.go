@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -119,7 +120,11 @@ func (s *Server) wrap(h handler) http.Handler {
 		case known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep):
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
-		writeError(w, known) // a client that seems to have left may only have closed its sending side
+		if errors.Is(err, context.Canceled) && r.Context().Err() != nil && w.Header()[usageHeader] == nil {
+			w.WriteHeader(known.Status) // the client has left, or has only closed its sending side
+			return
+		}
+		writeError(w, known)
 	})
 }
 

@@ -415,7 +415,7 @@ func TestClientThatLeft(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	for path, body := range map[string]string{
-		"/v1/chat/completions": `{"messages":[{"role":"user","content":"hi"}]}`, "/v1/completions": `{"prompt":"hi"}`, "/v1/embeddings": `{"input":"hi"}`,
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"hi"}]}`, "/v1/completions": `{"prompt":"hi"}`,
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(left, http.MethodPost, path, strings.NewReader(body)))
