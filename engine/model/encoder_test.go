@@ -83,7 +83,7 @@ func TestEncoders(t *testing.T) {
 		{"bert", map[string]any{"bert.attention.causal": 1}, nil, "bert.attention.causal is not false"},
 		{"bert", map[string]any{"bert.pooling_type": 5}, nil, "bert.pooling_type is not known"},
 		{"bert", map[string]any{"bert.pooling_type": "cls"}, nil, "bert.pooling_type is not known"},
-		{"rank", map[string]any{"tokenizer.ggml.seperator_token_id": nil}, nil, "seperator_token_id is missing"},
+		{"rank", map[string]any{"tokenizer.ggml.seperator_token_id": nil}, nil, "it parts the texts of a pair"},
 		{"rank", map[string]any{"bert.pooling_type": 2}, nil, `tensor "cls.weight" has no place`},
 		{"rank", nil, tensor(t, "cls.output.weight", gguf.F32, 32, 3), `tensor "cls.output.weight" has dimensions [32 3], want [32 1]`},
 	} {
