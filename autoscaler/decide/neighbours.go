@@ -12,13 +12,15 @@ import (
 // anywhere. The latter count on each node, divided by the number of nodes.
 type neighbours struct {
 	here   [][]*function // by node
-	absent []*function   // those that were started once first, the earliest next request first
-	// weights[k] is of absent, where those before k keep their weights.
+	absent []*function
+	// ordered has absent by their expected next requests, those that were never started last; weights[k] is of those where the ones
+	// before k keep their weights. They are nil until they are needed.
+	ordered  []*function
 	weights  []weights
 	contests map[facts]contest // of absent, by kind of device
 }
 
-// neighbours returns the neighbours on all nodes. They are the same throughout a plan, and not needed in most plans.
+// neighbours returns the neighbours on all nodes. They are the same throughout a plan.
 func (p *plan) neighbours() *neighbours {
 	if p.near != nil {
 		return p.near
@@ -29,7 +31,6 @@ func (p *plan) neighbours() *neighbours {
 		if f.Undeclared {
 			continue
 		}
-		f.until, _ = p.untilRequest(f)
 		absent := true
 		for _, i := range f.instances {
 			if i.lost {
@@ -44,19 +45,27 @@ func (p *plan) neighbours() *neighbours {
 			near.absent = append(near.absent, f)
 		}
 	}
-	slices.SortFunc(near.absent, func(f, g *function) int {
+	return near
+}
+
+// sumWeights sets ordered and weights.
+func (p *plan) sumWeights(near *neighbours) {
+	for _, f := range p.fs {
+		f.until, _ = p.untilRequest(f)
+	}
+	near.ordered = slices.Clone(near.absent)
+	slices.SortFunc(near.ordered, func(f, g *function) int {
 		return cmp.Or(-cmp.Compare(min(f.Past.Starts, 1), min(g.Past.Starts, 1)), f.compareUntil(g))
 	})
-	n := len(near.absent)
+	n := len(near.ordered)
 	near.weights = make([]weights, n+1)
-	for k, f := range slices.Backward(near.absent) {
+	for k, f := range slices.Backward(near.ordered) {
 		near.weights[k] = near.weights[k+1]
 		near.weights[k].add(f, false)
 	}
-	for k, f := range near.absent {
+	for k, f := range near.ordered {
 		near.weights[k+1].kept = near.weights[k].kept + f.weights()
 	}
-	return near
 }
 
 // compareUntil orders f and g by their expected next requests.
@@ -91,8 +100,12 @@ func (w *weights) add(f *function, keeps bool) {
 }
 
 // weightsOn returns the host memory on a node if f and those before it keep their weights.
-func (n *neighbours) weightsOn(node int32, f *function) weights {
-	k := sort.Search(len(n.absent), func(k int) bool { return !n.absent[k].keepsBefore(f) })
+func (p *plan) weightsOn(node int32, f *function) weights {
+	n := p.neighbours()
+	if n.weights == nil {
+		p.sumWeights(n)
+	}
+	k := sort.Search(len(n.ordered), func(k int) bool { return !n.ordered[k].keepsBefore(f) })
 	w, nodes := n.weights[k], api.Bytes(len(n.here))
 	w.kept, w.dropped, w.all = w.kept/nodes, w.dropped/nodes, w.all/nodes
 	for _, g := range n.here[node] {

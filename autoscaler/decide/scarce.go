@@ -116,7 +116,7 @@ func (p *plan) keepsWeights(i *instance) bool {
 	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {
 		return true
 	}
-	w := p.neighbours().weightsOn(i.node, f)
+	w := p.weightsOn(i.node, f)
 	left := p.facts[i.at[0]].capacity - p.devs[i.at[0]].Others - w.kept - w.dropped
 	return left >= min(w.all, w.most*api.Bytes(len(p.nodes[i.node].gpus)))
 }

@@ -26,7 +26,7 @@ type function struct {
 	// refused says that this plan refuses its waiting requests; waits, that a Wait was recorded; gives, that it makes room for another function
 	// and demands nothing itself.
 	refused, waits, gives bool
-	// until is the expected time until its next request, known once there are [neighbours].
+	// until is the expected time until its next request, known once [plan.weightsOn] was called.
 	until time.Duration
 	// starved is since when it waits without an awake instance.
 	starved time.Time
