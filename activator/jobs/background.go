@@ -16,9 +16,6 @@ func (k *keeper) goesOn(owner string, q responseRequest) error {
 		_, err := k.findConversation(owner, q.Conversation)
 		return noConversation(err, q.Conversation)
 	}
-	if store.IsTurn(q.Previous) {
-		return noPrevious(store.ErrNotFound, q.Previous)
-	}
 	_, err := k.turns(owner, q.Previous)
 	return noPrevious(err, q.Previous)
 }

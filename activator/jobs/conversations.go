@@ -130,12 +130,8 @@ func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c ac
 // whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client.
 func (s *Server) whole(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-		for !s.reads.take(c.Client) {
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-r.Context().Done():
-				return r.Context().Err()
-			}
+		if err := s.reads.await(r.Context(), c.Client, 20*time.Millisecond); err != nil {
+			return err
 		}
 		defer s.reads.give(c.Client)
 		return h(w, r, c)

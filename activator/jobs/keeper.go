@@ -65,8 +65,6 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 			return noConversation(err, t.Conversation)
 		}
 		t.Previous = c.Previous
-	} else if store.IsTurn(t.Previous) {
-		return noPrevious(store.ErrNotFound, t.Previous)
 	}
 	out := &responseWriter{w: w, r: r, k: k, turn: &t, input: input, kept: store.Job{Owner: t.Owner, Response: store.Response{Previous: t.Previous, Background: t.Claim != nil}}}
 	var so []byte

@@ -1,6 +1,10 @@
 package jobs
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"time"
+)
 
 // memory bounds the total of bodies and answers in progress. It is safe for concurrent use.
 type memory struct {
@@ -51,6 +55,16 @@ func (p *places) take(client string) bool {
 	p.taken++
 	p.by[client]++
 	return true
+}
+
+// await takes a place once one is free, looking at each poll. The error is the cause of ctx's end if that comes first.
+func (p *places) await(ctx context.Context, client string, poll time.Duration) error {
+	for !p.take(client) {
+		if err := sleep(ctx, poll); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *places) give(client string) {

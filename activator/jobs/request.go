@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
@@ -52,6 +53,9 @@ func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) 
 		if value := fields[name]; value != nil && json.Unmarshal(value, to) != nil {
 			return responseRequest{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
 		}
+	}
+	if store.IsTurn(q.Previous) { // no response, though it is kept as one
+		return responseRequest{}, false, noPrevious(store.ErrNotFound, q.Previous)
 	}
 	if q.Conversation, err = conversationIn(fields["conversation"]); err != nil {
 		return responseRequest{}, false, err

@@ -149,10 +149,8 @@ func (r *run) runToEnd(ctx, mine context.Context) (status string, faults []store
 // longest lines. faults are its errors. The error is the cause of ctx's end if that comes first.
 func (r *run) openInput(ctx context.Context) (faults []store.Fault, err error) {
 	s, c, b := r.s, r.claim, r.claim.Job()
-	for !s.checks.take(b.Owner) {
-		if err := sleep(ctx, s.cfg.Poll); err != nil {
-			return nil, err
-		}
+	if err := s.checks.await(ctx, b.Owner, s.cfg.Poll); err != nil {
+		return nil, err
 	}
 	defer s.checks.give(b.Owner)
 	memory := 3 * int64(s.cfg.MaxLine)
