@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // runRequest serves a request until it is answered, its time is up, or ctx ends.
@@ -63,7 +64,7 @@ func (s *Server) serveClaim(ctx context.Context, claim *store.Claim) error {
 			return err
 		}
 		s.log.Error("answer waits for the store", "request", l.ID, "error", err)
-		if err := sleep(ctx, retryStore); err != nil {
+		if err := bell.Sleep(ctx, retryStore); err != nil {
 			return err
 		}
 	}
@@ -105,11 +106,11 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 		case f == refused || s.unknownYet(code):
 			s.memory.release(a.charged)
 			refusals++
-			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
+			_ = bell.Sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
 		case f == failed && failures+1 < attempts:
 			s.memory.release(a.charged)
 			failures++
-			_ = sleep(mine, pause(failures, after))
+			_ = bell.Sleep(mine, pause(failures, after))
 		case a.status == 0:
 			s.memory.release(a.charged)
 			return answerOf(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", l.ID)), nil

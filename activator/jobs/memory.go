@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // memory bounds the total of bodies and answers in progress. It is safe for concurrent use.
@@ -60,7 +62,7 @@ func (p *places) take(client string) bool {
 // await takes a place once one is free, looking at each poll. The error is the cause of ctx's end if that comes first.
 func (p *places) await(ctx context.Context, client string, poll time.Duration) error {
 	for !p.take(client) {
-		if err := sleep(ctx, poll); err != nil {
+		if err := bell.Sleep(ctx, poll); err != nil {
 			return err
 		}
 	}

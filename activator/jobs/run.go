@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // retryStore is the interval of attempts to record results while the store is full or unavailable.
@@ -84,7 +85,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 			break
 		}
 		s.log.Error("batch waits for the store", "batch", id, "error", err)
-		err = sleep(ctx, retryStore)
+		err = bell.Sleep(ctx, retryStore)
 	}
 	switch {
 	case err == nil:
@@ -97,18 +98,6 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	case errors.Is(err, errClosing):
 	default:
 		s.log.Error("batch interrupted", "batch", id, "error", err)
-	}
-}
-
-// sleep waits for d. If ctx ends first it returns the cause.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
@@ -329,7 +318,7 @@ func (r *run) recordAll(ctx context.Context) error {
 			return err
 		}
 		r.waitForStore(err)
-		if err := sleep(ctx, retryStore); err != nil {
+		if err := bell.Sleep(ctx, retryStore); err != nil {
 			return err
 		}
 	}
@@ -378,7 +367,7 @@ func (r *run) failPending(ctx context.Context, code, message string) error {
 func (r *run) readInput(ctx context.Context, p []byte, at int64) error {
 	for {
 		_, err := r.input.ReadAt(p, at)
-		if !store.Passing(err) || sleep(ctx, retryStore) != nil {
+		if !store.Passing(err) || bell.Sleep(ctx, retryStore) != nil {
 			return err
 		}
 	}
