@@ -3,7 +3,6 @@ package decide
 import (
 	"cmp"
 	"slices"
-	"sort"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -13,8 +12,8 @@ import (
 type neighbours struct {
 	here   [][]*function // by node
 	absent []*function
-	// ordered has absent by their expected next requests, those that were never started last; weights[k] is of those where the ones
-	// before k keep their weights. They are nil until they are needed.
+	// ordered are those of absent that were started once, by their expected next requests. weights[k] is of absent, where those before
+	// ordered[k] keep their weights. They are nil until they are needed.
 	ordered  []*function
 	weights  []weights
 	contests map[facts]contest // of absent, by kind of device
@@ -53,29 +52,31 @@ func (p *plan) sumWeights(near *neighbours) {
 	for _, f := range p.fs {
 		f.until, _ = p.untilRequest(f)
 	}
-	near.ordered = slices.Clone(near.absent)
-	slices.SortFunc(near.ordered, func(f, g *function) int {
-		return cmp.Or(-cmp.Compare(min(f.Past.Starts, 1), min(g.Past.Starts, 1)), f.compareUntil(g))
-	})
-	n := len(near.ordered)
-	near.weights = make([]weights, n+1)
-	for k, f := range slices.Backward(near.ordered) {
-		near.weights[k] = near.weights[k+1]
-		near.weights[k].add(f, false)
+	var last weights
+	for _, f := range near.absent {
+		if f.Past.Starts > 0 {
+			near.ordered = append(near.ordered, f)
+		} else {
+			last.add(f, false)
+		}
 	}
+	slices.SortFunc(near.ordered, (*function).compareUntil)
+	near.weights = make([]weights, len(near.ordered)+1)
+	for k, f := range slices.Backward(near.ordered) {
+		near.weights[k+1] = last
+		last.add(f, false)
+	}
+	near.weights[0] = last
+	var kept api.Bytes
 	for k, f := range near.ordered {
-		near.weights[k+1].kept = near.weights[k].kept + f.weights()
+		kept += f.weights()
+		near.weights[k+1].asleep += kept
 	}
 }
 
 // compareUntil orders f and g by their expected next requests.
 func (f *function) compareUntil(g *function) int {
 	return cmp.Or(cmp.Compare(f.until, g.until), cmp.Compare(f.Spec.Name, g.Spec.Name))
-}
-
-// keepsBefore reports whether f keeps its weights if g does.
-func (f *function) keepsBefore(g *function) bool {
-	return f.Past.Starts > 0 && f.compareUntil(g) <= 0
 }
 
 // weights returns the host memory that f takes with its weights, awake or asleep.
@@ -85,18 +86,18 @@ func (f *function) weights() api.Bytes {
 
 // weights is the host memory of functions some of which keep their weights asleep.
 type weights struct {
-	kept, dropped api.Bytes // of those that keep theirs, and of those that don't
-	all, most     api.Bytes // what the latter take more by their wakes: all of them, and the largest one
+	asleep    api.Bytes // of all; those that keep their weights take no more awake
+	all, most api.Bytes // what the others take more by their wakes: all of them, and the largest one
 }
 
 func (w *weights) add(f *function, keeps bool) {
 	if keeps {
-		w.kept += f.weights()
+		w.asleep += f.weights()
 		return
 	}
 	asleep := f.Past.Residue(api.Level2).Host
 	more := max(0, f.Need.Host-asleep)
-	w.dropped, w.all, w.most = w.dropped+asleep, w.all+more, max(w.most, more)
+	w.asleep, w.all, w.most = w.asleep+asleep, w.all+more, max(w.most, more)
 }
 
 // weightsOn returns the host memory on a node if f and those before it keep their weights.
@@ -105,11 +106,11 @@ func (p *plan) weightsOn(node int32, f *function) weights {
 	if n.weights == nil {
 		p.sumWeights(n)
 	}
-	k := sort.Search(len(n.ordered), func(k int) bool { return !n.ordered[k].keepsBefore(f) })
+	k, _ := slices.BinarySearchFunc(n.ordered, f, (*function).compareUntil)
 	w, nodes := n.weights[k], api.Bytes(len(n.here))
-	w.kept, w.dropped, w.all = w.kept/nodes, w.dropped/nodes, w.all/nodes
+	w.asleep, w.all = w.asleep/nodes, w.all/nodes
 	for _, g := range n.here[node] {
-		w.add(g, g.keepsBefore(f))
+		w.add(g, g.Past.Starts > 0 && g.compareUntil(f) <= 0)
 	}
 	return w
 }

@@ -117,6 +117,6 @@ func (p *plan) keepsWeights(i *instance) bool {
 		return true
 	}
 	w := p.weightsOn(i.node, f)
-	left := p.facts[i.at[0]].capacity - p.devs[i.at[0]].Others - w.kept - w.dropped
+	left := p.facts[i.at[0]].capacity - p.devs[i.at[0]].Others - w.asleep
 	return left >= min(w.all, w.most*api.Bytes(len(p.nodes[i.node].gpus)))
 }
