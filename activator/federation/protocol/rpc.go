@@ -37,7 +37,7 @@ var service = grpc.ServiceDesc{ServiceName: "rouse.exchange.v1.Exchange", Handle
 // NewServer returns a gRPC server with only s, within the limits of package exchange.
 func NewServer(s Server, options ...grpc.ServerOption) *grpc.Server {
 	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxConcurrentStreams(16), grpc.MaxHeaderListSize(64 << 10),
+		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxConcurrentStreams(16), grpc.MaxHeaderListSize(64 << 10), grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: DeadAfter / 2, Timeout: DeadAfter / 2}),
 	}, options...)...)
 	g.RegisterService(&service, s)
