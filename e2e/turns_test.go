@@ -42,7 +42,8 @@ func TestActivatorsShareSlots(t *testing.T) {
 			}
 			counts := askInTurns(t, doors, test.clients)
 			flat := slices.Concat(counts...)
-			if least, most := slices.Min(flat), slices.Max(flat); least < 33 || most > 47 {
+			// Shared by activator, the few clients of one would be served six times as often as the many of another.
+			if least, most := slices.Min(flat), slices.Max(flat); least < 28 || most > 56 {
 				t.Errorf("the clients were served %v, want about 40 times each", counts)
 			}
 		})
