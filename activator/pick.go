@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/queue"
-	"github.com/rouse-dev/rouse/activator/route/prefix"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -26,13 +26,13 @@ func (c *call) preferInstances() {
 	c.preferred = true
 	p, tenant := &c.req.Prompt, c.req.peer.Tenant()
 	if c.req.prompts {
-		c.want.Prefix = prefix.Of(prefix.SaltOf(tenant, string(c.req.adapter), string(p.Salt)), p.System, p.Tools, p.Messages)
+		c.want.Prefix = route.ChainOf(route.SaltOf(tenant, string(c.req.adapter), string(p.Salt)), p.System, p.Tools, p.Messages)
 	}
 	if c.want.Prefix.Len() > 0 {
 		c.want.Prompt = len(p.System) + len(p.Tools) + len(p.Messages)
 	}
 	if session := cmp.Or(c.req.in.Header.Get(headerSession), c.req.in.Header.Get(headerAffinity), string(p.Session)); session != "" {
-		c.want.Session = uint64(prefix.SaltOf(tenant, session))
+		c.want.Session = uint64(route.SaltOf(tenant, session))
 	}
 }
 

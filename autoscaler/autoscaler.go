@@ -16,10 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
-	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
-	"github.com/rouse-dev/rouse/autoscaler/wakes"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
@@ -37,7 +35,7 @@ type loop struct {
 	emitter api.Emitter
 	log     *slog.Logger
 	metrics *metrics
-	wakes   *wakes.Store
+	wakes   *wakeStore
 	history *History
 	box     mailbox
 
@@ -82,7 +80,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		clock:     newClock(),
 		shares:    make(map[api.InstanceID]float64),
 	}}
-	a.calls = &calls{loop: a.loop, fx: fx, epochs: grants.Epochs{Term: cfg.Term}, counter: make(map[string]int), under: make(map[uint64]*call)}
+	a.calls = &calls{loop: a.loop, fx: fx, epochs: decide.Epochs{Term: cfg.Term}, counter: make(map[string]int), under: make(map[uint64]*call)}
 	a.usage, a.cfg.Usage = usage.New(time.Now(), cfg.Usage), nil
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
 	a.history = NewHistory(time.Now())
@@ -96,7 +94,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	if cfg.Record.Folder != "" {
 		a.round.rec, a.round.secret = flight.New(cfg.Record, log), newRedactor()
 	}
-	a.wakes = wakes.New(cfg.Traces, registry)
+	a.wakes = newWakes(cfg.Traces, registry)
 	return a, nil
 }
 

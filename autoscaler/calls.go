@@ -9,7 +9,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -115,7 +114,7 @@ type calls struct {
 	ctx     context.Context
 	under   map[uint64]*call // the calls under way, by number
 	last    uint64           // the last number
-	epochs  grants.Epochs
+	epochs  decide.Epochs
 	counter map[string]int // the last instance number, by the function's short name
 }
 

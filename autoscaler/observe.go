@@ -11,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/internal/tombstone"
@@ -120,7 +119,7 @@ func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	})
 }
 
-// NotePodSteps adds Kubernetes' steps for an instance, like [wakes.Store.PodSteps]. It does not block.
+// NotePodSteps adds Kubernetes' steps for an instance, like [wakeStore.PodSteps]. It does not block.
 func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	a.wakes.PodSteps(name, pod, path, steps...)
 }
@@ -261,11 +260,11 @@ func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 		return
 	}
 	i.Epoch = max(i.Epoch, s.Epoch)
-	if grants.Forgot(old, s) {
+	if decide.ForgotEpoch(old, s) {
 		a.assumeGranted(i, now)
 		return
 	}
-	i.Grant = grants.Settle(i.Grant, s)
+	i.Grant = decide.SettleGrant(i.Grant, s)
 }
 
 // deposedAfter is far longer than a leader keeps running after it lost its lease.
@@ -274,7 +273,7 @@ const deposedAfter = 30 * time.Second
 // assumeGranted assumes that an earlier grant or wake order is still out for an instance: memory for it to be awake is reserved
 // until it has seen a later epoch.
 func (a *loop) assumeGranted(i *instance, now time.Time) {
-	i.Grant = grants.AssumeGranted(i.Status, a.calls.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
+	i.Grant = decide.AssumeGranted(i.Status, a.calls.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
 // changed handles an instance's change of state.

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/wakes"
 )
 
 // Receive takes in an event of any type that the autoscaler knows. Its errors are *[api.Error] with status 400. It does
@@ -27,7 +26,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 			return nil
 		})
 	case api.EventWoken:
-		return receive(e, a.ObserveWoken, func(o *api.WakeTrace) error { return wakes.Check(e.ID, o) })
+		return receive(e, a.ObserveWoken, func(o *api.WakeTrace) error { return checkWake(e.ID, o) })
 	case api.EventUsage:
 		put := func(u api.Usage) { a.put(&used{Function: u.Function, Activator: u.Activator, usage: u}) }
 		return receive(e, put, (*api.Usage).Check)

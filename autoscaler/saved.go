@@ -8,7 +8,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
@@ -24,7 +23,7 @@ type saved struct {
 	Unmanaged  []inventory.UnmanagedPod
 	Elastic    bool
 	Others     map[api.DeviceID]api.Bytes
-	Epochs     grants.Epochs
+	Epochs     decide.Epochs
 	Counter    map[string]int
 	Stopping   bool
 	Tombstones []tombstone.Stone

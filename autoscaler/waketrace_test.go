@@ -11,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/wakes/wakestest"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -19,12 +18,12 @@ import (
 // that is skew ahead tells it.
 func waits(f api.FunctionName, skew time.Duration) api.Demand {
 	return api.Demand{Function: f, Activator: "act", Waiting: 1, OldestAge: time.Millisecond, At: time.Now().Add(skew), LastRequest: time.Now(),
-		Trace: "00-" + wakestest.Trace + "-" + wakestest.Root + "-01"}
+		Trace: "00-" + wakeTrace + "-" + wakeRoot + "-01"}
 }
 
 // seen is an activator's record of a wake that began at and ends now, by a clock that is skew ahead.
 func seen(f api.FunctionName, id api.InstanceID, at time.Time, skew time.Duration) api.WakeTrace {
-	return wakestest.Woken(f, id, at.Add(skew), time.Since(at), time.Second)
+	return wokenRecord(f, id, at.Add(skew), time.Since(at), time.Second)
 }
 
 // paths is how many paths of wakes that a request waited for are counted.
@@ -71,7 +70,7 @@ func TestTraceOfASwap(t *testing.T) {
 				t.Fatalf("skew %s: got %d records, want one: %+v", skew, len(list), list)
 			}
 			o := list[0]
-			got := wakestest.Text(o)
+			got := recordText(o)
 			for _, want := range []string{
 				"cold-freed by autoscaler in ", "\nactivator hold: 0s +", "\n  autoscaler event: 1ms +", "\n  autoscaler decision: ",
 				"\n  autoscaler victim's sleep of a-0001: ", "\n  autoscaler start: ", "\n    autoscaler start call: ", "\nactivator first token: ",
@@ -116,7 +115,7 @@ func TestTraceOfAGrantedWake(t *testing.T) {
 		synctest.Wait()
 		list := w.a.WakeTraces("default/a")
 		if last := list[len(list)-1]; last.Path != api.PathHot && last.Path != api.PathWarm || last.By != api.PartActivator || len(last.Spans) != 2 {
-			t.Errorf("got %s", wakestest.Text(last))
+			t.Errorf("got %s", recordText(last))
 		}
 	})
 }

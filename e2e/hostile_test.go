@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/e2e/hostile"
 )
 
 // TestHostileBodies: ten thousand clients promise bodies, drip them or send them without
@@ -52,7 +51,7 @@ func TestHostileBodies(t *testing.T) {
 		}
 	}
 	honest(10)
-	crowd := &hostile.Crowd{Address: "127.0.0.1:" + p.server.port(), Clients: clients, Sources: 500}
+	crowd := &hostileCrowd{Address: "127.0.0.1:" + p.server.port(), Clients: clients, Sources: 500}
 	ctx, stop := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	go func() {

@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/internal/follow"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config/apikey"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Store holds the declared accounts.
@@ -158,7 +158,7 @@ func (s *Store) Follow(ctx context.Context, path string, interval time.Duration,
 	if raw := s.raw.Load(); raw != nil {
 		taken = *raw
 	}
-	follow.File(ctx, path, interval, read, taken, func(raw []byte) (int, error) {
+	disk.Follow(ctx, path, interval, read, taken, func(raw []byte) (int, error) {
 		err := s.take(path, raw)
 		return s.Len(), err
 	}, "keys", log)

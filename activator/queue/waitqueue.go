@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/fair"
@@ -231,7 +230,7 @@ func entryOf(i *fair.Item) *entry {
 // clientOf returns a client's name in the order of all activators. source is a hash of the operator of its front door;
 // 0: it comes directly.
 func clientOf(source uint64, client string) fair.Client {
-	return fair.Client{Source: source, Name: max(prefix.Hash(client), control.NoClient+1)}
+	return fair.Client{Source: source, Name: max(route.Hash(client), control.NoClient+1)}
 }
 
 // put inserts e into all by its ticket. A new entry belongs near the back, and a returning one near the front: both

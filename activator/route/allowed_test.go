@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -74,7 +73,7 @@ func TestNext(t *testing.T) {
 // TestMove: the slot and the conversation move to the instance that served the request.
 func TestMove(t *testing.T) {
 	s, _ := placesOf(api.Awake, api.Awake, api.Awake)
-	w := Want{Adapter: "x", Prefix: prefix.Of(prefix.SaltOf("t"), nil, nil, []byte(`[{"role":"user","content":"`+strings.Repeat("word ", 200)+`"}]`))}
+	w := Want{Adapter: "x", Prefix: ChainOf(SaltOf("t"), nil, nil, []byte(`[{"role":"user","content":"`+strings.Repeat("word ", 200)+`"}]`))}
 	from, _ := s.PickFor(epoch, w, nil)
 	if got := s.Move(from, "stranger:1", epoch, w); got != nil || from.running != 1 {
 		t.Fatalf("moved to %v, which is not there; %d run", got, from.running)

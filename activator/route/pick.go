@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -15,7 +14,7 @@ type Want struct {
 	// Adapter is the adapter that should be loaded; empty: none.
 	Adapter api.ModelName
 	// Prefix is the beginning of its prompt.
-	Prefix prefix.Chain
+	Prefix Chain
 	// Session identifies the conversation or user that it should stay with; 0: none.
 	Session uint64
 	// Only restricts the instances, by host and port of their address; nil: all.
@@ -46,7 +45,7 @@ func slack(slots int) float64 { return float64(max(slots/4, min(slots/2, 4), 1))
 // scratch is memory that the next pick reuses.
 type scratch struct {
 	free       []candidate
-	near, seen prefix.Places
+	near, seen places
 }
 
 // candidate is an instance with a free slot, and its load.
@@ -185,7 +184,7 @@ func (s *Set) nearest(free []candidate) []candidate {
 }
 
 // tokens estimates the tokens in so many blocks of a prompt.
-func tokens(blocks int) api.Tokens { return api.Tokens(prefix.Bytes(blocks) / 4) }
+func tokens(blocks int) api.Tokens { return api.Tokens(bytesOf(blocks) / 4) }
 
 // fit returns the instances fit for an adapter, and the rank of the best. Instances that have the adapter go before
 // those that would load it, unless they are all much busier.
@@ -265,7 +264,7 @@ func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	}
 	depth, seen := s.index.Find(c, *near, s.scratch.seen)
 	s.scratch.seen = seen
-	if 2*prefix.Bytes(depth) < prefix.Bytes(c.Len()) {
+	if 2*bytesOf(depth) < bytesOf(c.Len()) {
 		return nil, 0
 	}
 	free = slices.DeleteFunc(free, func(i candidate) bool { return !seen.Has(i.place) })
@@ -287,7 +286,7 @@ func preferred(free []candidate, key uint64, l limit) *Instance {
 		if !l.allows(i) {
 			continue
 		}
-		if p := prefix.Prefers(key, i.hash); best == nil || p > most {
+		if p := prefers(key, i.hash); best == nil || p > most {
 			best, most = i.Instance, p
 		}
 	}
@@ -295,7 +294,7 @@ func preferred(free []candidate, key uint64, l limit) *Instance {
 }
 
 // learn records that a prompt was sent to i.
-func (s *Set) learn(i *Instance, c prefix.Chain, now time.Time) {
+func (s *Set) learn(i *Instance, c Chain, now time.Time) {
 	if c.Len() == 0 {
 		return
 	}

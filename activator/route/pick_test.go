@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -27,8 +26,8 @@ func report(k int, state api.State, seq uint64, slots int) api.InstanceStatus {
 
 // prompt returns the Want of a conversation of so many blocks.
 func prompt(tenant, name string, blocks int) Want {
-	text := strings.Repeat(fmt.Sprintf("%-64s", name), blocks*prefix.Block/64)
-	return Want{Prefix: prefix.Of(prefix.SaltOf(tenant), []byte(text+"]"))}
+	text := strings.Repeat(fmt.Sprintf("%-64s", name), blocks*shortBlock/64)
+	return Want{Prefix: ChainOf(SaltOf(tenant), []byte(text+"]"))}
 }
 
 func pick(t *testing.T, s *Set, w Want) (*Instance, api.Choice) {
@@ -151,7 +150,7 @@ func TestCacheSays(t *testing.T) {
 	known := func() (n int) {
 		for k := range 10 {
 			want := prompt("a", fmt.Sprint("c", k), 20)
-			if depth, _ := s.index.Find(want.Prefix, prefix.Places{3}, nil); depth == want.Prefix.Len() {
+			if depth, _ := s.index.Find(want.Prefix, places{3}, nil); depth == want.Prefix.Len() {
 				n++
 			}
 		}
@@ -173,7 +172,7 @@ func TestCacheSays(t *testing.T) {
 			}
 		}
 	}
-	bytes := api.Bytes(prefix.Bytes(20))
+	bytes := api.Bytes(bytesOf(20))
 	for _, step := range []struct {
 		name string
 		at   time.Time
@@ -234,7 +233,7 @@ func TestAgree(t *testing.T) {
 func TestAgreeBehindSystemPrompt(t *testing.T) {
 	of := func(name string, turns int) Want {
 		text := strings.Repeat(fmt.Sprintf("%-128s", name), turns)
-		return Want{Prefix: prefix.Of(prefix.SaltOf("a"), make([]byte, prefix.Block), []byte(text+"]"))}
+		return Want{Prefix: ChainOf(SaltOf("a"), make([]byte, shortBlock), []byte(text+"]"))}
 	}
 	at := func(s *Set, w Want) api.InstanceID {
 		i, _ := pick(t, s, w)
@@ -419,7 +418,7 @@ func BenchmarkPickOf1000(b *testing.B) {
 			s := fleet(1000, 64)
 			var wants []Want
 			for n := range 64 {
-				w := prompt("a", fmt.Sprint(n), tokens*4/prefix.Block)
+				w := prompt("a", fmt.Sprint(n), tokens*4/shortBlock)
 				wants = append(wants, w)
 			}
 			r := rand.New(rand.NewPCG(1, 1))

@@ -11,7 +11,7 @@
 //     load it on demand.
 //  3. Of these, if they are in several clusters, those with the shortest way, and among them the cheapest ones that
 //     are not much busier.
-//  4. Of these, the one that has seen most of the request's prompt (package prefix), if it has seen half of it and
+//  4. Of these, the one that has seen most of the request's prompt, if it has seen half of it and
 //     is not much busier than the others.
 //  5. Otherwise the one that the request's session prefers, or without a session the beginning of its prompt, if it
 //     is not much busier than the others. The preference is a hash, so several activators agree without knowing
@@ -24,6 +24,35 @@
 // An instance that gave a request back is avoided until its next report, or for a short, growing time, whichever ends
 // first: its report may be on the way, or lost.
 //
+// # Prompts
+//
+// A set records which instances have seen the beginning of a request, so that the request can go where its prompt is
+// in the model server's cache.
+//
+// A request's prefix is a [Chain]: the text that its prompt is rendered from (system, tools and messages, in this
+// order) is cut into blocks, and each block's hash covers all that comes before it. Two requests share a block only
+// if they are equal up to its end. The text is hashed as the client wrote it: a client that continues a conversation
+// repeats its bytes. White space and escapes count, so two clients that write the same conversation differently share
+// nothing.
+//
+// A chain begins with a [Salt], which separates owners whose caches are separate: requests with different salts never
+// share a block, for each block of the index records its salt.
+//
+// An [prefixIndex] remembers, for the instances of one function, which blocks were sent where:
+//
+//  1. [prefixIndex.Learn] records that a chain was sent to an instance. Its cost depends on the new part only.
+//  2. [prefixIndex.Find] returns how much of a chain any of some instances has seen, and which ones. It checks a few
+//     blocks only: an instance that has seen a block has seen those before it, so a binary search finds the longest
+//     known prefix.
+//  3. If the index is full, the end of the least recently used chain is forgotten.
+//  4. [prefixIndex.Forget] forgets an instance that has gone, or that has slept and lost its cache.
+//  5. [prefixIndex.Trim] forgets the least recently used blocks at an instance, down to the size that its cache reports:
+//     model servers evict in that order.
+//
+// It is an estimate: it knows neither which blocks a model server has evicted nor the requests of other activators.
+//
+// It holds no text.
+//
 // A Set is not safe for concurrent use: a mutex of its owner must guard it.
 package route
 
@@ -34,7 +63,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
@@ -95,7 +123,7 @@ type Set struct {
 	turn       int
 	apart      bool // some are in other clusters
 	tombstones tombstone.Set
-	index      prefix.Index
+	index      prefixIndex
 	perToken   float64 // bytes of a prompt per token, as clients write it; 0: unknown
 	scratch    scratch
 }
@@ -133,7 +161,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 		return false
 	}
 	if at < 0 {
-		s.all = append(s.all, &Instance{ID: st.Instance, place: none, hash: prefix.Hash(string(st.Instance))})
+		s.all = append(s.all, &Instance{ID: st.Instance, place: none, hash: Hash(string(st.Instance))})
 		at = len(s.all) - 1
 	}
 	i := s.all[at]
@@ -280,7 +308,7 @@ func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	slices.SortStableFunc(all, func(a, b *Instance) int {
 		order := cmp.Or(cmp.Compare(a.status.Level, b.status.Level), cmp.Compare(known[b], known[a]))
 		if order == 0 && w.Session != 0 {
-			order = cmp.Compare(prefix.Prefers(w.Session, b.hash), prefix.Prefers(w.Session, a.hash))
+			order = cmp.Compare(prefers(w.Session, b.hash), prefers(w.Session, a.hash))
 		}
 		return order
 	})
@@ -300,14 +328,14 @@ func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	}
 	known := make(map[*Instance]int, len(sleepers))
 	for level := api.LevelAwake; level <= api.Level2; level++ {
-		var of prefix.Places
+		var of places
 		for _, i := range sleepers {
 			if i.status.Level == level && i.place != none {
 				of.Add(i.place)
 			}
 		}
 		depth, seen := s.index.Find(w.Prefix, of, nil)
-		if depth == 0 || 2*prefix.Bytes(depth) < prefix.Bytes(w.Prefix.Len()) {
+		if depth == 0 || 2*bytesOf(depth) < bytesOf(w.Prefix.Len()) {
 			continue
 		}
 		for _, i := range sleepers {

@@ -1,12 +1,9 @@
-package decide_test
+package decide
 
 import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/decide/decidetest"
 )
 
 // BenchmarkCluster measures one plan in clusters of three sizes: at rest, for a function with requests that is asleep
@@ -17,8 +14,8 @@ func BenchmarkCluster(b *testing.B) {
 		sizes[1].functions, sizes[1].nodes, sizes[2].functions, sizes[2].nodes = 200, 25, 400, 50
 	}
 	for k, size := range sizes {
-		c := decidetest.New(size.functions, size.nodes)
-		plan := func(name string, want decide.Kind, number int) {
+		c := newCluster(size.functions, size.nodes)
+		plan := func(name string, want Kind, number int) {
 			b.Run(fmt.Sprintf("size=%d/%s", k, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
@@ -39,8 +36,8 @@ func BenchmarkCluster(b *testing.B) {
 		for _, event := range []struct {
 			name string
 			k    int
-			want decide.Kind
-		}{{"wake", 1, decide.Wake}, {"start", 9, decide.Start}} {
+			want Kind
+		}{{"wake", 1, Wake}, {"start", 9, Start}} {
 			c.Event(event.k)
 			plan(event.name, event.want, 1)
 			c.Undo(event.k)
@@ -48,6 +45,6 @@ func BenchmarkCluster(b *testing.B) {
 		waiting := min(100, size.functions/10)
 		c.Crowd(waiting)
 		c.Now = c.Now.Add(time.Second)
-		plan("waiting", decide.Wait, waiting)
+		plan("waiting", Wait, waiting)
 	}
 }

@@ -20,6 +20,16 @@
 // A plan contains no chains. A victim is put to sleep in one plan, and its memory is allocated in a later one, when the instance has reported what it
 // released. In between the coming memory belongs to the demand that asked for it, because serving demands does not change their order.
 //
+// Grants and epochs have rules of their own, which the search for two instances awake in the same memory calls too
+// (grants.go; docs/design/0006-grants.md has the reasons):
+//
+//  1. Every order and every grant has an epoch ([Epochs.Next]), higher than any given out for the instance before:
+//     counted within a term, ordered by the term between leaders.
+//  2. A grant counts as used until the instance itself has reported a later epoch ([SettleGrant]). No clock, activator or
+//     missing answer ends it.
+//  3. An instance that another leader started, or that has lost its epoch, is assumed to hold a grant of any earlier
+//     epoch ([AssumeGranted]).
+//
 // What keeps it fair and stable (see [Policy] for the numbers):
 //
 //   - A busy instance becomes a victim only after it has stayed long enough to be worth the switch, and its competitor has starved for a turn's wait.

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
-	"github.com/rouse-dev/rouse/activator/route/prefix"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -174,7 +174,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		return nil, err
 	}
 	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
-	s := &session{f: f, stream: stream, welcome: *welcome, source: prefix.Hash(*proved.Load()), wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
+	s := &session{f: f, stream: stream, welcome: *welcome, source: route.Hash(*proved.Load()), wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, reported: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, traces: map[api.FunctionName]string{}, heard: time.Now(),
 		orders: make(chan protocol.Manifest, maxOrders), end: cancel}
 	s.server = protocol.NewLinkServer(protocol.LinkHello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},

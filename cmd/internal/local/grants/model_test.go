@@ -5,7 +5,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/grants"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // Bounds of arrays; a model may use less.
@@ -86,7 +86,7 @@ type view struct {
 // leader is one autoscaler.
 type leader struct {
 	alive  bool
-	last   name // of [grants.Epochs]
+	last   name // of [decide.Epochs]
 	views  [instances]view
 	orders [mostOrders]order
 	count  uint8
@@ -185,7 +185,7 @@ func (m *model) elect(s *state, l int) {
 // next is the epoch of a leader's next order to an instance.
 func (m *model) next(s *state, l, i int) name {
 	led := &s.leaders[l]
-	e := grants.Epochs{Term: uint64(l + 1), Last: m.epochs[led.last]}
+	e := decide.Epochs{Term: uint64(l + 1), Last: m.epochs[led.last]}
 	at := clock
 	if m.noTerm {
 		e.Term, at = 0, clock.Add(-backwards*jump(l))
@@ -258,17 +258,17 @@ func (m *model) hear(s *state, l, i int, moment uint8) {
 	before, now := m.say(i, old), m.say(i, v.known)
 	switch {
 	case m.beyond(l, v.known.seen):
-	case grants.Forgot(before, now):
+	case decide.ForgotEpoch(before, now):
 		if !m.forgetful {
 			v.out, v.due = m.next(s, l, i), true
 		}
-	case v.out != 0 && grants.Settle(api.Grant{Instance: now.Instance, Epoch: m.epochs[v.out]}, now).Instance == "":
+	case v.out != 0 && decide.SettleGrant(api.Grant{Instance: now.Instance, Epoch: m.epochs[v.out]}, now).Instance == "":
 		v.out = 0
 	}
 }
 
 func (m *model) beyond(l int, seen name) bool {
-	e := grants.Epochs{Term: uint64(l + 1)}
+	e := decide.Epochs{Term: uint64(l + 1)}
 	if m.noTerm {
 		e.Term = 0
 	}

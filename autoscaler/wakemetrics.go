@@ -1,4 +1,4 @@
-package wakes
+package autoscaler
 
 import (
 	"github.com/rouse-dev/rouse/api"
@@ -16,7 +16,7 @@ var stepLabels = map[string]string{
 }
 
 // observe counts a record.
-func (s *Store) observe(o api.WakeTrace) {
+func (s *wakeStore) observe(o api.WakeTrace) {
 	s.took.WithLabelValues(string(o.Path)).Observe(o.Total.Seconds())
 	for _, span := range o.Spans {
 		label, found := stepLabels[span.Name]
@@ -30,8 +30,8 @@ func (s *Store) observe(o api.WakeTrace) {
 // mostSpans bounds the spans of an activator's record.
 const mostSpans = 64
 
-// Check cuts a record to its bounds and reports what is wrong with it.
-func Check(event string, o *api.WakeTrace) error {
+// checkWake cuts a record to its bounds and reports what is wrong with it.
+func checkWake(event string, o *api.WakeTrace) error {
 	switch {
 	case o.Function == "" || o.Instance == "" || o.Activator == "":
 		return api.BadRequest("data", "event %s: want a function, an instance and an activator", event)

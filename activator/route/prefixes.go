@@ -1,4 +1,4 @@
-package prefix
+package route
 
 import (
 	"cmp"
@@ -18,11 +18,11 @@ const (
 	maxPlaces = 1 << 10
 )
 
-// Places is a set of places: bit n of word n/64 is place n.
-type Places []uint64
+// places is a set of places: bit n of word n/64 is place n.
+type places []uint64
 
 // Add adds place n, which must not be negative.
-func (p *Places) Add(n int) {
+func (p *places) Add(n int) {
 	for len(*p) <= n/64 {
 		*p = append(*p, 0)
 	}
@@ -30,13 +30,13 @@ func (p *Places) Add(n int) {
 }
 
 // Has reports whether n is in p; -1 never is.
-func (p Places) Has(n int) bool { return n >= 0 && n/64 < len(p) && p[n/64]&(1<<(n%64)) != 0 }
+func (p places) Has(n int) bool { return n >= 0 && n/64 < len(p) && p[n/64]&(1<<(n%64)) != 0 }
 
-// none is no block.
-const none int32 = -1
+// noBlock is no block.
+const noBlock int32 = -1
 
-// block is one block of text after a previous one. Blocks without followers, the ends, are in a list.
-type block struct {
+// indexBlock is one block of text after a previous one. Blocks without followers, the ends, are in a list.
+type indexBlock struct {
 	hash       uint64
 	salt       Salt
 	used       int64 // the second in which it was last learned, at any place: not before its followers
@@ -46,15 +46,15 @@ type block struct {
 	prev, next int32 // in the list of ends
 }
 
-// Index records the chains that were sent to the places of one function. The zero value is empty.
-type Index struct {
+// prefixIndex records the chains that were sent to the places of one function. The zero value is empty.
+type prefixIndex struct {
 	limit  int // of blocks
 	byHash map[uint64]int32
-	blocks []block
+	blocks []indexBlock
 	// seen are the places that have seen each block: words of them per block.
 	seen   []uint64
 	words  int
-	places Places
+	places places
 	sizes  []int // the text that each place has seen, in bytes
 	now    int64 // the latest second of a block
 	n      int   // places in use
@@ -64,7 +64,7 @@ type Index struct {
 }
 
 // Place allocates a number for an instance; -1: there are too many.
-func (x *Index) Place() int {
+func (x *prefixIndex) Place() int {
 	for n := range maxPlaces {
 		if !x.places.Has(n) {
 			x.places.Add(n)
@@ -80,7 +80,7 @@ func (x *Index) Place() int {
 }
 
 // Forget forgets the blocks of place n; it stays allocated.
-func (x *Index) Forget(n int) {
+func (x *prefixIndex) Forget(n int) {
 	if n < 0 || n/64 >= x.words {
 		return
 	}
@@ -91,7 +91,7 @@ func (x *Index) Forget(n int) {
 }
 
 // Size returns how many bytes of text are recorded for place n.
-func (x *Index) Size(n int) int {
+func (x *prefixIndex) Size(n int) int {
 	if n < 0 || n >= len(x.sizes) {
 		return 0
 	}
@@ -101,7 +101,7 @@ func (x *Index) Size(n int) int {
 // Trim forgets the least recently used blocks of place n until at most most bytes are left. Blocks used since a time
 // stay, whatever their size. It scans all blocks. A block that another place has used since stays longer than it
 // should: it counts as used here too, in the longer prefix.
-func (x *Index) Trim(n, most int, since time.Time) {
+func (x *prefixIndex) Trim(n, most int, since time.Time) {
 	if x.Size(n) <= most {
 		return
 	}
@@ -135,14 +135,14 @@ type use struct {
 }
 
 // Remove frees a place.
-func (x *Index) Remove(n int) {
+func (x *prefixIndex) Remove(n int) {
 	if n < 0 {
 		return
 	}
 	x.Forget(n)
 	x.places[n/64] &^= 1 << (n % 64)
 	if x.n--; x.n == 0 {
-		*x = Index{}
+		*x = prefixIndex{}
 		return
 	}
 	x.limit = min(x.n*perPlace, maxBlocks)
@@ -152,11 +152,11 @@ func (x *Index) Remove(n int) {
 }
 
 // Len returns the number of blocks.
-func (x *Index) Len() int { return len(x.byHash) }
+func (x *prefixIndex) Len() int { return len(x.byHash) }
 
 // Find returns the length in blocks of the longest prefix of c that any of some places has seen, and which of them.
 // The places are appended to into[:0]; there are none if depth is 0.
-func (x *Index) Find(c Chain, among Places, into Places) (depth int, seen Places) {
+func (x *prefixIndex) Find(c Chain, among places, into places) (depth int, seen places) {
 	depth = x.deepest(c, func(b int32) bool {
 		for w, word := range x.seenBy(b) {
 			if w < len(among) && word&among[w] != 0 {
@@ -178,7 +178,7 @@ func (x *Index) Find(c Chain, among Places, into Places) (depth int, seen Places
 }
 
 // Seen returns how many blocks of c any place has seen.
-func (x *Index) Seen(c Chain) int {
+func (x *prefixIndex) Seen(c Chain) int {
 	return x.deepest(c, func(b int32) bool {
 		return slices.ContainsFunc(x.seenBy(b), func(word uint64) bool { return word != 0 })
 	})
@@ -186,11 +186,11 @@ func (x *Index) Seen(c Chain) int {
 
 // deepest returns the number of the last block of c for which holds is true, found by binary search: holds must be
 // true for all blocks before it.
-func (x *Index) deepest(c Chain, holds func(int32) bool) int {
+func (x *prefixIndex) deepest(c Chain, holds func(int32) bool) int {
 	low, high := 0, len(c.blocks) // the result is between low and high
 	for low < high {
 		mid := int(uint(low+high+1) / 2)
-		if b := x.find(c, mid); b != none && holds(b) {
+		if b := x.find(c, mid); b != noBlock && holds(b) {
 			low = mid
 		} else {
 			high = mid - 1
@@ -200,50 +200,50 @@ func (x *Index) deepest(c Chain, holds func(int32) bool) int {
 }
 
 // find returns the nth block of c, from 1.
-func (x *Index) find(c Chain, n int) int32 {
+func (x *prefixIndex) find(c Chain, n int) int32 {
 	b, found := x.byHash[c.blocks[n-1]]
 	if !found || x.blocks[b].salt != c.salt {
-		return none
+		return noBlock
 	}
 	return b
 }
 
-func (x *Index) seenBy(b int32) Places {
+func (x *prefixIndex) seenBy(b int32) places {
 	return x.seen[int(b)*x.words:][:x.words]
 }
 
 // Learn records that c was sent to place n.
-func (x *Index) Learn(c Chain, n int, now time.Time) {
+func (x *prefixIndex) Learn(c Chain, n int, now time.Time) {
 	if !x.places.Has(n) || len(c.blocks) == 0 {
 		return
 	}
 	x.now = max(x.now, now.Unix())
 	x.widen(n/64 + 1)
 	depth := x.deepest(c, func(int32) bool { return true })
-	last := none
+	last := noBlock
 	if depth > 0 {
 		last = x.find(c, depth)
 	}
-	for b := last; b != none && !(x.blocks[b].used == x.now && x.seenBy(b).Has(n)); b = x.blocks[b].before {
+	for b := last; b != noBlock && !(x.blocks[b].used == x.now && x.seenBy(b).Has(n)); b = x.blocks[b].before {
 		x.blocks[b].used = x.now
 		x.see(b, n)
 	}
 	for k, hash := range c.blocks[depth:] {
-		b := x.add(block{hash: hash, salt: c.salt, used: x.now, size: int32(sizeOf(depth + k)), before: last, prev: none, next: none})
-		if b == none {
+		b := x.add(indexBlock{hash: hash, salt: c.salt, used: x.now, size: int32(sizeOf(depth + k)), before: last, prev: noBlock, next: noBlock})
+		if b == noBlock {
 			break
 		}
 		x.see(b, n)
 		last = b
 	}
-	if last != none && x.blocks[last].followers == 0 {
+	if last != noBlock && x.blocks[last].followers == 0 {
 		x.unlink(last)
 		x.push(last)
 	}
 }
 
 // Unlearn undoes Learn for place n, except for the part that c shares with others.
-func (x *Index) Unlearn(c Chain, n int) {
+func (x *prefixIndex) Unlearn(c Chain, n int) {
 	followers := int32(0)
 	for k := x.deepest(c, func(b int32) bool { return x.seenBy(b).Has(n) }); k > 0; k-- {
 		b := x.find(c, k)
@@ -257,7 +257,7 @@ func (x *Index) Unlearn(c Chain, n int) {
 }
 
 // see records that place n has seen a block.
-func (x *Index) see(b int32, n int) {
+func (x *prefixIndex) see(b int32, n int) {
 	if word, bit := &x.seenBy(b)[n/64], uint64(1)<<(n%64); *word&bit == 0 {
 		*word |= bit
 		x.sizes[n] += int(x.blocks[b].size)
@@ -266,19 +266,19 @@ func (x *Index) see(b int32, n int) {
 
 // add makes room for a block and appends it to the one before it. It returns none if another prompt has the same
 // hash, or if only the block's own predecessors could be dropped.
-func (x *Index) add(b block) int32 {
+func (x *prefixIndex) add(b indexBlock) int32 {
 	if _, taken := x.byHash[b.hash]; taken {
-		return none
+		return noBlock
 	}
-	if b.before != none {
+	if b.before != noBlock {
 		x.unlink(b.before) // keep it from being dropped now
 		x.blocks[b.before].followers++
 	}
 	for len(x.byHash) >= x.limit {
-		if x.oldest == none { // all blocks are before b
+		if x.oldest == noBlock { // all blocks are before b
 			x.blocks[b.before].followers--
 			x.push(b.before)
-			return none
+			return noBlock
 		}
 		x.drop(x.oldest)
 	}
@@ -298,7 +298,7 @@ func (x *Index) add(b block) int32 {
 }
 
 // drop removes an end.
-func (x *Index) drop(b int32) {
+func (x *prefixIndex) drop(b int32) {
 	x.unlink(b)
 	for w, word := range x.seenBy(b) {
 		for ; word != 0; word &= word - 1 {
@@ -309,13 +309,13 @@ func (x *Index) drop(b int32) {
 	delete(x.byHash, x.blocks[b].hash)
 	x.unused = append(x.unused, b)
 	before := x.blocks[b].before
-	if before == none {
+	if before == noBlock {
 		return
 	}
 	x.blocks[before].followers--
 	if x.blocks[before].followers == 0 { // now it is an end, of the least recently used chain
-		x.blocks[before].prev, x.blocks[before].next = x.oldest, none
-		if x.oldest != none {
+		x.blocks[before].prev, x.blocks[before].next = x.oldest, noBlock
+		if x.oldest != noBlock {
 			x.blocks[x.oldest].next = before
 		} else {
 			x.newest = before
@@ -325,9 +325,9 @@ func (x *Index) drop(b int32) {
 }
 
 // push puts an end, which is in no list, first.
-func (x *Index) push(b int32) {
-	x.blocks[b].prev, x.blocks[b].next = none, x.newest
-	if x.newest != none {
+func (x *prefixIndex) push(b int32) {
+	x.blocks[b].prev, x.blocks[b].next = noBlock, x.newest
+	if x.newest != noBlock {
 		x.blocks[x.newest].prev = b
 	} else {
 		x.oldest = b
@@ -336,29 +336,29 @@ func (x *Index) push(b int32) {
 }
 
 // unlink removes an end from the list; a block that is not in it is unchanged.
-func (x *Index) unlink(b int32) {
+func (x *prefixIndex) unlink(b int32) {
 	prev, next := x.blocks[b].prev, x.blocks[b].next
 	switch {
-	case prev != none:
+	case prev != noBlock:
 		x.blocks[prev].next = next
 	case x.newest == b:
 		x.newest = next
 	default:
 		return
 	}
-	if next != none {
+	if next != noBlock {
 		x.blocks[next].prev = prev
 	} else {
 		x.oldest = prev
 	}
-	x.blocks[b].prev, x.blocks[b].next = none, none
+	x.blocks[b].prev, x.blocks[b].next = noBlock, noBlock
 }
 
 // widen makes room for words of places in each block.
-func (x *Index) widen(words int) {
+func (x *prefixIndex) widen(words int) {
 	if x.byHash == nil {
 		x.byHash = make(map[uint64]int32)
-		x.newest, x.oldest = none, none
+		x.newest, x.oldest = noBlock, noBlock
 		x.words = words
 		return
 	}

@@ -1,5 +1,4 @@
-// Package decidetest creates clusters of any size for benchmarks of package decide.
-package decidetest
+package decide
 
 import (
 	"cmp"
@@ -8,65 +7,64 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Cluster is a running fleet. It is not safe for concurrent use.
-type Cluster struct {
-	decide.Snapshot
+// benchCluster is a running fleet. It is not safe for concurrent use.
+type benchCluster struct {
+	Snapshot
 	Now    time.Time
-	before decide.Function // the state before the last event
+	before Function // the state before the last event
 }
 
-// GPUs is the number of GPUs of each node.
-const GPUs = 8
+// benchGPUs is the number of GPUs of each node.
+const benchGPUs = 8
 
-// State is the state of a function of a cluster.
-type State int
+// benchState is the state of a function of a cluster.
+type benchState int
 
 // States of functions.
 const (
-	Busy   State = iota // awake, with running requests
-	Asleep              // one sleeper
-	Gone                // no instance
+	benchBusy   benchState = iota // awake, with running requests
+	benchAsleep                   // one sleeper
+	benchGone                     // no instance
 )
 
-// StateOf returns the state of the kth function: of ten, 4 are busy, 5 asleep and 1 is gone.
-func StateOf(k int) State {
+// benchStateOf returns the state of the kth function: of ten, 4 are busy, 5 asleep and 1 is gone.
+func benchStateOf(k int) benchState {
 	switch k % 10 {
 	case 0, 2, 4, 6:
-		return Busy
+		return benchBusy
 	case 9:
-		return Gone
+		return benchGone
 	}
-	return Asleep
+	return benchAsleep
 }
 
-// New returns a cluster of so many functions on so many nodes with 8 GPUs each, at rest: every standing grant that has
+// newCluster returns a cluster of so many functions on so many nodes with 8 GPUs each, at rest: every standing grant that has
 // room is given. Of twenty functions one needs no GPU, one needs two and the others one; half of the busy ones have a
 // sleeper in addition to the awake instance.
-func New(functions, nodes int) *Cluster {
-	c := &Cluster{Now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+func newCluster(functions, nodes int) *benchCluster {
+	c := &benchCluster{Now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	var devices []inventory.Device
 	for n := range nodes {
 		name := fmt.Sprintf("node-%04d", n)
 		devices = append(devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Capacity: api.TiB, Total: api.TiB})
-		for g := range GPUs {
-			devices = append(devices, inventory.Device{ID: gpu(n*GPUs + g), Node: name, Capacity: 80 * api.GiB, Total: 80 * api.GiB})
+		for g := range benchGPUs {
+			devices = append(devices, inventory.Device{ID: benchGPU(n*benchGPUs + g), Node: name, Capacity: 80 * api.GiB, Total: 80 * api.GiB})
 		}
 	}
-	c.Topology = decide.NewTopology(devices)
+	c.Topology = NewTopology(devices)
 	place := 0
 	for k := range functions {
 		f := c.function(k)
-		s := StateOf(k)
-		if s == Busy {
+		s := benchStateOf(k)
+		if s == benchBusy {
 			f.Running, f.NeededAt, f.LastRequest = 1, []time.Time{c.Now}, c.Now
 			c.add(f, api.Awake, place, nodes)
 			place++
 		}
-		if s == Asleep || s == Busy && k%20 < 10 {
+		if s == benchAsleep || s == benchBusy && k%20 < 10 {
 			f.LastRequest = c.Now.Add(-time.Duration(1+k%600) * time.Second)
 			c.add(f, api.Asleep, place, nodes)
 			place++
@@ -77,10 +75,10 @@ func New(functions, nodes int) *Cluster {
 	return c
 }
 
-func gpu(g int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%08d", g)) }
+func benchGPU(g int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%08d", g)) }
 
 // function declares the kth function.
-func (c *Cluster) function(k int) *decide.Function {
+func (c *benchCluster) function(k int) *Function {
 	spec := api.Function{Name: api.NewFunctionName("models", fmt.Sprintf("f%05d", k)), Concurrency: 8, MaxScale: 4,
 		Memory: api.Memory{Host: 4 * api.GiB, Devices: 1, PerDevice: api.Bytes(20+k%20) * api.GiB}, SleepAfter: time.Hour, UnloadAfter: 24 * time.Hour}
 	switch k % 20 {
@@ -89,7 +87,7 @@ func (c *Cluster) function(k int) *decide.Function {
 	case 1:
 		spec.Memory.Devices = 2
 	}
-	f := &decide.Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true}
+	f := &Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true}
 	f.Past.Load, f.Past.Wake[1], f.Past.Sleep = time.Minute, time.Second, time.Second
 	f.Past.Asleep[1] = api.Memory{Host: 8 * api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
 	f.Past.Asleep[2] = api.Memory{Host: api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
@@ -97,31 +95,31 @@ func (c *Cluster) function(k int) *decide.Function {
 }
 
 // add places an instance of f.
-func (c *Cluster) add(f *decide.Function, s api.State, place, nodes int) {
-	g := place * 7 % (nodes * GPUs)
-	i := &decide.Instance{Since: c.Now.Add(-time.Minute), From: inventory.Stopped, Status: api.InstanceStatus{
+func (c *benchCluster) add(f *Function, s api.State, place, nodes int) {
+	g := place * 7 % (nodes * benchGPUs)
+	i := &Instance{Since: c.Now.Add(-time.Minute), From: inventory.Stopped, Status: api.InstanceStatus{
 		Instance: api.InstanceID(fmt.Sprintf("%s-%06d", f.Spec.Name.Name(), place)), Function: f.Spec.Name,
-		State: s, Seq: 1, Concurrency: 8, Memory: f.Need, Node: fmt.Sprintf("node-%04d", g/GPUs)}}
+		State: s, Seq: 1, Concurrency: 8, Memory: f.Need, Node: fmt.Sprintf("node-%04d", g/benchGPUs)}}
 	if s == api.Asleep {
 		i.Status.Level, i.Status.Memory, i.From = api.Level1, f.Past.Asleep[1], api.Level1
 	}
 	for d := range f.Need.Devices {
-		i.Status.Devices = append(i.Status.Devices, gpu(g/GPUs*GPUs+(g+d)%GPUs))
+		i.Status.Devices = append(i.Status.Devices, benchGPU(g/benchGPUs*benchGPUs+(g+d)%benchGPUs))
 	}
 	f.Add(i)
 }
 
 // rest gives the grants that there is room for.
-func (c *Cluster) rest() {
+func (c *benchCluster) rest() {
 	for range 10 {
 		actions, _ := c.Plan()
 		quiet := true
 		for _, a := range actions {
 			switch i := c.instance(a); a.Kind {
-			case decide.Grant:
+			case Grant:
 				i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Epoch: 1, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
 				i.GrantedAt, quiet = c.Now, false
-			case decide.Revoke:
+			case Revoke:
 				i.Grant, quiet = api.Grant{}, false
 			}
 		}
@@ -132,8 +130,8 @@ func (c *Cluster) rest() {
 }
 
 // instance returns the instance of an action; nil: there is none.
-func (c *Cluster) instance(a decide.Action) *decide.Instance {
-	k, _ := slices.BinarySearchFunc(c.Functions, a.Function, func(f *decide.Function, name api.FunctionName) int { return cmp.Compare(f.Spec.Name, name) })
+func (c *benchCluster) instance(a Action) *Instance {
+	k, _ := slices.BinarySearchFunc(c.Functions, a.Function, func(f *Function, name api.FunctionName) int { return cmp.Compare(f.Spec.Name, name) })
 	for _, i := range c.Functions[k].Instances {
 		if i.Status.Instance == a.Instance {
 			return i
@@ -143,14 +141,14 @@ func (c *Cluster) instance(a decide.Action) *decide.Instance {
 }
 
 // Plan plans.
-func (c *Cluster) Plan() ([]decide.Action, time.Time) { return decide.Plan(c.Snapshot, c.Now) }
+func (c *benchCluster) Plan() ([]Action, time.Time) { return Plan(c.Snapshot, c.Now) }
 
 // Event changes the kth function: a busy function gets one running request more or less, for any other requests begin to wait.
-func (c *Cluster) Event(k int) {
+func (c *benchCluster) Event(k int) {
 	c.Now = c.Now.Add(time.Millisecond)
 	f := c.Functions[k]
 	c.before = *f
-	if StateOf(k) == Busy {
+	if benchStateOf(k) == benchBusy {
 		f.Running = 1 + int(c.Now.UnixMilli()%4)
 		return
 	}
@@ -162,7 +160,7 @@ func (c *Cluster) Event(k int) {
 }
 
 // Undo undoes the last event, on the kth function.
-func (c *Cluster) Undo(k int) {
+func (c *benchCluster) Undo(k int) {
 	f, b := c.Functions[k], &c.before
 	f.Running, f.Waiting, f.WaitingSince, f.LastRequest = b.Running, b.Waiting, b.WaitingSince, b.LastRequest
 }

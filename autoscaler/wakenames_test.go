@@ -1,4 +1,4 @@
-package wakes
+package autoscaler
 
 import (
 	"os"
@@ -13,7 +13,7 @@ var drawn = regexp.MustCompile(`(?m)^(?:activator|autoscaler|instance|kubernetes
 // TestNamesInTheDocs: the steps that docs show are those that there are, and each is explained.
 func TestNamesInTheDocs(t *testing.T) {
 	read := func(name string) string {
-		raw, err := os.ReadFile("../../docs/" + name)
+		raw, err := os.ReadFile("../docs/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,4 @@
-// Package wakestest creates and prints wake traces for the autoscaler's tests.
-package wakestest
+package autoscaler
 
 import (
 	"fmt"
@@ -11,21 +10,21 @@ import (
 
 // The IDs of the trace, and of its root span, that an activator has begun.
 const (
-	Trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	Root  = "00f067aa0ba902b7"
+	wakeTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	wakeRoot  = "00f067aa0ba902b7"
 )
 
-// Woken returns an activator's record of a wake: the request was held, and got its first token in the last part of
+// wokenRecord returns an activator's record of a wake: the request was held, and got its first token in the last part of
 // total.
-func Woken(f api.FunctionName, id api.InstanceID, start time.Time, total, firstToken time.Duration) api.WakeTrace {
-	o := api.WakeTrace{Function: f, Instance: id, Activator: "act", Trace: Trace, Root: Root, Start: start, Total: total}
+func wokenRecord(f api.FunctionName, id api.InstanceID, start time.Time, total, firstToken time.Duration) api.WakeTrace {
+	o := api.WakeTrace{Function: f, Instance: id, Activator: "act", Trace: wakeTrace, Root: wakeRoot, Start: start, Total: total}
 	o.Add(api.Span{ID: "00000000000000a1", Name: api.SpanHold, Part: api.PartActivator, Took: total - firstToken})
 	o.Add(api.Span{ID: "00000000000000a2", Name: api.SpanFirstToken, Part: api.PartActivator, After: total - firstToken, Took: firstToken})
 	return o
 }
 
-// Text formats a record: each span on a line, indented by its depth, with its start and its duration.
-func Text(o api.WakeTrace) string {
+// recordText formats a record: each span on a line, indented by its depth, with its start and its duration.
+func recordText(o api.WakeTrace) string {
 	parents := map[string]string{}
 	for _, s := range o.Spans {
 		parents[s.ID] = s.Parent

@@ -1,11 +1,10 @@
-package decidetest
+package decide
 
 import (
 	"fmt"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // undeclared is a function that does not belong to the cluster.
@@ -16,9 +15,9 @@ const undeclared api.FunctionName = "models/undeclared"
 // given to an undeclared function. They have a lower priority than the busy functions, so none gets its turn within five
 // seconds. Every second has starved long enough to book ahead, every tenth needs two GPUs, and each one's model files are
 // on a different node.
-func (c *Cluster) Crowd(n int) []decide.Action {
+func (c *benchCluster) Crowd(n int) []Action {
 	if last := c.Functions[len(c.Functions)-1]; last.Spec.Name != undeclared {
-		others := &decide.Function{Undeclared: true, Instances: c.undeclared()}
+		others := &Function{Undeclared: true, Instances: c.undeclared()}
 		others.Spec.Name = undeclared
 		c.Functions = append(c.Functions, others)
 	}
@@ -26,7 +25,7 @@ func (c *Cluster) Crowd(n int) []decide.Action {
 	for k := range n {
 		f := c.Functions[9+10*k]
 		f.Spec.Priority, f.Need.Devices, f.Need.PerDevice = -1, 1, 80*api.GiB
-		f.Past.Nodes = []string{devices[k%(len(devices)/(1+GPUs))*(1+GPUs)].Node}
+		f.Past.Nodes = []string{devices[k%(len(devices)/(1+benchGPUs))*(1+benchGPUs)].Node}
 		f.Waiting, f.WaitingSince = 1, c.Now.Add(-time.Duration(k%2)*10*time.Second)
 		f.LastRequest = f.WaitingSince
 		if k%10 == 0 {
@@ -37,7 +36,7 @@ func (c *Cluster) Crowd(n int) []decide.Action {
 		actions, _ := c.Plan()
 		revoked := false
 		for _, a := range actions {
-			if a.Kind == decide.Revoke {
+			if a.Kind == Revoke {
 				c.instance(a).Grant, revoked = api.Grant{}, true
 			}
 		}
@@ -48,12 +47,12 @@ func (c *Cluster) Crowd(n int) []decide.Action {
 }
 
 // undeclared returns instances that take the free memory of GPUs without a busy instance.
-func (c *Cluster) undeclared() (is []*decide.Instance) {
-	for k, l := range decide.Account(c.Snapshot, c.Now) {
+func (c *benchCluster) undeclared() (is []*Instance) {
+	for k, l := range Account(c.Snapshot, c.Now) {
 		if c.Snapshot.Topology.Devices()[k].IsHost() || l.Awake > 0 {
 			continue
 		}
-		is = append(is, &decide.Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
+		is = append(is, &Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
 			Instance: api.InstanceID(fmt.Sprintf("undeclared-%06d", len(is))), Function: undeclared, State: api.Awake, Seq: 1,
 			Memory: api.Memory{Devices: 1, PerDevice: l.Free}, Node: l.Node, Devices: []api.DeviceID{l.ID}}})
 	}

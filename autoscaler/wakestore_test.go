@@ -1,4 +1,4 @@
-package wakes
+package autoscaler
 
 import (
 	"errors"
@@ -10,26 +10,25 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/wakes/wakestest"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 const (
-	theTrace = wakestest.Trace
-	theRoot  = wakestest.Root
+	theTrace = wakeTrace
+	theRoot  = wakeRoot
 	tiny     = api.FunctionName("default/a")
 )
 
-func newStore(_ *testing.T, e *waketrace.Exporter) *Store { return New(e, nil) }
+func newStore(_ *testing.T, e *waketrace.Exporter) *wakeStore { return newWakes(e, nil) }
 
-// waits is the demand of one request that came a moment before now.
-func waits(now time.Time) api.Demand {
+// waitsOf is the demand of one request that came a moment before now.
+func waitsOf(now time.Time) api.Demand {
 	return api.Demand{Function: tiny, Activator: "act", Waiting: 1, At: now, Trace: "00-" + theTrace + "-" + theRoot + "-01"}
 }
 
-// seen is an activator's record of a wake that began at and took a second.
-func seen(f api.FunctionName, id api.InstanceID, at time.Time) api.WakeTrace {
-	return wakestest.Woken(f, id, at, time.Second, 100*time.Millisecond)
+// seenWake is an activator's record of a wake that began at and took a second.
+func seenWake(f api.FunctionName, id api.InstanceID, at time.Time) api.WakeTrace {
+	return wokenRecord(f, id, at, time.Second, 100*time.Millisecond)
 }
 
 const ms = time.Millisecond
@@ -37,7 +36,7 @@ const ms = time.Millisecond
 // TestPodSteps: what Kubernetes did lies in the start, once.
 func TestPodSteps(t *testing.T) {
 	s, now := newStore(t, nil), time.Now()
-	s.Demand(waits(now), 1, now)
+	s.Demand(waitsOf(now), 1, now)
 	s.Startup(tiny, "made-up", false, "it is wanted", now)
 	s.Rename(tiny, "made-up", "a-0001")
 	step := waketrace.Step{Name: api.SpanScheduled, Began: now.Add(-time.Hour), Ended: now.Add(time.Second)}
@@ -45,7 +44,7 @@ func TestPodSteps(t *testing.T) {
 	s.PodSteps("default/nobody", "nobody", "", step)
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, now.Add(2*time.Second))
 	o := s.List(tiny)[0]
-	got := wakestest.Text(o)
+	got := recordText(o)
 	if o.Path != api.PathColdFreed || strings.Count(got, "\n  kubernetes scheduled: 0s +1s\n") != 1 || !strings.Contains(got, "\n  kubernetes pod created: 0s +10ms\n") {
 		t.Errorf("got\n%s", got)
 	}
@@ -55,7 +54,7 @@ func TestPodSteps(t *testing.T) {
 func TestWork(t *testing.T) {
 	s, now := newStore(t, nil), time.Now()
 	at := func(d time.Duration) time.Time { return now.Add(d) }
-	s.Demand(waits(now), 1, now)
+	s.Demand(waitsOf(now), 1, now)
 	call, told := s.Startup(tiny, "a-0001", false, "it is wanted", now)
 	room := s.Room(tiny, "b-0001", "it makes room", now)
 	if told.ID != theTrace || told.Span == call.Trace().Span {
@@ -70,7 +69,7 @@ func TestWork(t *testing.T) {
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, at(5*time.Second))
 	room.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: "b-0001"}) // it is over
 	o := s.List(tiny)[0]
-	got := wakestest.Text(o)
+	got := recordText(o)
 	for _, want := range []string{"\n    autoscaler API write: 10ms +20ms (scale of a to 1)\n", "\nkubernetes victim's end of b-0001: 1s +2s\n"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("not once %q in\n%s", want, got)
@@ -79,8 +78,8 @@ func TestWork(t *testing.T) {
 	if o.Path != api.PathColdFreed {
 		t.Errorf("the path is %s", o.Path)
 	}
-	s.Woken(seen(tiny, "a-0001", now), api.PathCold, at(6*time.Second))
-	if got := wakestest.Text(s.List(tiny)[0]); strings.Count(got, "victim's end") != 1 || !strings.Contains(got, "  autoscaler decision: ") {
+	s.Woken(seenWake(tiny, "a-0001", now), api.PathCold, at(6*time.Second))
+	if got := recordText(s.List(tiny)[0]); strings.Count(got, "victim's end") != 1 || !strings.Contains(got, "  autoscaler decision: ") {
 		t.Errorf("not one end of one victim, and the decision, in\n%s", got)
 	}
 }
@@ -106,7 +105,7 @@ func TestStepsOfTheirOwnCall(t *testing.T) {
 		}
 		s.Awake(st, api.PathHot, now.Add(time.Second))
 		if o := s.List(tiny)[0]; len(o.Spans) != x.want {
-			t.Errorf("with the steps of %q the record is %s", x.span, wakestest.Text(o))
+			t.Errorf("with the steps of %q the record is %s", x.span, recordText(o))
 		}
 	}
 }
@@ -115,13 +114,13 @@ func TestStepsOfTheirOwnCall(t *testing.T) {
 func TestWhatFailedBefore(t *testing.T) {
 	s, now := newStore(t, nil), time.Now()
 	at := func(d time.Duration) time.Time { return now.Add(d) }
-	s.Demand(waits(now), 1, now)
+	s.Demand(waitsOf(now), 1, now)
 	failed, _ := s.Startup(tiny, "a-0001", true, "it is wanted", now)
 	failed.Done(errors.New("no memory"))
 	s.Startup(tiny, "a-0002", false, "it is wanted", at(time.Second))
 	s.Startup(tiny, "a-0003", false, "two are wanted", at(time.Second))
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0002"}, api.PathCold, at(3*time.Second))
-	got := wakestest.Text(s.List(tiny)[0])
+	got := recordText(s.List(tiny)[0])
 	if !strings.Contains(got, "wake call of a-0001") || !strings.Contains(got, "(no memory)") || strings.Contains(got, "a-0003") || strings.Count(got, "start call") != 1 {
 		t.Errorf("got\n%s", got)
 	}
@@ -142,9 +141,9 @@ func TestSpansAreExported(t *testing.T) {
 		exported[e.SpanContext().SpanID().String()] = e.Name()
 	}
 	if exported[o.Root] != "wake a" || len(exported) < 2 || !api.ValidTrace(o.Trace) {
-		t.Errorf("the root is not exported: %v of %s", exported, wakestest.Text(o))
+		t.Errorf("the root is not exported: %v of %s", exported, recordText(o))
 	}
-	d := waits(now)
+	d := waitsOf(now)
 	d.Trace = strings.TrimSuffix(d.Trace, "01") + "00"
 	s.Demand(d, 1, now)
 	call, told := s.Startup(tiny, "a-0001", true, "it is wanted", now)
@@ -165,7 +164,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	for n := range functions {
 		name := api.FunctionName(fmt.Sprintf("default/f%d", n))
 		for k := range keptWakes + 3 {
-			o := seen(name, "i", time.Now())
+			o := seenWake(name, "i", time.Now())
 			o.Trace = fmt.Sprintf("%032x", n*1000+k+1)
 			s.Woken(o, api.PathHot, time.Now())
 		}
@@ -189,7 +188,7 @@ func TestRecordsAreBounded(t *testing.T) {
 
 // TestStrangeRecords are refused, or cut.
 func TestStrangeRecords(t *testing.T) {
-	good := func() api.WakeTrace { return seen(tiny, "a-0001", time.Now()) }
+	good := func() api.WakeTrace { return seenWake(tiny, "a-0001", time.Now()) }
 	for name, spoil := range map[string]func(*api.WakeTrace){
 		"no function":    func(o *api.WakeTrace) { o.Function = "" },
 		"no instance":    func(o *api.WakeTrace) { o.Instance = "" },
@@ -203,13 +202,13 @@ func TestStrangeRecords(t *testing.T) {
 		o := good()
 		spoil(&o)
 		var refused *api.Error
-		if err := Check("e", &o); !errors.As(err, &refused) || refused.Status != 400 {
+		if err := checkWake("e", &o); !errors.As(err, &refused) || refused.Status != 400 {
 			t.Errorf("%s: got %v, want a refusal", name, err)
 		}
 	}
 	o := good()
 	o.Spans = append(o.Spans, api.Span{Name: strings.Repeat("x", 1000), Note: strings.Repeat("y", 5000), After: -5, Took: time.Hour})
-	if err := Check("e", &o); err != nil {
+	if err := checkWake("e", &o); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range o.Spans {

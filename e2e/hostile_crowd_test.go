@@ -1,10 +1,4 @@
-// Package hostile is a crowd of clients that mean harm by the bodies of their requests:
-// they promise and send nothing, send a byte now and then, or send without end. Who is
-// cut off comes again. It knows nothing of what it attacks but HTTP.
-//
-// [Crowd.Run] opens the connections and keeps them open until its context ends; it waits
-// for every goroutine that it started. One client of a crowd belongs to one goroutine.
-package hostile
+package e2e
 
 import (
 	"context"
@@ -16,8 +10,8 @@ import (
 	"time"
 )
 
-// Crowd is a number of clients of one server, each with an address of its own on the loopback network.
-type Crowd struct {
+// hostileCrowd is a number of clients of one server, each with an address of its own on the loopback network.
+type hostileCrowd struct {
 	// Address is the server's host and port.
 	Address string
 	// Clients is how many there are, a third of each kind.
@@ -38,13 +32,13 @@ const (
 )
 
 // Open is how many are connected and have sent their header.
-func (c *Crowd) Open() int { return int(c.open.Load()) }
+func (c *hostileCrowd) Open() int { return int(c.open.Load()) }
 
 // Refused is how often one was cut off.
-func (c *Crowd) Refused() int { return int(c.refused.Load()) }
+func (c *hostileCrowd) Refused() int { return int(c.refused.Load()) }
 
 // Run attacks until ctx ends.
-func (c *Crowd) Run(ctx context.Context) {
+func (c *hostileCrowd) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	pace := time.NewTicker(10 * time.Millisecond)
 	defer pace.Stop()
@@ -61,7 +55,7 @@ func (c *Crowd) Run(ctx context.Context) {
 }
 
 // client is one of them.
-func (c *Crowd) client(ctx context.Context, i int) {
+func (c *hostileCrowd) client(ctx context.Context, i int) {
 	source := &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i%c.Sources/250), byte(1+i%c.Sources%250))}
 	for ctx.Err() == nil {
 		conn, err := (&net.Dialer{LocalAddr: source, Timeout: 10 * time.Second}).DialContext(ctx, "tcp", c.Address)
@@ -74,7 +68,7 @@ func (c *Crowd) client(ctx context.Context, i int) {
 }
 
 // attack continues until the connection or ctx ends.
-func (c *Crowd) attack(ctx context.Context, conn net.Conn, i int) {
+func (c *hostileCrowd) attack(ctx context.Context, conn net.Conn, i int) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	header := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + c.Address + "\r\nContent-Type: application/json\r\n"

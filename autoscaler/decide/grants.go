@@ -1,16 +1,4 @@
-// Package grants has the rules by which the autoscaler grants permission to be awake, and by which a grant ends. They
-// are pure: the autoscaler calls them, and so does the model whose search looks for two instances awake in the same
-// memory (cmd/internal/local/grants). docs/design/0006-grants.md has the reasons.
-//
-//  1. Every order and every grant has an epoch ([Epochs.Next]), higher than any given out for the instance before:
-//     counted within a term, ordered by the term between leaders.
-//  2. A grant counts as used until the instance itself has reported a later epoch ([Settle]). No clock, activator or
-//     missing answer ends it.
-//  3. An instance that another leader started, or that has lost its epoch, is assumed to hold a grant of any earlier
-//     epoch ([AssumeGranted]).
-//
-// It does no I/O and reads no clock.
-package grants
+package decide
 
 import (
 	"time"
@@ -47,16 +35,16 @@ func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 // or lies.
 func (e *Epochs) Beyond(seen uint64) bool { return seen+1 == 0 || api.TermOf(seen+1) > e.Term }
 
-// Settle returns the grant that is left after the instance's report: none, once it has seen a later epoch.
-func Settle(out api.Grant, s api.InstanceStatus) api.Grant {
+// SettleGrant returns the grant that is left after the instance's report: none, once it has seen a later epoch.
+func SettleGrant(out api.Grant, s api.InstanceStatus) api.Grant {
 	if s.Epoch > out.Epoch {
 		return api.Grant{}
 	}
 	return out
 }
 
-// Forgot reports whether an instance has lost its epoch because its process was restarted.
-func Forgot(before, now api.InstanceStatus) bool { return now.Epoch < before.Epoch }
+// ForgotEpoch reports whether an instance has lost its epoch because its process was restarted.
+func ForgotEpoch(before, now api.InstanceStatus) bool { return now.Epoch < before.Epoch }
 
 // AssumeGranted returns the grant that an instance of unknown history may hold: of any epoch before epoch, valid until
 // expires at the latest.

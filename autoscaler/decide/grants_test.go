@@ -1,4 +1,4 @@
-package grants
+package decide
 
 import (
 	"math"
@@ -52,13 +52,13 @@ func TestLies(t *testing.T) {
 
 func TestSettle(t *testing.T) {
 	g := AssumeGranted(api.InstanceStatus{Instance: "i", Function: "default/f", Epoch: 3}, 7, time.Now())
-	if got := Settle(g, api.InstanceStatus{Epoch: 7}); got.Instance == "" {
+	if got := SettleGrant(g, api.InstanceStatus{Epoch: 7}); got.Instance == "" {
 		t.Error("an instance that has seen the grant's own epoch obeys it still")
 	}
-	if got := Settle(g, api.InstanceStatus{Epoch: 8}); got.Instance != "" {
+	if got := SettleGrant(g, api.InstanceStatus{Epoch: 8}); got.Instance != "" {
 		t.Error("an instance that has seen a later epoch is fenced")
 	}
-	if !Forgot(api.InstanceStatus{Epoch: 8}, api.InstanceStatus{Epoch: 7}) {
+	if !ForgotEpoch(api.InstanceStatus{Epoch: 8}, api.InstanceStatus{Epoch: 7}) {
 		t.Error("an epoch that falls is none that was forgotten")
 	}
 }

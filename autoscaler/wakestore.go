@@ -1,17 +1,4 @@
-// Package wakes keeps the traces of the last wakes, as the autoscaler knows them, and counts them.
-//
-// A record has three parts:
-//
-//  1. what the autoscaler did: a wake attempt, which [Store.Demand] begins for a request, or [Store.Startup] and [Store.Room]
-//     if no request asked for it. Effects are spans below the call's span, which the call's context carries;
-//  2. the instance's own steps, once it is awake ([Store.Awake]), and Kubernetes' steps for the pod ([Store.PodSteps]);
-//  3. what the activator saw, which comes last ([Store.Woken]).
-//
-// If no request asked for it, the record is complete when the instance is awake. Everything is in memory and bounded: the last
-// 32 wakes of a function, 2,048 in all, and the spans of the last 4 of a function, since reports of several wakes may cross.
-//
-// A Store is safe for concurrent use, and none of its calls blocks.
-package wakes
+package autoscaler
 
 import (
 	"cmp"
@@ -33,8 +20,16 @@ const (
 	allWakes     = 2048 // of all together
 )
 
-// Store keeps wake traces.
-type Store struct {
+// wakeStore keeps the traces of the last wakes, as the autoscaler knows them, and counts them. A record has three parts:
+//
+//  1. the autoscaler's work: a wake attempt, which Demand begins for a request, or Startup and Room if no request asked for it.
+//     Effects are spans below the call's span, which the call's context carries;
+//  2. the instance's own steps, once it is awake (Awake), and Kubernetes' steps for the pod (PodSteps);
+//  3. the activator's report, which comes last (Woken). Without a request the record is complete when the instance is awake.
+//
+// Everything is in memory and bounded: the last 32 wakes of a function, 2,048 in all, and the spans of the last 4 of a function,
+// since reports of several wakes may cross. It is safe for concurrent use, and no call blocks.
+type wakeStore struct {
 	tracer     *waketrace.Tracer
 	took, step *prometheus.HistogramVec
 
@@ -43,9 +38,9 @@ type Store struct {
 	all       []*wake // in the order in which they came
 }
 
-// New returns a store whose spans are exported by e, unless it is nil. registry gets the metrics; it may be nil.
-func New(e *waketrace.Exporter, registry prometheus.Registerer) *Store {
-	s := &Store{
+// newWakes returns a store whose spans are exported by e, unless it is nil. registry gets the metrics; it may be nil.
+func newWakes(e *waketrace.Exporter, registry prometheus.Registerer) *wakeStore {
+	s := &wakeStore{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rouse_wake_seconds", Help: "Time from the arrival of a request that found no instance awake to the first byte of its answer, by how the instance came up: hot, warm, cold, cold-freed (another had to make room), or awake (one was, and took nothing at that moment).",
@@ -63,7 +58,7 @@ func New(e *waketrace.Exporter, registry prometheus.Registerer) *Store {
 }
 
 // add adds a wake, and drops the oldest ones. The caller holds mu.
-func (s *Store) add(w *wake) *wake {
+func (s *wakeStore) add(w *wake) *wake {
 	of := append(s.functions[w.function], w)
 	if n := len(of) - keptAttempts; n > 0 && of[n-1].done {
 		of[n-1].root = nil
@@ -80,7 +75,7 @@ func (s *Store) add(w *wake) *wake {
 }
 
 // find returns the last wake of a function for which is returns true; nil: none. The caller holds mu.
-func (s *Store) find(name api.FunctionName, is func(*wake) bool) *wake {
+func (s *wakeStore) find(name api.FunctionName, is func(*wake) bool) *wake {
 	for _, w := range slices.Backward(s.functions[name]) {
 		if is(w) {
 			return w
@@ -90,12 +85,12 @@ func (s *Store) find(name api.FunctionName, is func(*wake) bool) *wake {
 }
 
 // underWay returns the attempt under way; nil: none. The caller holds mu.
-func (s *Store) underWay(name api.FunctionName) *wake {
+func (s *wakeStore) underWay(name api.FunctionName) *wake {
 	return s.find(name, func(w *wake) bool { return !w.done })
 }
 
 // coming returns the attempt that an instance comes up for; nil: none. The caller holds mu.
-func (s *Store) coming(name api.FunctionName, id api.InstanceID) *wake {
+func (s *wakeStore) coming(name api.FunctionName, id api.InstanceID) *wake {
 	if w := s.find(name, func(w *wake) bool { return w.of(id) != nil && w.root != nil }); w != nil {
 		return w
 	}
@@ -103,7 +98,7 @@ func (s *Store) coming(name api.FunctionName, id api.InstanceID) *wake {
 }
 
 // Forget drops all wakes of a function.
-func (s *Store) Forget(name api.FunctionName) {
+func (s *wakeStore) Forget(name api.FunctionName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.functions, name)
@@ -114,7 +109,7 @@ const mostWay = time.Minute
 
 // Demand begins an attempt if requests wait without one, and ends one that no request waits for any more. waiting is the number
 // at all activators; d is the report of one of them.
-func (s *Store) Demand(d api.Demand, waiting int, now time.Time) {
+func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	if d.Trace == "" && waiting > 0 {
 		return
 	}
@@ -138,7 +133,7 @@ func (s *Store) Demand(d api.Demand, waiting int, now time.Time) {
 
 // decided returns the attempt that an action belongs to; if none is under way it begins one that no request asked for. The
 // caller holds mu.
-func (s *Store) decided(name api.FunctionName, reason string, now time.Time) *wake {
+func (s *wakeStore) decided(name api.FunctionName, reason string, now time.Time) *wake {
 	w := s.underWay(name)
 	if w == nil {
 		root := s.tracer.Root(name, api.Trace{}, api.PartAutoscaler, now)
@@ -155,7 +150,7 @@ func (s *Store) decided(name api.FunctionName, reason string, now time.Time) *wa
 const mostStartups = 32
 
 // Startup begins the start or wake of an instance. It returns the span of the call, and the trace that the instance is told.
-func (s *Store) Startup(name api.FunctionName, id api.InstanceID, asleep bool, reason string, now time.Time) (call *waketrace.Span, told api.Trace) {
+func (s *wakeStore) Startup(name api.FunctionName, id api.InstanceID, asleep bool, reason string, now time.Time) (call *waketrace.Span, told api.Trace) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.decided(name, reason, now)
@@ -172,7 +167,7 @@ func (s *Store) Startup(name api.FunctionName, id api.InstanceID, asleep bool, r
 }
 
 // Room begins the end or sleep of an instance that makes room for a function. It returns the span of the call.
-func (s *Store) Room(name api.FunctionName, victim api.InstanceID, reason string, now time.Time) *waketrace.Span {
+func (s *wakeStore) Room(name api.FunctionName, victim api.InstanceID, reason string, now time.Time) *waketrace.Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.decided(name, reason, now)
@@ -181,7 +176,7 @@ func (s *Store) Room(name api.FunctionName, victim api.InstanceID, reason string
 }
 
 // Rename changes an instance's ID to its real one.
-func (s *Store) Rename(name api.FunctionName, from, to api.InstanceID) {
+func (s *wakeStore) Rename(name api.FunctionName, from, to api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.find(name, func(w *wake) bool { return w.of(from) != nil }); w != nil {
@@ -190,7 +185,7 @@ func (s *Store) Rename(name api.FunctionName, from, to api.InstanceID) {
 }
 
 // Gone ends the startup of an instance that is gone and was never awake.
-func (s *Store) Gone(name api.FunctionName, id api.InstanceID) {
+func (s *wakeStore) Gone(name api.FunctionName, id api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.find(name, func(w *wake) bool { return w.of(id) != nil }); w != nil {
@@ -204,7 +199,7 @@ var errGone = errors.New("it is gone")
 
 // PodSteps adds Kubernetes' steps to an instance's start or wake, before the report that it is awake. path is how it came up,
 // if the binder of pods knows that better; empty: it does not.
-func (s *Store) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
+func (s *wakeStore) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.coming(name, pod)
@@ -224,7 +219,7 @@ func (s *Store) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Pat
 
 // Awake records that an instance is awake; came is its path. If a request asked for it, this record is shown until the
 // activator's comes.
-func (s *Store) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
+func (s *wakeStore) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.coming(st.Function, st.Instance)
@@ -259,7 +254,7 @@ func (s *Store) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 }
 
 // Woken takes in an activator's trace of a wake; came is the instance's path, empty if it is gone again.
-func (s *Store) Woken(o api.WakeTrace, came api.Path, now time.Time) {
+func (s *wakeStore) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.find(o.Function, func(w *wake) bool { return w.trace == o.Trace })
@@ -289,7 +284,7 @@ func (s *Store) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 }
 
 // List returns the records of the last wakes of a function, the newest last.
-func (s *Store) List(name api.FunctionName) []api.WakeTrace {
+func (s *wakeStore) List(name api.FunctionName) []api.WakeTrace {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []api.WakeTrace

@@ -1,5 +1,4 @@
-// Package follow applies the files of a running server again when they change.
-package follow
+package disk
 
 import (
 	"bytes"
@@ -8,11 +7,11 @@ import (
 	"time"
 )
 
-// File calls apply with a file's content whenever that changes, until ctx ends. taken is the content that was applied
+// Follow calls apply with a file's content whenever that changes, until ctx ends. taken is the content that was applied
 // last. apply returns how many there are of what the file declares. An invalid or missing file is logged and changes
 // nothing. It polls every interval: no notification covers all the ways in which a file in a mounted volume is replaced.
 // A change must be seen twice before it counts: the file may be half written.
-func File(ctx context.Context, path string, interval time.Duration, read func(path string) ([]byte, error), taken []byte, apply func(raw []byte) (n int, err error), what string, log *slog.Logger) {
+func Follow(ctx context.Context, path string, interval time.Duration, read func(path string) ([]byte, error), taken []byte, apply func(raw []byte) (n int, err error), what string, log *slog.Logger) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	last, fault := taken, "" // the last content, and the last logged error

@@ -1,4 +1,4 @@
-package prefix
+package route
 
 import (
 	"fmt"
@@ -26,10 +26,10 @@ func text(name string, turns int) []byte {
 }
 
 func chain(tenant, name string, turns int) Chain {
-	return Of(SaltOf(tenant), nil, nil, text(name, turns))
+	return ChainOf(SaltOf(tenant), nil, nil, text(name, turns))
 }
 
-func placed(t testing.TB, x *Index, n int) {
+func placed(t testing.TB, x *prefixIndex, n int) {
 	t.Helper()
 	for want := range n {
 		if got := x.Place(); got != want {
@@ -38,14 +38,14 @@ func placed(t testing.TB, x *Index, n int) {
 	}
 }
 
-func all(n int) (p Places) {
+func all(n int) (p places) {
 	for k := range n {
 		p.Add(k)
 	}
 	return p
 }
 
-func of(p Places) (out []int) {
+func of(p places) (out []int) {
 	for n := range len(p) * 64 {
 		if p.Has(n) {
 			out = append(out, n)
@@ -61,7 +61,7 @@ func TestLongerConversation(t *testing.T) {
 		if !slices.Equal(short.blocks, long.blocks[:short.Len()]) {
 			t.Fatalf("the chain of %d turns does not go on in that of %d", turns, turns+1)
 		}
-		if have := len(text("x", turns)) - 1; Bytes(short.Len()) > have || Bytes(short.Len()+1) <= have {
+		if have := len(text("x", turns)) - 1; bytesOf(short.Len()) > have || bytesOf(short.Len()+1) <= have {
 			t.Errorf("%d turns, %d bytes, have %d blocks", turns, have, short.Len())
 		}
 	}
@@ -71,8 +71,8 @@ func TestLongerConversation(t *testing.T) {
 func TestParts(t *testing.T) {
 	salt, messages := SaltOf("a"), text("x", 10)
 	chains := []Chain{
-		Of(salt, nil, nil, messages), Of(salt, []byte("system"), nil, messages), Of(salt, nil, []byte("system"), messages),
-		Of(salt, []byte("sys"), []byte("tem"), messages), Of(SaltOf("b"), nil, nil, messages), Of(SaltOf("a", ""), nil, nil, messages),
+		ChainOf(salt, nil, nil, messages), ChainOf(salt, []byte("system"), nil, messages), ChainOf(salt, nil, []byte("system"), messages),
+		ChainOf(salt, []byte("sys"), []byte("tem"), messages), ChainOf(SaltOf("b"), nil, nil, messages), ChainOf(SaltOf("a", ""), nil, nil, messages),
 	}
 	seen := map[uint64]int{}
 	for n, c := range chains {
@@ -83,17 +83,17 @@ func TestParts(t *testing.T) {
 			seen[hash] = n
 		}
 	}
-	if n := Of(salt).Len() + Of(salt, nil, nil).Len() + Of(salt, []byte("x")).Len(); n != 0 {
+	if n := ChainOf(salt).Len() + ChainOf(salt, nil, nil).Len() + ChainOf(salt, []byte("x")).Len(); n != 0 {
 		t.Errorf("%d blocks of nothing", n)
 	}
-	if n := Of(salt, make([]byte, 2*Bytes(MaxBlocks))).Len(); n != MaxBlocks {
-		t.Errorf("a long chain has %d blocks, want %d", n, MaxBlocks)
+	if n := ChainOf(salt, make([]byte, 2*bytesOf(maxChain))).Len(); n != maxChain {
+		t.Errorf("a long chain has %d blocks, want %d", n, maxChain)
 	}
 }
 
 // TestTenantsShareNothing: even if two tenants' blocks had the same hash, neither would find the other's.
 func TestTenantsShareNothing(t *testing.T) {
-	var x Index
+	var x prefixIndex
 	placed(t, &x, 2)
 	x.Learn(chain("a", "x", 10), 0, start)
 	if depth, _ := x.Find(chain("b", "x", 10), all(2), nil); depth != 0 {
@@ -113,7 +113,7 @@ func TestTenantsShareNothing(t *testing.T) {
 // twin is a plain index with unlimited room.
 type twin map[int]map[uint64]bool
 
-func (w twin) find(c Chain, among Places) (depth int, seen []int) {
+func (w twin) find(c Chain, among places) (depth int, seen []int) {
 	for n := range c.blocks {
 		var has []int
 		for place, blocks := range w {
@@ -131,10 +131,10 @@ func (w twin) find(c Chain, among Places) (depth int, seen []int) {
 }
 
 // TestTwin: after any events the index finds the same as a plain map of everything.
-func TestTwin(t *testing.T) {
+func TestIndexTwin(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var x Index
+		var x prefixIndex
 		w, places := twin{}, 1+r.IntN(150)
 		placed(t, &x, places)
 		for n := range places {
@@ -170,10 +170,10 @@ func TestTwin(t *testing.T) {
 }
 
 // sound checks an index's invariants.
-func (x *Index) sound(t *testing.T) {
+func (x *prefixIndex) sound(t *testing.T) {
 	t.Helper()
-	ends, prev := 0, none
-	for b := x.newest; len(x.byHash) > 0 && b != none; prev, b = b, x.blocks[b].next {
+	ends, prev := 0, noBlock
+	for b := x.newest; len(x.byHash) > 0 && b != noBlock; prev, b = b, x.blocks[b].next {
 		ends++
 		if x.blocks[b].prev != prev || x.blocks[b].followers != 0 || ends > len(x.byHash) {
 			t.Fatal("the list of ends is broken")
@@ -189,7 +189,7 @@ func (x *Index) sound(t *testing.T) {
 		if x.blocks[b].hash != hash {
 			t.Fatal("a block is found by another hash")
 		}
-		if before := x.blocks[b].before; before != none {
+		if before := x.blocks[b].before; before != noBlock {
 			followers[before]++
 			if x.blocks[before].used < x.blocks[b].used {
 				t.Fatal("a block was used after the one before it")
@@ -221,7 +221,7 @@ func (x *Index) sound(t *testing.T) {
 func TestBounded(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		var x Index
+		var x prefixIndex
 		placed(t, &x, 70)
 		x.limit = 1 + r.IntN(60)
 		for range 300 {
@@ -244,7 +244,7 @@ func TestBounded(t *testing.T) {
 func TestTrim(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		var x Index
+		var x prefixIndex
 		placed(t, &x, 70)
 		x.limit = 4000
 		sent, used := [2]map[string]time.Time{{}, {}}, map[string]time.Time{} // at places 0 and 69, and at any
@@ -279,21 +279,21 @@ func TestTrim(t *testing.T) {
 					t.Fatalf("seed %d: what was sent %s ago is forgotten, %s were to stay", seed, now.Sub(at), now.Sub(since))
 				}
 			}
-			if now := x.Size(69 * k); now > most && now < size && now > kept*Bytes(chain("a", "1", 8).Len()+1) {
+			if now := x.Size(69 * k); now > most && now < size && now > kept*bytesOf(chain("a", "1", 8).Len()+1) {
 				t.Fatalf("seed %d: %d bytes are left of %d, want %d", seed, now, size, most)
 			}
 		}
 	}
-	var x Index
+	var x prefixIndex
 	placed(t, &x, 1)
-	size := Bytes(chain("a", "x", 8).Len())
+	size := bytesOf(chain("a", "x", 8).Len())
 	for k, name := range []string{"x", "y", "z", "x"} {
 		x.Learn(chain("a", name, 8), 0, start.Add(time.Duration(k)*time.Second))
 	}
 	x.Trim(0, 2*size, start.Add(time.Hour))
 	for name, want := range map[string]int{"x": size, "y": 0, "z": size} {
-		if depth, _ := x.Find(chain("a", name, 8), all(1), nil); Bytes(depth) != want {
-			t.Errorf("%s: %d bytes are known, want %d", name, Bytes(depth), want)
+		if depth, _ := x.Find(chain("a", name, 8), all(1), nil); bytesOf(depth) != want {
+			t.Errorf("%s: %d bytes are known, want %d", name, bytesOf(depth), want)
 		}
 	}
 	x.Trim(0, 0, start.Add(time.Hour))
@@ -304,7 +304,7 @@ func TestTrim(t *testing.T) {
 
 // TestOldestGoesFirst: reused blocks stay, and an older conversation is forgotten before any of a newer one.
 func TestOldestGoesFirst(t *testing.T) {
-	var x Index
+	var x prefixIndex
 	placed(t, &x, 1)
 	size := chain("a", "x", 10).Len()
 	x.limit = 3 * size
@@ -320,7 +320,7 @@ func TestOldestGoesFirst(t *testing.T) {
 
 // TestLastPlaceGoes: an index without places is empty.
 func TestLastPlaceGoes(t *testing.T) {
-	var x Index
+	var x prefixIndex
 	placed(t, &x, maxPlaces)
 	if n := x.Place(); n != -1 {
 		t.Errorf("one more place: %d", n)
@@ -343,8 +343,8 @@ func TestLastPlaceGoes(t *testing.T) {
 // not the conversation. Two places of three keep their keys when one is removed.
 func TestKey(t *testing.T) {
 	system := []byte(strings.Repeat("be kind ", 100))
-	of := func(name string, turns int) Chain { return Of(SaltOf("a"), system, text(name, turns)) }
-	var x Index
+	of := func(name string, turns int) Chain { return ChainOf(SaltOf("a"), system, text(name, turns)) }
+	var x prefixIndex
 	placed(t, &x, 2)
 	if of("x", 3).Key(x.Seen(of("x", 3))) != of("y", 9).Key(x.Seen(of("y", 9))) || (Chain{}).Key(0) != 0 {
 		t.Error("the key of one that knows nothing is not that of the first block")
@@ -369,7 +369,7 @@ func TestKey(t *testing.T) {
 	}
 	best := func(key uint64, places ...string) string {
 		return slices.MaxFunc(places, func(a, b string) int {
-			if Prefers(key, Hash(a)) < Prefers(key, Hash(b)) {
+			if prefers(key, Hash(a)) < prefers(key, Hash(b)) {
 				return -1
 			}
 			return 1
@@ -397,8 +397,8 @@ func FuzzChain(f *testing.F) {
 	f.Add([]byte(`"be kind"`), []byte(`[{"type":"function"}]`), text("x", 20), []byte(`,{"role":"user"}]`), 300)
 	f.Add([]byte{}, []byte{}, []byte(`]`), []byte{}, 0)
 	f.Fuzz(func(t *testing.T, system, tools, messages, more []byte, at int) {
-		a := Of(SaltOf("a"), system, tools, messages)
-		for _, hash := range Of(SaltOf("b"), system, tools, messages).blocks {
+		a := ChainOf(SaltOf("a"), system, tools, messages)
+		for _, hash := range ChainOf(SaltOf("b"), system, tools, messages).blocks {
 			if slices.Contains(a.blocks, hash) {
 				t.Fatal("two tenants share a block")
 			}
@@ -406,7 +406,7 @@ func FuzzChain(f *testing.F) {
 		if len(messages) == 0 {
 			return
 		}
-		longer := Of(SaltOf("a"), system, tools, slices.Concat(messages[:len(messages)-1], more, []byte("]")))
+		longer := ChainOf(SaltOf("a"), system, tools, slices.Concat(messages[:len(messages)-1], more, []byte("]")))
 		if longer.Len() < a.Len() || !slices.Equal(a.blocks, longer.blocks[:a.Len()]) {
 			t.Fatal("a prompt that goes on has other blocks")
 		}
@@ -415,8 +415,8 @@ func FuzzChain(f *testing.F) {
 		}
 		other := slices.Clone(messages)
 		other[at]++
-		b := Of(SaltOf("a"), system, tools, other)
-		same := Of(SaltOf("a"), system, tools, append(slices.Clone(messages[:at]), ']')).Len() // the blocks before the byte
+		b := ChainOf(SaltOf("a"), system, tools, other)
+		same := ChainOf(SaltOf("a"), system, tools, append(slices.Clone(messages[:at]), ']')).Len() // the blocks before the byte
 		for n := range a.blocks {
 			if (a.blocks[n] == b.blocks[n]) != (n < same) {
 				t.Fatalf("block %d of %d: equal %t, the texts differ in block %d", n, a.Len(), a.blocks[n] == b.blocks[n], same)
@@ -427,7 +427,7 @@ func FuzzChain(f *testing.F) {
 
 // BenchmarkFind looks a prompt up among 1,000 places and 200,000 blocks, including hashing.
 func BenchmarkFind(b *testing.B) {
-	var x Index
+	var x prefixIndex
 	placed(b, &x, 1000)
 	r := rand.New(rand.NewPCG(1, 1))
 	for n := 0; x.Len() < 200_000; n++ {
@@ -436,18 +436,18 @@ func BenchmarkFind(b *testing.B) {
 	among := all(1000)
 	for _, tokens := range []int{1000, 4000, 100_000} {
 		prompt := text("q", 4*tokens/300)[:4*tokens]
-		x.Learn(Of(SaltOf("a"), prompt[:3*tokens]), 7, start)
+		x.Learn(ChainOf(SaltOf("a"), prompt[:3*tokens]), 7, start)
 		b.Run(fmt.Sprint(tokens), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(prompt)))
 			salt := SaltOf("a")
-			var into Places
+			var into places
 			for b.Loop() {
-				_, into = x.Find(Of(salt, prompt), among, into)
+				_, into = x.Find(ChainOf(salt, prompt), among, into)
 			}
 		})
 		b.Run(fmt.Sprint("learn-", tokens), func(b *testing.B) {
-			c := Of(SaltOf("a"), prompt)
+			c := ChainOf(SaltOf("a"), prompt)
 			for b.Loop() {
 				x.Forget(9)
 				x.Learn(c, 9, start)
@@ -458,7 +458,7 @@ func BenchmarkFind(b *testing.B) {
 
 // TestUnlearn: only the blocks that a chain does not share with others are forgotten.
 func TestUnlearn(t *testing.T) {
-	var x Index
+	var x prefixIndex
 	placed(t, &x, 2)
 	long, other := chain("a", "x", 9), chain("a", "x", 3)
 	x.Learn(long, 0, start)
