@@ -310,52 +310,52 @@ func digitAt(digits string, pos int) byte {
 	return '0'
 }
 
-// multiples returns an automaton for the numbers with at most places decimal places that m divides once the point is
-// removed. It has a place for each remainder.
-func multiples(m, places int) *graph {
-	// Places: 0 the start, 1 after the sign, 2 after a leading zero, 3 + q·m + r after q decimal places with the
-	// remainder r.
-	g := &graph{places: make([]place, 3+m*(places+1))}
-	link := func(from int, b byte, to int) {
-		g.places[from].edges = append(g.places[from].edges, edge{byteRange{b, b}, int32(to)})
-	}
-	link(0, '-', 1)
-	for _, from := range []int{0, 1} {
-		link(from, '0', 2)
-		for d := 1; d <= 9; d++ {
-			link(from, byte('0'+d), 3+d%m)
+// multiples returns an automaton for the numbers with at most places decimal places that n divides once the point is
+// removed. It has a row of places for the whole part, one for after the point and one for each decimal place; in each
+// row a place for each remainder.
+func multiples(m *meter, n, places int) (*graph, error) {
+	b := newBuilder(m, nil, true)
+	start, signed, zero := b.add(), b.add(), b.add()
+	at := func(row, r int) int32 { return int32(3 + row*n + r%n) }
+	digits := func(from int32, first, row, r int) {
+		for d := first; d < 10; d++ {
+			b.edge(from, at(row, 10*r+d), byteRange{byte('0' + d), byte('0' + d)})
 		}
 	}
-	point := func(from, r int) { // the first decimal place
-		for d := 0; d < 10 && places > 0; d++ {
-			link(from, byte('0'+d), 3+m+(10*r+d)%m)
-		}
+	rows := 1
+	if places > 0 {
+		rows = places + 2
 	}
-	for q := range places + 1 {
-		for r := range m {
-			from := 3 + q*m + r
-			for d := 0; d < 10 && q != 0 && q < places; d++ {
-				link(from, byte('0'+d), 3+(q+1)*m+(10*r+d)%m)
+	for range rows * n {
+		b.add()
+	}
+	b.bytes("-", start, signed)
+	b.skip(start, signed)
+	b.bytes("0", signed, zero)
+	digits(signed, 1, 0, 0)
+	ends := []int32{zero}
+	for row := range rows {
+		for r := range n {
+			switch {
+			case row == 0:
+				digits(at(row, r), 0, row, r)
+			case row+1 < rows:
+				digits(at(row, r), 0, row+1, r)
 			}
-			for d := 0; d < 10 && q == 0; d++ {
-				link(from, byte('0'+d), 3+(10*r+d)%m)
+			rest := r
+			for range places - max(row-1, 0) {
+				rest = 10 * rest % n
 			}
-			n := r
-			for range places - q {
-				n = 10 * n % m
+			if rest == 0 && row != 1 {
+				ends = append(ends, at(row, r))
 			}
-			g.places[from].final = n == 0
 		}
 	}
-	if places > 0 { // after the point itself
-		at := len(g.places)
-		g.places = append(g.places, make([]place, m)...)
-		for r := range m {
-			link(3+r, '.', at+r)
-			point(at+r, r)
-		}
-		link(2, '.', at)
+	for r := range min(places, 1) * n {
+		b.bytes(".", at(0, r), at(1, r))
 	}
-	g.places[2].final = true
-	return g
+	if places > 0 {
+		b.bytes(".", zero, at(1, 0))
+	}
+	return b.done(start, ends...)
 }

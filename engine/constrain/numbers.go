@@ -53,16 +53,19 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	} else { // 3
 		var err error
 		if x, err = decimals(c.meter, low, high, places); err != nil {
-			c.fail("%v", err)
+			c.stop(err)
 			return choice{}
 		}
 	}
 	if m.Cmp(big.NewInt(1)) == 0 {
 		return x
 	}
-	n := int(m.Int64()) // 4
-	c.meter.spend(n*(places+1), n*(places+1)*(placeSize+10*edgeSize))
-	return c.both(x, multiples(n, places))
+	g, err := multiples(c.meter, int(m.Int64()), places) // 4
+	if err != nil {
+		c.stop(err)
+		return choice{}
+	}
+	return c.both(x, g)
 }
 
 // quotients is the number from which readers that format a quotient, to check that it is an integer, write an

@@ -75,9 +75,7 @@ func (c *schemaReader) patternForm(p *pattern) expr {
 func (c *schemaReader) graphOf(s *search) expr {
 	g, err := s.graph()
 	if err != nil {
-		if c.err == nil {
-			c.err = err
-		}
+		c.stop(err)
 		return choice{}
 	}
 	return g

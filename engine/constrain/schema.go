@@ -84,9 +84,12 @@ const partSize = int(unsafe.Sizeof(part{}))
 // maxAlternatives bounds the combined alternatives of anyOf and oneOf for one value.
 const maxAlternatives = 1000
 
-func (c *schemaReader) fail(format string, args ...any) {
+func (c *schemaReader) fail(format string, args ...any) { c.stop(formError(format, args...)) }
+
+// stop keeps the first error.
+func (c *schemaReader) stop(err error) {
 	if c.err == nil {
-		c.err = formError(format, args...)
+		c.err = err
 	}
 }
 

@@ -179,7 +179,8 @@ func (s *search) kind(r rune) int {
 
 // graph returns the automaton of the texts in which the pattern is found, in the spelling of jsonText.
 func (s *search) graph() (*graph, error) {
-	b := &builder{rules: map[*rule]int32{}, meter: s.meter}
+	b := newBuilder(s.meter, nil, true)
+	var ends []int32
 	places := map[spot]int32{}
 	var queue []spot
 	place := func(at spot) int32 {
@@ -198,7 +199,9 @@ func (s *search) graph() (*graph, error) {
 		queue = queue[1:]
 		here, end := s.reach(from)
 		n := places[from]
-		b.places[n].final = end
+		if end {
+			ends = append(ends, n)
+		}
 		to := map[spot]class{}
 		var order []spot
 		for _, at := range here {
@@ -218,8 +221,5 @@ func (s *search) graph() (*graph, error) {
 			b.emit(jsonClass(to[next]), n, place(next))
 		}
 	}
-	if !b.ok() {
-		return nil, b.err
-	}
-	return &graph{places: b.places, start: start}, nil
+	return b.done(start, ends...)
 }

@@ -94,7 +94,6 @@ func (c *schemaReader) fitsFormat(name, text string) bool {
 
 // stringForm returns the form of a string.
 func (c *schemaReader) stringForm(f *facts) expr {
-	length := repeat{jsonChar(), f.minLength, f.maxLength}
 	var x expr
 	for _, source := range f.patterns {
 		if p := c.pattern(source); p != nil {
@@ -116,27 +115,36 @@ func (c *schemaReader) stringForm(f *facts) expr {
 	case x == nil && !limited:
 		return c.json.text
 	case x == nil:
-		return quoted(length)
+		return quoted(repeat{jsonChar(), f.minLength, f.maxLength})
 	case limited:
-		length.x = jsonClass(anyChar())
-		x = c.both(x, length)
+		g, err := newGraph(c.meter, x)
+		if err != nil {
+			c.stop(err)
+			return choice{}
+		}
+		x = counted{g, f.minLength, f.maxLength}
 	}
 	return quoted(x)
 }
 
 // both returns the intersection of two forms without rules; nil means every text.
 func (c *schemaReader) both(x, y expr) expr {
-	if x == nil || y == nil || c.err != nil {
-		if x == nil {
-			return y
-		}
+	switch {
+	case x == nil || c.err != nil:
+		return y
+	case y == nil:
 		return x
 	}
-	g, err := c.intersection(x, y)
+	a, err := newGraph(c.meter, x)
+	var b, g *graph
+	if err == nil {
+		b, err = newGraph(c.meter, y)
+	}
+	if err == nil {
+		g, err = intersect(c.meter, a, b)
+	}
 	if err != nil {
-		if c.err == nil {
-			c.err = err
-		}
+		c.stop(err)
 		return choice{}
 	}
 	return g
@@ -146,19 +154,4 @@ func (c *schemaReader) both(x, y expr) expr {
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
 	return ok && g.any()
-}
-
-func (c *schemaReader) intersection(x, y expr) (*graph, error) {
-	var graphs [2]*graph
-	for i, z := range []expr{x, y} {
-		g, ok := z.(*graph)
-		if !ok {
-			var err error
-			if g, err = newGraph(c.meter, z); err != nil {
-				return nil, err
-			}
-		}
-		graphs[i] = g
-	}
-	return intersect(c.meter, graphs[0], graphs[1])
 }
