@@ -34,7 +34,7 @@ func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Gramma
 func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
-	if b.meter.spend(8*len(b.places), 0); !b.ok() { // the passes below visit all places a few times
+	if b.spend(8*len(b.places), 0); b.err != nil { // the passes below visit all places a few times
 		return nil, b.err
 	}
 	p := &program{places: b.places, starts: b.starts, loops: b.loops, last: make([]bool, len(b.places))}

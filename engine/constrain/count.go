@@ -26,7 +26,7 @@ func (l *lengths) has(place, lo, hi int32) bool {
 		if w := l.words[lo>>6*l.stride+place] >> (lo & 63); w != 0 {
 			return lo+int32(bits.TrailingZeros64(w)) <= hi
 		}
-		lo = lo|63 + 1
+		lo = lo | 63 + 1
 	}
 	return false
 }
@@ -39,7 +39,7 @@ func (b *builder) counted(x counted, from, to int32) {
 	if x.max < 0 {
 		most = maxNodes
 	}
-	if !b.ok() || !l.has(x.g.start, int32(x.min), most) {
+	if b.err != nil || !l.has(x.g.start, int32(x.min), most) {
 		return
 	}
 	if !l.has(x.g.start, 0, int32(x.min)-1) && (x.max < 0 || !endless) {
@@ -51,13 +51,13 @@ func (b *builder) counted(x counted, from, to int32) {
 	base := int32(len(b.places))
 	b.loops[n].base = base
 	for _, p := range x.g.places {
-		if at := b.addIn(n, ordinary); b.ok() {
+		if at := b.addIn(n, ordinary); b.err == nil {
 			b.places[at].free = p.free && x.max < 0
 		}
 	}
 	last := b.addIn(n, leave)
 	ended := make([]int32, len(x.g.places)) // where a character before a place ends; 0: nowhere yet
-	if !b.ok() {
+	if b.err != nil {
 		return
 	}
 	b.skip(from, base+x.g.start)
@@ -99,9 +99,9 @@ func (b *builder) lengthsOf(x counted, inside []int8) (l *lengths, endless bool)
 	if most < 0 {
 		most = x.min
 	}
-	for r, last := 0, 0; b.ok(); r++ {
+	for r, last := 0, 0; b.err == nil; r++ {
 		if r&63 == 0 {
-			b.meter.spend(size/8, 8*size)
+			b.spend(size/8, 8*size)
 			l.words = append(l.words, make([]uint64, size)...)
 		}
 		l.deep = int32(r)
@@ -118,7 +118,7 @@ func (b *builder) lengthsOf(x counted, inside []int8) (l *lengths, endless bool)
 			count++
 			change = change || r == 0 || !l.has(at, int32(r)-1, int32(r)-1)
 			list := into.of(at)
-			b.meter.spend(1+len(list), 0)
+			b.spend(1+len(list), 0)
 			for _, a := range list {
 				if a.rule == byByte && inside[at] == 0 && !l.steady {
 					before = append(before, a.from)
@@ -152,20 +152,16 @@ func (g *graph) inside() []int8 {
 			n := all[at]
 			switch {
 			case a.rule != byByte:
-			case n == 0 && a.lo == '\\':
-				n = escaped
-			case n == 0 && a.lo >= 0xF0:
-				n = 3
-			case n == 0 && a.lo >= 0xE0:
-				n = 2
-			case n == 0 && a.lo >= 0xC0:
-				n = 1
 			case n == escaped && a.lo == 'u':
 				n = 4
 			case n == escaped:
 				n = 0
 			case n > 0:
 				n--
+			case a.lo == '\\':
+				n = escaped
+			default:
+				n = int8(max(bits.LeadingZeros8(^a.lo)-1, 0))
 			}
 			if all[a.to] == unknown {
 				all[a.to] = n

@@ -55,15 +55,7 @@ func written(m *meter, x expr, rules map[*rule]*rule) expr {
 	}
 	switch x := x.(type) {
 	case counted:
-		g := &graph{}
-		limit, err := newGraph(m, repeat{jsonClass(anyChar()), x.min, x.max})
-		if err == nil {
-			g, err = intersect(m, x.g, limit)
-		}
-		if err != nil {
-			return repeat{literal("x"), maxNodes, maxNodes} // too large
-		}
-		return g
+		return intersect(m, x.g, newGraph(m, repeat{jsonClass(anyChar()), x.min, x.max}))
 	case sequence:
 		return sequence(all(x))
 	case choice:

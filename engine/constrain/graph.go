@@ -18,8 +18,8 @@ type place struct {
 
 // loop counts iterations in the threads that are in it. Loops nest only through rules.
 type loop struct {
-	min, max int32 // max < 0: no limit
-	open     bool  // plain text may follow it
+	min, max int32    // max < 0: no limit
+	open     bool     // plain text may follow it
 	lengths  *lengths // of the places within it, if it counts characters; the first is base
 	base     int32
 }
@@ -29,9 +29,9 @@ type inLoop uint8
 
 const (
 	ordinary inLoop = iota
-	enter         // an iteration begins, if one more is allowed
-	again         // an iteration has ended
-	leave         // the loop ends, if there were enough
+	enter           // an iteration begins, if one more is allowed
+	again           // an iteration has ended
+	leave           // the loop ends, if there were enough
 )
 
 // arc leads from a place to another: with a byte of a range, with any text of a rule, or with nothing.
@@ -87,30 +87,21 @@ type graph struct {
 
 // builder makes the automata of all rules in one list of places.
 type builder struct {
-	places  []place
-	arcs    []arc
-	loops   []loop // from number 1 on; the first stands for none
-	rules   map[*rule]int32
-	starts  []int32 // of each rule
-	names   []string
-	queue   []*rule
-	only    *[256]bool // allowed bytes; nil: all
-	unroll  bool       // loops are written out instead of counted
-	depth   int
-	meter   *meter
-	err     error
+	*meter
+	places []place
+	arcs   []arc
+	loops  []loop // from number 1 on; the first stands for none
+	rules  map[*rule]int32
+	starts []int32 // of each rule
+	names  []string
+	queue  []*rule
+	only   *[256]bool // allowed bytes; nil: all
+	unroll bool       // loops are written out instead of counted
+	depth  int
 }
 
 func newBuilder(m *meter, only *[256]bool, unroll bool) *builder {
 	return &builder{loops: []loop{{max: -1}}, rules: map[*rule]int32{}, only: only, unroll: unroll, meter: m}
-}
-
-// ok reports whether to continue.
-func (b *builder) ok() bool {
-	if b.err == nil {
-		b.err = b.meter.err
-	}
-	return b.err == nil
 }
 
 // add adds a place.
@@ -122,19 +113,13 @@ func (b *builder) addIn(loop int32, at inLoop) int32 {
 		b.fail("it is too large: it has more than %d places; want less repetition, fewer choices or shorter limits", maxNodes)
 		return 0
 	}
-	b.meter.spend(1, placeSize)
+	b.spend(1, placeSize)
 	b.places = append(b.places, place{loop: loop, at: at})
 	return int32(len(b.places) - 1)
 }
 
-func (b *builder) fail(format string, args ...any) {
-	if b.err == nil {
-		b.err = formError(format, args...)
-	}
-}
-
 func (b *builder) arc(from, to, rule int32, r byteRange) {
-	b.meter.spend(1, arcSize)
+	b.spend(1, arcSize)
 	b.arcs = append(b.arcs, arc{from, to, rule, r})
 }
 
@@ -165,7 +150,7 @@ func (b *builder) emit(x expr, from, to int32) {
 		b.fail("it is nested too deeply")
 	}
 	defer func() { b.depth-- }()
-	if b.meter.spend(1, 0); !b.ok() {
+	if b.spend(1, 0); b.err != nil {
 		return
 	}
 	switch x := x.(type) {
@@ -267,7 +252,7 @@ func (b *builder) choice(c choice, from, to int32) {
 		text, ok := x.(literal)
 		if !ok {
 			b.emit(x, from, to)
-		} else if !b.meter.spend(1+len(text)/16, 16) {
+		} else if !b.spend(1+len(text)/16, 16) {
 			return
 		} else {
 			texts = append(texts, string(text))
@@ -279,7 +264,7 @@ func (b *builder) choice(c choice, from, to int32) {
 
 // texts adds what follows the first at bytes of sorted texts, which are the same in all.
 func (b *builder) texts(texts []string, at int, from, to int32) {
-	for len(texts) > 0 && b.ok() {
+	for len(texts) > 0 && b.err == nil {
 		first := texts[0]
 		if len(first) == at {
 			b.skip(from, to)
@@ -317,7 +302,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		}
 		next := b.add()
 		b.emit(r.x, from, next)
-		if from = next; !b.ok() {
+		if from = next; b.err != nil {
 			return
 		}
 	}
@@ -333,7 +318,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		next := b.add()
 		b.skip(from, to)
 		b.emit(r.x, from, next)
-		if from = next; !b.ok() {
+		if from = next; b.err != nil {
 			return
 		}
 	}
@@ -365,7 +350,7 @@ func (b *builder) loop(r repeat, from, to int32) {
 
 // addLoop adds a loop and returns its number.
 func (b *builder) addLoop(min, max int) int32 {
-	b.meter.spend(1, exprSize)
+	b.spend(1, exprSize)
 	b.loops = append(b.loops, loop{min: int32(min), max: int32(max)})
 	return int32(len(b.loops) - 1)
 }
@@ -400,11 +385,11 @@ func escape(x expr) bool {
 func (b *builder) graph(g *graph, from, to int32) {
 	base := int32(len(b.places))
 	for _, p := range g.places {
-		if n := b.add(); b.ok() {
+		if n := b.add(); b.err == nil {
 			b.places[n].free = p.free
 		}
 	}
-	if !b.ok() {
+	if b.err != nil {
 		return
 	}
 	b.skip(from, base+g.start)
@@ -442,7 +427,7 @@ func (b *builder) except(x except, from, to int32) {
 	queue := []node{{x, 0, b.add()}}
 	b.skip(from, queue[0].place)
 	b.places[other].free = true
-	for len(queue) > 0 && b.ok() {
+	for len(queue) > 0 && b.err == nil {
 		n := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
 		b.places[n.place].free = true
@@ -515,7 +500,7 @@ func (b *builder) inOrder(x inOrder, from, to int32) {
 		for k := 1; k < len(row); k++ {
 			b.emit(i.x, begin[k], next[k])
 		}
-		if row = next; !b.ok() {
+		if row = next; b.err != nil {
 			return
 		}
 	}
@@ -534,9 +519,9 @@ func (b *builder) inOrder(x inOrder, from, to int32) {
 }
 
 // newGraph returns the automaton of a form without rules.
-func newGraph(m *meter, x expr) (*graph, error) {
+func newGraph(m *meter, x expr) *graph {
 	if g, ok := x.(*graph); ok {
-		return g, nil
+		return g
 	}
 	b := newBuilder(m, nil, true)
 	start, end := b.add(), b.add()
@@ -545,9 +530,9 @@ func newGraph(m *meter, x expr) (*graph, error) {
 }
 
 // done returns the automaton of what was added, which ends at some places.
-func (b *builder) done(start int32, ends ...int32) (*graph, error) {
-	if !b.ok() {
-		return nil, b.err
+func (b *builder) done(start int32, ends ...int32) *graph {
+	if b.err != nil {
+		return &graph{places: make([]place, 1), out: arcsBy(1, nil, nil)}
 	}
 	if len(b.starts) > 0 {
 		panic("constrain: a rule in a form that is to be intersected")
@@ -555,11 +540,11 @@ func (b *builder) done(start int32, ends ...int32) (*graph, error) {
 	for _, at := range ends {
 		b.places[at].final = true
 	}
-	return &graph{b.places, arcsBy(len(b.places), b.arcs, func(a *arc) int32 { return a.from }), start}, nil
+	return &graph{b.places, arcsBy(len(b.places), b.arcs, func(a *arc) int32 { return a.from }), start}
 }
 
 // intersect returns the automaton of the texts that both have.
-func intersect(m *meter, a, c *graph) (*graph, error) {
+func intersect(m *meter, a, c *graph) *graph {
 	type pair struct{ a, c int32 }
 	b := newBuilder(m, nil, true)
 	known := map[pair]int32{}
@@ -577,7 +562,7 @@ func intersect(m *meter, a, c *graph) (*graph, error) {
 		return n
 	}
 	start := find(pair{a.start, c.start})
-	for n := int32(0); int(n) < len(pairs) && b.ok(); n++ {
+	for n := int32(0); int(n) < len(pairs) && b.err == nil; n++ {
 		p := pairs[n]
 		out, other := a.out.of(p.a), c.out.of(p.c)
 		m.spend(1+len(out)*len(other), 0)
@@ -613,7 +598,7 @@ func (b *builder) rule(r *rule) int32 {
 		n = int32(len(b.starts))
 		b.rules[r] = n
 		b.starts = append(b.starts, b.add())
-		b.meter.spend(1, 2*exprSize)
+		b.spend(1, 2*exprSize)
 		b.names = append(b.names, r.name)
 		b.queue = append(b.queue, r)
 	}
@@ -622,7 +607,7 @@ func (b *builder) rule(r *rule) int32 {
 
 // all adds the bodies of all rules that are called.
 func (b *builder) all() {
-	for n := 0; n < len(b.queue) && b.ok(); n++ {
+	for n := 0; n < len(b.queue) && b.err == nil; n++ {
 		end := b.add()
 		b.places[end].final = true
 		b.emit(b.queue[n].body, b.starts[n], end)

@@ -1,7 +1,5 @@
 package constrain
 
-import "slices"
-
 // exclusive rejects alternatives of oneOf that are not visibly exclusive.
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
 	var all []*facts
@@ -33,7 +31,7 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 	case common == 0: // 1
 		return true
 	case f.hasEnum && g.hasEnum: // 2
-		return c.apart(f.enum, g.enum)
+		return len(c.common(f.enum, g.enum)) == 0
 	case f.hasEnum || g.hasEnum:
 		return false
 	case common&^(typeNumber|typeInteger) == 0: // 3
@@ -48,19 +46,12 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 			if !okHere || !okThere {
 				return c.err == nil
 			}
-			if x, y := c.facts(here, true), c.facts(there, true); x.hasEnum && y.hasEnum && c.apart(x.enum, y.enum) {
+			if x, y := c.facts(here, true), c.facts(there, true); x.hasEnum && y.hasEnum && len(c.common(x.enum, y.enum)) == 0 {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// apart reports whether two lists have no value in common.
-func (c *schemaReader) apart(a, b []any) bool {
-	return c.spend(1+len(a)*len(b)) && !slices.ContainsFunc(a, func(v any) bool {
-		return slices.ContainsFunc(b, func(w any) bool { return equalJSON(v, w) })
-	})
 }
 
 // below reports whether all numbers up to high are less than all numbers from low on.

@@ -42,9 +42,6 @@ func readSchema(ctx context.Context, b *Budget, source []byte, strict bool) (For
 	}
 	c.index()
 	x := c.schema(root)
-	if c.err == nil {
-		c.err = c.meter.err
-	}
 	if c.err != nil {
 		return Form{}, c.err
 	}
@@ -64,10 +61,10 @@ type part struct {
 // schemaReader makes forms of schemas. It makes one form for each set of parts that apply to one value, so recursion
 // through $ref and allOf ends.
 type schemaReader struct {
+	*meter
 	root     any
 	strict   bool
 	json     *jsonRules
-	meter    *meter
 	refs     references
 	rules    map[string]*rule // by set of parts
 	ids      map[*object]int
@@ -75,7 +72,6 @@ type schemaReader struct {
 	scopes   [][]int // sets of ids, sorted; the first is empty
 	scopeIDs map[string]int
 	patterns map[string]*pattern
-	err      error
 }
 
 // partSize is the size of a part, in bytes.
@@ -84,17 +80,8 @@ const partSize = int(unsafe.Sizeof(part{}))
 // maxAlternatives bounds the combined alternatives of anyOf and oneOf for one value.
 const maxAlternatives = 1000
 
-func (c *schemaReader) fail(format string, args ...any) { c.stop(formError(format, args...)) }
-
-// stop keeps the first error.
-func (c *schemaReader) stop(err error) {
-	if c.err == nil {
-		c.err = err
-	}
-}
-
 // spend charges steps and reports whether to continue.
-func (c *schemaReader) spend(steps int) bool { return c.err == nil && c.meter.spend(steps, 0) }
+func (c *schemaReader) spend(steps int) bool { return c.meter.spend(steps, 0) }
 
 // schema returns the form of the values that fit all of some schemas.
 func (c *schemaReader) schema(schemas ...any) expr {
@@ -122,24 +109,10 @@ func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 			return nil, false
 		}
 	}
-	said := slices.DeleteFunc(n.parts, func(p part) bool { return !says(p.o) })
+	said := slices.DeleteFunc(n.parts, func(p part) bool { // only references
+		return !slices.ContainsFunc(p.o.keys, func(k string) bool { _, ok := meaning[k]; return ok })
+	})
 	return said, c.err == nil
-}
-
-// says reports whether a schema has keywords of its own, besides references.
-func says(o *object) bool {
-	for _, k := range o.keys {
-		switch k {
-		case "type", "enum", "const", "format", "anyOf", "oneOf", "unevaluatedProperties":
-			return true
-		}
-		for _, words := range keywords {
-			if slices.Contains(words, k) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // add adds the parts of a schema; false if no value fits.
@@ -357,8 +330,8 @@ func (c *schemaReader) check(o *object) {
 		return
 	}
 	c.ids[o] = len(c.ids)
-	for _, k := range refused {
-		if o.has(k) {
+	for _, k := range o.keys {
+		if slices.Contains(refused, k) {
 			at, _ := where(c.root, o)
 			c.fail("the keyword %s of JSON schema is not supported: leave it out or say it with other keywords; it is in #%s", k, at)
 		}

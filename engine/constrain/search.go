@@ -15,7 +15,7 @@ import (
 //     deterministic so that it can be negated.
 //  4. Word boundaries are look-aheads of one character, which depend on the previous character.
 type search struct {
-	meter *meter
+	*meter
 	main  []inst
 	looks []look
 	kinds []class
@@ -67,15 +67,15 @@ func newSearch(m *meter, n *node) *search {
 // emit adds an instruction; the caller sets its targets.
 func (s *search) emit(code []inst, i inst) []inst {
 	if len(code) > maxNodes {
-		s.meter.spend(maxSteps, 0)
+		s.spend(maxSteps, 0)
 	}
-	s.meter.spend(1, 64)
+	s.spend(1, 64)
 	return append(code, i)
 }
 
 // compile adds the instructions of a node, which continue at the instruction after them.
 func (s *search) compile(code []inst, n *node, top bool) []inst {
-	if s.meter.err != nil {
+	if s.err != nil {
 		return code
 	}
 	switch n.op {
@@ -139,7 +139,7 @@ func (s *search) repeat(code []inst, n *node, top bool) []inst {
 		splits = append(splits, next(code))
 		code = s.emit(code, inst{op: instSplit, x: next(code) + 1})
 		code = s.compile(code, n.subs[0], top)
-		if s.meter.err != nil {
+		if s.err != nil {
 			return code
 		}
 	}
@@ -154,9 +154,7 @@ func (s *search) condition(code []inst, n *node, top bool) []inst {
 	i := inst{x: int32(len(code)) + 1}
 	switch {
 	case !top:
-		if s.meter.err == nil {
-			s.meter.err = formError("a pattern of the schema has ^, \\b or a look ahead within a look ahead, which is not supported")
-		}
+		s.fail("a pattern of the schema has ^, \\b or a look ahead within a look ahead, which is not supported")
 	case n.op == opBegin:
 		i.op = instBegin
 	case n.op == opAhead:
@@ -188,7 +186,7 @@ func (s *search) divide() {
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	if !s.meter.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
+	if !s.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
 		return
 	}
 	groups := map[string]int{}
@@ -249,7 +247,7 @@ func (s *search) sets() (sets []class, users []*inst) {
 			}
 			code[j].y = int32(n)
 			users = append(users, &code[j])
-			s.meter.spend(1+len(code[j].set), 16)
+			s.spend(1+len(code[j].set), 16)
 		}
 	}
 	return sets, users
@@ -269,7 +267,7 @@ func (s *search) set(l *look, from []int32) int32 {
 	for len(queue) > 0 {
 		at := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		if seen[at] || !s.meter.spend(3, 0) {
+		if seen[at] || !s.spend(3, 0) {
 			continue
 		}
 		seen[at] = true
@@ -321,7 +319,7 @@ func (s *search) place(l *look, here []int32) int32 {
 		})
 		l.final = append(l.final, found != l.not)
 		l.next = append(l.next, slices.Repeat([]int32{-1}, len(s.kinds)))
-		s.meter.spend(1, 64+8*len(here)+4*len(s.kinds))
+		s.spend(1, 64+8*len(here)+4*len(s.kinds))
 	}
 	return n
 }

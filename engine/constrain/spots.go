@@ -63,7 +63,7 @@ func (s *search) reach(from ...spot) (here []spot, end bool) {
 	for len(queue) > 0 {
 		at := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		if seen[at] || !s.meter.spend(4+len(at.conds)/2, 0) {
+		if seen[at] || !s.spend(4+len(at.conds)/2, 0) {
 			continue
 		}
 		seen[at] = true
@@ -83,7 +83,7 @@ func (s *search) reach(from ...spot) (here []spot, end bool) {
 		case instLook:
 			l := &s.looks[i.y]
 			p := s.set(l, []int32{0})
-			if s.meter.err != nil {
+			if s.err != nil {
 				return nil, false
 			}
 			if yes, no := l.settled(p); yes {
@@ -117,7 +117,7 @@ func (s *search) ends(at spot) bool {
 // step returns the spot after a character; false if its conditions do not hold.
 func (s *search) step(at spot, kind int) (spot, bool) {
 	i := &s.main[at.pc]
-	if !i.has[kind] || !s.meter.spend(2+len(at.conds)/2, 0) {
+	if !i.has[kind] || !s.spend(2+len(at.conds)/2, 0) {
 		return spot{}, false
 	}
 	var conds []cond
@@ -130,7 +130,7 @@ func (s *search) step(at spot, kind int) (spot, bool) {
 		}
 		l := &s.looks[c.look]
 		p := s.after(l, c.at, kind)
-		if s.meter.err != nil {
+		if s.err != nil {
 			return spot{}, false
 		}
 		switch yes, no := l.settled(p); {
@@ -149,7 +149,7 @@ func (s *search) step(at spot, kind int) (spot, bool) {
 
 // match reports whether the pattern is found in a text.
 func (s *search) match(text string) bool {
-	if s.meter.err != nil {
+	if s.err != nil {
 		return false
 	}
 	here, end := s.reach(spot{})
@@ -178,7 +178,7 @@ func (s *search) kind(r rune) int {
 }
 
 // graph returns the automaton of the texts in which the pattern is found, in the spelling of jsonText.
-func (s *search) graph() (*graph, error) {
+func (s *search) graph() *graph {
 	b := newBuilder(s.meter, nil, true)
 	var ends []int32
 	places := map[spot]int32{}
@@ -189,12 +189,12 @@ func (s *search) graph() (*graph, error) {
 			n = b.add()
 			places[at] = n
 			queue = append(queue, at)
-			s.meter.spend(1, 64+len(at.conds))
+			s.spend(1, 64+len(at.conds))
 		}
 		return n
 	}
 	start := place(spot{})
-	for len(queue) > 0 && b.ok() {
+	for len(queue) > 0 && b.err == nil {
 		from := queue[0]
 		queue = queue[1:]
 		here, end := s.reach(from)
@@ -214,7 +214,7 @@ func (s *search) graph() (*graph, error) {
 					order = append(order, next)
 				}
 				to[next] = append(to[next], c...)
-				s.meter.spend(1+len(c)/8, 0)
+				s.spend(1+len(c)/8, 0)
 			}
 		}
 		for _, next := range order {

@@ -1,11 +1,8 @@
 package constrain
 
-import (
-	"regexp"
-	"sync"
-)
+import "slices"
 
-// formats are the supported string formats, as regular expressions. They are narrower than their standards where those
+// formats are the supported string formats, as patterns; those with none have any text. They are narrower than their standards where those
 // allow unusual texts, or where readers differ.
 var formats = map[string]string{
 	"date":      datePattern,
@@ -40,7 +37,7 @@ var formats = map[string]string{
 	"byte":                  `([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?`,
 
 	// OpenAPI's formats of texts, and its tools' formats of numbers in texts.
-	"password": `(?s:.)*`, "binary": `(?s:.)*`,
+	"password": "", "binary": "",
 	"int32": `-?(0|[1-9]\d{0,8})`, "int64": `-?(0|[1-9]\d{0,17})`, "uint32": `0|[1-9]\d{0,8}`, "uint64": `0|[1-9]\d{0,17}`,
 }
 
@@ -62,54 +59,28 @@ const (
 	pointerPattern  = `(/([ !#-\[\]-}]|~[01]){0,60}){0,10}`
 )
 
-// formatPatterns are the formats as compiled regular expressions.
-var formatPatterns = sync.OnceValue(func() map[string]*regexp.Regexp {
-	all := map[string]*regexp.Regexp{}
-	for name, p := range formats {
-		all[name] = regexp.MustCompile(`^(?:` + p + `)$`)
+// sources returns the patterns of a string: its own and those of its formats.
+func (c *schemaReader) sources(f *facts) []string {
+	all := slices.Clone(f.patterns)
+	for _, name := range f.formats {
+		p, ok := formats[name]
+		if _, isNumber := numberFormats[name]; !ok && !isNumber {
+			c.fail("the format %s of the schema is not supported: leave it out, or say it with pattern", clip(name))
+		}
+		if p != "" {
+			all = append(all, "^(?:"+p+")$")
+		}
 	}
 	return all
-})
-
-// format returns the pattern of a format; false, and a failure, if it is not supported.
-func (c *schemaReader) format(name string) (string, bool) {
-	p, ok := formats[name]
-	if _, isNumber := numberFormats[name]; !ok && isNumber {
-		return `(?s:.)*`, true // it applies to numbers only
-	}
-	if !ok {
-		c.fail("the format %s of the schema is not supported: leave it out, or say it with pattern", clip(name))
-	}
-	return p, ok
-}
-
-// fitsFormat reports whether a text surely has a format.
-func (c *schemaReader) fitsFormat(name, text string) bool {
-	if _, ok := c.format(name); !ok {
-		return false
-	}
-	re := formatPatterns()[name]
-	return re == nil || c.spend(1+len(text)) && re.MatchString(text)
 }
 
 // stringForm returns the form of a string.
 func (c *schemaReader) stringForm(f *facts) expr {
 	var x expr
-	for _, source := range f.patterns {
+	for _, source := range c.sources(f) {
 		if p := c.pattern(source); p != nil {
 			x = c.both(x, c.patternForm(p))
 		}
-	}
-	for _, name := range f.formats {
-		p, ok := c.format(name)
-		if !ok || p == `(?s:.)*` {
-			continue
-		}
-		y, err := parseRegex(p, jsonClass)
-		if err != nil {
-			panic("constrain: the pattern of the format " + name + " is broken")
-		}
-		x = c.both(x, y)
 	}
 	switch limited := f.minLength > 0 || f.maxLength >= 0; {
 	case x == nil && !limited:
@@ -117,12 +88,7 @@ func (c *schemaReader) stringForm(f *facts) expr {
 	case x == nil:
 		return quoted(repeat{jsonChar(), f.minLength, f.maxLength})
 	case limited:
-		g, err := newGraph(c.meter, x)
-		if err != nil {
-			c.stop(err)
-			return choice{}
-		}
-		x = counted{g, f.minLength, f.maxLength}
+		x = counted{newGraph(c.meter, x), f.minLength, f.maxLength}
 	}
 	return quoted(x)
 }
@@ -135,19 +101,7 @@ func (c *schemaReader) both(x, y expr) expr {
 	case y == nil:
 		return x
 	}
-	a, err := newGraph(c.meter, x)
-	var b, g *graph
-	if err == nil {
-		b, err = newGraph(c.meter, y)
-	}
-	if err == nil {
-		g, err = intersect(c.meter, a, b)
-	}
-	if err != nil {
-		c.stop(err)
-		return choice{}
-	}
-	return g
+	return intersect(c.meter, newGraph(c.meter, x), newGraph(c.meter, y))
 }
 
 // overlap reports whether two forms without rules share a text.

@@ -100,7 +100,7 @@ func (c *schemaReader) fitsText(f *facts, s string) bool {
 	if n := utf8.RuneCountInString(s); n < f.minLength || f.maxLength >= 0 && n > f.maxLength {
 		return false
 	}
-	for _, source := range f.patterns {
+	for _, source := range c.sources(f) {
 		p := c.pattern(source)
 		if p == nil {
 			return false
@@ -109,10 +109,5 @@ func (c *schemaReader) fitsText(f *facts, s string) bool {
 			return false
 		}
 	}
-	for _, name := range f.formats {
-		if !c.fitsFormat(name, s) {
-			return false
-		}
-	}
-	return true
+	return c.err == nil
 }
