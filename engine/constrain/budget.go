@@ -76,5 +76,5 @@ func (m *meter) spend(steps, bytes int) bool {
 const (
 	exprSize  = 64 // a node of a form, with its share of a slice
 	placeSize = int(unsafe.Sizeof(place{}))
-	arcSize   = 4 * int(unsafe.Sizeof(arc{})) // an arc is in four lists
+	arcSize   = 2 * int(unsafe.Sizeof(arc{})) // lists grow by doubling
 )

@@ -34,7 +34,7 @@ func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Gramma
 func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
-	if b.spend(8*len(b.places), 0); b.err != nil { // the passes below visit all places a few times
+	if b.spend(8*len(b.places), arcSize*len(b.arcs)); b.err != nil { // the passes below visit all places a few times
 		return nil, b.err
 	}
 	p := &program{places: b.places, starts: b.starts, loops: b.loops, last: make([]bool, len(b.places))}
@@ -61,7 +61,7 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 		}
 	}
 	p.classes()
-	p.bytes = len(p.places)*placeSize + len(p.out.all)*arcSize/4
+	p.bytes = len(p.places)*placeSize + len(p.out.all)*arcSize/2
 	for _, l := range p.loops {
 		if l.lengths != nil {
 			p.bytes += 8 * len(l.lengths.words)

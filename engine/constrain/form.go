@@ -102,6 +102,13 @@ func anyChar() class { return class{{0, utf8.MaxRune}} }
 
 // normal sorts a class and joins adjacent spans.
 func (c class) normal() class {
+	apart := true
+	for i, s := range c {
+		apart = apart && s.lo <= s.hi && (i == 0 || c[i-1].hi+1 < s.lo)
+	}
+	if apart {
+		return c
+	}
 	c = slices.Clone(c)
 	slices.SortFunc(c, func(a, b span) int { return int(a.lo - b.lo) })
 	out := c[:0]
