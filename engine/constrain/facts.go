@@ -133,6 +133,33 @@ func (c *schemaReader) enum(f *facts, o *object) {
 		}
 		limit(values)
 	}
+	if f.hasEnum {
+		var t types
+		for _, v := range f.enum {
+			t |= typeOf(v)
+		}
+		f.said &= t
+	}
+}
+
+// typeOf returns the type of a value.
+func typeOf(v any) types {
+	switch v := v.(type) {
+	case nil:
+		return typeNull
+	case bool:
+		return typeBoolean
+	case json.Number:
+		if r, ok := parseNumber(v.String()); ok && r.IsInt() {
+			return typeInteger
+		}
+		return typeNumber
+	case string:
+		return typeString
+	case []any:
+		return typeArray
+	}
+	return typeObject
 }
 
 // maxBits bounds the size of combined numbers of a schema.

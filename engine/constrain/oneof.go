@@ -2,19 +2,23 @@ package constrain
 
 // exclusive rejects alternatives of oneOf that are not visibly exclusive.
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
-	var all []*facts
-	for _, b := range branches {
-		all = append(all, c.facts(merge(base, b), true))
-	}
-	for i, f := range all {
-		for j, g := range all[:i] {
-			if !c.spend(8) {
-				return
+	all := make([][]*facts, len(branches)) // of each branch, or of the branches within it
+	for i, b := range branches {
+		options, _ := c.options(b, false)
+		for _, o := range options {
+			f := c.facts(merge(base, o), true)
+			for j, others := range all[:i] {
+				for _, g := range others {
+					if !c.spend(8) {
+						return
+					}
+					if !c.disjoint(f, g) {
+						c.fail("alternatives %d and %d of oneOf in the schema may both fit one value: use anyOf, or tell them apart by type, by a const or by a required property", j+1, i+1)
+						return
+					}
+				}
 			}
-			if !c.disjoint(f, g) {
-				c.fail("alternatives %d and %d of oneOf in the schema may both fit one value: use anyOf, or tell them apart by type, by a const or by a required property", j+1, i+1)
-				return
-			}
+			all[i] = append(all[i], f)
 		}
 	}
 }

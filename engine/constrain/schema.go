@@ -229,60 +229,60 @@ func (c *schemaReader) key(parts []part) string {
 
 // body expands alternatives, and makes the form of parts without any.
 func (c *schemaReader) body(parts []part) expr {
-	options := [][]part{nil}
-	open := false
-	plain := make([]part, len(parts))
-	for i, p := range parts {
-		plain[i] = p
-		plain[i].plain = true
+	options, open := c.options(parts, true)
+	if !open {
+		return c.value(c.facts(parts, false))
 	}
+	alternatives := choice{}
+	for _, o := range options {
+		alternatives = append(alternatives, c.apply(o))
+	}
+	return alternatives
+}
+
+// options returns what a value may fit: parts with one branch of each anyOf and oneOf, whose parts come before those of
+// the schema that it is in. open reports whether there are any. With check, branches of oneOf are exclusive.
+func (c *schemaReader) options(parts []part, check bool) (options [][]part, open bool) {
+	options = [][]part{nil}
 	for _, p := range parts {
-		if p.plain {
-			continue
-		}
 		for _, keyword := range []string{"anyOf", "oneOf"} {
-			if !p.o.has(keyword) {
+			if p.plain || !p.o.has(keyword) {
 				continue
 			}
 			open = true
 			branches := c.branches(p, keyword)
 			if len(options)*len(branches) > maxAlternatives {
 				c.fail("the schema is too large: anyOf and oneOf of one value give more than %d alternatives", maxAlternatives)
-				return choice{}
 			}
-			if keyword == "oneOf" {
-				c.exclusive(plain, branches)
+			if keyword == "oneOf" && check {
+				c.exclusive(parts, branches)
 			}
 			var product [][]part
 			for _, o := range options {
 				for _, b := range branches {
-					product = append(product, append(o[:len(o):len(o)], b...))
-					c.meter.spend(len(o)+len(b), partSize*(len(o)+len(b)))
+					if !c.meter.spend(1+len(o)*len(b)/8, partSize*(len(o)+len(b))) {
+						return nil, true
+					}
+					product = append(product, merge(o, b))
 				}
 			}
 			options = product
 		}
-	}
-	if c.err != nil {
-		return choice{}
-	}
-	if !open {
-		return c.value(c.facts(parts, false))
-	}
-	alternatives := choice{}
-	for _, o := range options {
-		if n := len(plain) + len(o); !c.meter.spend(n+len(plain)*len(o)/8, partSize*n) {
-			break
+		p.plain = true
+		for i, o := range options {
+			if !c.meter.spend(1+len(o)/8, partSize) {
+				return nil, true
+			}
+			options[i] = merge(o, []part{p})
 		}
-		alternatives = append(alternatives, c.apply(merge(plain, o)))
 	}
-	return alternatives
+	return options, open
 }
 
 // merge returns the parts of both, without duplicates.
-func merge(plain, chosen []part) []part {
-	all := slices.Clone(plain)
-	for _, p := range chosen {
+func merge(some, others []part) []part {
+	all := slices.Clone(some)
+	for _, p := range others {
 		if !slices.Contains(all, p) {
 			all = append(all, p)
 		}
