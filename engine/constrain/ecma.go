@@ -27,6 +27,7 @@ const (
 	opEdge   // \b
 	opInside // \B
 	opAhead
+	opFound // no piece, but the end of a search
 )
 
 // readECMA reads a regular expression of ECMA-262 as JSON schema requires it: with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"unicode/utf8"
 )
 
@@ -154,7 +155,8 @@ func (c class) and(d class) class {
 	return out
 }
 
-// has reports whether a class has a character.
+// has reports whether a normalized class has a character.
 func (c class) has(r rune) bool {
-	return slices.ContainsFunc(c, func(s span) bool { return s.lo <= r && r <= s.hi })
+	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
+	return i < len(c) && c[i].lo <= r
 }
