@@ -93,7 +93,6 @@ type builder struct {
 	loops  []loop // from number 1 on; the first stands for none
 	rules  map[*rule]int32
 	starts []int32 // of each rule
-	names  []string
 	queue  []*rule
 	only   *[256]bool // allowed bytes; nil: all
 	unroll bool       // loops are written out instead of counted
@@ -586,11 +585,6 @@ func intersect(m *meter, a, c *graph) *graph {
 	return b.done(start)
 }
 
-// any reports whether the automaton has a text. All places of an intersection are reachable.
-func (g *graph) any() bool {
-	return slices.ContainsFunc(g.places, func(p place) bool { return p.final })
-}
-
 // rule returns a rule's number. Its body is added later, because a rule may contain itself.
 func (b *builder) rule(r *rule) int32 {
 	n, ok := b.rules[r]
@@ -599,7 +593,6 @@ func (b *builder) rule(r *rule) int32 {
 		b.rules[r] = n
 		b.starts = append(b.starts, b.add())
 		b.spend(1, 2*exprSize)
-		b.names = append(b.names, r.name)
 		b.queue = append(b.queue, r)
 	}
 	return n

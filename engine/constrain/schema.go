@@ -11,12 +11,12 @@ import (
 
 // Schema returns the form of the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one spelling:
 //
-//   - Properties come in the order of the schema, after the properties of $ref and allOf. Optional ones may be left out.
+//   - Properties come in the order of the schema, after those of $ref and allOf and those of the chosen branch of anyOf and oneOf. Optional ones may be left out.
 //   - An object may have other properties unless additionalProperties or unevaluatedProperties forbids them; with maxProperties or patternProperties it has only named ones.
 //   - Without a type, a keyword of a type (minLength, items, …) implies that type within oneOf.
-//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string, which most patterns mean; with only one of ^ and $ the other end is free.
-//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property.
-//   - Numbers have at most 18 digits and, if they have limits, no exponent.
+//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string (of patternProperties: the whole name), which most patterns mean; with only one of ^ and $ the other end is free.
+//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property; of nested ones, each.
+//   - Numbers have at most 18 digits and, if they have limits, no exponent. A multipleOf such as 0.01 is rejected: readers that compute in float64 say that 0.07 is no multiple.
 //   - A format is enforced, sometimes more narrowly than its standard, or rejected.
 //
 // Every value is valid for the schema. A schema that can't be enforced, or exceeds the budget, fails with a [*FormError] that

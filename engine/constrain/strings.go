@@ -1,6 +1,9 @@
 package constrain
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // formats are the supported string formats, as patterns; those with none have any text. They are narrower than their standards where those
 // allow unusual texts, or where readers differ.
@@ -26,7 +29,7 @@ var formats = map[string]string{
 	"iri":           uriPattern,
 	"uri-reference": uriPattern + `|` + pathPattern,
 	"iri-reference": uriPattern + `|` + pathPattern,
-	"uri-template":  uriPattern + `(/\{[a-z][a-z0-9]{0,20}\}){0,5}`,
+	"uri-template":  strings.ReplaceAll(uriPattern, "'", "") + `(/\{[a-z][a-z0-9]{0,20}\}){0,5}`,
 
 	"uuid":                  `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
 	"json-pointer":          pointerPattern,
@@ -107,5 +110,5 @@ func (c *schemaReader) both(x, y expr) expr {
 // overlap reports whether two forms without rules share a text.
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
-	return ok && g.any()
+	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final }) // all places are reachable
 }
