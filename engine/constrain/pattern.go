@@ -103,7 +103,7 @@ func (n *node) conditional() bool {
 	return false
 }
 
-// expr returns the form of a pattern without conditions; set returns that of a character.
+// expr returns the form of a pattern without conditions; set makes a form of a class.
 func (n *node) expr(set func(class) expr) expr {
 	subs := make([]expr, len(n.subs))
 	for i, s := range n.subs {
