@@ -42,6 +42,13 @@ func newMeter(ctx context.Context, b *Budget) *meter {
 	return &meter{ctx: ctx, left: b, next: b.Steps}
 }
 
+// fail keeps the first error.
+func (m *meter) fail(format string, args ...any) {
+	if m.err == nil {
+		m.err = formError(format, args...)
+	}
+}
+
 // spend charges steps and bytes, and reports whether to continue. Once it returned false, it always does.
 func (m *meter) spend(steps, bytes int) bool {
 	if m.err != nil {
@@ -52,10 +59,10 @@ func (m *meter) spend(steps, bytes int) bool {
 	switch {
 	case m.left.Steps < 0:
 		m.left.Steps = 0
-		m.err = formError("it is too large: it takes more than the %d steps of work that one request may have; want fewer alternatives, less repetition or smaller limits", maxSteps)
+		m.fail("it is too large: it takes more than the %d steps of work that one request may have; want fewer alternatives, less repetition or smaller limits", maxSteps)
 	case m.left.Bytes < 0:
 		m.left.Bytes = 0
-		m.err = formError("it is too large: it takes more than the %d MiB of memory that one request may have; want fewer alternatives, less repetition or smaller limits", maxBytes>>20)
+		m.fail("it is too large: it takes more than the %d MiB of memory that one request may have; want fewer alternatives, less repetition or smaller limits", maxBytes>>20)
 	case m.left.Steps <= m.next:
 		m.next = m.left.Steps - lookEvery
 		if m.ctx.Err() != nil {
@@ -69,5 +76,5 @@ func (m *meter) spend(steps, bytes int) bool {
 const (
 	exprSize  = 64 // a node of a form, with its share of a slice
 	placeSize = int(unsafe.Sizeof(place{}))
-	edgeSize  = 2 * int(unsafe.Sizeof(edge{})) // slices grow by doubling
+	arcSize   = 2 * int(unsafe.Sizeof(arc{})) // lists grow by doubling
 )

@@ -1,18 +1,17 @@
 package constrain
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // program is the automata of a form, trimmed: every place can be completed.
 type program struct {
 	places []place
+	out    arcs    // by place
 	starts []int32 // of each rule; rule 0 is the whole form
+	loops  []loop  // by number
 	// last marks places with nothing but the end of their rule: a call that returns there needs no return place (tail
 	// call).
 	last []bool
-	// class is the class of each byte: bytes of one class are on the same edges everywhere.
+	// class is the class of each byte: bytes of one class are on the same arcs everywhere.
 	class   [256]uint8
 	samples []byte // one byte of each class
 	bytes   int    // memory of the places
@@ -25,7 +24,7 @@ type program struct {
 // If the vocabulary has no token for some single byte, texts with that byte are excluded, because they might not be
 // completable.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
-	m, err := compile(&builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, budget)}, f, v)
+	m, err := compile(newBuilder(newMeter(ctx, budget), &v.single, false), f, v)
 	if err != nil {
 		return nil, err
 	}
@@ -35,29 +34,39 @@ func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Gramma
 func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
-	if b.meter.spend(8*len(b.places), 0); !b.ok() { // the passes below visit all places a few times
+	if b.spend(8*len(b.places), arcSize*len(b.arcs)); b.err != nil { // the passes below visit all places a few times
 		return nil, b.err
 	}
-	p := &program{places: b.places, starts: b.starts}
-	if !p.trim() {
+	p := &program{places: b.places, starts: b.starts, loops: b.loops, last: make([]bool, len(b.places))}
+	r := p.reversed(b.arcs)
+	isFinal := func(at int32) bool { return p.places[at].final }
+	good := r.from(isFinal, true)
+	if !good[p.starts[0]] {
 		return nil, formError("no text has this form: its parts contradict each other, or a part contains itself without end")
 	}
-	empty := p.ending(false)
-	if name, ok := p.leftRecursion(empty, b.names); ok {
-		return nil, formError("the rule %q begins with itself: write it so that something comes before it, for example as a repetition", name)
+	p.out = arcsBy(len(p.places), b.arcs, func(a *arc) int32 {
+		if !good[a.to] || a.rule >= 0 && !good[p.starts[a.rule]] || a.rule == byNothing && a.from == a.to {
+			return -1
+		}
+		return a.from
+	})
+	if n := p.leftRecursive(r.from(isFinal, false)); n >= 0 {
+		return nil, formError("the rule %q begins with itself: write it so that something comes before it, for example as a repetition", b.queue[n].name)
 	}
-	p.last = make([]bool, len(p.places))
+	open := r.from(func(at int32) bool { return isFinal(at) || p.beginsPlain(at, true) }, false)
 	for i := range p.places {
 		p.last[i] = p.isLast(int32(i))
-		if q := &p.places[i]; q.at == leave {
-			p.still(int32(i), empty, func(at int32) {
-				next := &p.places[at]
-				q.loop.open = q.loop.open || next.final || len(next.calls) > 0 || next.beginsPlain()
-			})
+		if q := &p.places[i]; q.at == leave && open[i] {
+			p.loops[q.loop].open = true
 		}
 	}
 	p.classes()
-	p.bytes = p.size()
+	p.bytes = len(p.places)*placeSize + len(p.out.all)*arcSize/2
+	for _, l := range p.loops {
+		if l.lengths != nil {
+			p.bytes += 8 * len(l.lengths.words)
+		}
+	}
 	m := newMachine(p, v)
 	if err := m.usable(m.start); err != nil {
 		return nil, err
@@ -65,26 +74,29 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	return m, nil
 }
 
-// trim removes every edge to a place from which its rule can't end, and reports whether the form still has a text.
-func (p *program) trim() bool {
-	good := p.ending(true)
-	for i := range p.places {
-		q := &p.places[i]
-		q.edges = slices.DeleteFunc(q.edges, func(e edge) bool { return !good[e.to] })
-		q.skips = slices.DeleteFunc(q.skips, func(s int32) bool { return !good[s] || s == int32(i) })
-		q.calls = slices.DeleteFunc(q.calls, func(c call) bool { return !good[c.to] || !good[p.starts[c.rule]] })
-	}
-	return good[p.starts[0]]
+// reverse is the arcs of a program by where they lead, and its calls by the place where their rules start.
+type reverse struct {
+	into, calls arcs
+	starts      []int32
 }
 
-// ending returns the places from which a rule can end; if bytes is false, without any byte.
-func (p *program) ending(bytes bool) []bool {
-	n := len(p.places)
-	good := make([]bool, n)
-	before := make([][]int32, n)              // places with an edge or skip to here
-	returns := make([][]int32, n)             // places with a call that returns here
-	callers := make([][]int32, len(p.starts)) // places that call a rule
-	ruleOf := make(map[int32]int32, len(p.starts))
+func (p *program) reversed(list []arc) *reverse {
+	return &reverse{
+		arcsBy(len(p.places), list, func(a *arc) int32 { return a.to }),
+		arcsBy(len(p.places), list, func(a *arc) int32 {
+			if a.rule < 0 {
+				return -1
+			}
+			return p.starts[a.rule]
+		}),
+		p.starts,
+	}
+}
+
+// from returns the places from which one that is a goal can be reached within the rule; if bytes is false, without any
+// byte. A call is passed if a goal can be reached from the start of its rule.
+func (r *reverse) from(goal func(int32) bool, bytes bool) []bool {
+	good := make([]bool, len(r.into.begin)-2)
 	var queue []int32
 	mark := func(at int32) {
 		if !good[at] {
@@ -92,130 +104,82 @@ func (p *program) ending(bytes bool) []bool {
 			queue = append(queue, at)
 		}
 	}
-	for r, s := range p.starts {
-		ruleOf[s] = int32(r)
-	}
-	for i := range p.places {
-		at := int32(i)
-		for _, e := range p.places[i].edges {
-			if bytes {
-				before[e.to] = append(before[e.to], at)
-			}
-		}
-		for _, s := range p.places[i].skips {
-			before[s] = append(before[s], at)
-		}
-		for _, c := range p.places[i].calls {
-			returns[c.to] = append(returns[c.to], at)
-			callers[c.rule] = append(callers[c.rule], at)
-		}
-		if p.places[i].final {
-			mark(at)
-		}
-	}
-	calls := func(at int32) { // a call ends if its rule can end and the place after it can
-		for _, c := range p.places[at].calls {
-			if good[c.to] && good[p.starts[c.rule]] {
-				mark(at)
-			}
+	for at := range good {
+		if goal(int32(at)) {
+			mark(int32(at))
 		}
 	}
 	for len(queue) > 0 {
 		at := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		for _, b := range before[at] {
-			mark(b)
+		for _, a := range r.into.of(at) {
+			if a.rule == byNothing || a.rule == byByte && bytes || a.rule >= 0 && good[r.starts[a.rule]] {
+				mark(a.from)
+			}
 		}
-		for _, b := range returns[at] {
-			calls(b)
-		}
-		if r, ok := ruleOf[at]; ok {
-			for _, b := range callers[r] {
-				calls(b)
+		for _, a := range r.calls.of(at) {
+			if good[a.to] {
+				mark(a.from)
 			}
 		}
 	}
 	return good
 }
 
-// leftRecursion finds a rule that can call itself before any byte.
-func (p *program) leftRecursion(empty []bool, names []string) (name string, found bool) {
+// leftRecursive returns a rule that can call itself before any byte; -1 if there is none.
+func (p *program) leftRecursive(empty []bool) int32 {
 	first := make([][]int32, len(p.starts)) // rules that a rule may call before any byte
+	seen := make([]bool, len(p.places))
 	for r, s := range p.starts {
-		p.still(s, empty, func(at int32) {
-			for _, c := range p.places[at].calls {
-				first[r] = append(first[r], c.rule)
+		for queue := []int32{s}; len(queue) > 0; {
+			at := queue[len(queue)-1]
+			queue = queue[:len(queue)-1]
+			if seen[at] {
+				continue
 			}
-		})
-	}
-	const done = 2
-	state := make([]int, len(p.starts)) // 1: on the path
-	type frame struct{ rule, next int }
-	for r := range p.starts {
-		if state[r] == done {
-			continue
+			seen[at] = true
+			for _, a := range p.out.of(at) {
+				if a.rule >= 0 {
+					first[r] = append(first[r], a.rule)
+				}
+				if a.rule == byNothing || a.rule >= 0 && empty[p.starts[a.rule]] {
+					queue = append(queue, a.to)
+				}
+			}
 		}
-		path := []frame{{rule: r}}
-		state[r] = 1
-		for len(path) > 0 {
-			top := &path[len(path)-1]
-			if top.next == len(first[top.rule]) {
-				state[top.rule] = done
+	}
+	const onPath, done = 1, 2
+	state := make([]int, len(p.starts))
+	for r := range p.starts {
+		for path := []int32{int32(r)}; len(path) > 0; {
+			top := path[len(path)-1]
+			if n := len(first[top]); state[top] == done || n == 0 {
+				state[top] = done
 				path = path[:len(path)-1]
 				continue
 			}
-			callee := int(first[top.rule][top.next])
-			top.next++
+			state[top] = onPath
+			callee := first[top][0]
+			first[top] = first[top][1:]
 			switch state[callee] {
-			case 1:
-				return names[callee], true
+			case onPath:
+				return callee
 			case 0:
-				state[callee] = 1
-				path = append(path, frame{rule: callee})
+				path = append(path, callee)
 			}
 		}
 	}
-	return "", false
-}
-
-// still calls f with every place of one rule that is reachable without a byte.
-func (p *program) still(start int32, empty []bool, f func(int32)) {
-	seen := map[int32]bool{start: true}
-	queue := []int32{start}
-	push := func(at int32) {
-		if !seen[at] {
-			seen[at] = true
-			queue = append(queue, at)
-		}
-	}
-	for len(queue) > 0 {
-		at := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		f(at)
-		for _, s := range p.places[at].skips {
-			push(s)
-		}
-		for _, c := range p.places[at].calls {
-			if empty[p.starts[c.rule]] {
-				push(c.to)
-			}
-		}
-	}
+	return -1
 }
 
 // isLast reports whether nothing but the end of the rule follows a place.
 func (p *program) isLast(at int32) bool {
-	for hops := 0; hops < 8; hops++ { // a longer chain of skips is not recognized
-		q := &p.places[at]
-		switch {
-		case q.loop != nil || len(q.edges) > 0 || len(q.calls) > 0:
-			return false
-		case len(q.skips) == 0:
-			return q.final
-		case len(q.skips) > 1 || q.final:
-			return false
+	for range 8 { // a longer chain of skips is not recognized
+		q, out := &p.places[at], p.out.of(at)
+		if q.loop != 0 || len(out) == 0 || q.final || len(out) > 1 || out[0].rule != byNothing {
+			return q.loop == 0 && len(out) == 0 && q.final
 		}
-		at = q.skips[0]
+		at = out[0].to
 	}
 	return false
 }
@@ -224,9 +188,9 @@ func (p *program) isLast(at int32) bool {
 func (p *program) classes() {
 	var cuts [257]bool
 	cuts[0] = true
-	for i := range p.places {
-		for _, e := range p.places[i].edges {
-			cuts[e.lo], cuts[int(e.hi)+1] = true, true
+	for _, a := range p.out.all {
+		if a.rule == byByte {
+			cuts[a.lo], cuts[int(a.hi)+1] = true, true
 		}
 	}
 	for b := range 256 {
@@ -235,14 +199,4 @@ func (p *program) classes() {
 		}
 		p.class[b] = uint8(len(p.samples) - 1)
 	}
-}
-
-// size returns the memory of the places, in bytes.
-func (p *program) size() int {
-	n := len(p.places) * placeSize
-	for i := range p.places {
-		q := &p.places[i]
-		n += cap(q.edges)*edgeSize/2 + 4*cap(q.skips) + edgeSize/2*cap(q.calls)
-	}
-	return n
 }

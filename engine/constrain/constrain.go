@@ -7,8 +7,8 @@
 //  1. A schema, a pattern or a grammar is read into a [Form]: a tree of texts, character classes, sequences, choices,
 //     repetitions and rules. The work and memory of this step and the next are charged to one [Budget].
 //  2. [Compile] makes a program for one [Vocabulary]: for each rule a nondeterministic automaton over bytes, whose
-//     edges may call other rules; its states are called places. Iterations of a long repetition are counted, not
-//     written out. Places from which no text can be completed are removed, so no choice is a dead end.
+//     edges may call other rules; its states are called places. Iterations of a long repetition, and the characters of a
+//     pattern beside a limit of length, are counted, not written out. Places from which no text can be completed are removed, so no choice is a dead end.
 //  3. A [Matcher] is at a state of the pushdown automaton of the rules: a set of places, each with a stack of return
 //     places. States are computed when a text reaches them, and shared by all texts of the grammar.
 //  4. The mask of a state is computed by one walk over a trie of the vocabulary. The effect of a token inside the

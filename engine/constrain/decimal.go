@@ -42,35 +42,6 @@ func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	return whole, fraction, true
 }
 
-// integers returns the form of the integers from lo to hi; nil: no limit except the number of digits.
-func integers(m *meter, lo, hi *big.Int, size int) expr {
-	c := choice{}
-	if lo == nil || lo.Sign() < 0 { // the negative ones, by absolute value
-		from, to := big.NewInt(1), most(lo, size)
-		if lo != nil {
-			to = new(big.Int).Neg(lo)
-		}
-		if hi != nil && hi.Sign() < 0 {
-			from = new(big.Int).Neg(hi)
-			if lo == nil {
-				to = most(hi, size)
-			}
-		}
-		c = append(c, seq(literal("-"), naturals(m, from, to)))
-	}
-	if hi == nil || hi.Sign() >= 0 {
-		from, to := new(big.Int), most(lo, size)
-		if lo != nil && lo.Sign() > 0 {
-			from = lo
-		}
-		if hi != nil {
-			to = hi
-		}
-		c = append(c, naturals(m, from, to))
-	}
-	return c
-}
-
 // most returns the largest integer of size digits, or of one digit more than n has.
 func most(n *big.Int, size int) *big.Int {
 	if n != nil {
@@ -151,33 +122,24 @@ func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) ex
 }
 
 // decimals returns the form of the numbers from lo to hi (nil: no limit) in decimal notation. They have at most places
-// digits after the point, or as many as needed if places is negative.
-func decimals(m *meter, lo, hi *bound, places int) (expr, error) {
-	c := choice{}
-	zero := &bound{at: new(big.Rat)}
+// digits after the point, or as many as needed if places is negative; without a limit, at most size digits before it.
+func decimals(m *meter, lo, hi *bound, places, size int) expr {
+	c, zero := choice{}, new(big.Rat)
 	if lo == nil || lo.at.Sign() < 0 { // the negative ones, by absolute value
-		from, to := &bound{at: zero.at, strict: true}, negated(lo)
-		if hi != nil && (hi.at.Sign() < 0) {
+		from := &bound{at: zero, strict: true}
+		if hi != nil && hi.at.Sign() < 0 {
 			from = negated(hi)
 		}
-		x, err := positives(m, from, to, places)
-		if err != nil {
-			return nil, err
-		}
-		c = append(c, seq(literal("-"), x))
+		c = append(c, seq(literal("-"), positives(m, from, negated(lo), places, size)))
 	}
 	if hi == nil || hi.at.Sign() >= 0 {
-		from := zero
+		from := &bound{at: zero}
 		if lo != nil && lo.at.Sign() >= 0 {
 			from = lo
 		}
-		x, err := positives(m, from, hi, places)
-		if err != nil {
-			return nil, err
-		}
-		c = append(c, x)
+		c = append(c, positives(m, from, hi, places, size))
 	}
-	return c, nil
+	return c
 }
 
 func negated(b *bound) *bound {
@@ -188,42 +150,36 @@ func negated(b *bound) *bound {
 }
 
 // positives returns the form of the numbers from lo to hi, both nonnegative.
-func positives(m *meter, lo, hi *bound, places int) (expr, error) {
+func positives(m *meter, lo, hi *bound, places, size int) expr {
 	if hi != nil && lo.at.Cmp(hi.at) > 0 {
-		return choice{}, nil
+		return choice{}
 	}
 	whole, fraction, exact := decimal(lo.at)
-	if !exact {
-		return nil, formError("a limit of a number has too many digits")
-	}
 	f := fractions{low: fraction, lowStrict: lo.strict, places: places}
-	top, isTop := most(whole, f.size()), false
-	if hi != nil {
-		if top, f.high, exact = decimal(hi.at); !exact {
-			return nil, formError("a limit of a number has too many digits")
-		}
-		f.highStrict, isTop = hi.strict, true
+	top := most(whole, size)
+	if hi != nil && exact {
+		top, f.high, exact = decimal(hi.at)
+		f.highStrict = hi.strict
+	}
+	if !exact {
+		m.fail("a limit of a number has too many digits")
+		return choice{}
 	}
 	if places < 0 {
 		f.places = f.enough(whole, hi)
 	}
 	m.spend(4*f.places, 16*f.places*exprSize)
 	one := big.NewInt(1)
-	next, last := new(big.Int).Add(whole, one), new(big.Int).Sub(top, one)
-	c := choice{}
-	if isTop && whole.Cmp(top) == 0 {
-		return seq(naturals(m, whole, whole), f.text(true, true)), nil
+	next, last := new(big.Int).Add(whole, one), new(big.Int).Set(top)
+	if hi != nil && whole.Cmp(top) == 0 {
+		return seq(naturals(m, whole, whole), f.text(true, true))
 	}
-	if isTop && whole.Cmp(top) > 0 {
-		return c, nil
-	}
-	c = append(c, seq(naturals(m, whole, whole), f.text(true, false)))
-	if !isTop {
-		last = top
-	} else {
+	c := choice{seq(naturals(m, whole, whole), f.text(true, false))}
+	if hi != nil {
+		last.Sub(top, one)
 		c = append(c, seq(naturals(m, top, top), f.text(false, true)))
 	}
-	return append(c, seq(naturals(m, next, last), f.text(false, false))), nil
+	return append(c, seq(naturals(m, next, last), f.text(false, false)))
 }
 
 // fractions describes what may follow the whole part of a number: nothing, or a point and digits.
@@ -235,14 +191,6 @@ type fractions struct {
 
 // safeDigits is the number of decimal digits that a float64 always preserves.
 const safeDigits = 15
-
-// size returns the digits of an unlimited whole part: multiples of a fraction keep all their digits within a float64.
-func (f *fractions) size() int {
-	if f.places >= 0 {
-		return max(1, safeDigits-f.places)
-	}
-	return maxDigits
-}
 
 // enough returns the number of decimal places if there is no limit on places. With an exclusive limit, a number must
 // still be on the right side of it when parsed as a float64.
@@ -310,52 +258,52 @@ func digitAt(digits string, pos int) byte {
 	return '0'
 }
 
-// multiples returns an automaton for the numbers with at most places decimal places that m divides once the point is
-// removed. It has a place for each remainder.
-func multiples(m, places int) *graph {
-	// Places: 0 the start, 1 after the sign, 2 after a leading zero, 3 + q·m + r after q decimal places with the
-	// remainder r.
-	g := &graph{places: make([]place, 3+m*(places+1))}
-	link := func(from int, b byte, to int) {
-		g.places[from].edges = append(g.places[from].edges, edge{byteRange{b, b}, int32(to)})
-	}
-	link(0, '-', 1)
-	for _, from := range []int{0, 1} {
-		link(from, '0', 2)
-		for d := 1; d <= 9; d++ {
-			link(from, byte('0'+d), 3+d%m)
+// multiples returns an automaton for the numbers with at most places decimal places that n divides once the point is
+// removed. It has a row of places for the whole part, one for after the point and one for each decimal place; in each
+// row a place for each remainder.
+func multiples(m *meter, n, places int) *graph {
+	b := newBuilder(m, nil, true)
+	start, signed, zero := b.add(), b.add(), b.add()
+	at := func(row, r int) int32 { return int32(3 + row*n + r%n) }
+	digits := func(from int32, first, row, r int) {
+		for d := first; d < 10; d++ {
+			b.edge(from, at(row, 10*r+d), byteRange{byte('0' + d), byte('0' + d)})
 		}
 	}
-	point := func(from, r int) { // the first decimal place
-		for d := 0; d < 10 && places > 0; d++ {
-			link(from, byte('0'+d), 3+m+(10*r+d)%m)
-		}
+	rows := 1
+	if places > 0 {
+		rows = places + 2
 	}
-	for q := range places + 1 {
-		for r := range m {
-			from := 3 + q*m + r
-			for d := 0; d < 10 && q != 0 && q < places; d++ {
-				link(from, byte('0'+d), 3+(q+1)*m+(10*r+d)%m)
+	for range rows * n {
+		b.add()
+	}
+	b.bytes("-", start, signed)
+	b.skip(start, signed)
+	b.bytes("0", signed, zero)
+	digits(signed, 1, 0, 0)
+	ends := []int32{zero}
+	for row := range rows {
+		for r := range n {
+			switch {
+			case row == 0:
+				digits(at(row, r), 0, row, r)
+			case row+1 < rows:
+				digits(at(row, r), 0, row+1, r)
 			}
-			for d := 0; d < 10 && q == 0; d++ {
-				link(from, byte('0'+d), 3+(10*r+d)%m)
+			rest := r
+			for range places - max(row-1, 0) {
+				rest = 10 * rest % n
 			}
-			n := r
-			for range places - q {
-				n = 10 * n % m
+			if rest == 0 && row != 1 {
+				ends = append(ends, at(row, r))
 			}
-			g.places[from].final = n == 0
 		}
 	}
-	if places > 0 { // after the point itself
-		at := len(g.places)
-		g.places = append(g.places, make([]place, m)...)
-		for r := range m {
-			link(3+r, '.', at+r)
-			point(at+r, r)
-		}
-		link(2, '.', at)
+	for r := range min(places, 1) * n {
+		b.bytes(".", at(0, r), at(1, r))
 	}
-	g.places[2].final = true
-	return g
+	if places > 0 {
+		b.bytes(".", zero, at(1, 0))
+	}
+	return b.done(start, ends...)
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -114,22 +116,25 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 // writeJSON returns compact JSON, with members in order and strings in the spelling of jsonText.
 func writeJSON(v any) string {
 	var b strings.Builder
-	writeValue(&b, v)
+	writeValue(&b, v, false)
 	return b.String()
 }
 
-func writeValue(b *strings.Builder, v any) {
+// sameJSON returns a text that is the same for equal values: numbers by value, objects in any order.
+func sameJSON(v any) string {
+	var b strings.Builder
+	writeValue(&b, v, true)
+	return b.String()
+}
+
+func writeValue(b *strings.Builder, v any, same bool) {
 	switch v := v.(type) {
-	case nil:
-		b.WriteString("null")
-	case bool:
-		if v {
-			b.WriteString("true")
-		} else {
-			b.WriteString("false")
-		}
 	case json.Number:
-		b.WriteString(v.String())
+		if r, ok := parseNumber(v.String()); ok && same {
+			b.WriteString(r.RatString())
+		} else {
+			b.WriteString(v.String())
+		}
 	case string:
 		b.WriteString(`"` + jsonText(v) + `"`)
 	case []any:
@@ -138,55 +143,42 @@ func writeValue(b *strings.Builder, v any) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			writeValue(b, x)
+			writeValue(b, x, same)
 		}
 		b.WriteByte(']')
 	case *object:
+		keys := v.keys
+		if same {
+			keys = slices.Sorted(slices.Values(keys))
+		}
 		b.WriteByte('{')
-		for i, k := range v.keys {
+		for i, k := range keys {
 			if i > 0 {
 				b.WriteByte(',')
 			}
 			b.WriteString(`"` + jsonText(k) + `":`)
-			writeValue(b, v.values[k])
+			writeValue(b, v.values[k], same)
 		}
 		b.WriteByte('}')
+	case nil:
+		b.WriteString("null")
+	default:
+		fmt.Fprint(b, v)
 	}
 }
 
-// equalJSON reports whether two values are equal: numbers by value, objects in any order.
-func equalJSON(a, b any) bool {
-	switch a := a.(type) {
-	case json.Number:
-		b, ok := b.(json.Number)
-		if !ok {
-			return false
-		}
-		x, okX := parseNumber(a.String())
-		y, okY := parseNumber(b.String())
-		return okX && okY && x.Cmp(y) == 0
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i := range a {
-			if !equalJSON(a[i], b[i]) {
-				return false
-			}
-		}
-		return true
-	case *object:
-		b, ok := b.(*object)
-		if !ok || len(a.keys) != len(b.keys) {
-			return false
-		}
-		for _, k := range a.keys {
-			if !b.has(k) || !equalJSON(a.values[k], b.values[k]) {
-				return false
-			}
-		}
-		return true
+// common returns the values of a that b has too.
+func (c *schemaReader) common(a, b []any) (all []any) {
+	has := map[string]bool{}
+	for _, v := range b {
+		text := sameJSON(v)
+		has[text] = true
+		c.meter.spend(1+len(text)/16, exprSize+len(text))
 	}
-	return a == b
+	for _, v := range a {
+		if text := sameJSON(v); c.spend(1+len(text)/16) && has[text] {
+			all = append(all, v)
+		}
+	}
+	return all
 }

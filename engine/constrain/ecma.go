@@ -27,6 +27,7 @@ const (
 	opEdge   // \b
 	opInside // \B
 	opAhead
+	opFound // no piece, but the end of a search
 )
 
 // readECMA reads a regular expression of ECMA-262 as JSON schema requires it: with
@@ -42,7 +43,7 @@ func readECMA(text string, wide bool) (*node, error) {
 	if !utf8.ValidString(text) {
 		return nil, formError("the pattern is not valid UTF-8")
 	}
-	p := &ecmaParser{text: text, wide: wide}
+	p := &ecmaParser{scanner{text: text}, wide}
 	n := p.alternatives()
 	if p.err == nil && p.at < len(p.text) {
 		p.fail("a ) without its (")
@@ -51,11 +52,8 @@ func readECMA(text string, wide bool) (*node, error) {
 }
 
 type ecmaParser struct {
-	text  string
-	at    int
-	depth int
-	wide  bool
-	err   error
+	scanner
+	wide bool
 }
 
 func (p *ecmaParser) fail(format string, args ...any) {
@@ -63,21 +61,6 @@ func (p *ecmaParser) fail(format string, args ...any) {
 		p.err = formError("the pattern "+strings.ReplaceAll(clip(p.text), "%", "%%")+" of the schema can't be used: "+format, args...)
 	}
 	p.at = len(p.text)
-}
-
-func (p *ecmaParser) peek() byte {
-	if p.at < len(p.text) {
-		return p.text[p.at]
-	}
-	return 0
-}
-
-func (p *ecmaParser) take(text string) bool {
-	if strings.HasPrefix(p.text[p.at:], text) {
-		p.at += len(text)
-		return true
-	}
-	return false
 }
 
 func (p *ecmaParser) alternatives() *node {

@@ -19,7 +19,8 @@ type Twin struct {
 
 // NewTwin fails like [Compile], and if the form is too large when written out.
 func NewTwin(ctx context.Context, f Form, v *Vocabulary) (*Twin, error) {
-	m, err := compile(&builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, nil), unroll: true}, f, v)
+	b := newBuilder(newMeter(ctx, nil), &v.single, true)
+	m, err := compile(b, Form{written(b.meter, f.x, map[*rule]*rule{})}, v)
 	if err != nil {
 		return nil, err
 	}
@@ -43,3 +44,41 @@ func (t *Twin) Go(text []byte) {
 }
 
 func (t *Twin) Ends() bool { return t.at.end }
+
+// written returns a form whose counted automata are products.
+func written(m *meter, x expr, rules map[*rule]*rule) expr {
+	all := func(list []expr) (out []expr) {
+		for _, y := range list {
+			out = append(out, written(m, y, rules))
+		}
+		return out
+	}
+	switch x := x.(type) {
+	case counted:
+		return intersect(m, x.g, newGraph(m, repeat{jsonClass(anyChar()), x.min, x.max}))
+	case sequence:
+		return sequence(all(x))
+	case choice:
+		return choice(all(x))
+	case repeat:
+		return repeat{written(m, x.x, rules), x.min, x.max}
+	case inOrder:
+		y := inOrder{least: x.least, more: x.more, comma: x.comma}
+		if x.more != nil {
+			y.more = written(m, x.more, rules)
+		}
+		for _, i := range x.items {
+			y.items = append(y.items, item{written(m, i.x, rules), i.required})
+		}
+		return y
+	case *rule:
+		r, ok := rules[x]
+		if !ok {
+			r = &rule{name: x.name}
+			rules[x] = r
+			r.body = written(m, x.body, rules)
+		}
+		return r
+	}
+	return x
+}

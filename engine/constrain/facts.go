@@ -46,12 +46,15 @@ type facts struct {
 	members members // of an object
 }
 
-// keywords are the keywords of a type that restrict values of that type.
-var keywords = map[types][]string{
-	typeNumber | typeInteger: {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-	typeString:               {"minLength", "maxLength", "pattern", "contentEncoding"},
-	typeArray:                {"items", "prefixItems", "additionalItems", "minItems", "maxItems"},
-	typeObject:               {"properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties"},
+// meaning is the types whose values a keyword restricts; 0 if it restricts all.
+var meaning = map[string]types{
+	"minimum": typeNumber | typeInteger, "maximum": typeNumber | typeInteger, "multipleOf": typeNumber | typeInteger,
+	"exclusiveMinimum": typeNumber | typeInteger, "exclusiveMaximum": typeNumber | typeInteger,
+	"minLength": typeString, "maxLength": typeString, "pattern": typeString, "contentEncoding": typeString,
+	"items": typeArray, "prefixItems": typeArray, "additionalItems": typeArray, "minItems": typeArray, "maxItems": typeArray,
+	"properties": typeObject, "required": typeObject, "additionalProperties": typeObject, "patternProperties": typeObject,
+	"propertyNames": typeObject, "minProperties": typeObject, "maxProperties": typeObject,
+	"type": 0, "enum": 0, "const": 0, "format": 0, "anyOf": 0, "oneOf": 0, "unevaluatedProperties": 0,
 }
 
 // facts collects the keywords of parts. With loose it leaves out keywords that depend on alternatives not chosen yet.
@@ -84,10 +87,8 @@ func (c *schemaReader) facts(parts []part, loose bool) *facts {
 
 // types restricts the types, and returns the types that keywords imply.
 func (c *schemaReader) types(f *facts, o *object) (hinted types) {
-	for t, words := range keywords {
-		if slices.ContainsFunc(words, o.has) {
-			hinted |= t
-		}
+	for _, k := range o.keys {
+		hinted |= meaning[k]
 	}
 	if name, ok := o.get("format").(string); ok {
 		if _, isNumber := numberFormats[name]; isNumber {
@@ -117,16 +118,10 @@ func (c *schemaReader) types(f *facts, o *object) (hinted types) {
 
 func (c *schemaReader) enum(f *facts, o *object) {
 	limit := func(values []any) {
-		if !f.hasEnum {
-			f.enum, f.hasEnum = values, true
-			return
+		if f.hasEnum {
+			values = c.common(f.enum, values)
 		}
-		if !c.spend(len(f.enum) * len(values)) {
-			return
-		}
-		f.enum = slices.DeleteFunc(slices.Clone(f.enum), func(v any) bool {
-			return !slices.ContainsFunc(values, func(w any) bool { return equalJSON(v, w) })
-		})
+		f.enum, f.hasEnum = values, true
 	}
 	if o.has("const") {
 		limit([]any{o.get("const")})
@@ -138,6 +133,33 @@ func (c *schemaReader) enum(f *facts, o *object) {
 		}
 		limit(values)
 	}
+	if f.hasEnum {
+		var t types
+		for _, v := range f.enum {
+			t |= typeOf(v)
+		}
+		f.said &= t
+	}
+}
+
+// typeOf returns the type of a value.
+func typeOf(v any) types {
+	switch v := v.(type) {
+	case nil:
+		return typeNull
+	case bool:
+		return typeBoolean
+	case json.Number:
+		if r, ok := parseNumber(v.String()); ok && r.IsInt() {
+			return typeInteger
+		}
+		return typeNumber
+	case string:
+		return typeString
+	case []any:
+		return typeArray
+	}
+	return typeObject
 }
 
 // maxBits bounds the size of combined numbers of a schema.

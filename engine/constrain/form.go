@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"unicode/utf8"
 )
 
@@ -102,6 +103,13 @@ func anyChar() class { return class{{0, utf8.MaxRune}} }
 
 // normal sorts a class and joins adjacent spans.
 func (c class) normal() class {
+	apart := true
+	for i, s := range c {
+		apart = apart && s.lo <= s.hi && (i == 0 || c[i-1].hi+1 < s.lo)
+	}
+	if apart {
+		return c
+	}
 	c = slices.Clone(c)
 	slices.SortFunc(c, func(a, b span) int { return int(a.lo - b.lo) })
 	out := c[:0]
@@ -147,7 +155,8 @@ func (c class) and(d class) class {
 	return out
 }
 
-// has reports whether a class has a character.
+// has reports whether a normalized class has a character.
 func (c class) has(r rune) bool {
-	return slices.ContainsFunc(c, func(s span) bool { return s.lo <= r && r <= s.hi })
+	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
+	return i < len(c) && c[i].lo <= r
 }

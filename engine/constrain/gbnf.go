@@ -28,7 +28,7 @@ func GBNF(ctx context.Context, b *Budget, source string) (Form, error) {
 	if m.err != nil {
 		return Form{}, m.err
 	}
-	p := &grammarParser{text: source, rules: map[string]*rule{}, defined: map[string]bool{}}
+	p := &grammarParser{scanner: scanner{text: source}, rules: map[string]*rule{}, defined: map[string]bool{}}
 	for p.space(); p.err == nil && p.at < len(p.text); p.space() {
 		p.definition()
 	}
@@ -49,13 +49,35 @@ func GBNF(ctx context.Context, b *Budget, source string) (Form, error) {
 
 // grammarParser reads by descent.
 type grammarParser struct {
-	text    string
-	at      int
-	depth   int
+	scanner
 	rules   map[string]*rule
 	defined map[string]bool
 	order   []string // rules as they are first named
-	err     error
+}
+
+// scanner reads a text from left to right.
+type scanner struct {
+	text  string
+	at    int
+	depth int // of parentheses
+	err   error
+}
+
+// peek returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+// take skips a text, if it is next.
+func (s *scanner) take(text string) bool {
+	if strings.HasPrefix(s.text[s.at:], text) {
+		s.at += len(text)
+		return true
+	}
+	return false
 }
 
 func (p *grammarParser) fail(format string, args ...any) {
@@ -82,22 +104,6 @@ func (p *grammarParser) space() {
 			return
 		}
 	}
-}
-
-// peek returns the next byte, 0 at the end.
-func (p *grammarParser) peek() byte {
-	if p.at < len(p.text) {
-		return p.text[p.at]
-	}
-	return 0
-}
-
-func (p *grammarParser) take(text string) bool {
-	if strings.HasPrefix(p.text[p.at:], text) {
-		p.at += len(text)
-		return true
-	}
-	return false
 }
 
 // name reads a rule's name; "" if there is none.

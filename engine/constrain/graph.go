@@ -1,93 +1,133 @@
 package constrain
 
-import "slices"
+import (
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+)
 
 // place is a state of a rule's automaton, which is nondeterministic.
 type place struct {
-	edges []edge
-	skips []int32 // epsilon edges
-	calls []call
-	final bool // the rule may end here
-	// free: any plain text may follow, and again after any transition; in a loop, up to the loop's count.
-	free bool
-	loop *loop
+	loop int32 // the number of its loop; 0: none
 	at   inLoop
+	// free: any plain text may follow, and again after any transition; in a loop, up to the loop's count.
+	free  bool
+	final bool // the rule may end here
 }
 
 // loop counts iterations in the threads that are in it. Loops nest only through rules.
 type loop struct {
-	min, max int32 // max < 0: no limit
-	open     bool  // plain text may follow it
+	min, max int32    // max < 0: no limit
+	open     bool     // plain text may follow it
+	lengths  *lengths // of the places within it, if it counts characters; the first is base
+	base     int32
 }
 
 // inLoop is the role of a place in its loop.
 type inLoop uint8
 
 const (
-	enter inLoop = iota // an iteration begins, if one more is allowed
-	again               // an iteration has ended
-	leave               // the loop ends, if there were enough
+	ordinary inLoop = iota
+	enter           // an iteration begins, if one more is allowed
+	again           // an iteration has ended
+	leave           // the loop ends, if there were enough
 )
 
-// edge goes to a place with any byte of a range.
-type edge struct {
+// arc leads from a place to another: with a byte of a range, with any text of a rule, or with nothing.
+type arc struct {
+	from, to int32
+	rule     int32 // or byByte or byNothing
 	byteRange
-	to int32
 }
 
-// call goes to a place with any text of a rule.
-type call struct{ rule, to int32 }
+const (
+	byByte    int32 = -1
+	byNothing int32 = -2
+)
+
+// noBytes is the range of arcs that are not byByte.
+var noBytes = byteRange{1, 0}
+
+// arcs are arcs by a number that each has.
+type arcs struct {
+	begin []int32 // of each number in all; one more at the end
+	all   []arc
+}
+
+// arcsBy sorts arcs by a number below n; it leaves out those whose number is negative.
+func arcsBy(n int, list []arc, number func(*arc) int32) arcs {
+	a := arcs{begin: make([]int32, n+2)}
+	for i := range list {
+		if k := number(&list[i]); k >= 0 {
+			a.begin[k+2]++
+		}
+	}
+	for k := range n {
+		a.begin[k+2] += a.begin[k+1]
+	}
+	a.all = make([]arc, a.begin[n+1])
+	for i := range list {
+		if k := number(&list[i]); k >= 0 {
+			a.all[a.begin[k+1]] = list[i]
+			a.begin[k+1]++
+		}
+	}
+	return a
+}
+
+func (a *arcs) of(number int32) []arc { return a.all[a.begin[number]:a.begin[number+1]] }
 
 // graph is an automaton over bytes without calls: one that can be intersected with another.
 type graph struct {
 	places []place
+	out    arcs // by place
 	start  int32
 }
 
 // builder makes the automata of all rules in one list of places.
 type builder struct {
+	*meter
 	places []place
+	arcs   []arc
+	loops  []loop // from number 1 on; the first stands for none
 	rules  map[*rule]int32
 	starts []int32 // of each rule
-	names  []string
 	queue  []*rule
 	only   *[256]bool // allowed bytes; nil: all
 	unroll bool       // loops are written out instead of counted
 	depth  int
-	meter  *meter
-	err    error
 }
 
-// ok reports whether to continue.
-func (b *builder) ok() bool {
-	if b.err == nil {
-		b.err = b.meter.err
-	}
-	return b.err == nil
+func newBuilder(m *meter, only *[256]bool, unroll bool) *builder {
+	return &builder{loops: []loop{{max: -1}}, rules: map[*rule]int32{}, only: only, unroll: unroll, meter: m}
 }
 
 // add adds a place.
-func (b *builder) add() int32 {
+func (b *builder) add() int32 { return b.addIn(0, ordinary) }
+
+// addIn adds a place with a role in a loop.
+func (b *builder) addIn(loop int32, at inLoop) int32 {
 	if len(b.places) >= maxNodes {
 		b.fail("it is too large: it has more than %d places; want less repetition, fewer choices or shorter limits", maxNodes)
 		return 0
 	}
-	b.meter.spend(1, placeSize)
-	b.places = append(b.places, place{})
+	b.spend(1, placeSize)
+	b.places = append(b.places, place{loop: loop, at: at})
 	return int32(len(b.places) - 1)
 }
 
-func (b *builder) fail(format string, args ...any) {
-	if b.err == nil {
-		b.err = formError(format, args...)
-	}
+func (b *builder) arc(from, to, rule int32, r byteRange) {
+	b.spend(1, arcSize)
+	b.arcs = append(b.arcs, arc{from, to, rule, r})
 }
 
-// edge adds an edge, without the forbidden bytes.
+func (b *builder) skip(from, to int32) { b.arc(from, to, byNothing, noBytes) }
+
+// edge adds an arc by a byte, without the forbidden bytes.
 func (b *builder) edge(from, to int32, r byteRange) {
-	b.meter.spend(1, edgeSize)
 	if b.only == nil {
-		b.places[from].edges = append(b.places[from].edges, edge{r, to})
+		b.arc(from, to, byByte, r)
 		return
 	}
 	for lo := int(r.lo); lo <= int(r.hi); lo++ {
@@ -98,29 +138,29 @@ func (b *builder) edge(from, to int32, r byteRange) {
 		for hi < int(r.hi) && b.only[hi+1] {
 			hi++
 		}
-		b.places[from].edges = append(b.places[from].edges, edge{byteRange{byte(lo), byte(hi)}, to})
+		b.arc(from, to, byByte, byteRange{byte(lo), byte(hi)})
 		lo = hi
 	}
 }
 
-// emit adds paths between two places for every text of x. It never adds an edge into from or out of to.
+// emit adds paths between two places for every text of x. It never adds an arc into from or out of to.
 func (b *builder) emit(x expr, from, to int32) {
 	if b.depth++; b.depth > 8*maxDepth {
 		b.fail("it is nested too deeply")
 	}
 	defer func() { b.depth-- }()
-	if b.meter.spend(1, 0); !b.ok() {
+	if b.spend(1, 0); b.err != nil {
 		return
 	}
 	switch x := x.(type) {
 	case nil:
 		b.skip(from, to)
 	case literal:
-		b.bytes([]byte(x), from, to)
+		b.bytes(string(x), from, to)
 	case control:
 		only := b.only
 		b.only = nil
-		b.bytes(controlBytes(int32(x)), from, to)
+		b.bytes(string(controlBytes(int32(x))), from, to)
 		b.only = only
 	case class:
 		b.class(x, from, to)
@@ -131,31 +171,30 @@ func (b *builder) emit(x expr, from, to int32) {
 	case repeat:
 		b.repeat(x, from, to)
 	case *rule:
-		n := b.rule(x)
-		b.meter.spend(1, edgeSize)
-		b.places[from].calls = append(b.places[from].calls, call{n, to})
+		b.arc(from, to, b.rule(x), noBytes)
 	case *graph:
 		b.graph(x, from, to)
+	case except:
+		b.except(x, from, to)
+	case inOrder:
+		b.inOrder(x, from, to)
+	case counted:
+		b.counted(x, from, to)
 	default:
 		panic("constrain: an unknown kind of form")
 	}
 }
 
-func (b *builder) skip(from, to int32) {
-	b.meter.spend(1, edgeSize)
-	b.places[from].skips = append(b.places[from].skips, to)
-}
-
-func (b *builder) bytes(text []byte, from, to int32) {
-	if len(text) == 0 {
+func (b *builder) bytes(text string, from, to int32) {
+	if text == "" {
 		b.skip(from, to)
 	}
-	for i, c := range text {
+	for i := range len(text) {
 		next := to
 		if i < len(text)-1 {
 			next = b.add()
 		}
-		b.edge(from, next, byteRange{c, c})
+		b.edge(from, next, byteRange{text[i], text[i]})
 		from = next
 	}
 }
@@ -166,8 +205,15 @@ func (b *builder) class(c class, from, to int32) {
 		r  byteRange
 		to int32
 	}
-	shared := map[tail]int32{}
+	var shared map[tail]int32
 	for _, s := range c.normal() {
+		if s.hi < utf8.RuneSelf {
+			b.edge(from, to, byteRange{byte(s.lo), byte(s.hi)})
+			continue
+		}
+		if shared == nil {
+			shared = map[tail]int32{}
+		}
 		encodings(s, func(ranges []byteRange) {
 			next := to
 			for i := len(ranges) - 1; i > 0; i-- {
@@ -200,56 +246,44 @@ func (b *builder) sequence(s sequence, from, to int32) {
 
 // choice shares common prefixes: a thousand names are as fast as one.
 func (b *builder) choice(c choice, from, to int32) {
-	groups := map[byte][]string{}
-	var order []byte
-	empty := false
+	var texts []string
 	for _, x := range c {
 		text, ok := x.(literal)
 		if !ok {
 			b.emit(x, from, to)
-			continue
-		}
-		if b.meter.spend(1, 16); !b.ok() {
+		} else if !b.spend(1+len(text)/16, 16) {
 			return
+		} else {
+			texts = append(texts, string(text))
 		}
-		if text == "" {
-			if !empty {
-				b.skip(from, to)
-			}
-			empty = true
-			continue
-		}
-		if groups[text[0]] == nil {
-			order = append(order, text[0])
-		}
-		groups[text[0]] = append(groups[text[0]], string(text))
 	}
-	for _, first := range order {
-		b.texts(groups[first], from, to)
-	}
+	slices.Sort(texts)
+	b.texts(slices.Compact(texts), 0, from, to)
 }
 
-// texts adds texts that begin with the same byte.
-func (b *builder) texts(texts []string, from, to int32) {
-	common := len(texts[0])
-	for _, t := range texts[1:] {
-		n := 0
-		for n < min(common, len(t)) && t[n] == texts[0][n] {
-			n++
+// texts adds what follows the first at bytes of sorted texts, which are the same in all.
+func (b *builder) texts(texts []string, at int, from, to int32) {
+	for len(texts) > 0 && b.err == nil {
+		first := texts[0]
+		if len(first) == at {
+			b.skip(from, to)
+			texts = texts[1:]
+			continue
 		}
-		common = n
+		n := sort.Search(len(texts), func(i int) bool { return texts[i][at] != first[at] })
+		if last := texts[n-1]; n == 1 {
+			b.bytes(first[at:], from, to)
+		} else {
+			end := at + 1
+			for end < len(first) && first[end] == last[end] {
+				end++
+			}
+			fork := b.add()
+			b.bytes(first[at:end], from, fork)
+			b.texts(texts[:n], end, fork, to)
+		}
+		texts = texts[n:]
 	}
-	if len(texts) == 1 {
-		b.bytes([]byte(texts[0]), from, to)
-		return
-	}
-	fork := b.add()
-	b.bytes([]byte(texts[0][:common]), from, fork)
-	rest := choice{}
-	for _, t := range texts {
-		rest = append(rest, literal(t[common:]))
-	}
-	b.emit(rest, fork, to)
 }
 
 func (b *builder) repeat(r repeat, from, to int32) {
@@ -262,12 +296,12 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		return
 	}
 	for range r.min {
-		if free && r.max < 0 && b.places[from].loop == nil {
+		if free && r.max < 0 && b.places[from].loop == 0 {
 			b.places[from].free = true
 		}
 		next := b.add()
 		b.emit(r.x, from, next)
-		if from = next; !b.ok() {
+		if from = next; b.err != nil {
 			return
 		}
 	}
@@ -283,7 +317,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		next := b.add()
 		b.skip(from, to)
 		b.emit(r.x, from, next)
-		if from = next; !b.ok() {
+		if from = next; b.err != nil {
 			return
 		}
 	}
@@ -298,13 +332,8 @@ func (b *builder) loop(r repeat, from, to int32) {
 	if r.min > maxNodes {
 		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
 	}
-	l := &loop{min: int32(r.min), max: int32(r.max)}
-	add := func(at inLoop) int32 {
-		n := b.add()
-		b.places[n].loop, b.places[n].at = l, at
-		return n
-	}
-	first, next, last := add(enter), add(again), add(leave)
+	n := b.addLoop(r.min, r.max)
+	first, next, last := b.addIn(n, enter), b.addIn(n, again), b.addIn(n, leave)
 	b.places[first].free = plainly(r.x)
 	b.skip(from, first)
 	if r.min == 0 {
@@ -316,6 +345,13 @@ func (b *builder) loop(r repeat, from, to int32) {
 	b.skip(next, first)
 	b.skip(next, last)
 	b.skip(last, to)
+}
+
+// addLoop adds a loop and returns its number.
+func (b *builder) addLoop(min, max int) int32 {
+	b.spend(1, exprSize)
+	b.loops = append(b.loops, loop{min: int32(min), max: int32(max)})
+	return int32(len(b.loops) - 1)
 }
 
 // plain is the characters that need no escape in a JSON string.
@@ -344,28 +380,209 @@ func escape(x expr) bool {
 	return false
 }
 
+// graph adds the places of an automaton.
 func (b *builder) graph(g *graph, from, to int32) {
 	base := int32(len(b.places))
-	for range g.places {
-		b.add()
+	for _, p := range g.places {
+		if n := b.add(); b.err == nil {
+			b.places[n].free = p.free
+		}
 	}
-	if !b.ok() {
+	if b.err != nil {
 		return
 	}
 	b.skip(from, base+g.start)
-	for i := range g.places {
-		at, p := base+int32(i), &g.places[i]
-		for _, e := range p.edges {
-			b.edge(at, base+e.to, e.byteRange)
+	for _, a := range g.out.all {
+		if a.rule == byByte {
+			b.edge(base+a.from, base+a.to, a.byteRange)
+		} else {
+			b.skip(base+a.from, base+a.to)
 		}
-		for _, s := range p.skips {
-			b.skip(at, base+s)
-		}
-		if p.final {
-			b.skip(at, to)
-		}
-		b.places[at].free = p.free
 	}
+	for i, p := range g.places {
+		if p.final {
+			b.skip(base+int32(i), to)
+		}
+	}
+}
+
+// except is the texts in a JSON string, in the spelling of jsonText, but for these, which are sorted.
+type except []string
+
+// unusual is the characters that have several bytes in a JSON string.
+var unusual = append(class{{utf8.RuneSelf, utf8.MaxRune}}, special...).normal()
+
+// except adds a trie of the texts' characters. Others lead to one shared place.
+func (b *builder) except(x except, from, to int32) {
+	type node struct {
+		texts []string // those that are here
+		at    int      // after so many bytes
+		place int32
+	}
+	other, rest := b.add(), b.add() // after another character; before an unusual one
+	b.emit(jsonClass(anyChar()), other, other)
+	b.skip(other, to)
+	b.emit(jsonClass(unusual), rest, other)
+	queue := []node{{x, 0, b.add()}}
+	b.skip(from, queue[0].place)
+	b.places[other].free = true
+	for len(queue) > 0 && b.err == nil {
+		n := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		b.places[n.place].free = true
+		if len(n.texts) > 0 && len(n.texts[0]) == n.at {
+			n.texts = n.texts[1:]
+		} else {
+			b.skip(n.place, to)
+		}
+		var here class
+		for len(n.texts) > 0 {
+			r, size := utf8.DecodeRuneInString(n.texts[0][n.at:])
+			begin := n.texts[0][:n.at+size]
+			same := sort.Search(len(n.texts), func(i int) bool { return !strings.HasPrefix(n.texts[i], begin) })
+			next := b.add()
+			b.emit(jsonClass(class{{r, r}}), n.place, next)
+			queue = append(queue, node{n.texts[:same], n.at + size, next})
+			here, n.texts = append(here, span{r, r}), n.texts[same:]
+		}
+		not := here.not()
+		if len(here.and(unusual)) == 0 {
+			b.skip(n.place, rest)
+			not = not.and(unusual.not())
+		}
+		b.emit(jsonClass(not), n.place, other)
+	}
+}
+
+// inOrder is some of the items of a list in their order, with commas between. It has the required ones, and at least
+// so many of the others. After the items may come any number of more, unless it is nil.
+type inOrder struct {
+	items []item
+	least int
+	more  expr
+	comma expr
+}
+
+type item struct {
+	x        expr // a rule, if least is not 0
+	required bool
+}
+
+// inOrder has a row of places for each number of optional items so far, up to least, and a first row where there was
+// no item yet, so that no comma comes before the next.
+func (b *builder) inOrder(x inOrder, from, to int32) {
+	row := make([]int32, x.least+2)
+	for k := range row {
+		row[k] = b.add()
+	}
+	b.skip(from, row[0])
+	comma := func(k int, to int32) {
+		if k > 0 {
+			b.emit(x.comma, row[k], to)
+		} else {
+			b.skip(row[k], to)
+		}
+	}
+	for _, i := range x.items {
+		next, begin := make([]int32, len(row)), make([]int32, len(row))
+		for k := range next {
+			next[k], begin[k] = b.add(), b.add()
+		}
+		for k := range row {
+			then := max(k, 1)
+			if !i.required {
+				b.skip(row[k], next[k])
+				then = min(then+1, len(row)-1)
+			}
+			comma(k, begin[then])
+		}
+		for k := 1; k < len(row); k++ {
+			b.emit(i.x, begin[k], next[k])
+		}
+		if row = next; b.err != nil {
+			return
+		}
+	}
+	last := len(row) - 1
+	if x.more != nil {
+		begin, end := b.add(), b.add()
+		if x.least == 0 {
+			comma(0, begin)
+		}
+		comma(last, begin)
+		b.emit(x.more, begin, end)
+		b.emit(x.comma, end, begin)
+		b.skip(end, to)
+	}
+	b.skip(row[last], to)
+}
+
+// newGraph returns the automaton of a form without rules.
+func newGraph(m *meter, x expr) *graph {
+	if g, ok := x.(*graph); ok {
+		return g
+	}
+	b := newBuilder(m, nil, true)
+	start, end := b.add(), b.add()
+	b.emit(x, start, end)
+	return b.done(start, end)
+}
+
+// done returns the automaton of what was added, which ends at some places.
+func (b *builder) done(start int32, ends ...int32) *graph {
+	if b.err != nil {
+		return &graph{places: make([]place, 1), out: arcsBy(1, nil, nil)}
+	}
+	if len(b.starts) > 0 {
+		panic("constrain: a rule in a form that is to be intersected")
+	}
+	for _, at := range ends {
+		b.places[at].final = true
+	}
+	return &graph{b.places, arcsBy(len(b.places), b.arcs, func(a *arc) int32 { return a.from }), start}
+}
+
+// intersect returns the automaton of the texts that both have.
+func intersect(m *meter, a, c *graph) *graph {
+	type pair struct{ a, c int32 }
+	b := newBuilder(m, nil, true)
+	known := map[pair]int32{}
+	var pairs []pair
+	find := func(p pair) int32 {
+		n, ok := known[p]
+		if !ok {
+			n = b.add()
+			known[p] = n
+			pairs = append(pairs, p)
+			m.spend(3, placeSize+exprSize)
+			from, and := &a.places[p.a], &c.places[p.c]
+			b.places[n].final, b.places[n].free = from.final && and.final, from.free && and.free
+		}
+		return n
+	}
+	start := find(pair{a.start, c.start})
+	for n := int32(0); int(n) < len(pairs) && b.err == nil; n++ {
+		p := pairs[n]
+		out, other := a.out.of(p.a), c.out.of(p.c)
+		m.spend(1+len(out)*len(other), 0)
+		for _, e := range out {
+			if e.rule != byByte {
+				b.skip(n, find(pair{e.to, p.c}))
+				continue
+			}
+			for _, f := range other {
+				if lo, hi := max(e.lo, f.lo), min(e.hi, f.hi); lo <= hi {
+					b.arc(n, find(pair{e.to, f.to}), byByte, byteRange{lo, hi})
+				}
+			}
+		}
+		for _, f := range other {
+			if f.rule != byByte {
+				b.skip(n, find(pair{p.a, f.to}))
+			}
+		}
+	}
+	return b.done(start)
 }
 
 // rule returns a rule's number. Its body is added later, because a rule may contain itself.
@@ -375,8 +592,7 @@ func (b *builder) rule(r *rule) int32 {
 		n = int32(len(b.starts))
 		b.rules[r] = n
 		b.starts = append(b.starts, b.add())
-		b.meter.spend(1, 2*exprSize)
-		b.names = append(b.names, r.name)
+		b.spend(1, 2*exprSize)
 		b.queue = append(b.queue, r)
 	}
 	return n
@@ -384,84 +600,9 @@ func (b *builder) rule(r *rule) int32 {
 
 // all adds the bodies of all rules that are called.
 func (b *builder) all() {
-	for len(b.queue) > 0 && b.ok() {
-		r := b.queue[0]
-		b.queue = b.queue[1:]
+	for n := 0; n < len(b.queue) && b.err == nil; n++ {
 		end := b.add()
 		b.places[end].final = true
-		b.emit(r.body, b.starts[b.rules[r]], end)
+		b.emit(b.queue[n].body, b.starts[n], end)
 	}
-}
-
-// newGraph returns the automaton of a form without rules.
-func newGraph(m *meter, x expr) (*graph, error) {
-	b := &builder{rules: map[*rule]int32{}, meter: m, unroll: true}
-	start, end := b.add(), b.add()
-	b.places[end].final = true
-	b.emit(x, start, end)
-	if !b.ok() {
-		return nil, b.err
-	}
-	if len(b.starts) > 0 {
-		panic("constrain: a rule in a form that is to be intersected")
-	}
-	return &graph{places: b.places, start: start}, nil
-}
-
-// intersect returns the automaton of the texts that both have.
-func intersect(m *meter, a, c *graph) (*graph, error) {
-	type pair struct{ a, c int32 }
-	g := &graph{}
-	at := map[pair]int32{}
-	var queue []pair
-	find := func(p pair) int32 {
-		n, ok := at[p]
-		if !ok {
-			n = int32(len(g.places))
-			at[p] = n
-			g.places = append(g.places, place{final: a.places[p.a].final && c.places[p.c].final, free: a.places[p.a].free && c.places[p.c].free})
-			queue = append(queue, p)
-		}
-		return n
-	}
-	g.start = find(pair{a.start, c.start})
-	for len(queue) > 0 {
-		if len(g.places) > maxNodes {
-			return nil, formError("it is too large: the conditions on one text multiply to more than %d places", maxNodes)
-		}
-		p := queue[0]
-		queue = queue[1:]
-		from, and := &a.places[p.a], &c.places[p.c]
-		if !m.spend(4+2*len(from.skips)+2*len(and.skips)+len(from.edges)*len(and.edges), 2*placeSize+exprSize) {
-			return nil, m.err
-		}
-		var out place
-		for _, s := range from.skips {
-			out.skips = append(out.skips, find(pair{s, p.c}))
-		}
-		for _, s := range and.skips {
-			out.skips = append(out.skips, find(pair{p.a, s}))
-		}
-		for _, e := range from.edges {
-			for _, f := range and.edges {
-				if lo, hi := max(e.lo, f.lo), min(e.hi, f.hi); lo <= hi {
-					out.edges = append(out.edges, edge{byteRange{lo, hi}, find(pair{e.to, f.to})})
-				}
-			}
-		}
-		m.spend(0, edgeSize*(len(out.edges)+len(out.skips)))
-		n := at[p]
-		g.places[n].edges, g.places[n].skips = out.edges, out.skips
-	}
-	return g, nil
-}
-
-// any reports whether the automaton has a text. All places of an intersection are reachable.
-func (g *graph) any() bool {
-	for i := range g.places {
-		if g.places[i].final {
-			return true
-		}
-	}
-	return false
 }

@@ -42,14 +42,11 @@ func newJSONRules() *jsonRules {
 }
 
 // braces puts x, which is not empty, between a pair, with optional blanks. With
-// empty it also allows nothing between them. If x is nil it allows only that.
+// empty it also allows nothing between them.
 func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
-	inner := choice{}
-	if empty || x == nil {
+	inner := choice{seq(r.blank, x, r.blank)}
+	if empty {
 		inner = append(inner, nil)
-	}
-	if x != nil {
-		inner = append(inner, seq(r.blank, x, r.blank))
 	}
 	return seq(literal(open), inner, literal(shut))
 }

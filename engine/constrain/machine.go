@@ -115,25 +115,28 @@ func (m *machine) closure(from []thread) *state {
 	for len(m.stack) > 0 {
 		t := m.stack[len(m.stack)-1]
 		m.stack = m.stack[:len(m.stack)-1]
-		p := &m.program.places[t.place]
-		count, ok := p.count(t.count)
+		count, ok := m.program.count(t)
 		if !ok {
 			continue
 		}
-		if len(p.edges) > 0 {
+		moves := false
+		for _, a := range m.program.out.of(t.place) {
+			switch f := t.frame; {
+			case a.rule == byNothing:
+				push(thread{a.to, count, f})
+			case a.rule == byByte:
+				moves = true
+			default: // 1
+				if !m.program.last[a.to] {
+					f = m.call(a, t, push)
+				}
+				push(thread{m.program.starts[a.rule], 0, f})
+			}
+		}
+		if moves {
 			threads = append(threads, t)
 		}
-		for _, s := range p.skips {
-			push(thread{s, count, t.frame})
-		}
-		for _, c := range p.calls { // 1
-			f := t.frame
-			if !m.program.last[c.to] {
-				f = m.call(c, t, push)
-			}
-			push(thread{m.program.starts[c.rule], 0, f})
-		}
-		if p.final { // 2
+		if m.program.places[t.place].final { // 2
 			end = end || t.frame == m.bottom
 			t.frame.empty = t.frame.id == 0
 			for _, r := range t.frame.returns {
@@ -150,24 +153,31 @@ func (m *machine) closure(from []thread) *state {
 	return m.intern(threads, end)
 }
 
-// count returns the iterations after a place, and whether its loop may continue there after n.
-func (p *place) count(n int32) (int32, bool) {
-	switch l := p.loop; {
-	case l == nil:
-	case p.at == enter:
+// count returns a thread's iterations after its place, and whether its loop may continue there.
+func (p *program) count(t thread) (int32, bool) {
+	q, n := &p.places[t.place], t.count
+	if q.loop == 0 {
+		return n, true
+	}
+	switch l := &p.loops[q.loop]; {
+	case q.at == enter:
 		return n, l.max < 0 || n < l.max
-	case p.at == leave:
+	case q.at == leave:
 		return 0, n >= l.min
-	case l.max < 0: // counts above the minimum are equivalent
+	case q.at == again && l.max < 0: // counts above the minimum are equivalent
 		return min(n+1, l.min), true
-	default:
+	case q.at == again:
 		return n + 1, true
+	case l.lengths != nil && l.max < 0:
+		return n, l.lengths.has(t.place-l.base, l.min-n, maxNodes)
+	case l.lengths != nil:
+		return n, l.lengths.has(t.place-l.base, max(l.min-n, 0), l.max-n)
 	}
 	return n, true
 }
 
 // call adds a return place to the frame of a rule that is called at a thread.
-func (m *machine) call(c call, from thread, push func(thread)) *frame {
+func (m *machine) call(c arc, from thread, push func(thread)) *frame {
 	f := m.calls[c.rule]
 	if f == nil {
 		f = &frame{}
@@ -256,9 +266,9 @@ func (m *machine) step(s *state, b byte) *state {
 	}
 	var to []thread
 	for _, t := range s.threads {
-		for _, e := range m.program.places[t.place].edges {
-			if e.lo <= b && b <= e.hi {
-				to = append(to, thread{e.to, t.count, t.frame})
+		for _, a := range m.program.out.of(t.place) {
+			if a.lo <= b && b <= a.hi {
+				to = append(to, thread{a.to, t.count, t.frame})
 			}
 		}
 	}
@@ -341,8 +351,8 @@ func (m *machine) usable(s *state) error {
 		return nil
 	}
 	for _, t := range s.threads {
-		for _, e := range m.program.places[t.place].edges {
-			if m.step(s, e.lo) != crowded {
+		for _, a := range m.program.out.of(t.place) {
+			if a.rule == byByte && m.step(s, a.lo) != crowded {
 				return nil
 			}
 		}

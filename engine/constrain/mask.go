@@ -189,12 +189,13 @@ func (m *machine) plain(threads []thread) int {
 	for _, t := range threads {
 		p := &m.program.places[t.place]
 		switch {
-		case p.free && (p.loop == nil || p.loop.max < 0):
+		case p.free && m.program.loops[p.loop].max < 0:
 			return most
 		case p.free:
-			n, others = max(n, int(p.loop.max-t.count)), others || p.loop.open
+			l := &m.program.loops[p.loop]
+			n, others = max(n, int(l.max-t.count)), others || l.open
 		default:
-			others = others || p.beginsPlain()
+			others = others || m.program.beginsPlain(t.place, false)
 		}
 	}
 	if others && n < most { // they may continue after the count ends
@@ -203,9 +204,11 @@ func (m *machine) plain(threads []thread) int {
 	return min(n, most)
 }
 
-// beginsPlain reports whether a plain character may come next.
-func (p *place) beginsPlain() bool {
-	return slices.ContainsFunc(p.edges, func(e edge) bool { return beginsPlain(e.hi) || e.hi > ' ' && e.lo < e.hi })
+// beginsPlain reports whether a plain character may come next by a byte, or with calls by a call.
+func (p *program) beginsPlain(at int32, calls bool) bool {
+	return slices.ContainsFunc(p.out.of(at), func(a arc) bool {
+		return calls && a.rule >= 0 || a.rule == byByte && (beginsPlain(a.hi) || a.hi > ' ' && a.lo < a.hi)
+	})
 }
 
 // beginsPlain reports whether a plain character begins with a byte.

@@ -43,26 +43,21 @@ func (c *schemaReader) numberForm(f *facts) expr {
 			return choice{}
 		}
 	}
-	var x expr
-	if size := maxDigits; whole || places == 0 { // 2
-		if f.multiple != nil {
-			size, places = safeDigits, 0
-			low, high = within(low, high, f.multiple)
-		}
-		x = integersBetween(c.meter, low, high, size)
-	} else { // 3
-		var err error
-		if x, err = decimals(c.meter, low, high, places); err != nil {
-			c.fail("%v", err)
-			return choice{}
-		}
+	size := maxDigits
+	switch {
+	case f.multiple != nil && (whole || places == 0): // 2
+		size, places = safeDigits, 0
+		low, high = within(low, high, f.multiple)
+	case whole:
+		places = 0
+	case places > 0: // 3
+		size = max(1, safeDigits-places) // multiples of a fraction keep all their digits within a float64
 	}
+	x := decimals(c.meter, low, high, places, size)
 	if m.Cmp(big.NewInt(1)) == 0 {
 		return x
 	}
-	n := int(m.Int64()) // 4
-	c.meter.spend(n*(places+1), n*(places+1)*(placeSize+10*edgeSize))
-	return c.both(x, multiples(n, places))
+	return c.both(x, multiples(c.meter, int(m.Int64()), places)) // 4
 }
 
 // quotients is the number from which readers that format a quotient, to check that it is an integer, write an
@@ -103,27 +98,6 @@ func decimalText(r *big.Rat) string {
 		return r.FloatString(digits)
 	}
 	return r.RatString()
-}
-
-// integersBetween returns the form of the integers between the limits, of at most size digits if one is missing.
-func integersBetween(m *meter, low, high *bound, size int) expr {
-	var lo, hi *big.Int
-	if low != nil {
-		lo = floor(low.at)
-		if !low.at.IsInt() || low.strict {
-			lo.Add(lo, big.NewInt(1))
-		}
-	}
-	if high != nil {
-		hi = floor(high.at)
-		if high.at.IsInt() && high.strict {
-			hi.Sub(hi, big.NewInt(1))
-		}
-	}
-	if lo != nil && hi != nil && lo.Cmp(hi) > 0 {
-		return choice{}
-	}
-	return integers(m, lo, hi, size)
 }
 
 // floor returns the largest integer not above r.

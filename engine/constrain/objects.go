@@ -170,45 +170,18 @@ func (c *schemaReader) objectForm(m *members) expr {
 	if len(m.order) == 0 {
 		return r.list("{", others, m.minProps, m.maxProps, "}")
 	}
-	// From the last property to the first: more[k] is the form of the members after a property, first[k] of the members
-	// if there was none yet, of which at least k are optional properties.
-	least := max(0, m.minProps-len(m.required))
-	more, first := make([]expr, least+1), make([]choice, least+1)
-	for k := range least {
-		more[k+1] = choice{}
-	}
-	if others != nil {
-		more[0] = repeat{seq(literal(","), r.blank, others), 0, -1}
-		first[0] = choice{seq(others, more[0])}
-	}
-	for i := len(m.order) - 1; i >= 0; i-- {
-		name := m.order[i]
-		if !c.meter.spend(4*(least+1), (least+1)*8*exprSize+len(name)) {
+	x := inOrder{least: max(0, m.minProps-len(m.required)), more: others, comma: seq(literal(","), r.blank)}
+	for _, name := range m.order {
+		if !c.meter.spend(4*(x.least+1), 4*exprSize+len(name)) {
 			return choice{}
 		}
 		member := seq(literal(`"`+jsonText(name)+`":`), r.blank, c.schema(c.of(m, name)...))
-		if least > 0 {
+		if x.least > 0 {
 			member = &rule{name: "property", body: member}
 		}
-		for k := least; k >= 0; k-- {
-			fewer := more[max(0, k-1)]
-			switch next := seq(literal(","), r.blank, member); {
-			case m.requires[name]:
-				first[k] = choice{seq(member, more[k])}
-				more[k] = seq(next, more[k])
-			case k > 0:
-				first[k] = append(first[k], seq(member, fewer))
-				more[k] = oneOf(seq(next, fewer), more[k])
-			default:
-				first[k] = append(first[k], seq(member, more[k]))
-				more[k] = seq(opt(next), more[k])
-			}
-			if i%8 == 0 || least > 0 { // so that beginnings do not copy all of the rest
-				more[k] = &rule{name: "properties", body: more[k]}
-			}
-		}
+		x.items = append(x.items, item{member, m.requires[name]})
 	}
-	return r.braces("{", first[least], len(m.required)+least == 0, "}")
+	return r.braces("{", x, len(m.required)+x.least == 0, "}")
 }
 
 // others returns the form of a member that is not one of the properties; nil if none is allowed.
@@ -296,60 +269,8 @@ func (c *schemaReader) checkCounts(m *members, others expr) {
 	}
 }
 
-// except returns the form of every text, in the spelling of jsonText, except names. It is a trie of their characters;
-// characters in none of them lead to one shared place.
+// except returns the form of every text, in the spelling of jsonText, except names.
 func (c *schemaReader) except(names []string) expr {
-	type node struct {
-		children map[rune]int32
-		end      bool
-	}
-	nodes := []node{{children: map[rune]int32{}}}
-	var used class
-	for _, name := range names {
-		at := int32(0)
-		for _, r := range name {
-			next, ok := nodes[at].children[r]
-			if !ok {
-				if !c.meter.spend(1, 2*placeSize) {
-					return choice{}
-				}
-				next = int32(len(nodes))
-				nodes = append(nodes, node{children: map[rune]int32{}})
-				nodes[at].children[r] = next
-				if !used.has(r) {
-					used = append(used, span{r, r})
-				}
-			}
-			at = next
-		}
-		nodes[at].end = true
-	}
-	b := &builder{rules: map[*rule]int32{}, meter: c.meter}
-	for range nodes {
-		b.add()
-	}
-	other := b.add() // after a character that no name has there
-	b.places[other].final, b.places[other].free = true, true
-	b.emit(jsonClass(anyChar()), other, other)
-	unused := b.add()
-	b.emit(jsonClass(used.not()), unused, other)
-	for at, n := range nodes {
-		var here class
-		for r := range n.children {
-			here = append(here, span{r, r})
-		}
-		for _, s := range here.normal() {
-			for r := s.lo; r <= s.hi; r++ {
-				b.emit(jsonClass(class{{r, r}}), int32(at), n.children[r])
-			}
-		}
-		b.emit(jsonClass(used.and(here.not())), int32(at), other)
-		b.skip(int32(at), unused)
-		b.places[at].final = !n.end
-		b.places[at].free = true
-	}
-	if b.err != nil {
-		c.fail("%v", b.err)
-	}
-	return &graph{places: b.places}
+	c.meter.spend(len(names), 16*len(names))
+	return except(slices.Sorted(slices.Values(names)))
 }

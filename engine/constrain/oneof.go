@@ -1,22 +1,24 @@
 package constrain
 
-import "slices"
-
 // exclusive rejects alternatives of oneOf that are not visibly exclusive.
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
-	var all []*facts
-	for _, b := range branches {
-		all = append(all, c.facts(merge(base, b), true))
-	}
-	for i, f := range all {
-		for j, g := range all[:i] {
-			if !c.spend(8) {
-				return
+	all := make([][]*facts, len(branches)) // of each branch, or of the branches within it
+	for i, b := range branches {
+		options, _ := c.options(b, false)
+		for _, o := range options {
+			f := c.facts(merge(base, o), true)
+			for j, others := range all[:i] {
+				for _, g := range others {
+					if !c.spend(8) {
+						return
+					}
+					if !c.disjoint(f, g) {
+						c.fail("alternatives %d and %d of oneOf in the schema may both fit one value: use anyOf, or tell them apart by type, by a const or by a required property", j+1, i+1)
+						return
+					}
+				}
 			}
-			if !c.disjoint(f, g) {
-				c.fail("alternatives %d and %d of oneOf in the schema may both fit one value: use anyOf, or tell them apart by type, by a const or by a required property", j+1, i+1)
-				return
-			}
+			all[i] = append(all[i], f)
 		}
 	}
 }
@@ -33,7 +35,7 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 	case common == 0: // 1
 		return true
 	case f.hasEnum && g.hasEnum: // 2
-		return c.apart(f.enum, g.enum)
+		return len(c.common(f.enum, g.enum)) == 0
 	case f.hasEnum || g.hasEnum:
 		return false
 	case common&^(typeNumber|typeInteger) == 0: // 3
@@ -48,19 +50,12 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 			if !okHere || !okThere {
 				return c.err == nil
 			}
-			if x, y := c.facts(here, true), c.facts(there, true); x.hasEnum && y.hasEnum && c.apart(x.enum, y.enum) {
+			if x, y := c.facts(here, true), c.facts(there, true); x.hasEnum && y.hasEnum && len(c.common(x.enum, y.enum)) == 0 {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// apart reports whether two lists have no value in common.
-func (c *schemaReader) apart(a, b []any) bool {
-	return c.spend(1+len(a)*len(b)) && !slices.ContainsFunc(a, func(v any) bool {
-		return slices.ContainsFunc(b, func(w any) bool { return equalJSON(v, w) })
-	})
 }
 
 // below reports whether all numbers up to high are less than all numbers from low on.

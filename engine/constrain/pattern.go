@@ -31,7 +31,7 @@ func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 		p.narrow, p.wide = newSearch(c.meter, p.surely), newSearch(c.meter, p.perhaps)
 	}
 	surely, perhaps = p.narrow.match(text), p.wide.match(text)
-	if c.meter.err != nil {
+	if c.err != nil {
 		return false, true
 	}
 	return surely, perhaps
@@ -44,7 +44,7 @@ func (c *schemaReader) search(text string) expr {
 		return choice{}
 	}
 	if p.found == nil {
-		p.found = c.graphOf(newSearch(c.meter, p.perhaps))
+		p.found = newSearch(c.meter, p.perhaps).graph()
 	}
 	return p.found
 }
@@ -56,12 +56,9 @@ func (c *schemaReader) search(text string) expr {
 func (c *schemaReader) patternForm(p *pattern) expr {
 	n, begin, end := p.surely.strip()
 	if n.conditional() { // 1
-		return c.graphOf(newSearch(c.meter, p.surely))
+		return newSearch(c.meter, p.surely).graph()
 	}
-	x := n.expr() // 2
-	if x == nil {
-		x = sequence{}
-	}
+	x := n.expr(jsonClass) // 2
 	rest := repeat{jsonClass(anyChar()), 0, -1}
 	switch {
 	case begin && !end:
@@ -70,17 +67,6 @@ func (c *schemaReader) patternForm(p *pattern) expr {
 		return seq(rest, x)
 	}
 	return x
-}
-
-func (c *schemaReader) graphOf(s *search) expr {
-	g, err := s.graph()
-	if err != nil {
-		if c.err == nil {
-			c.err = err
-		}
-		return choice{}
-	}
-	return g
 }
 
 // strip removes ^ and $ from the ends of a pattern.
@@ -117,15 +103,15 @@ func (n *node) conditional() bool {
 	return false
 }
 
-// expr returns the form of a pattern without conditions.
-func (n *node) expr() expr {
+// expr returns the form of a pattern without conditions; set makes a form of a class.
+func (n *node) expr(set func(class) expr) expr {
 	subs := make([]expr, len(n.subs))
 	for i, s := range n.subs {
-		subs[i] = s.expr()
+		subs[i] = s.expr(set)
 	}
 	switch n.op {
 	case opSet:
-		return jsonClass(n.set)
+		return set(n.set)
 	case opRepeat:
 		return repeat{subs[0], n.min, n.max}
 	case opAlternate:

@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -99,20 +100,22 @@ func (c *schemaReader) indexIn(schema any, base string, d draft) {
 		}
 	}
 	c.refs.base[o] = base
-	for _, keyword := range holdSchema {
-		c.indexIn(o.get(keyword), base, d)
-	}
-	for _, keyword := range holdList {
-		if list, isList := o.get(keyword).([]any); isList {
-			for _, s := range list {
-				c.indexIn(s, base, d)
+	for _, keyword := range o.keys {
+		switch v := o.values[keyword].(type) {
+		case []any:
+			for _, s := range v {
+				if slices.Contains(holdList, keyword) {
+					c.indexIn(s, base, d)
+				}
 			}
-		}
-	}
-	for _, keyword := range holdMembers {
-		if members, isObject := o.get(keyword).(*object); isObject {
-			for _, k := range members.keys {
-				c.indexIn(members.values[k], base, d)
+		case *object:
+			if slices.Contains(holdSchema, keyword) {
+				c.indexIn(v, base, d)
+			}
+			for _, k := range v.keys {
+				if slices.Contains(holdMembers, keyword) {
+					c.indexIn(v.values[k], base, d)
+				}
 			}
 		}
 	}

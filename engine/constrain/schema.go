@@ -11,12 +11,12 @@ import (
 
 // Schema returns the form of the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one spelling:
 //
-//   - Properties come in the order of the schema, after the properties of $ref and allOf. Optional ones may be left out.
+//   - Properties come in the order of the schema, after those of $ref and allOf and those of the chosen branch of anyOf and oneOf. Optional ones may be left out.
 //   - An object may have other properties unless additionalProperties or unevaluatedProperties forbids them; with maxProperties or patternProperties it has only named ones.
 //   - Without a type, a keyword of a type (minLength, items, …) implies that type within oneOf.
-//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string, which most patterns mean; with only one of ^ and $ the other end is free.
-//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property.
-//   - Numbers have at most 18 digits and, if they have limits, no exponent.
+//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string (of patternProperties: the whole name), which most patterns mean; with only one of ^ and $ the other end is free.
+//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property; of nested ones, each.
+//   - Numbers have at most 18 digits and, if they have limits, no exponent. A multipleOf such as 0.01 is rejected: readers that compute in float64 say that 0.07 is no multiple.
 //   - A format is enforced, sometimes more narrowly than its standard, or rejected.
 //
 // Every value is valid for the schema. A schema that can't be enforced, or exceeds the budget, fails with a [*FormError] that
@@ -42,9 +42,6 @@ func readSchema(ctx context.Context, b *Budget, source []byte, strict bool) (For
 	}
 	c.index()
 	x := c.schema(root)
-	if c.err == nil {
-		c.err = c.meter.err
-	}
 	if c.err != nil {
 		return Form{}, c.err
 	}
@@ -64,10 +61,10 @@ type part struct {
 // schemaReader makes forms of schemas. It makes one form for each set of parts that apply to one value, so recursion
 // through $ref and allOf ends.
 type schemaReader struct {
+	*meter
 	root     any
 	strict   bool
 	json     *jsonRules
-	meter    *meter
 	refs     references
 	rules    map[string]*rule // by set of parts
 	ids      map[*object]int
@@ -75,7 +72,6 @@ type schemaReader struct {
 	scopes   [][]int // sets of ids, sorted; the first is empty
 	scopeIDs map[string]int
 	patterns map[string]*pattern
-	err      error
 }
 
 // partSize is the size of a part, in bytes.
@@ -84,14 +80,8 @@ const partSize = int(unsafe.Sizeof(part{}))
 // maxAlternatives bounds the combined alternatives of anyOf and oneOf for one value.
 const maxAlternatives = 1000
 
-func (c *schemaReader) fail(format string, args ...any) {
-	if c.err == nil {
-		c.err = formError(format, args...)
-	}
-}
-
 // spend charges steps and reports whether to continue.
-func (c *schemaReader) spend(steps int) bool { return c.err == nil && c.meter.spend(steps, 0) }
+func (c *schemaReader) spend(steps int) bool { return c.meter.spend(steps, 0) }
 
 // schema returns the form of the values that fit all of some schemas.
 func (c *schemaReader) schema(schemas ...any) expr {
@@ -119,24 +109,10 @@ func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 			return nil, false
 		}
 	}
-	said := slices.DeleteFunc(n.parts, func(p part) bool { return !says(p.o) })
+	said := slices.DeleteFunc(n.parts, func(p part) bool { // only references
+		return !slices.ContainsFunc(p.o.keys, func(k string) bool { _, ok := meaning[k]; return ok })
+	})
 	return said, c.err == nil
-}
-
-// says reports whether a schema has keywords of its own, besides references.
-func says(o *object) bool {
-	for _, k := range o.keys {
-		switch k {
-		case "type", "enum", "const", "format", "anyOf", "oneOf", "unevaluatedProperties":
-			return true
-		}
-		for _, words := range keywords {
-			if slices.Contains(words, k) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // add adds the parts of a schema; false if no value fits.
@@ -253,60 +229,60 @@ func (c *schemaReader) key(parts []part) string {
 
 // body expands alternatives, and makes the form of parts without any.
 func (c *schemaReader) body(parts []part) expr {
-	options := [][]part{nil}
-	open := false
-	plain := make([]part, len(parts))
-	for i, p := range parts {
-		plain[i] = p
-		plain[i].plain = true
+	options, open := c.options(parts, true)
+	if !open {
+		return c.value(c.facts(parts, false))
 	}
+	alternatives := choice{}
+	for _, o := range options {
+		alternatives = append(alternatives, c.apply(o))
+	}
+	return alternatives
+}
+
+// options returns what a value may fit: parts with one branch of each anyOf and oneOf, whose parts come before those of
+// the schema that it is in. open reports whether there are any. With check, branches of oneOf are exclusive.
+func (c *schemaReader) options(parts []part, check bool) (options [][]part, open bool) {
+	options = [][]part{nil}
 	for _, p := range parts {
-		if p.plain {
-			continue
-		}
 		for _, keyword := range []string{"anyOf", "oneOf"} {
-			if !p.o.has(keyword) {
+			if p.plain || !p.o.has(keyword) {
 				continue
 			}
 			open = true
 			branches := c.branches(p, keyword)
 			if len(options)*len(branches) > maxAlternatives {
 				c.fail("the schema is too large: anyOf and oneOf of one value give more than %d alternatives", maxAlternatives)
-				return choice{}
 			}
-			if keyword == "oneOf" {
-				c.exclusive(plain, branches)
+			if keyword == "oneOf" && check {
+				c.exclusive(parts, branches)
 			}
 			var product [][]part
 			for _, o := range options {
 				for _, b := range branches {
-					product = append(product, append(o[:len(o):len(o)], b...))
-					c.meter.spend(len(o)+len(b), partSize*(len(o)+len(b)))
+					if !c.meter.spend(1+len(o)*len(b)/8, partSize*(len(o)+len(b))) {
+						return nil, true
+					}
+					product = append(product, merge(o, b))
 				}
 			}
 			options = product
 		}
-	}
-	if c.err != nil {
-		return choice{}
-	}
-	if !open {
-		return c.value(c.facts(parts, false))
-	}
-	alternatives := choice{}
-	for _, o := range options {
-		if n := len(plain) + len(o); !c.meter.spend(n+len(plain)*len(o)/8, partSize*n) {
-			break
+		p.plain = true
+		for i, o := range options {
+			if !c.meter.spend(1+len(o)/8, partSize) {
+				return nil, true
+			}
+			options[i] = merge(o, []part{p})
 		}
-		alternatives = append(alternatives, c.apply(merge(plain, o)))
 	}
-	return alternatives
+	return options, open
 }
 
 // merge returns the parts of both, without duplicates.
-func merge(plain, chosen []part) []part {
-	all := slices.Clone(plain)
-	for _, p := range chosen {
+func merge(some, others []part) []part {
+	all := slices.Clone(some)
+	for _, p := range others {
 		if !slices.Contains(all, p) {
 			all = append(all, p)
 		}
@@ -354,8 +330,8 @@ func (c *schemaReader) check(o *object) {
 		return
 	}
 	c.ids[o] = len(c.ids)
-	for _, k := range refused {
-		if o.has(k) {
+	for _, k := range o.keys {
+		if slices.Contains(refused, k) {
 			at, _ := where(c.root, o)
 			c.fail("the keyword %s of JSON schema is not supported: leave it out or say it with other keywords; it is in #%s", k, at)
 		}

@@ -133,6 +133,11 @@ func TestSchemaTakes(t *testing.T) {
 		schema, text string
 		want         bool
 	}{
+		{`{"type":"string","pattern":"^(?:\\S+\\s+){0,29}\\S+$","maxLength":300}`, `"some words of a text"`, true},
+		{`{"type":"string","pattern":"^[a-z]+@[a-z]+$","maxLength":100000000}`, `"ann@example"`, true},
+		{`{"type":"string","pattern":"^[a-z]+@[a-z]+$","maxLength":5}`, `"ann@ex"`, false},
+		{`{"oneOf":[{"oneOf":[{"enum":["a","b"]},{"enum":["c"]}]},{"enum":["d"]},{"type":"array"}]}`, `"c"`, true},
+		{`{"properties":{"b":{}},"anyOf":[{"properties":{"a":{}},"required":["a"]}]}`, `{"a":1,"b":2}`, true},
 		{person, `{"name":"Ann","age":5}`, true},
 		{person, `{"name": "Ann", "age": 5, "tags": ["a", "b"]}`, true},
 		{person, "{\n  \"name\": \"Ann \\\"é\\u00e9\\ud83d\\ude00\",\n  \"age\": 150,\n  \"tags\": []\n}", true},

@@ -3,198 +3,148 @@ package constrain
 import (
 	"encoding/binary"
 	"slices"
-	"sort"
+	"unicode/utf8"
 )
 
-// search is an automaton over characters for the texts in which a pattern with conditions is found. Its state is the
-// state in the pattern, the kind of the previous character, and the conditions on the rest of the text.
+// search is an automaton over characters for the texts in which a pattern with conditions is found.
 //
-//  1. A pattern is a list of instructions; a look-ahead has its own list.
+//  1. A pattern is a list of instructions. The bodies of its look-aheads are in the same list.
 //  2. Characters are divided into kinds that no instruction distinguishes.
-//  3. A condition on the rest of the text is a set of places in an automaton of the look-ahead, which is made
-//     deterministic so that it can be negated.
-//  4. Word boundaries are look-aheads of one character, which depend on the previous character.
+//  3. A condition on the rest of the text is a list of instructions at one of which its body may be, all at once, so that
+//     it can be negated. ^x in such a list is the instruction x after $.
+//  4. A word boundary is a condition on the next character, which depends on the previous one.
 type search struct {
-	meter *meter
-	main  []inst
-	looks []look
-	kinds []class
-	words []bool // whether a kind is in \w
-	edges bool   // there are word boundaries
+	*meter
+	code             []inst // the first is found
+	start, word, end int32  // of the pattern, of a condition that a word's character comes next, and of one that nothing does
+	kinds            []class
+	words            []bool // whether a kind is in \w
+	edges            bool   // there are word boundaries
+	lists            [][]int32
+	ids              map[string]int32
+	after            map[[2]int32]int32 // the list after a list and a kind
 }
 
+// inst is an instruction: one character of set, x or y (opAlternate), or a condition; then x.
 type inst struct {
-	op   instOp
+	op   op
 	set  class
-	has  []bool // opChar: by kind
-	x, y int32
+	has  []bool // by kind
+	not  bool
+	x, y int32 // y of opAhead: its body
 }
 
-type instOp uint8
+// spot is the state of a search.
+type spot struct {
+	pc     int32
+	before before
+	conds  int32 // the number of a list of conditions: 2·list, and one more for those that must not hold
+}
+
+// before is the kind of the last character; it is always atBegin or behindOther unless there are edges.
+type before uint8
 
 const (
-	instChar  instOp = iota // one of set, then x
-	instSplit               // x or y
-	instBegin               // at the beginning, then x
-	instEnd                 // at the end, then x
-	instLook                // look y holds for the rest, then x
-	instEdge
-	instInside
-	instFound
+	atBegin before = iota
+	behindOther
+	behindWord
 )
 
-// look is a condition on the rest of a text. In place 0 it holds whatever follows.
-type look struct {
-	code []inst
-	not  bool
-
-	places [][]int32 // sets of instructions; negative ones are after instEnd
-	ids    map[string]int32
-	next   [][]int32 // by place and kind; -1: not computed yet
-	final  []bool    // it holds if the text ends here
-}
-
 func newSearch(m *meter, n *node) *search {
-	s := &search{meter: m}
-	// Anything, the pattern, anything.
-	any := &node{op: opRepeat, subs: []*node{{op: opSet, set: anyChar()}}, max: -1}
-	s.main = s.compile(nil, &node{subs: []*node{any, n, any}}, true)
-	s.main = append(s.main, inst{op: instFound})
+	s := &search{meter: m, code: []inst{{op: opFound}}, ids: map[string]int32{}, after: map[[2]int32]int32{}}
+	s.number(nil) // no conditions
+	s.word, s.end = s.add(&node{op: opSet, set: wordsNarrow}, 0, true), s.add(&node{op: opEnd}, 0, true)
+	all := &node{op: opRepeat, subs: []*node{{op: opSet, set: anyChar()}}, max: -1}
+	s.start = s.add(&node{subs: []*node{all, n, all}}, 0, false)
 	s.divide()
 	return s
 }
 
-// emit adds an instruction; the caller sets its targets.
-func (s *search) emit(code []inst, i inst) []inst {
-	if len(code) > maxNodes {
-		s.meter.spend(maxSteps, 0)
+// add adds the instructions of a node, which continue at to, and returns the first. Within a look-ahead no condition is
+// allowed but $.
+func (s *search) add(n *node, to int32, within bool) int32 {
+	emit := func(i inst) int32 {
+		if len(s.code) > maxNodes {
+			s.spend(maxSteps, 0)
+		}
+		s.spend(1, 64)
+		s.code = append(s.code, i)
+		return int32(len(s.code) - 1)
 	}
-	s.meter.spend(1, 64)
-	return append(code, i)
-}
-
-// compile adds the instructions of a node, which continue at the instruction after them.
-func (s *search) compile(code []inst, n *node, top bool) []inst {
-	if s.meter.err != nil {
-		return code
+	if s.err != nil {
+		return 0
 	}
-	switch n.op {
+	switch end := to; n.op {
 	case opConcat:
-		for _, sub := range n.subs {
-			code = s.compile(code, sub, top)
+		for _, sub := range slices.Backward(n.subs) {
+			to = s.add(sub, to, within)
 		}
-	case opSet:
-		return s.emit(code, inst{op: instChar, set: n.set, x: next(code) + 1})
 	case opAlternate:
-		return s.alternate(code, n.subs, top)
+		for i, sub := range n.subs {
+			if x := s.add(sub, end, within); i == 0 {
+				to = x
+			} else {
+				to = emit(inst{op: opAlternate, x: x, y: to})
+			}
+		}
 	case opRepeat:
-		return s.repeat(code, n, top)
-	case opEnd:
-		return s.emit(code, inst{op: instEnd, x: next(code) + 1})
+		if n.max < 0 {
+			to = emit(inst{op: opAlternate, y: end})
+			x := s.add(n.subs[0], to, within)
+			s.code[to].x = x
+		}
+		for i := n.min; i < n.max && s.err == nil; i++ {
+			to = emit(inst{op: opAlternate, x: s.add(n.subs[0], to, within), y: end})
+		}
+		for i := 0; i < n.min && s.err == nil; i++ {
+			to = s.add(n.subs[0], to, within)
+		}
 	default:
-		return s.condition(code, n, top)
+		i := inst{op: n.op, set: n.set, not: n.not, x: to}
+		if n.op == opAhead {
+			i.y = s.add(n.subs[0], 0, true)
+		}
+		if within && n.op != opSet && n.op != opEnd {
+			s.fail("a pattern of the schema has ^, \\b or a look ahead within a look ahead, which is not supported")
+		}
+		s.edges = s.edges || n.op == opEdge || n.op == opInside
+		to = emit(i)
 	}
-	return code
+	return to
 }
 
-// next returns the index of the next instruction.
-func next(code []inst) int32 { return int32(len(code)) }
-
-// alternate adds several nodes, of which one must match.
-func (s *search) alternate(code []inst, subs []*node, top bool) []inst {
-	var ends []int32
-	for i, sub := range subs {
-		if i == len(subs)-1 {
-			code = s.compile(code, sub, top)
-			break
-		}
-		split := next(code)
-		code = s.emit(code, inst{op: instSplit, x: split + 1})
-		code = s.compile(code, sub, top)
-		ends = append(ends, next(code))
-		code = s.emit(code, inst{op: instSplit})
-		code[split].y = next(code)
-	}
-	for _, e := range ends {
-		code[e].x, code[e].y = next(code), next(code)
-	}
-	return code
-}
-
-// repeat adds a node as often as it must match, then as often as it may match.
-func (s *search) repeat(code []inst, n *node, top bool) []inst {
-	for range n.min {
-		code = s.compile(code, n.subs[0], top)
-	}
-	if n.max < 0 {
-		split := next(code)
-		code = s.emit(code, inst{op: instSplit, x: split + 1})
-		code = s.compile(code, n.subs[0], top)
-		code = s.emit(code, inst{op: instSplit, x: split, y: split})
-		code[split].y = next(code)
-		return code
-	}
-	var splits []int32
-	for range n.max - n.min {
-		splits = append(splits, next(code))
-		code = s.emit(code, inst{op: instSplit, x: next(code) + 1})
-		code = s.compile(code, n.subs[0], top)
-		if s.meter.err != nil {
-			return code
-		}
-	}
-	for _, split := range splits {
-		code[split].y = next(code)
-	}
-	return code
-}
-
-// condition adds a condition that is allowed in the pattern itself only, not in a look-ahead.
-func (s *search) condition(code []inst, n *node, top bool) []inst {
-	i := inst{x: int32(len(code)) + 1}
-	switch {
-	case !top:
-		if s.meter.err == nil {
-			s.meter.err = formError("a pattern of the schema has ^, \\b or a look ahead within a look ahead, which is not supported")
-		}
-	case n.op == opBegin:
-		i.op = instBegin
-	case n.op == opAhead:
-		i.op, i.y = instLook, int32(len(s.looks))
-		body := append(s.compile(nil, n.subs[0], false), inst{op: instFound})
-		s.looks = append(s.looks, look{code: body, not: n.not, ids: map[string]int32{}})
-	default:
-		s.edges = true
-		i.op = instEdge
-		if n.op == opInside {
-			i.op = instInside
-		}
-	}
-	return s.emit(code, i)
-}
-
-// divide finds the kinds of characters:
-//
-//  1. It collects the sets of all instructions, and first the set of word characters.
-//  2. It cuts the characters where one of the sets begins or ends.
-//  3. Pieces between cuts that are in the same sets are one kind.
+// divide finds the kinds of characters: between two ends of sets, all characters are in the same sets.
 func (s *search) divide() {
-	sets, users := s.sets() // 1
-	cuts := []rune{0}
-	for _, c := range sets { // 2
-		for _, r := range c {
+	sets, known := []class{wordsNarrow}, map[*span]int{} // by their first span
+	numbers, cuts := make([]int, len(s.code)), []rune{0}
+	for i, c := range s.code {
+		var first *span
+		if len(c.set) > 0 {
+			first = &c.set[0]
+		}
+		n, ok := known[first]
+		if !ok {
+			n = len(sets)
+			known[first] = n
+			sets = append(sets, c.set.normal())
+			s.spend(len(c.set), 16*len(c.set))
+		}
+		numbers[i] = n
+	}
+	for _, set := range sets {
+		for _, r := range set {
 			cuts = append(cuts, r.lo, r.hi+1)
 		}
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	if !s.meter.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
+	if !s.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
 		return
 	}
 	groups := map[string]int{}
 	has := make([][]bool, len(sets)) // by set, then by kind
-	for i, lo := range cuts {        // 3
-		hi := rune(0x10FFFF)
+	for i, lo := range cuts {
+		hi := utf8.MaxRune
 		if i+1 < len(cuts) {
 			hi = cuts[i+1] - 1
 		}
@@ -202,8 +152,8 @@ func (s *search) divide() {
 			continue
 		}
 		key := make([]byte, len(sets))
-		for j, c := range sets {
-			if c.contains(lo) {
+		for j, set := range sets {
+			if set.has(lo) {
 				key[j] = 1
 			}
 		}
@@ -212,143 +162,217 @@ func (s *search) divide() {
 			g = len(s.kinds)
 			groups[string(key)] = g
 			s.kinds = append(s.kinds, nil)
-			s.words = append(s.words, key[0] == 1)
 			for j := range sets {
 				has[j] = append(has[j], key[j] == 1)
 			}
 		}
 		s.kinds[g] = append(s.kinds[g], span{lo, hi})
 	}
-	for _, i := range users {
-		i.has = has[i.y]
+	s.words = has[0]
+	for i, n := range numbers {
+		s.code[i].has = has[n]
 	}
 }
 
-// sets returns the distinct sets of all instructions, and the instructions with a set, whose y is its index.
-func (s *search) sets() (sets []class, users []*inst) {
-	sets = []class{wordsNarrow}
-	all := [][]inst{s.main}
-	for i := range s.looks {
-		all = append(all, s.looks[i].code)
+// number returns the number of a set of numbers.
+func (s *search) number(set []int32) int32 {
+	slices.Sort(set)
+	set = slices.Compact(set)
+	var key []byte
+	for _, n := range set {
+		key = binary.LittleEndian.AppendUint32(key, uint32(n))
 	}
-	known := map[string]int{}
-	for _, code := range all {
-		for j := range code {
-			if code[j].op != instChar {
-				continue
-			}
-			key := make([]byte, 0, 8*len(code[j].set))
-			for _, r := range code[j].set {
-				key = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(key, uint32(r.lo)), uint32(r.hi))
-			}
-			n, ok := known[string(key)]
-			if !ok {
-				n = len(sets)
-				known[string(key)] = n
-				sets = append(sets, code[j].set.normal())
-			}
-			code[j].y = int32(n)
-			users = append(users, &code[j])
-			s.meter.spend(1+len(code[j].set), 16)
-		}
+	n, ok := s.ids[string(key)]
+	if !ok {
+		n = int32(len(s.lists))
+		s.ids[string(key)] = n
+		s.lists = append(s.lists, set)
+		s.spend(1, 64+8*len(set))
 	}
-	return sets, users
+	return n
 }
 
-// contains reports whether a normalized class has a character.
-func (c class) contains(r rune) bool {
-	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
-	return i < len(c) && c[i].lo <= r
-}
-
-// set returns the place of a set of instructions and everything reachable from them; 0 if the look holds there.
-func (s *search) set(l *look, from []int32) int32 {
+// list returns the number of the list of everything that is reachable from instructions of a condition's body without a
+// character. If it is found, whatever follows, the list has nothing else.
+func (s *search) list(queue ...int32) int32 {
 	seen := map[int32]bool{}
-	queue := slices.Clone(from)
 	var here []int32
-	for len(queue) > 0 {
+	for len(queue) > 0 && !seen[0] {
 		at := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		if seen[at] || !s.meter.spend(3, 0) {
+		if seen[at] || !s.spend(3, 0) {
 			continue
 		}
 		seen[at] = true
-		ended := at < 0 // nothing may follow
-		pc := at
-		if ended {
-			pc = -at - 1
+		i := &s.code[max(at, ^at)]
+		x, y := i.x, i.y
+		if at < 0 {
+			x, y = ^x, ^y
 		}
-		to := func(x int32) int32 {
-			if ended {
-				return -x - 1
-			}
-			return x
-		}
-		switch i := &l.code[pc]; i.op {
-		case instSplit:
-			queue = append(queue, to(i.x), to(i.y))
-		case instEnd:
-			queue = append(queue, -i.x-1)
-		case instFound:
-			if !ended {
-				here = []int32{at}
-				return s.place(l, here)
-			}
+		switch {
+		case i.op == opAlternate:
+			queue = append(queue, x, y)
+		case i.op == opEnd:
+			queue = append(queue, ^i.x)
+		case i.op == opFound || at >= 0:
 			here = append(here, at)
-		case instChar:
-			if !ended {
-				here = append(here, at)
-			}
 		}
 	}
-	slices.Sort(here)
-	return s.place(l, here)
+	if seen[0] {
+		here = []int32{0}
+	}
+	return s.number(here)
 }
 
-// place returns the number of a set.
-func (s *search) place(l *look, here []int32) int32 {
-	key := make([]byte, 0, 4*len(here))
-	for _, at := range here {
-		key = binary.LittleEndian.AppendUint32(key, uint32(at))
+// with returns a spot with one more condition, and whether it may hold.
+func (s *search) with(at spot, list int32, not bool) (spot, bool) {
+	switch here := s.lists[list]; {
+	case len(here) == 0:
+		return at, not
+	case here[0] == 0 && len(here) == 1:
+		return at, !not
 	}
-	n, ok := l.ids[string(key)]
-	if !ok {
-		n = int32(len(l.places))
-		l.ids[string(key)] = n
-		l.places = append(l.places, here)
-		found := slices.ContainsFunc(here, func(at int32) bool {
-			return at < 0 || l.code[at].op == instFound
-		})
-		l.final = append(l.final, found != l.not)
-		l.next = append(l.next, slices.Repeat([]int32{-1}, len(s.kinds)))
-		s.meter.spend(1, 64+8*len(here)+4*len(s.kinds))
+	list *= 2
+	if not {
+		list++
 	}
-	return n
+	at.conds = s.number(append(slices.Clone(s.lists[at.conds]), list))
+	return at, true
 }
 
-// settled reports whether the condition always or never holds from a place on.
-func (l *look) settled(at int32) (yes, no bool) {
-	here := l.places[at]
-	found := len(here) == 1 && here[0] >= 0 && l.code[here[0]].op == instFound
-	lost := len(here) == 0
-	if l.not {
-		found, lost = lost, found
+// reach returns the spots before a character that are reachable from spots, and whether the text may end there.
+func (s *search) reach(queue ...spot) (here []spot, end bool) {
+	seen := map[spot]bool{}
+	for len(queue) > 0 {
+		at := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if seen[at] || !s.spend(4+len(s.lists[at.conds]), 0) {
+			continue
+		}
+		seen[at] = true
+		i, next, ok := &s.code[at.pc], at, true
+		next.pc = i.x
+		switch i.op {
+		case opSet:
+			here, ok = append(here, at), false
+		case opFound:
+			ok = false
+			end = end || !slices.ContainsFunc(s.lists[at.conds], func(c int32) bool {
+				list := s.lists[c/2]
+				return (slices.Contains(list, 0) || slices.Contains(list, ^0)) == (c&1 == 1)
+			})
+		case opAlternate:
+			at.pc = i.y
+			queue = append(queue, at)
+		case opBegin:
+			ok = at.before == atBegin
+		case opEnd:
+			next, ok = s.with(next, s.list(s.end), false)
+		case opAhead:
+			next, ok = s.with(next, s.list(i.y), i.not)
+		default:
+			next, ok = s.with(next, s.list(s.word), (at.before == behindWord) == (i.op == opEdge))
+		}
+		if ok {
+			queue = append(queue, next)
+		}
 	}
-	return found, lost
+	return here, end
 }
 
-// after returns the place of a look after a character.
-func (s *search) after(l *look, at int32, kind int) int32 {
-	if n := l.next[at][kind]; n >= 0 {
+// step returns the spot after a character; false if its conditions do not hold.
+func (s *search) step(at spot, kind int) (to spot, ok bool) {
+	i := &s.code[at.pc]
+	if !i.has[kind] {
+		return to, false
+	}
+	to = spot{pc: i.x, before: behindOther}
+	if s.edges && s.words[kind] {
+		to.before = behindWord
+	}
+	for _, c := range s.lists[at.conds] {
+		key := [2]int32{c / 2, int32(kind)}
+		list, known := s.after[key]
+		if !known {
+			var next []int32
+			for _, pc := range s.lists[c/2] {
+				if pc >= 0 && s.code[pc].has[kind] {
+					next = append(next, s.code[pc].x)
+				}
+			}
+			list = s.list(next...)
+			s.after[key] = list
+			s.spend(1, 64)
+		}
+		if to, ok = s.with(to, list, c&1 == 1); !ok {
+			return to, false
+		}
+	}
+	return to, s.spend(2+len(s.lists[at.conds]), 0)
+}
+
+// match reports whether the pattern is found in a text.
+func (s *search) match(text string) bool {
+	if s.err != nil {
+		return false
+	}
+	here, end := s.reach(spot{pc: s.start})
+	for _, r := range text {
+		kind := slices.IndexFunc(s.kinds, func(c class) bool { return c.has(r) })
+		var next []spot
+		for _, at := range here {
+			if to, ok := s.step(at, kind); ok {
+				next = append(next, to)
+			}
+		}
+		here, end = s.reach(next...)
+	}
+	return end
+}
+
+// graph returns the automaton of the texts in which the pattern is found, in the spelling of jsonText.
+func (s *search) graph() *graph {
+	b := newBuilder(s.meter, nil, true)
+	places := map[spot]int32{}
+	var queue []spot
+	place := func(at spot) int32 {
+		n, ok := places[at]
+		if !ok {
+			n = b.add()
+			places[at] = n
+			queue = append(queue, at)
+			s.spend(1, 64)
+		}
 		return n
 	}
-	var to []int32
-	for _, pc := range l.places[at] {
-		if pc >= 0 && l.code[pc].op == instChar && l.code[pc].has[kind] {
-			to = append(to, l.code[pc].x)
+	start := place(spot{pc: s.start})
+	var ends []int32
+	for len(queue) > 0 && b.err == nil {
+		from := queue[0]
+		queue = queue[1:]
+		here, end := s.reach(from)
+		n := places[from]
+		if end {
+			ends = append(ends, n)
+		}
+		to := map[spot]class{}
+		var order []spot
+		for _, at := range here {
+			for k, c := range s.kinds {
+				next, ok := s.step(at, k)
+				if !ok {
+					continue
+				}
+				if _, there := to[next]; !there {
+					order = append(order, next)
+				}
+				to[next] = append(to[next], c...)
+				s.spend(1+len(c)/8, 0)
+			}
+		}
+		for _, next := range order {
+			b.emit(jsonClass(to[next]), n, place(next))
 		}
 	}
-	n := s.set(l, to)
-	l.next[at][kind] = n
-	return n
+	return b.done(start, ends...)
 }

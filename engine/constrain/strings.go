@@ -1,11 +1,11 @@
 package constrain
 
 import (
-	"regexp"
-	"sync"
+	"slices"
+	"strings"
 )
 
-// formats are the supported string formats, as regular expressions. They are narrower than their standards where those
+// formats are the supported string formats, as patterns; those with none have any text. They are narrower than their standards where those
 // allow unusual texts, or where readers differ.
 var formats = map[string]string{
 	"date":      datePattern,
@@ -29,7 +29,7 @@ var formats = map[string]string{
 	"iri":           uriPattern,
 	"uri-reference": uriPattern + `|` + pathPattern,
 	"iri-reference": uriPattern + `|` + pathPattern,
-	"uri-template":  uriPattern + `(/\{[a-z][a-z0-9]{0,20}\}){0,5}`,
+	"uri-template":  strings.ReplaceAll(uriPattern, "'", "") + `(/\{[a-z][a-z0-9]{0,20}\}){0,5}`,
 
 	"uuid":                  `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
 	"json-pointer":          pointerPattern,
@@ -40,7 +40,7 @@ var formats = map[string]string{
 	"byte":                  `([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?`,
 
 	// OpenAPI's formats of texts, and its tools' formats of numbers in texts.
-	"password": `(?s:.)*`, "binary": `(?s:.)*`,
+	"password": "", "binary": "",
 	"int32": `-?(0|[1-9]\d{0,8})`, "int64": `-?(0|[1-9]\d{0,17})`, "uint32": `0|[1-9]\d{0,8}`, "uint64": `0|[1-9]\d{0,17}`,
 }
 
@@ -62,103 +62,53 @@ const (
 	pointerPattern  = `(/([ !#-\[\]-}]|~[01]){0,60}){0,10}`
 )
 
-// formatPatterns are the formats as compiled regular expressions.
-var formatPatterns = sync.OnceValue(func() map[string]*regexp.Regexp {
-	all := map[string]*regexp.Regexp{}
-	for name, p := range formats {
-		all[name] = regexp.MustCompile(`^(?:` + p + `)$`)
+// sources returns the patterns of a string: its own and those of its formats.
+func (c *schemaReader) sources(f *facts) []string {
+	all := slices.Clone(f.patterns)
+	for _, name := range f.formats {
+		p, ok := formats[name]
+		if _, isNumber := numberFormats[name]; !ok && !isNumber {
+			c.fail("the format %s of the schema is not supported: leave it out, or say it with pattern", clip(name))
+		}
+		if p != "" {
+			all = append(all, "^(?:"+p+")$")
+		}
 	}
 	return all
-})
-
-// format returns the pattern of a format; false, and a failure, if it is not supported.
-func (c *schemaReader) format(name string) (string, bool) {
-	p, ok := formats[name]
-	if _, isNumber := numberFormats[name]; !ok && isNumber {
-		return `(?s:.)*`, true // it applies to numbers only
-	}
-	if !ok {
-		c.fail("the format %s of the schema is not supported: leave it out, or say it with pattern", clip(name))
-	}
-	return p, ok
-}
-
-// fitsFormat reports whether a text surely has a format.
-func (c *schemaReader) fitsFormat(name, text string) bool {
-	if _, ok := c.format(name); !ok {
-		return false
-	}
-	re := formatPatterns()[name]
-	return re == nil || c.spend(1+len(text)) && re.MatchString(text)
 }
 
 // stringForm returns the form of a string.
 func (c *schemaReader) stringForm(f *facts) expr {
-	length := repeat{jsonChar(), f.minLength, f.maxLength}
 	var x expr
-	for _, source := range f.patterns {
+	for _, source := range c.sources(f) {
 		if p := c.pattern(source); p != nil {
 			x = c.both(x, c.patternForm(p))
 		}
-	}
-	for _, name := range f.formats {
-		p, ok := c.format(name)
-		if !ok || p == `(?s:.)*` {
-			continue
-		}
-		y, err := parseRegex(p, jsonClass)
-		if err != nil {
-			panic("constrain: the pattern of the format " + name + " is broken")
-		}
-		x = c.both(x, y)
 	}
 	switch limited := f.minLength > 0 || f.maxLength >= 0; {
 	case x == nil && !limited:
 		return c.json.text
 	case x == nil:
-		return quoted(length)
+		return quoted(repeat{jsonChar(), f.minLength, f.maxLength})
 	case limited:
-		length.x = jsonClass(anyChar())
-		x = c.both(x, length)
+		x = counted{newGraph(c.meter, x), f.minLength, f.maxLength}
 	}
 	return quoted(x)
 }
 
 // both returns the intersection of two forms without rules; nil means every text.
 func (c *schemaReader) both(x, y expr) expr {
-	if x == nil || y == nil || c.err != nil {
-		if x == nil {
-			return y
-		}
+	switch {
+	case x == nil || c.err != nil:
+		return y
+	case y == nil:
 		return x
 	}
-	g, err := c.intersection(x, y)
-	if err != nil {
-		if c.err == nil {
-			c.err = err
-		}
-		return choice{}
-	}
-	return g
+	return intersect(c.meter, newGraph(c.meter, x), newGraph(c.meter, y))
 }
 
 // overlap reports whether two forms without rules share a text.
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
-	return ok && g.any()
-}
-
-func (c *schemaReader) intersection(x, y expr) (*graph, error) {
-	var graphs [2]*graph
-	for i, z := range []expr{x, y} {
-		g, ok := z.(*graph)
-		if !ok {
-			var err error
-			if g, err = newGraph(c.meter, z); err != nil {
-				return nil, err
-			}
-		}
-		graphs[i] = g
-	}
-	return intersect(c.meter, graphs[0], graphs[1])
+	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final }) // all places are reachable
 }

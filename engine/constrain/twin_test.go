@@ -66,6 +66,8 @@ func TestMasksAreTheTwins(t *testing.T) {
 		`{"anyOf":[{"type":"string","maxLength":8},{"enum":["hello world","abcdefghabcdefgh"]}]}`, `{"anyOf":[{"type":"string","maxLength":5},{"type":"string","pattern":"^x{9,}$"}]}`,
 		`{"type":"array","items":{"type":"string","maxLength":4},"minItems":9,"maxItems":12}`, `{"type":"array","items":{"type":"array","items":{"const":1},"maxItems":9},"maxItems":8}`,
 		`{"type":"object","properties":{"a":true,"ab":{"type":"integer"},"abc":{"type":"string","maxLength":8}}}`, `{"type":"object","properties":{"é":true,"\"":true},"required":["é"]}`,
+		`{"type":"string","pattern":"^(ab|abcdef)*$","minLength":3,"maxLength":11}`, `{"type":"string","pattern":"^[^@]+@é+$","minLength":5,"maxLength":9}`, `{"type":"string","pattern":"^[^a]*(\"|\u0001x)+$","minLength":6}`,
+		`{"type":"string","pattern":"^(a|bcd){2,3}$","maxLength":4}`, `{"type":"string","pattern":"^.*b","minLength":2,"maxLength":70}`, `{"type":"string","pattern":"^[a-x]+( [a-x]+){0,9}$","maxLength":12}`,
 		`{"type":"string","format":"uri"}`, `{"type":"string","format":"email","maxLength":20}`, `{"type":"object","additionalProperties":{"type":"string","maxLength":9}}`,
 	} {
 		f, err := constrain.Schema(t.Context(), nil, []byte(source))

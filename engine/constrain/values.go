@@ -42,37 +42,30 @@ func (c *schemaReader) value(f *facts) expr {
 
 // fits reports whether the other facts about its type allow an enum's value.
 func (c *schemaReader) fits(f *facts, v any) bool {
-	if !c.spend(1) {
+	if !c.spend(1) || f.said&typeOf(v) == 0 {
 		return false
 	}
 	switch v := v.(type) {
-	case nil:
-		return f.said&typeNull != 0
-	case bool:
-		return f.said&typeBoolean != 0
 	case json.Number:
 		r, ok := parseNumber(v.String())
 		if !ok {
 			c.fail("enum of the schema has the number %s: want one within what a float64 holds", clip(v.String()))
 			return false
 		}
-		t := typeNumber
-		if r.IsInt() {
-			t = typeInteger
-		}
-		return f.said&t != 0 && c.fitsNumber(f, r)
+		return c.fitsNumber(f, r)
 	case string:
-		return f.said&typeString != 0 && c.fitsText(f, v)
+		return c.fitsText(f, v)
 	case []any:
 		if len(f.prefix) > 0 || f.items != nil {
 			c.fail("enum or const of an array beside keywords for arrays is not supported")
 		}
-		return f.said&typeArray != 0 && len(v) >= f.minItems && (f.maxItems < 0 || len(v) <= f.maxItems)
+		return len(v) >= f.minItems && (f.maxItems < 0 || len(v) <= f.maxItems)
+	case *object:
+		if !f.members.free() {
+			c.fail("enum or const of an object beside keywords for objects is not supported")
+		}
 	}
-	if !f.members.free() {
-		c.fail("enum or const of an object beside keywords for objects is not supported")
-	}
-	return f.said&typeObject != 0
+	return true
 }
 
 func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
@@ -100,7 +93,7 @@ func (c *schemaReader) fitsText(f *facts, s string) bool {
 	if n := utf8.RuneCountInString(s); n < f.minLength || f.maxLength >= 0 && n > f.maxLength {
 		return false
 	}
-	for _, source := range f.patterns {
+	for _, source := range c.sources(f) {
 		p := c.pattern(source)
 		if p == nil {
 			return false
@@ -109,10 +102,5 @@ func (c *schemaReader) fitsText(f *facts, s string) bool {
 			return false
 		}
 	}
-	for _, name := range f.formats {
-		if !c.fitsFormat(name, s) {
-			return false
-		}
-	}
-	return true
+	return c.err == nil
 }
