@@ -3,11 +3,14 @@ package vllmsim
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 )
 
 // simulated holds the differences between the simulated servers.
@@ -33,7 +36,7 @@ var servers = map[Surface]simulated{
 		}, sglangMetrics},
 	LlamaCpp: {"127.0.0.1", 8080, llamaFlags, llamaRoutes, nil,
 		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") }, llamaFailure, llamaMetrics},
-	RayServe: {"127.0.0.1", 8000, rayFlags, rayRoutes, nil, func(string) bool { return false }, openAIFailure, vllmMetrics},
+	RayServe: {"127.0.0.1", 8265, rayFlags, rayRoutes, nil, func(p string) bool { return !strings.HasPrefix(p, "/api") }, openAIFailure, vllmMetrics},
 }
 
 func openAIFailure(f *failure) any {
@@ -146,12 +149,56 @@ func llamaRoutes(s *Server) map[string]http.HandlerFunc {
 	}
 }
 
-// rayRoutes are those of an application on Ray Serve that has one OpenAI endpoint.
+// rayRoutes are those of Ray's dashboard, which takes applications, and of each application, which has one OpenAI endpoint.
 func rayRoutes(s *Server) map[string]http.HandlerFunc {
+	const applications = "/api/serve/applications/"
+	var mu sync.Mutex // guards the fields of details
+	details := object{"controller_info": object{}, "applications": object{}}
 	return map[string]http.HandlerFunc{
 		"POST /v1/chat/completions": s.generating(chat),
-		"GET /-/healthz":            func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("success")) },
-		"GET /-/routes":             func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, object{"/": "default"}) },
+		"GET " + applications: func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			write(w, http.StatusOK, details)
+		},
+		"PUT " + applications: func(w http.ResponseWriter, r *http.Request) {
+			var all struct {
+				HTTP struct {
+					Host string `json:"host"`
+					Port int    `json:"port"`
+				} `json:"http_options"`
+				Applications []object `json:"applications"`
+			}
+			err := json.NewDecoder(r.Body).Decode(&all)
+			mu.Lock()
+			defer mu.Unlock()
+			there := object{}
+			for _, app := range all.Applications {
+				status, message := "RUNNING", ""
+				if strings.HasPrefix(fmt.Sprint(app["import_path"]), "nosuch") {
+					status, message = "DEPLOY_FAILED", "Deploying app failed with exception:\nModuleNotFoundError: No module named 'nosuch'"
+				}
+				there[app["name"].(string)] = object{"status": status, "message": message, "deployed_app_config": app}
+			}
+			if details["applications"] = there; details["http_options"] == nil && err == nil {
+				details["controller_info"], details["http_options"] = object{"node_id": "1"}, all.HTTP
+				var l net.Listener
+				if l, err = net.Listen("tcp", net.JoinHostPort(all.HTTP.Host, strconv.Itoa(all.HTTP.Port))); err == nil {
+					go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // to the end of the process
+						prefix, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+						mu.Lock()
+						_, found := details["applications"].(object)[prefix]
+						mu.Unlock()
+						if !found {
+							http.Error(w, "Path not found", http.StatusNotFound)
+							return
+						}
+						http.StripPrefix("/"+prefix, s).ServeHTTP(w, r)
+					}))
+				}
+			}
+			s.done(w, err)
+		},
 	}
 }
 

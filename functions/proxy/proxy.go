@@ -474,7 +474,9 @@ func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.
 	if object.Changed() {
 		body = relay.Bytes(object.Bytes())
 	}
-	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}, h, body)
+	base = strings.TrimPrefix(base, "http://")
+	server, _, _ := strings.Cut(base, "/") // an application of Ray Serve has a path of its own
+	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: server, Path: base[len(server):]}, h, body)
 	if host := x.cfg.Host; host != "" {
 		out.Host = host
 	}
