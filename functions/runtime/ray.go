@@ -57,6 +57,7 @@ const (
 	rayPatience         = time.Minute                             // for a call, and for an application to leave: the first call starts Serve
 	rayPath             = "/api/serve/applications/"
 	rayDeleting         = "DELETING"
+	rayLines            = 50 // of its output, which explain its end
 )
 
 // Key implements [Keyed].
@@ -64,7 +65,7 @@ func (c *ray) Key() string { return c.token }
 
 // newRay returns a Ray that is still to be started.
 func newRay(by http.RoundTripper) (c *ray, err error) {
-	c = &ray{token: rand.Text(), lock: "lock", output: process.NewLog(50, nil)}
+	c = &ray{token: rand.Text(), lock: "lock", output: process.NewLog(rayLines, nil)}
 	c.client = &client{http: &http.Client{Transport: WithKey(by, c)}}
 	for port := ""; len(c.ports) < 3 && err == nil; c.ports = append(c.ports, port) {
 		port, err = process.FreePort()
@@ -86,8 +87,9 @@ func sharedRay(command string, by http.RoundTripper) (c *ray, err error) {
 	shared.Lock()
 	defer shared.Unlock()
 	if c = shared.rays[command]; c == nil || c.ended() {
-		c, err = newRay(by)
-		shared.rays[command] = c
+		if c, err = newRay(by); err == nil {
+			shared.rays[command] = c
+		}
 	}
 	return c, err
 }
@@ -242,6 +244,9 @@ func (apps rayApplications) deploy(s process.Spec, start func(process.Spec) (pro
 func (a *rayApplication) run() {
 	defer close(a.exited)
 	defer a.ray.running.Add(-1)
+	if a.alone {
+		defer os.RemoveAll(a.ray.dir) //nolint:errcheck // what is left are logs
+	}
 	var ended <-chan struct{}
 	if a.Child != nil {
 		ended = a.Child.Exited()
@@ -286,7 +291,7 @@ func (a *rayApplication) run() {
 		case <-stop:
 			drop("removed from its Ray")
 		case <-ended:
-			a.print(a.ray.output.Message(5))
+			a.print(a.ray.output.Message(rayLines))
 			a.status = cmp.Or(a.status, "its Ray has ended: "+a.Child.Status())
 			return
 		case <-time.After(pause):
@@ -331,6 +336,14 @@ func (a *rayApplication) Kill() {
 		a.Child.Kill()
 	}
 	a.remove()
+}
+
+// CPU is the processor time of the Ray.
+func (a *rayApplication) CPU() (time.Duration, error) {
+	if timed, is := a.Child.(interface{ CPU() (time.Duration, error) }); is {
+		return timed.CPU()
+	}
+	return 0, errors.ErrUnsupported
 }
 
 // Memory is the memory of the Ray, of which each application of this process has an equal part.

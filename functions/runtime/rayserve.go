@@ -81,7 +81,6 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 	}
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
 	address, simple := process.Variable(env, "RAY_ADDRESS"), len(list) == 1 && len(settings) == 0
-	ours := func(kv string) bool { return strings.HasPrefix(kv, "RAY_") }
 	a := rayApplications{settings: settings, declared: map[string]any{}}
 	name, head := r.cfg.Instance, server{cfg: r.cfg, program: r.program}
 	switch {
@@ -91,7 +90,7 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 		host, _ := os.Hostname() // without one, another machine may have an instance of that name
 		name += "." + host
 		a.ray, err = rayAt(address, process.Variable(env, "RAY_AUTH_TOKEN"), r.cfg.Transport)
-	case !simple || r.cfg.Alone || r.cfg.Devices > 0 || slices.ContainsFunc(r.cfg.Spec.Env, ours): // 2.
+	case !simple || r.cfg.Alone || r.cfg.Devices > 0 || slices.ContainsFunc(r.cfg.Spec.Env, ofRay): // 2.
 		a.alone = true
 		a.ray, err = newRay(r.cfg.Transport)
 	default: // 3.
@@ -119,6 +118,9 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 	return l, err
 }
 
+// ofRay reports whether a variable is Ray's own.
+func ofRay(kv string) bool { return strings.HasPrefix(kv, "RAY_") }
+
 // setEnvironment gives an application the function's variables, and the folder of its modules, which a worker of Ray imports. What the
 // application says itself counts more.
 func (r *rayServe) setEnvironment(app map[string]any) error {
@@ -128,8 +130,9 @@ func (r *rayServe) setEnvironment(app map[string]any) error {
 	}
 	all := map[string]any{}
 	for _, kv := range r.cfg.Spec.Env {
-		name, value, _ := strings.Cut(kv, "=")
-		all[name] = value
+		if name, value, _ := strings.Cut(kv, "="); !ofRay(kv) {
+			all[name] = value
+		}
 	}
 	const modules = "PYTHONPATH"
 	if others := process.Variable(slices.Concat(r.cfg.Env, r.cfg.Spec.Env), modules); others != "" {
