@@ -103,7 +103,9 @@ func TestRayOfOthers(t *testing.T) {
 		_ = os.RemoveAll(folder)
 	})
 	there := func() (names map[string]struct{ Status string }) {
-		var all struct{ Applications map[string]struct{ Status string } }
+		var all struct {
+			Applications map[string]struct{ Status string }
+		}
 		resp, err := http.Get(dashboard + "/api/serve/applications/")
 		if err != nil {
 			return nil

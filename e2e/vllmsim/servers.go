@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 )
 
 // simulated holds the differences between the simulated servers.
@@ -152,50 +151,35 @@ func llamaRoutes(s *Server) map[string]http.HandlerFunc {
 // rayRoutes are those of Ray's dashboard, which takes applications, and of each application, which has one OpenAI endpoint.
 func rayRoutes(s *Server) map[string]http.HandlerFunc {
 	const applications = "/api/serve/applications/"
-	var mu sync.Mutex // guards the fields of details
-	details := object{"controller_info": object{}, "applications": object{}}
+	var there atomic.Value // an object
+	there.Store(object{})
 	return map[string]http.HandlerFunc{
 		"POST /v1/chat/completions": s.generating(chat),
-		"GET " + applications: func(w http.ResponseWriter, _ *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			write(w, http.StatusOK, details)
-		},
+		"GET " + applications:       func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, there.Load()) },
 		"PUT " + applications: func(w http.ResponseWriter, r *http.Request) {
 			var all struct {
 				HTTP struct {
-					Host string `json:"host"`
-					Port int    `json:"port"`
+					Port int `json:"port"`
 				} `json:"http_options"`
 				Applications []object `json:"applications"`
 			}
-			err := json.NewDecoder(r.Body).Decode(&all)
-			mu.Lock()
-			defer mu.Unlock()
-			there := object{}
+			err, apps := json.NewDecoder(r.Body).Decode(&all), object{}
 			for _, app := range all.Applications {
-				status, message := "RUNNING", ""
-				if strings.HasPrefix(fmt.Sprint(app["import_path"]), "nosuch") {
-					status, message = "DEPLOY_FAILED", "Deploying app failed with exception:\nModuleNotFoundError: No module named 'nosuch'"
+				status := "RUNNING"
+				if app["import_path"] == "nosuch:app" {
+					status = "DEPLOY_FAILED"
 				}
-				there[app["name"].(string)] = object{"status": status, "message": message, "deployed_app_config": app}
+				apps[app["name"].(string)] = object{"status": status, "message": "No module named 'nosuch'", "deployed_app_config": app}
 			}
-			if details["applications"] = there; details["http_options"] == nil && err == nil {
-				details["controller_info"], details["http_options"] = object{"node_id": "1"}, all.HTTP
-				var l net.Listener
-				if l, err = net.Listen("tcp", net.JoinHostPort(all.HTTP.Host, strconv.Itoa(all.HTTP.Port))); err == nil {
-					go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // to the end of the process
-						prefix, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-						mu.Lock()
-						_, found := details["applications"].(object)[prefix]
-						mu.Unlock()
-						if !found {
-							http.Error(w, "Path not found", http.StatusNotFound)
-							return
-						}
-						http.StripPrefix("/"+prefix, s).ServeHTTP(w, r)
-					}))
-				}
+			if old := there.Swap(object{"controller_info": object{"node_id": "1"}, "applications": apps}).(object); len(old) > 0 || err != nil {
+				s.done(w, err)
+				return
+			}
+			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", all.HTTP.Port))
+			if err == nil {
+				go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // to the end of the process
+					http.StripPrefix("/"+strings.Split(r.URL.Path, "/")[1], s).ServeHTTP(w, r)
+				}))
 			}
 			s.done(w, err)
 		},

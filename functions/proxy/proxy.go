@@ -475,8 +475,14 @@ func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.
 		body = relay.Bytes(object.Bytes())
 	}
 	base = strings.TrimPrefix(base, "http://")
-	server, _, _ := strings.Cut(base, "/") // an application of Ray Serve has a path of its own
-	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: server, Path: base[len(server):]}, h, body)
+	server, _, _ := strings.Cut(base, "/")
+	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: server}, h, body)
+	if prefix := base[len(server):]; prefix != "" { // an application of Ray Serve has a path of its own
+		out.URL.Path = prefix + out.URL.Path
+		if out.URL.RawPath != "" {
+			out.URL.RawPath = prefix + out.URL.RawPath
+		}
+	}
 	if host := x.cfg.Host; host != "" {
 		out.Host = host
 	}

@@ -114,7 +114,7 @@ func rayAt(address, token string, by http.RoundTripper) (*ray, error) {
 	return c, nil
 }
 
-// options are those of "ray start". Rouse decides by memory what runs at once: Ray's count of processors would let one application wait
+// options returns the options of "ray start". Rouse decides by memory which applications run at once: Ray's count of processors would let one application wait
 // for another.
 func (c *ray) options() []string {
 	return []string{
@@ -123,7 +123,7 @@ func (c *ray) options() []string {
 	}
 }
 
-// env are variables of "ray start". Whoever can call Ray runs programs as this user, so it asks for a token (since Ray 2.52). Its workers
+// env are variables of "ray start". A caller of Ray runs programs as this user, so Ray asks for a token (since Ray 2.52). Its workers
 // are started when they are needed, not one for each processor.
 func (c *ray) env() []string {
 	return []string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN=" + c.token, "RAY_prestart_worker_first_driver=0"}
@@ -144,7 +144,7 @@ func (c *ray) ended() bool {
 	return c.head != nil && c.head.Status() != ""
 }
 
-// rayDetails are what Ray says of Serve (Ray 2.60, serve/schema.py, ServeInstanceDetails).
+// rayDetails is Ray's description of Serve (Ray 2.60, serve/schema.py, ServeInstanceDetails).
 type rayDetails struct {
 	Controller struct {
 		Node string `json:"node_id"`
@@ -203,7 +203,7 @@ func (c *ray) write(apps rayApplications, out bool) error {
 	return err
 }
 
-// rayApplications are what an instance declares.
+// rayApplications is the declaration of an instance.
 type rayApplications struct {
 	ray      *ray
 	alone    bool           // it ends with them

@@ -20,8 +20,8 @@ import (
 // ray.go. It is one of three:
 //
 //  1. RAY_ADDRESS names one that somebody else has started.
-//  2. A function has one of its own, which ends when it sleeps, if it has GPUs, which Ray counts otherwise than the autoscaler does; if
-//     it has several applications, or settings of a whole Ray; or if it shares its runtime.
+//  2. A function has one of its own, which ends when it sleeps, if it has GPUs, several applications, settings of a whole Ray, or workers
+//     that share its runtime. Ray counts GPUs otherwise than the autoscaler does.
 //  3. All others of this process share one.
 //
 // Applications differ: many have no path but /v1/chat/completions. This adapter relies only on an answer with a token. It does not sleep

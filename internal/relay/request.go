@@ -29,20 +29,16 @@ func (b Bytes) Len() int { return len(b) }
 // Reader returns a reader of all bytes.
 func (b Bytes) Reader() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// Request returns the outbound request to base, with the path (below that of base) and method of in and the header h, which it takes over.
+// Request returns the outbound request to base, with the path and method of in and the header h, which it takes over.
 // The body can be resent on another connection if an idle one turns out to be closed.
 func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header, body Body) *http.Request {
 	delete(h, "Expect") // the body is already here
 	if _, found := h["User-Agent"]; !found {
 		h["User-Agent"] = []string{""} // suppresses Go's own
 	}
-	raw := in.URL.RawPath
-	if raw != "" {
-		raw = base.Path + raw
-	}
 	out := (&http.Request{
 		Method: in.Method,
-		URL:    &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + in.URL.Path, RawPath: raw, RawQuery: in.URL.RawQuery},
+		URL:    &url.URL{Scheme: base.Scheme, Host: base.Host, Path: in.URL.Path, RawPath: in.URL.RawPath, RawQuery: in.URL.RawQuery},
 		Host:   in.Host,
 		Header: h,
 		Body:   http.NoBody,
