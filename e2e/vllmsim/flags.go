@@ -49,9 +49,6 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	if faults := getenv("VLLMSIM_FAULTS"); faults != "" {
 		c.Faults = []string{faults}
 	}
-	if surface == RayServe {
-		c.APIKeys = append(c.APIKeys, getenv("RAY_AUTH_TOKEN"))
-	}
 	if surface == VLLM {
 		c.DevMode, c.RuntimeLoRA = truth(getenv("VLLM_SERVER_DEV_MODE")), truth(getenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING"))
 		if key := getenv("VLLM_API_KEY"); key != "" {
@@ -177,13 +174,8 @@ func llamaFlags(cmd *Command, f flags) {
 	}
 }
 
-// rayFlags are those of "ray start".
-func rayFlags(cmd *Command, f flags) {
-	f["--dashboard-port"], f["--head"], f["--block"] = &cmd.Port, new(bool), new(bool)
-	for _, ignored := range []string{"--port", "--dashboard-host", "--ray-client-server-port", "--dashboard-agent-listen-port", "--min-worker-port", "--max-worker-port", "--temp-dir", "--num-cpus"} {
-		f[ignored] = nil
-	}
-}
+// rayFlags is the one of "ray start" that counts.
+func rayFlags(cmd *Command, f flags) { f["--dashboard-port"] = &cmd.Port }
 
 // loraModules are adapters: name=path, {"name":…,"path":…}, or for SGLang a path alone.
 type loraModules struct{ c *Config }

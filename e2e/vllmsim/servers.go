@@ -35,7 +35,7 @@ var servers = map[Surface]simulated{
 		}, sglangMetrics},
 	LlamaCpp: {"127.0.0.1", 8080, llamaFlags, llamaRoutes, nil,
 		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") }, llamaFailure, llamaMetrics},
-	RayServe: {"127.0.0.1", 8265, rayFlags, rayRoutes, nil, func(p string) bool { return !strings.HasPrefix(p, "/api") }, openAIFailure, vllmMetrics},
+	RayServe: {"127.0.0.1", 8265, rayFlags, rayRoutes, nil, func(string) bool { return false }, openAIFailure, vllmMetrics},
 }
 
 func openAIFailure(f *failure) any {
@@ -150,38 +150,32 @@ func llamaRoutes(s *Server) map[string]http.HandlerFunc {
 
 // rayRoutes are those of Ray's dashboard, which takes applications, and of each application, which has one OpenAI endpoint.
 func rayRoutes(s *Server) map[string]http.HandlerFunc {
-	const applications = "/api/serve/applications/"
 	var there atomic.Value // an object
 	there.Store(object{})
 	return map[string]http.HandlerFunc{
-		"POST /v1/chat/completions": s.generating(chat),
-		"GET " + applications:       func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, there.Load()) },
-		"PUT " + applications: func(w http.ResponseWriter, r *http.Request) {
+		"POST /v1/chat/completions":    s.generating(chat),
+		"GET /api/serve/applications/": func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, there.Load()) },
+		"PUT /api/serve/applications/": func(w http.ResponseWriter, r *http.Request) {
 			var all struct {
 				HTTP struct {
 					Port int `json:"port"`
 				} `json:"http_options"`
 				Applications []object `json:"applications"`
 			}
-			err, apps := json.NewDecoder(r.Body).Decode(&all), object{}
+			apps := object{}
+			_ = json.NewDecoder(r.Body).Decode(&all) // what is not understood declares nothing
 			for _, app := range all.Applications {
-				status := "RUNNING"
-				if app["import_path"] == "nosuch:app" {
-					status = "DEPLOY_FAILED"
-				}
-				apps[app["name"].(string)] = object{"status": status, "message": "No module named 'nosuch'", "deployed_app_config": app}
+				apps[app["name"].(string)] = object{"status": "RUNNING", "deployed_app_config": app}
 			}
-			if old := there.Swap(object{"controller_info": object{"node_id": "1"}, "applications": apps}).(object); len(old) > 0 || err != nil {
-				s.done(w, err)
+			if old := there.Swap(object{"controller_info": object{"node_id": "1"}, "applications": apps}); len(old.(object)) > 0 {
 				return
 			}
 			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", all.HTTP.Port))
-			if err == nil {
+			if s.done(w, err); err == nil {
 				go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // to the end of the process
 					http.StripPrefix("/"+strings.Split(r.URL.Path, "/")[1], s).ServeHTTP(w, r)
 				}))
 			}
-			s.done(w, err)
 		},
 	}
 }

@@ -132,7 +132,7 @@ func (c *ray) env() []string {
 // listen sets where Serve is to listen.
 func (c *ray) listen(settings map[string]any) {
 	options, _ := settings["http_options"].(map[string]any)
-	if options = maps.Clone(options); options == nil {
+	if options == nil {
 		options = map[string]any{}
 	}
 	options["host"], options["port"], settings["http_options"] = "127.0.0.1", json.Number(c.ports[0]), options
@@ -331,12 +331,7 @@ func (a *rayApplication) Stop(grace time.Duration) {
 	<-a.exited
 }
 
-func (a *rayApplication) Kill() {
-	if a.alone {
-		a.Child.Kill()
-	}
-	a.remove()
-}
+func (a *rayApplication) Kill() { a.remove() }
 
 // CPU is the processor time of the Ray.
 func (a *rayApplication) CPU() (time.Duration, error) {

@@ -142,7 +142,6 @@ func (r *rayServe) setEnvironment(app map[string]any) error {
 	env, _ := app["runtime_env"].(map[string]any)
 	own, _ := env["env_vars"].(map[string]any)
 	maps.Copy(all, own)
-	env = maps.Clone(env)
 	if env == nil {
 		env = map[string]any{}
 	}
