@@ -128,7 +128,7 @@ const (
 	RuntimeSGLang   = "sglang"    // python -m sglang.launch_server
 	RuntimeOllama   = "ollama"    // ollama serve
 	RuntimeLlamaCpp = "llamacpp"  // llama-server of llama.cpp
-	RuntimeRayServe = "ray-serve" // serve run of Ray Serve
+	RuntimeRayServe = "ray-serve" // an application of Ray Serve
 )
 
 // RuntimeKinds lists all runtime kinds, in the order of the documentation.

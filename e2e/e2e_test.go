@@ -41,7 +41,7 @@ func run(m *testing.M) (int, error) {
 		return 1, fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
 	// The simulator stands for other model servers, under their names.
-	for _, name := range []string{"vllm", "llama-server", "serve"} {
+	for _, name := range []string{"vllm", "llama-server", "ray"} {
 		if err := os.Symlink("vllmsim", filepath.Join(bin, name)); err != nil {
 			return 1, err
 		}

@@ -106,7 +106,7 @@ func (f *function) openSnapshot() error {
 func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
-		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
+		Instance: string(f.cfg.Instance), Alone: len(f.cfg.Keep) == 0 || f.cfg.Workers != "" || f.snapshot != nil, Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
 		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Transport: f.transport,
 		Env: slices.Concat(f.models.compiled(f.ending, f.cfg.Function.Name), f.cfg.Env),
 	})
@@ -182,11 +182,36 @@ func (f *function) makeSupervisor() (err error) {
 	if f.shim != nil {
 		cfg.Start, cfg.Adopt, cfg.Save = f.shim.Start, f.adopt, f.shim.Save
 	}
+	if d, is := f.runtime.(runtime.Deployer); is {
+		own := cfg.Start
+		if own == nil {
+			own = process.StartChild
+		}
+		cfg.Start = func(s process.Spec) (supervise.Child, error) { return d.Deploy(s, own, f.startApart) }
+	}
 	if f.snapshot != nil { // a nil *Snapshot would be a non-nil interface
 		cfg.Snapshots = f.snapshot
 	}
 	f.supervisor, err = supervise.New(cfg)
 	return err
+}
+
+// startApart starts a process that ends with this process, not with the instance.
+func (f *function) startApart(s process.Spec) (supervise.Child, error) {
+	parent, err := shim.Open(context.Background(), keeping(f.cfg, f.log))
+	if err != nil {
+		return nil, err
+	}
+	child, err := parent.Start(s)
+	if err != nil {
+		parent.Close()
+		return nil, err
+	}
+	go func() {
+		<-child.Exited()
+		parent.Close()
+	}()
+	return child, nil
 }
 
 // suspender returns what takes the runtime off its GPUs, or why nothing can.

@@ -217,14 +217,16 @@ def sglang(path):
 
 
 def ray(path):
-    p = Python(sources(path, r"^ray/(serve/.*|_private/(ray_constants|worker))\.py$"))
-    run = next(f for f in p.nodes(ast.FunctionDef, r"^ray/serve/scripts\.py$") if f.name == "run")
-    options = {o for d in run.decorator_list if isinstance(d, ast.Call) for a in d.args if isinstance(a, ast.Constant) for o in str(a.value).split("/") if o.startswith("-")}
+    p = Python(sources(path, r"^ray/(serve/.*|scripts/scripts|_private/(ray_constants|worker|authentication/.*)|dashboard/modules/serve/.*)\.py$"))
+    commands = [f for of, name in (("serve", "run"), ("scripts", "start")) for f in p.nodes(ast.FunctionDef, rf"^ray/{of}/scripts\.py$") if f.name == name]
+    options = {o for c in commands for d in c.decorator_list if isinstance(d, ast.Call) for a in d.args if isinstance(a, ast.Constant) for o in str(a.value).split("/") if o.startswith("-")}
+    called = [d for f in p.nodes(ast.AsyncFunctionDef, r"^ray/dashboard/modules/serve/") for d in f.decorator_list if isinstance(d, ast.Call) and d.args and ast.unparse(d.func).startswith("routes.")]
     return {
         "option": options,
         "variable": p.strings(r"RAY_[A-Z0-9_]+"),
-        "path": {"GET " + s for s in p.strings(r"/-/\w+", r"^ray/serve/_private/")},
+        "path": {"GET " + s for s in p.strings(r"/-/\w+", r"^ray/serve/_private/")} | {f"{d.func.attr.upper()} {d.args[0].value}" for d in called},
         "field": {name for name, _ in p.annotated(r"^ray/serve/schema\.py$", r"^(ServeDeploySchema|ServeApplicationSchema|HTTPOptionsSchema)$")},
+        "answer": {name for name, _ in p.annotated(r"^ray/serve/schema\.py$", r"^(ServeInstanceDetails|ApplicationDetails|ServeActorDetails|HTTPOptionsSchema)$")},
         "metric": {name for name in p.strings(r"(serve|ray_serve)_\w+", r"^ray/serve/")},
     }
 

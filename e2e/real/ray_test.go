@@ -3,28 +3,25 @@ package real
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
-// TestRay runs applications of a real Ray Serve, named by an import path and by a configuration file: both are started, asked, put to sleep and woken
-// on one machine, at ports of their own. That is done one after the other, then both start at once.
-func TestRay(t *testing.T) {
-	dir := installed(t, "ray")
+const rayDeclared = "http_options: {request_timeout_s: 60}\napplications:\n- {name: words, route_prefix: /, import_path: 'words:app'}\n"
+
+// rayFunction is the manifest of a function on Ray Serve, whose modules are those in the folder ray.
+func rayFunction(t *testing.T, name, model string) string {
 	folder, err := filepath.Abs("ray")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "words.yaml")
-	if err := os.WriteFile(file, []byte("http_options: {port: 8000, request_timeout_s: 60}\napplications:\n- {name: words, route_prefix: /, import_path: 'words:app'}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	manifest := ""
-	for name, model := range map[string]string{"path": "words:app", "file": file} {
-		manifest += fmt.Sprintf(`apiVersion: serving.knative.dev/v1
+	return fmt.Sprintf(`apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: %s}
 spec:
@@ -40,77 +37,139 @@ spec:
       containers: [{image: rayproject/ray, args: [--, --app-dir, %s]}]
 ---
 `, name, model, folder)
-	}
-	u := start(t, dir, manifest, "RAY_USAGE_STATS_ENABLED=0")
-	for _, name := range []string{"path", "file"} {
-		t.Run(name, func(t *testing.T) { startedAndWoken(t, u, name) })
-	}
-	t.Run("both at once", func(t *testing.T) { bothAtOnce(t, u) })
 }
 
-// bothAtOnce starts both at the same time, and ends the Ray of one, which does not disturb the other.
-func bothAtOnce(t *testing.T, u *up) {
-	c := u.front()
-	c.t = t
-	answers := func(name string) {
-		status, got, err := c.send("/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[],"max_tokens":2}`, name))
-		if err != nil || !strings.Contains(got, "word0 word1") {
-			t.Errorf("%s answers %d %s, %v", name, status, got, err)
+// TestRay runs functions in one real Ray that the first of them starts: a second one, sleep and wake, an application that can't be imported, a
+// removal. A configuration file with settings of a whole Ray has one of its own.
+func TestRay(t *testing.T) {
+	dir := installed(t, "ray")
+	file := filepath.Join(t.TempDir(), "words.yaml")
+	if err := os.WriteFile(file, []byte(rayDeclared), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u := start(t, dir, rayFunction(t, "one", "words:app")+rayFunction(t, "two", "words:app")+rayFunction(t, "broken", "nosuch:app")+rayFunction(t, "file", file), "RAY_USAGE_STATS_ENABLED=0")
+	rays := func(want int) {
+		t.Helper()
+		if left := u.processes("gcs/gcs_server"); len(left) != want {
+			t.Errorf("want %d Rays, and there are %v", want, left)
 		}
 	}
-	var all sync.WaitGroup
-	for _, name := range []string{"path", "file"} {
-		all.Go(func() { answers(name) })
+	u.answersInWords(t, "one", "starts a Ray")
+	u.answersInWords(t, "two", "joins it")
+	rays(1)
+	u.rouse("sleep", "one")
+	if state := u.instance("one").State; state != "asleep" {
+		t.Errorf("put to sleep, it is %s", state)
 	}
-	all.Wait()
-	u.rouse("sleep", "path")
-	answers("file")
-	if left := u.processes("gcs/gcs_server"); len(left) != 1 {
-		t.Errorf("one of two sleeps, and there are %v", left)
+	u.answersInWords(t, "two", "is awake beside one that sleeps")
+	u.answersInWords(t, "one", "wakes")
+	c := u.front()
+	began := time.Now()
+	status, answer, err := c.send("/v1/chat/completions", `{"model":"broken","messages":[]}`)
+	t.Logf("what can't be imported fails after %v", time.Since(began))
+	if err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("what can't be imported answers %d %s, %v", status, answer, err)
 	}
+	if why := u.rouse("why", "broken"); !strings.Contains(why, "No module named 'nosuch'") {
+		t.Errorf("why: %s", why)
+	}
+	u.rouse("rm", "two")
+	u.answersInWords(t, "one", "is awake beside one that is deleted")
+	rays(1)
+	u.answersInWords(t, "file", "starts a Ray of its own")
+	rays(2)
+	u.rouse("sleep", "file")
+	rays(1)
+	u.answersInWords(t, "one", "is awake beside a Ray that has ended")
 }
 
-// startedAndWoken asks a function that does not run yet, and again after a sleep.
-func startedAndWoken(t *testing.T, u *up, name string) {
+// TestRayOfOthers runs a function in a Ray that the test has started, beside an application that the function must keep.
+func TestRayOfOthers(t *testing.T) {
+	dir := installed(t, "ray")
+	folder, err := os.MkdirTemp("", "ray") // a Unix socket's path has 107 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	const dashboard = "http://127.0.0.1:28265"
+	cmd := exec.Command(filepath.Join(dir, "venv/bin/ray"), "start", "--head", "--block", "--port=0", "--dashboard-port=28265", "--ray-client-server-port=28266", "--temp-dir="+folder)
+	cmd.Env = append(os.Environ(), "RAY_USAGE_STATS_ENABLED=0", "PYTHONPATH=ray")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		_ = os.RemoveAll(folder)
+	})
+	there := func() (names map[string]struct{ Status string }) {
+		var all struct {
+			Applications map[string]struct{ Status string }
+		}
+		resp, err := http.Get(dashboard + "/api/serve/applications/")
+		if err != nil {
+			return nil
+		}
+		defer resp.Body.Close()
+		_ = json.NewDecoder(resp.Body).Decode(&all) // what is no answer has no applications
+		return all.Applications
+	}
+	declare := func() error {
+		req, err := http.NewRequest(http.MethodPut, dashboard+"/api/serve/applications/", strings.NewReader(`{"http_options": {"host": "127.0.0.1", "port": 28267},
+			"applications": [{"name": "theirs", "route_prefix": "/theirs", "import_path": "words:app"}]}`))
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return err
+	}
+	(&up{t: t}).eventually("Ray takes an application", declare)
+	u := start(t, dir, rayFunction(t, "ours", "words:app"), "RAY_ADDRESS=127.0.0.1:28265")
+	u.answersInWords(t, "ours", "joins a Ray")
+	if all := there(); len(all) != 2 || all["theirs"].Status == "DELETING" {
+		t.Errorf("there are %v", all)
+	}
+	u.rouse("sleep", "ours")
+	if all := there(); len(all) != 1 || all["theirs"].Status == "DELETING" {
+		t.Errorf("while ours sleeps there are %v", all)
+	}
+	u.answersInWords(t, "ours", "wakes")
+}
+
+// answersInWords asks a function for an answer and for a stream.
+func (u *up) answersInWords(t *testing.T, name, what string) {
+	t.Helper()
 	c := u.front()
 	c.t = t
-	words := func(n int) (all string) {
-		for i := range n {
-			all += fmt.Sprintf("word%d ", i)
-		}
-		return all
-	}
+	const words = "word0 word1 word2 word3 word4 word5 "
 	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}],"max_tokens":6`, name)
-	for range 2 {
-		var whole struct {
-			Choices []struct{ Message struct{ Content string } }
+	var whole struct {
+		Choices []struct{ Message struct{ Content string } }
+	}
+	began := time.Now()
+	answer := c.ask("/v1/chat/completions", body+"}")
+	t.Logf("%s %s: answers after %v", name, what, time.Since(began))
+	if err := json.Unmarshal([]byte(answer), &whole); err != nil || len(whole.Choices) != 1 || whole.Choices[0].Message.Content != words {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	events, err := c.stream(t.Context(), "/v1/chat/completions", body+`,"stream":true}`, func(int) {})
+	if err != nil || len(events) != 7 || events[6] != "[DONE]" {
+		t.Fatalf("a stream of %d events, %v: %q", len(events), err, events)
+	}
+	said := ""
+	for _, event := range events[:6] {
+		var part struct {
+			Choices []struct{ Delta struct{ Content string } }
 		}
-		answer := c.ask("/v1/chat/completions", body+"}")
-		if err := json.Unmarshal([]byte(answer), &whole); err != nil || len(whole.Choices) != 1 || whole.Choices[0].Message.Content != words(6) {
-			t.Fatalf("%v: %s", err, answer)
+		if err := json.Unmarshal([]byte(event), &part); err != nil || len(part.Choices) != 1 {
+			t.Fatalf("%v: %s", err, event)
 		}
-		events, err := c.stream(t.Context(), "/v1/chat/completions", body+`,"stream":true}`, func(int) {})
-		if err != nil || len(events) != 7 || events[6] != "[DONE]" {
-			t.Fatalf("a stream of %d events, %v: %q", len(events), err, events)
-		}
-		said := ""
-		for _, event := range events[:6] {
-			var part struct {
-				Choices []struct{ Delta struct{ Content string } }
-			}
-			if err := json.Unmarshal([]byte(event), &part); err != nil || len(part.Choices) != 1 {
-				t.Fatalf("%v: %s", err, event)
-			}
-			said += part.Choices[0].Delta.Content
-		}
-		if said != words(6) {
-			t.Errorf("the stream says %q", said)
-		}
-		if u.rouse("sleep", name); u.instance(name).State != "asleep" {
-			t.Errorf("put to sleep, it is %s", u.instance(name).State)
-		}
-		if left := u.processes("raylet"); len(left) > 0 {
-			t.Errorf("asleep, it has left %v", left)
-		}
+		said += part.Choices[0].Delta.Content
+	}
+	if said != words {
+		t.Errorf("the stream says %q", said)
 	}
 }

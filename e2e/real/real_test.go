@@ -235,7 +235,7 @@ func (u *up) processes(words string) map[int]string {
 	}
 	found := map[int]string{}
 	for next := children[u.pid]; len(next) > 0; next = append(next[1:], children[next[0]]...) {
-		if command := commandOf(next[0]); strings.Contains(command, words) {
+		if command := commandOf(next[0]); command != "" && strings.Contains(command, words) { // none: it has ended
 			found[next[0]] = command
 		}
 	}

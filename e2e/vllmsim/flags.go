@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Command is a command line, read.
@@ -27,7 +25,7 @@ type Command struct {
 
 // Parse reads a command line whose first word is the program's name, and the
 // environment. The program's name chooses the surface, unless --surface
-// does: vllm, sglang, llama-server, serve, or python -m MODULE. Flags of the simulator
+// does: vllm, sglang, llama-server, ray, or python -m MODULE. Flags of the simulator
 // alone may stand in VLLMSIM_FLAGS too, for a command line that another program makes. A
 // flag that is not known is passed over with a warning.
 func Parse(args []string, getenv func(string) string, warnings io.Writer) (Command, error) {
@@ -64,11 +62,6 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	if err := known.read(all, func(s string) { c.Model = s }, warnings); err != nil {
 		return cmd, err
 	}
-	if surface == RayServe {
-		if err := cmd.readApplication(); err != nil {
-			return cmd, err
-		}
-	}
 	if cmd.Port < 0 || cmd.Port > 65535 {
 		return cmd, fmt.Errorf("--port %d: want 0 to 65535", cmd.Port)
 	}
@@ -88,7 +81,7 @@ func called(args []string) (Surface, []string) {
 		surface = LlamaCpp
 	case name == "sglang":
 		surface = SGLang
-	case name == "serve" || name == "ray":
+	case name == "ray":
 		surface = RayServe
 	case strings.HasPrefix(name, "python") && len(rest) > 1 && rest[0] == "-m":
 		if strings.HasPrefix(rest[1], "sglang") {
@@ -181,12 +174,8 @@ func llamaFlags(cmd *Command, f flags) {
 	}
 }
 
-// rayFlags are those of "serve run", which say nothing of where it listens.
-func rayFlags(_ *Command, f flags) {
-	for _, ignored := range []string{"--app-dir", "-d", "--address", "-a", "--working-dir", "--runtime-env", "--runtime-env-json"} {
-		f[ignored] = nil
-	}
-}
+// rayFlags is the one of "ray start" that counts.
+func rayFlags(cmd *Command, f flags) { f["--dashboard-port"] = &cmd.Port }
 
 // loraModules are adapters: name=path, {"name":…,"path":…}, or for SGLang a path alone.
 type loraModules struct{ c *Config }
@@ -208,31 +197,6 @@ func (m *loraModules) add(s string) error {
 	}
 	m.c.LoRA = m.c.LoRA || m.c.Surface == SGLang
 	m.c.Adapters = append(m.c.Adapters, a)
-	return nil
-}
-
-// readApplication reads the configuration file of an application on Ray Serve, if the model names one.
-func (cmd *Command) readApplication() error {
-	raw, err := os.ReadFile(cmd.Config.Model)
-	if err != nil {
-		return nil //nolint:nilerr // as Serve: what is no file is an import path
-	}
-	var file struct {
-		HTTPOptions struct {
-			Host string `yaml:"host"`
-			Port int    `yaml:"port"`
-		} `yaml:"http_options"`
-		Applications []struct {
-			ImportPath string `yaml:"import_path"`
-		} `yaml:"applications"`
-	}
-	if err := yaml.Unmarshal(raw, &file); err != nil {
-		return fmt.Errorf("%s: %w", cmd.Config.Model, err)
-	}
-	cmd.Host, cmd.Port = cmp.Or(file.HTTPOptions.Host, cmd.Host), cmp.Or(file.HTTPOptions.Port, cmd.Port)
-	if len(file.Applications) > 0 {
-		cmd.Config.Model = file.Applications[0].ImportPath
-	}
 	return nil
 }
 

@@ -3,8 +3,6 @@ package vllmsim
 import (
 	"bytes"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -51,10 +49,6 @@ func TestVLLMCommandLine(t *testing.T) {
 }
 
 func TestOtherCommandLines(t *testing.T) {
-	application := filepath.Join(t.TempDir(), "serve.yaml")
-	if err := os.WriteFile(application, []byte("http_options: {host: 127.0.0.2, port: 9000}\napplications:\n- import_path: app:deployment\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		line string
 		want func(Command) bool
@@ -68,11 +62,8 @@ func TestOtherCommandLines(t *testing.T) {
 			return c.Config.Surface == LlamaCpp && c.Port == 8080 && strings.Join(c.Config.Names, " ") == "a b" && c.Config.Metrics && c.Config.MaxSeqs == 2 && c.Config.MaxModelLen == 2048 && c.Config.Adapters[0].Path == "/l/a.gguf"
 		}},
 		{"vllmsim serve --surface llamacpp -m x.gguf", func(c Command) bool { return c.Config.Surface == LlamaCpp }},
-		{"serve run --app-dir /app app:deployment", func(c Command) bool {
-			return c.Config.Surface == RayServe && c.Config.Model == "app:deployment" && c.Host == "127.0.0.1" && c.Port == 8000
-		}},
-		{"serve run " + application, func(c Command) bool {
-			return c.Config.Surface == RayServe && c.Config.Model == "app:deployment" && c.Host == "127.0.0.2" && c.Port == 9000
+		{"ray start --head --block --port=0 --dashboard-port=9000", func(c Command) bool {
+			return c.Config.Surface == RayServe && c.Host == "127.0.0.1" && c.Port == 9000
 		}},
 		{"vllm serve m --wake-time 0 --load-time 3s", func(c Command) bool { return c.Config.WakeTime < 0 && c.Config.LoadTime == 3*time.Second }},
 		{"vllm serve m --enable-sleep-mode --enable-lora --no-enable-sleep-mode", func(c Command) bool { return c.Config.LoRA && !c.Config.Sleep }},

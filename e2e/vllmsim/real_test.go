@@ -41,6 +41,7 @@ var deviations = map[string]string{
 	"vllm metric vllm:num_tokens_running":                ofProtocol,
 	"vllm metric vllm:num_tokens_waiting":                ofProtocol,
 	"vllm metric vllm:time_per_output_token_seconds":     "the older name of inter_token_latency_seconds, which the model server protocol has",
+	"rayserve variable RAY_AUTH_TOKEN":                   "read by its C++",
 	"rayserve path POST /v1/chat/completions":            "the application's, not Serve's",
 	"sglang option --dp":                                 "the beginning of --dp-size, which argparse takes for it",
 	"sglang option --tp":                                 "the beginning of --tp-size, which argparse takes for it",
@@ -100,7 +101,7 @@ func understoodBySimulator(t *testing.T, surface Surface) map[string]bool {
 	for name := range known {
 		all["option "+name] = true
 	}
-	names := map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llama-server", RayServe: "serve"}
+	names := map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llama-server", RayServe: "ray"}
 	if _, err := Parse([]string{names[surface], "m"}, func(name string) string {
 		if !strings.HasPrefix(name, "VLLMSIM_") {
 			all["variable "+name] = true
@@ -227,7 +228,7 @@ var (
 	anOption   = regexp.MustCompile(`^--?[a-z][a-z0-9-]*$`)
 	aVariable  = regexp.MustCompile(`^((?:VLLM|SGLANG|SGL|RAY|LLAMA|OLLAMA)_[A-Z0-9_]+)(?:=.*)?$`)
 	aPath      = regexp.MustCompile(`^(/[a-z_][a-z0-9_/-]*)(?:\?.*)?$`)
-	ofAdapters = map[Surface][]string{VLLM: {"vllm.go", "sleepmode.go"}, SGLang: {"sglang.go"}, LlamaCpp: {"llamacpp.go"}, RayServe: {"rayserve.go"}, ollama: {"ollama.go", "ollamamake.go", "ollamarequest.go"}}
+	ofAdapters = map[Surface][]string{VLLM: {"vllm.go", "sleepmode.go"}, SGLang: {"sglang.go"}, LlamaCpp: {"llamacpp.go"}, RayServe: {"rayserve.go", "ray.go"}, ollama: {"ollama.go", "ollamamake.go", "ollamarequest.go"}}
 )
 
 // passed returns the options, variables and paths that the adapter of functions/runtime has as constants. A path that is not

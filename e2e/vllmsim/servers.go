@@ -3,11 +3,13 @@ package vllmsim
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // simulated holds the differences between the simulated servers.
@@ -33,7 +35,7 @@ var servers = map[Surface]simulated{
 		}, sglangMetrics},
 	LlamaCpp: {"127.0.0.1", 8080, llamaFlags, llamaRoutes, nil,
 		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") }, llamaFailure, llamaMetrics},
-	RayServe: {"127.0.0.1", 8000, rayFlags, rayRoutes, nil, func(string) bool { return false }, openAIFailure, vllmMetrics},
+	RayServe: {"127.0.0.1", 8265, rayFlags, rayRoutes, nil, func(string) bool { return false }, openAIFailure, vllmMetrics},
 }
 
 func openAIFailure(f *failure) any {
@@ -146,12 +148,35 @@ func llamaRoutes(s *Server) map[string]http.HandlerFunc {
 	}
 }
 
-// rayRoutes are those of an application on Ray Serve that has one OpenAI endpoint.
+// rayRoutes are those of Ray's dashboard, which takes applications, and of each application, which has one OpenAI endpoint.
 func rayRoutes(s *Server) map[string]http.HandlerFunc {
+	var there atomic.Value // an object
+	there.Store(object{})
 	return map[string]http.HandlerFunc{
-		"POST /v1/chat/completions": s.generating(chat),
-		"GET /-/healthz":            func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("success")) },
-		"GET /-/routes":             func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, object{"/": "default"}) },
+		"POST /v1/chat/completions":    s.generating(chat),
+		"GET /api/serve/applications/": func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, there.Load()) },
+		"PUT /api/serve/applications/": func(w http.ResponseWriter, r *http.Request) {
+			var all struct {
+				HTTP struct {
+					Port int `json:"port"`
+				} `json:"http_options"`
+				Applications []object `json:"applications"`
+			}
+			apps := object{}
+			_ = json.NewDecoder(r.Body).Decode(&all) // what is not understood declares nothing
+			for _, app := range all.Applications {
+				apps[app["name"].(string)] = object{"status": "RUNNING", "deployed_app_config": app}
+			}
+			if old := there.Swap(object{"controller_info": object{"node_id": "1"}, "applications": apps}); len(old.(object)) > 0 {
+				return
+			}
+			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", all.HTTP.Port))
+			if s.done(w, err); err == nil {
+				go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // to the end of the process
+					http.StripPrefix("/"+strings.Split(r.URL.Path, "/")[1], s).ServeHTTP(w, r)
+				}))
+			}
+		},
 	}
 }
 

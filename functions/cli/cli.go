@@ -97,7 +97,7 @@ The model server is one of these (--runtime):
   sglang      python3 -m sglang.launch_server
   ollama      ollama serve
   llamacpp    llama-server of llama.cpp
-  ray-serve   serve run of Ray Serve
+  ray-serve   an application of Ray Serve
   command     any command that serves the OpenAI API on the Unix socket $(SOCKET), or on port $(PORT) of 127.0.0.1
   http        any command that serves HTTP on port $(PORT); it need not know of models
 

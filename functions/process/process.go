@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // maxLine is the length in bytes at which a line of output is split.
@@ -72,6 +74,26 @@ func Start(spec Spec) (*Process, error) {
 		readLines(r, spec.Lines)
 	}()
 	go p.watch(r, lines)
+	return p, nil
+}
+
+// Child is a started process, or what is like one; *[Process] is one. If it also has [Process.CPU], a runtime that computes does not
+// count as hanging.
+type Child interface {
+	PID() int
+	Exited() <-chan struct{}
+	Status() string
+	Stop(grace time.Duration)
+	Kill()
+	Memory() (all api.Bytes, shared api.SharedMemory, err error)
+}
+
+// StartChild is [Start].
+func StartChild(spec Spec) (Child, error) {
+	p, err := Start(spec)
+	if err != nil {
+		return nil, err // not p: a nil *Process would be a non-nil Child
+	}
 	return p, nil
 }
 

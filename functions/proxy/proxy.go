@@ -474,7 +474,15 @@ func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.
 	if object.Changed() {
 		body = relay.Bytes(object.Bytes())
 	}
-	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}, h, body)
+	base = strings.TrimPrefix(base, "http://")
+	server, _, _ := strings.Cut(base, "/")
+	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: server}, h, body)
+	if prefix := base[len(server):]; prefix != "" { // an application of Ray Serve has a path of its own
+		out.URL.Path = prefix + out.URL.Path
+		if out.URL.RawPath != "" {
+			out.URL.RawPath = prefix + out.URL.RawPath
+		}
+	}
 	if host := x.cfg.Host; host != "" {
 		out.Host = host
 	}

@@ -3,8 +3,10 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -14,24 +16,48 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// rayServe runs Ray Serve's "serve run": an application with the OpenAI API, given as an import path (module:app) or a configuration
-// file. Its HTTP proxy listens on a port of 127.0.0.1. Ray starts its own cluster for it, unless RAY_ADDRESS names one to join.
+// rayServe declares an application with the OpenAI API, given as an import path (module:app) or a configuration file, to a Ray, see
+// ray.go. It is one of three:
+//
+//  1. RAY_ADDRESS names one that somebody else has started.
+//  2. A function has one of its own, which ends when it sleeps, if it has GPUs, several applications, settings of a whole Ray, or workers
+//     that share its runtime. Ray counts GPUs otherwise than the autoscaler does.
+//  3. All others of this process share one.
 //
 // Applications differ: many have no path but /v1/chat/completions. This adapter relies only on an answer with a token. It does not sleep
 // in place, and its metrics are not at its HTTP port.
 type rayServe struct {
 	server
+	folder string // of the application's modules
+	apps   rayApplications
 }
 
-const inConfiguration = "Serve reads it for an import path only, and is always given a configuration file: write one with it, and set the model's reference to its path"
+// Deployer is a [Runtime] whose server is told what to run.
+type Deployer interface {
+	// Deploy is the start of the last launch. own starts a process that ends with the instance, apart one that does not.
+	Deploy(s process.Spec, own, apart func(process.Spec) (process.Child, error)) (process.Child, error)
+}
 
 var rayReserved = because(
-	inConfiguration, "--name --route-prefix --reload -r",
-	"the function ends Ray Serve with its process, which must go on; remove it", "--non-blocking",
+	"write it into a configuration file, and set the model's reference to the file's path", "--name --route-prefix --reload -r --working-dir --runtime-env --runtime-env-json",
+	"the function goes on while the application runs; remove it", "--blocking --non-blocking",
+	"set the environment variable RAY_ADDRESS to its dashboard instead", "--address -a",
 )
 
 func newRayServe(cfg Config, c *client) (Runtime, error) {
-	return &rayServe{server: newServer(cfg, c, true, "serve", "run")}, nil
+	r := &rayServe{folder: "."} // Serve's own default
+	spec := &cfg.Spec
+	for _, folder := range valuesOf(spec.Args, "--app-dir", "-d") {
+		r.folder = folder
+	}
+	if len(spec.Args) > 2 || len(spec.Args) > 0 && r.folder == "." {
+		return nil, errors.New("its only option is --app-dir: write the others into a configuration file, and set the model's reference to the file's path")
+	}
+	if spec.Args = nil; len(spec.Command) > 0 && filepath.Base(spec.Command[0]) == "serve" { // serve run
+		spec.Command = []string{filepath.Join(filepath.Dir(spec.Command[0]), "ray")}
+	}
+	r.server = newServer(cfg, c, true, "ray")
+	return r, nil
 }
 
 func (r *rayServe) Traits() Traits { return Traits{Reuses: true} }
@@ -41,86 +67,135 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
-	e, port, err := loopback()
-	if err != nil {
-		return Launch{}, err
-	}
-	path, err := r.configure(model, port)
+	l, err := r.prepare(model)
 	if err != nil {
 		return Launch{}, fmt.Errorf("runtime ray-serve: %w", err)
 	}
-	var env []string
-	if process.Variable(r.cfg.Env, "RAY_ADDRESS") == "" {
-		env = []string{"RAY_ADDRESS=local"}
-	}
-	l, err := r.launch(e, nil, env)
-	if err != nil {
-		return l, err
-	}
-	l.Args = append(l.Args, path) // click accepts arguments behind options
-	// Serve's --app-dir affects only its own process, while a worker of Ray imports the modules that a configuration file names.
-	const modules = "PYTHONPATH"
-	dir := "." // the default of Serve
-	for _, value := range valuesOf(r.cfg.Spec.Args, "--app-dir", "-d") {
-		dir = value
-	}
-	where, err := filepath.Abs(dir)
-	if err != nil {
-		return Launch{}, fmt.Errorf("runtime ray-serve: the application's folder: %w", err)
-	}
-	if others := process.Variable(l.Env, modules); others != "" {
-		where += string(filepath.ListSeparator) + others
-	}
-	l.Env = append(l.Env, modules+"="+where)
 	return l, nil
 }
 
-// configure writes the configuration that Serve runs: the model's, which is an import path or a file, plus the address. Serve accepts a
-// port only there.
-func (r *rayServe) configure(model, port string) (string, error) {
-	if r.cfg.Dir == "" {
-		return "", errors.New("no folder for its configuration")
+func (r *rayServe) prepare(model string) (l Launch, err error) {
+	list, settings, err := readApplications(model)
+	if err != nil {
+		return l, unusable(fmt.Errorf("configuration %s: %w", model, err))
 	}
-	raw, err := yaml.Marshal(map[string]any{"applications": []any{map[string]string{"import_path": model}}})
-	if strings.HasSuffix(model, ".yaml") || strings.HasSuffix(model, ".yml") {
-		raw, err = os.ReadFile(model)
+	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
+	address, simple := process.Variable(env, "RAY_ADDRESS"), len(list) == 1 && len(settings) == 0
+	a := rayApplications{settings: settings, declared: map[string]any{}}
+	name, head := r.cfg.Instance, server{cfg: r.cfg, program: r.program}
+	switch {
+	case address != "" && !simple: // 1.
+		return l, unusable(fmt.Errorf("configuration %s: the Ray of RAY_ADDRESS is for others too: leave one application in the file and nothing else, or RAY_ADDRESS out", model))
+	case address != "":
+		host, _ := os.Hostname() // without one, another machine may have an instance of that name
+		name += "." + host
+		a.ray, err = rayAt(address, process.Variable(env, "RAY_AUTH_TOKEN"), r.cfg.Transport)
+	case !simple || r.cfg.Alone || r.cfg.Devices > 0 || slices.ContainsFunc(r.cfg.Spec.Env, ofRay): // 2.
+		a.alone = true
+		a.ray, err = newRay(r.cfg.Transport)
+	default: // 3.
+		head.cfg.Spec.Env = nil
+		a.ray, err = sharedRay(strings.Join(r.cfg.Spec.Command, " "), r.cfg.Transport)
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the configuration: %w", err)
+		return l, err
 	}
-	var doc yaml.Node // not a map: Python reads "yes" without quotes as true
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
-		return "", fmt.Errorf("configuration %s: %w", model, err)
-	}
-	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		return "", fmt.Errorf("configuration %s: it is no mapping with applications", model)
-	}
-	options := member(doc.Content[0], "http_options")
-	if options.Kind != yaml.MappingNode {
-		*options = yaml.Node{Kind: yaml.MappingNode}
-	}
-	member(options, "host").SetString("127.0.0.1")
-	*member(options, "port") = yaml.Node{Kind: yaml.ScalarNode, Value: port}
-	if raw, err = yaml.Marshal(&doc); err != nil {
-		return "", fmt.Errorf("configuration %s: %w", model, err)
-	}
-	path := filepath.Join(r.cfg.Dir, "serve.yaml")
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		return "", fmt.Errorf("write the configuration: %w", err)
-	}
-	return path, nil
-}
-
-// member returns the value of a mapping's key, which it adds if it is missing.
-func member(mapping *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == key {
-			return mapping.Content[i+1]
+	l.Endpoint = a.ray.serve
+	for _, app := range list {
+		if simple {
+			app["name"], app["route_prefix"] = name, "/"+name
+			l.Endpoint = api.Endpoint(a.ray.serve.URL("/" + name))
+		}
+		a.declared[fmt.Sprint(app["name"])] = app
+		if err := r.setEnvironment(app); err != nil {
+			return l, err
 		}
 	}
-	value := &yaml.Node{}
-	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
-	return value
+	if r.apps = a; address == "" {
+		a.ray.listen(settings)
+		l, err = head.launch(l.Endpoint, a.ray.options(), a.ray.env())
+	}
+	return l, err
+}
+
+// ofRay reports whether a variable is Ray's own.
+func ofRay(kv string) bool { return strings.HasPrefix(kv, "RAY_") }
+
+// setEnvironment gives an application the function's variables, and the folder of its modules, which a worker of Ray imports. What the
+// application says itself counts more.
+func (r *rayServe) setEnvironment(app map[string]any) error {
+	folder, err := filepath.Abs(r.folder)
+	if err != nil {
+		return fmt.Errorf("the application's folder: %w", err)
+	}
+	all := map[string]any{}
+	for _, kv := range r.cfg.Spec.Env {
+		if name, value, _ := strings.Cut(kv, "="); !ofRay(kv) {
+			all[name] = value
+		}
+	}
+	const modules = "PYTHONPATH"
+	if others := process.Variable(slices.Concat(r.cfg.Env, r.cfg.Spec.Env), modules); others != "" {
+		folder += string(filepath.ListSeparator) + others
+	}
+	all[modules] = folder
+	env, _ := app["runtime_env"].(map[string]any)
+	own, _ := env["env_vars"].(map[string]any)
+	maps.Copy(all, own)
+	if env == nil {
+		env = map[string]any{}
+	}
+	env["env_vars"], app["runtime_env"] = all, env
+	return nil
+}
+
+// readApplications returns the applications of a configuration file, or of an import path, and what else the file has.
+func readApplications(model string) (list []map[string]any, settings map[string]any, err error) {
+	list, settings = []map[string]any{{"import_path": model}}, map[string]any{}
+	if ext := filepath.Ext(model); ext != ".yaml" && ext != ".yml" {
+		return list, settings, nil
+	}
+	raw, err := os.ReadFile(model)
+	var doc yaml.Node
+	if err == nil {
+		err = yaml.Unmarshal(raw, &doc)
+	}
+	var file struct {
+		Applications []map[string]any
+		Settings     map[string]any `yaml:",inline"`
+	}
+	if asPython(&doc); err == nil {
+		err = doc.Decode(&file)
+	}
+	if err == nil && len(file.Applications) == 0 {
+		err = errors.New("it has no applications")
+	}
+	for i, app := range file.Applications {
+		file.Applications[i] = map[string]any{"name": "default"} // as Serve
+		maps.Copy(file.Applications[i], app)
+	}
+	maps.Copy(settings, file.Settings)
+	return file.Applications, settings, err
+}
+
+// truths are words that are truth values in Python's YAML, and texts here.
+var truths = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+func asPython(n *yaml.Node) {
+	if truth, is := truths[strings.ToLower(n.Value)]; is && n.Style == 0 {
+		n.Tag, n.Value = "!!bool", truth
+	}
+	for _, child := range n.Content {
+		asPython(child)
+	}
+}
+
+// Deploy implements [Deployer].
+func (r *rayServe) Deploy(s process.Spec, own, apart func(process.Spec) (process.Child, error)) (process.Child, error) {
+	if r.apps.alone {
+		apart = own
+	}
+	return r.apps.deploy(s, apart)
 }
 
 func (r *rayServe) Request(path string, body *jsonfield.Object) *api.Error {

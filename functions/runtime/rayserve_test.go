@@ -1,52 +1,193 @@
 package runtime_test
 
 import (
+	cmp2 "cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-func TestRayServeLaunch(t *testing.T) {
-	serve := program(t, "serve")
-	r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: []string{serve, "run"}, Args: []string{"--app-dir", "/app"}, Env: []string{"PYTHONPATH=/lib"}})
-	got := launched(t, r, "app:llm")
-	got.Args[3] = filepath.Base(got.Args[3])
-	want := runtime.Launch{
-		Path: serve, Args: []string{"run", "--app-dir", "/app", "serve.yaml"}, Endpoint: there,
-		Env: []string{"HOME=/h", "RAY_ADDRESS=local", "PYTHONPATH=/lib", "PYTHONPATH=/app:/lib"},
+// rayOf is a Ray that answers by REST: PUT takes applications, GET shows them.
+type rayOf struct {
+	*httptest.Server
+	mu   sync.Mutex
+	apps map[string]map[string]any // what GET shows, by name
+	puts int
+}
+
+func newRayOf(t *testing.T, apps ...string) *rayOf {
+	r := &rayOf{apps: map[string]map[string]any{}}
+	for _, name := range apps {
+		r.put(map[string]any{"name": name, "import_path": "theirs:app"})
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("launch (-want +got):\n%s", diff)
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if req.URL.Path != "/api/serve/applications/" || req.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		var all struct{ Applications []map[string]any }
+		if req.Method == http.MethodPut && json.NewDecoder(req.Body).Decode(&all) == nil {
+			r.puts++
+			clear(r.apps)
+			for _, app := range all.Applications {
+				r.put(app)
+			}
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"controller_info": map[string]string{"node_id": "1"}, "http_options": map[string]int{"port": 7}, "applications": r.apps})
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *rayOf) put(app map[string]any) {
+	status := "RUNNING"
+	if app["import_path"] == "nosuch:app" {
+		status = "DEPLOY_FAILED"
+	}
+	r.apps[app["name"].(string)] = map[string]any{"status": status, "message": "first\nNo module named 'nosuch'", "deployed_app_config": app}
+}
+
+func (r *rayOf) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.apps))
+}
+
+// deployed launches and deploys an instance in that Ray.
+func (r *rayOf) deployed(t *testing.T, name, model string, lines func([]byte)) process.Child {
+	t.Helper()
+	cfg := config(t, api.Runtime{Kind: api.RuntimeRayServe, Model: model, Args: []string{"--app-dir=/app"}, Env: []string{"RAY_ADDRESS=" + strings.TrimPrefix(r.URL, "http://"), "RAY_AUTH_TOKEN=secret", "X=1"}})
+	cfg.Instance = name
+	a, err := runtime.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := a.Launch(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, _ := os.Hostname(); l.Endpoint != api.Endpoint("http://127.0.0.1:7/"+name+"."+host) {
+		t.Errorf("it is to listen at %s", l.Endpoint)
+	}
+	child, err := a.(runtime.Deployer).Deploy(process.Spec{Lines: lines}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+// An application joins those of others and leaves them there.
+func TestRayServeAmongOthers(t *testing.T) {
+	r := newRayOf(t, "theirs")
+	host, _ := os.Hostname()
+	child := r.deployed(t, "m-1", "app:llm", func([]byte) {})
+	for len(r.names()) < 2 {
+		goruntime.Gosched()
+	}
+	if diff := cmp.Diff([]string{"m-1." + host, "theirs"}, r.names()); diff != "" {
+		t.Error(diff)
+	}
+	r.mu.Lock()
+	app, _ := json.Marshal(r.apps["m-1."+host]["deployed_app_config"])
+	r.mu.Unlock()
+	want := `{"import_path":"app:llm","name":"m-1.` + host + `","route_prefix":"/m-1.` + host + `","runtime_env":{"env_vars":{"PYTHONPATH":"/app","X":"1"}}}`
+	if diff := cmp.Diff(want, string(app)); diff != "" {
+		t.Error(diff)
+	}
+	child.Stop(0)
+	if diff := cmp.Diff([]string{"theirs"}, r.names()); diff != "" {
+		t.Errorf("after its end: %s", diff)
 	}
 }
 
-// Serve reads the port only from http_options, so every start has a configuration with them.
+// An application that can't be imported ends with Ray's words, and is removed.
+func TestRayServeFails(t *testing.T) {
+	r := newRayOf(t, "theirs")
+	var said []string
+	child := r.deployed(t, "m-1", "nosuch:app", func(line []byte) { said = append(said, string(line)) })
+	<-child.Exited()
+	if !strings.Contains(child.Status(), "does not run") || !slices.Contains(said, "No module named 'nosuch'") {
+		t.Errorf("it ends with %q after %q", child.Status(), said)
+	}
+	if diff := cmp.Diff([]string{"theirs"}, r.names()); diff != "" {
+		t.Errorf("after its end: %s", diff)
+	}
+}
+
+// Functions that start their Ray alike share it; those with settings of a whole Ray do not.
+func TestRayServeShares(t *testing.T) {
+	ray := program(t, "ray")
+	path := func(name string, command ...string) (l runtime.Launch) {
+		cfg := config(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: command})
+		cfg.Instance = name
+		r, err := runtime.New(cfg)
+		if err == nil {
+			l, err = r.Launch("app:llm")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	one, two, other := path("one-1", ray), path("two-1", filepath.Join(filepath.Dir(ray), "serve"), "run"), path("other-1", "env", ray)
+	if !strings.HasSuffix(string(one.Endpoint), "/one-1") || strings.TrimSuffix(string(one.Endpoint), "one-1") != strings.TrimSuffix(string(two.Endpoint), "two-1") {
+		t.Errorf("two functions listen at %s and %s", one.Endpoint, two.Endpoint)
+	}
+	if strings.TrimSuffix(string(one.Endpoint), "one-1") == strings.TrimSuffix(string(other.Endpoint), "other-1") {
+		t.Errorf("with another command it listens at %s too", other.Endpoint)
+	}
+	if want := []string{"start", "--head", "--block"}; !slices.Equal(one.Args[:3], want) || one.Path != ray {
+		t.Errorf("Ray is started by %s %v", one.Path, one.Args)
+	}
+	if !slices.Contains(one.Env, "RAY_AUTH_MODE=token") {
+		t.Errorf("Ray asks for no token: %v", one.Env)
+	}
+}
+
 func TestRayServeConfiguration(t *testing.T) {
-	serve, dir := program(t, "serve"), t.TempDir()
-	for name, tt := range map[string]struct{ model, text, want, fails string }{
-		"import path": {model: "app:llm", want: "applications:\n    - import_path: app:llm\nhttp_options:\n    host: 127.0.0.1\n    port: PORT\n"},
-		"a file":      {text: "applications:\n- import_path: app:llm\n  args: {warm: yes}\n", want: "applications:\n    - import_path: app:llm\n      args: {warm: yes}\nhttp_options:\n    host: 127.0.0.1\n    port: PORT\n"},
-		"its own":     {text: "http_options:\n  port: 8000\n  root_path: /a\n", want: "http_options:\n    port: PORT\n    root_path: /a\n    host: 127.0.0.1\n"},
-		"empty":       {text: "http_options:\napplications: []\n", want: "http_options:\n    host: 127.0.0.1\n    port: PORT\napplications: []\n"},
-		"braces":      {text: `{"applications": []}`, want: "{\"applications\": [], http_options: {host: 127.0.0.1, port: PORT}}\n"},
-		"a list":      {text: "- import_path: app:llm\n", fails: "no mapping"},
+	dir := t.TempDir()
+	const one = "applications:\n- import_path: app:llm\n  args: {warm: yes, cold: \"no\"}\n"
+	for name, tt := range map[string]struct{ text, path, fails string }{
+		"one":         {text: one, path: "/m-1"},
+		"settings":    {text: "http_options: {port: 8000, root_path: /a}\n" + one},
+		"several":     {text: one + "- {name: b, import_path: 'b:app'}\n"},
+		"none":        {text: "applications: []\n", fails: "no applications"},
+		"a list":      {text: "- import_path: app:llm\n", fails: "serve.yaml"},
 		"broken":      {text: "a: [\n", fails: "serve.yaml"},
-		"no file":     {model: filepath.Join(dir, "none.yaml"), fails: "none.yaml"},
+		"of somebody": {text: "http_options: {}\n" + one, fails: "RAY_ADDRESS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tt.model == "" {
-				tt.model = write(t, filepath.Join(dir, "serve.yaml"), tt.text)
+			model := write(t, filepath.Join(dir, "serve.yaml"), tt.text)
+			spec := api.Runtime{Kind: api.RuntimeRayServe, Model: model, Command: []string{program(t, "ray")}}
+			if tt.fails == "RAY_ADDRESS" {
+				spec.Env = []string{"RAY_ADDRESS=127.0.0.1:1"}
 			}
-			r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: tt.model, Command: []string{serve, "run"}})
-			l, err := r.Launch(tt.model)
+			cfg := config(t, spec)
+			cfg.Instance = "m-1"
+			r, err := runtime.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := r.Launch(model)
 			if tt.fails != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.fails) {
+				if err == nil || !strings.Contains(err.Error(), tt.fails) || !runtime.Permanent(err) {
 					t.Errorf("launch: %v, want %s", err, tt.fails)
 				}
 				return
@@ -54,13 +195,8 @@ func TestRayServeConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			raw, err := os.ReadFile(l.Args[len(l.Args)-1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			port := strings.TrimPrefix(string(l.Endpoint), "http://127.0.0.1:")
-			if got := strings.ReplaceAll(string(raw), port, "PORT"); got != tt.want {
-				t.Errorf("the configuration is %q, want %q", got, tt.want)
+			if _, path, _ := strings.Cut(strings.TrimPrefix(string(l.Endpoint), "http://"), "/"); "/"+path != cmp2.Or(tt.path, "/") {
+				t.Errorf("it listens at %s", l.Endpoint)
 			}
 		})
 	}

@@ -72,7 +72,7 @@ func TestMissingProgram(t *testing.T) {
 		"no executable": {api.Runtime{Kind: api.RuntimeLlamaCpp, Model: gguf, Command: []string{plain}}, "no program that may be executed"},
 		"a folder":      {api.Runtime{Kind: api.RuntimeCommand, Command: []string{dir}}, "no program that may be executed"},
 		"SGLang":        {api.Runtime{Kind: api.RuntimeSGLang, Model: "x", Env: []string{"PATH="}}, `"python3"`},
-		"Ray Serve":     {api.Runtime{Kind: api.RuntimeRayServe, Model: "a:b", Env: []string{"PATH=/nowhere"}}, `"serve"`},
+		"Ray Serve":     {api.Runtime{Kind: api.RuntimeRayServe, Model: "a:b", Env: []string{"PATH=/nowhere"}}, `"ray"`},
 	} {
 		if name == "SGLang" {
 			t.Setenv("PATH", "/nowhere")

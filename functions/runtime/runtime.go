@@ -172,6 +172,10 @@ type Config struct {
 	ProbeCommand []string
 	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
 	Devices int
+	// Instance is the instance's name, which no other on the machine has.
+	Instance string
+	// Alone says that the runtime shares no server with other instances.
+	Alone bool
 	// CanaryTokens is the number of tokens that the canary generates; 0: no canary. Our own engine generates one, whatever the number.
 	CanaryTokens int
 	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].

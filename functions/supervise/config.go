@@ -11,16 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Child is a started process; *[process.Process] is one. If it also has [process.Process.CPU], a runtime that computes does not count as
-// hanging.
-type Child interface {
-	PID() int
-	Exited() <-chan struct{}
-	Status() string
-	Stop(grace time.Duration)
-	Kill()
-	Memory() (all api.Bytes, shared api.SharedMemory, err error)
-}
+// Child is the runtime's process.
+type Child = process.Child
 
 // Suspender suspends a process with its descendants; [process.Suspender] is one.
 type Suspender interface {
@@ -117,13 +109,7 @@ func (c *Config) defaults() error {
 		}
 	}
 	if c.Start == nil {
-		c.Start = func(s process.Spec) (Child, error) {
-			p, err := process.Start(s)
-			if err != nil {
-				return nil, err // not p: a nil *Process would be a non-nil Child
-			}
-			return p, nil
-		}
+		c.Start = process.StartChild
 	}
 	if c.Report == nil {
 		c.Report = func(api.InstanceStatus) {}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/vllmsim"
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
@@ -54,7 +54,7 @@ func start(t *testing.T, spec api.Runtime, name string) *instance {
 	transport := api.NewTransport(4)
 	t.Cleanup(transport.CloseIdleConnections)
 	r, err := runtime.New(runtime.Config{
-		Spec: spec, Model: "m", Dir: dir, Transport: transport,
+		Spec: spec, Model: "m", Dir: dir, Transport: transport, Instance: "m-0001", Alone: true,
 		Env: []string{"PATH=" + dir, "VLLMSIM_TEST_PROGRAM=1", "VLLMSIM_DEVICES=" + gpus, "VLLMSIM_FLAGS=--time-scale 0 --device-memory 80GiB --weights 16GiB"},
 	})
 	if err != nil {
@@ -65,16 +65,20 @@ func start(t *testing.T, spec api.Runtime, name string) *instance {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer // read after the process has ended
-	cmd := exec.Command(l.Path, l.Args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = l.Env, &log, &log
-	if err := cmd.Start(); err != nil {
+	s := process.Spec{Path: l.Path, Args: l.Args, Env: l.Env, Lines: func(line []byte) { fmt.Fprintf(&log, "%s\n", line) }}
+	var child process.Child
+	if d, is := r.(runtime.Deployer); is {
+		child, err = d.Deploy(s, process.StartChild, process.StartChild)
+	} else {
+		child, err = process.StartChild(s)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		child.Stop(0)
 		if t.Failed() {
-			t.Logf("%s\n%s", strings.Join(cmd.Args, " "), log.String())
+			t.Logf("%s %s\n%s", l.Path, strings.Join(l.Args, " "), log.String())
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -198,7 +202,7 @@ func TestLlamaServer(t *testing.T) {
 }
 
 func TestRayServe(t *testing.T) {
-	i := start(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:deployment"}, "serve")
+	i := start(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:deployment"}, "ray")
 	if got := i.says(t, "m"); got == "" {
 		t.Error("it says nothing")
 	}
