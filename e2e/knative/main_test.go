@@ -92,7 +92,8 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 		return err
 	}
 	for _, step := range [][]string{
-		{"wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2"}, // the HorizontalPodAutoscaler makes the second
+		{"scale", "deployment/rouse-activator", "--replicas=2"}, // as the HorizontalPodAutoscaler does, which looks every 15 s
+		{"wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2"},
 		{"rollout", "status", "deployment/rouse-activator"}, {"rollout", "status", "deployment/rouse-autoscaler"},
 	} {
 		if out, err := c.Kubectl(ctx, append(step, "-n", "knative-serving", "--timeout=180s")...); err != nil {
