@@ -245,7 +245,7 @@ func (a *rayApplication) run() {
 	defer close(a.exited)
 	defer a.ray.running.Add(-1)
 	if a.alone {
-		defer os.RemoveAll(a.ray.dir) //nolint:errcheck // what is left are logs
+		defer os.RemoveAll(a.ray.dir) // what is left are logs
 	}
 	var ended <-chan struct{}
 	if a.Child != nil {
