@@ -179,14 +179,12 @@ func (f *function) makeSupervisor() (err error) {
 	if f.models.fetches() {
 		cfg.Prepare = f.models.prepare
 	}
+	cfg.Start = process.StartChild
 	if f.shim != nil {
 		cfg.Start, cfg.Adopt, cfg.Save = f.shim.Start, f.adopt, f.shim.Save
 	}
 	if d, is := f.runtime.(runtime.Deployer); is {
 		own := cfg.Start
-		if own == nil {
-			own = process.StartChild
-		}
 		cfg.Start = func(s process.Spec) (supervise.Child, error) { return d.Deploy(s, own, f.startApart) }
 	}
 	if f.snapshot != nil { // a nil *Snapshot would be a non-nil interface

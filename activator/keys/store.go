@@ -152,7 +152,7 @@ func (s *Store) Take(raw []byte) error {
 	return nil
 }
 
-// Follow applies a file whenever it changes, until ctx ends, as [follow.File] does.
+// Follow applies a file whenever it changes, until ctx ends, as [disk.Follow] does.
 func (s *Store) Follow(ctx context.Context, path string, interval time.Duration, log *slog.Logger) error {
 	var taken []byte
 	if raw := s.raw.Load(); raw != nil {

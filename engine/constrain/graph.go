@@ -3,7 +3,6 @@ package constrain
 import (
 	"slices"
 	"sort"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -404,117 +403,6 @@ func (b *builder) graph(g *graph, from, to int32) {
 			b.skip(base+int32(i), to)
 		}
 	}
-}
-
-// except is the texts in a JSON string, in the spelling of jsonText, but for these, which are sorted.
-type except []string
-
-// unusual is the characters that have several bytes in a JSON string.
-var unusual = append(class{{utf8.RuneSelf, utf8.MaxRune}}, special...).normal()
-
-// except adds a trie of the texts' characters. Others lead to one shared place.
-func (b *builder) except(x except, from, to int32) {
-	type node struct {
-		texts []string // those that are here
-		at    int      // after so many bytes
-		place int32
-	}
-	other, rest := b.add(), b.add() // after another character; before an unusual one
-	b.emit(jsonClass(anyChar()), other, other)
-	b.skip(other, to)
-	b.emit(jsonClass(unusual), rest, other)
-	queue := []node{{x, 0, b.add()}}
-	b.skip(from, queue[0].place)
-	b.places[other].free = true
-	for len(queue) > 0 && b.err == nil {
-		n := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		b.places[n.place].free = true
-		if len(n.texts) > 0 && len(n.texts[0]) == n.at {
-			n.texts = n.texts[1:]
-		} else {
-			b.skip(n.place, to)
-		}
-		var here class
-		for len(n.texts) > 0 {
-			r, size := utf8.DecodeRuneInString(n.texts[0][n.at:])
-			begin := n.texts[0][:n.at+size]
-			same := sort.Search(len(n.texts), func(i int) bool { return !strings.HasPrefix(n.texts[i], begin) })
-			next := b.add()
-			b.emit(jsonClass(class{{r, r}}), n.place, next)
-			queue = append(queue, node{n.texts[:same], n.at + size, next})
-			here, n.texts = append(here, span{r, r}), n.texts[same:]
-		}
-		not := here.not()
-		if len(here.and(unusual)) == 0 {
-			b.skip(n.place, rest)
-			not = not.and(unusual.not())
-		}
-		b.emit(jsonClass(not), n.place, other)
-	}
-}
-
-// inOrder is some of the items of a list in their order, with commas between. It has the required ones, and at least
-// so many of the others. After the items may come any number of more, unless it is nil.
-type inOrder struct {
-	items []item
-	least int
-	more  expr
-	comma expr
-}
-
-type item struct {
-	x        expr // a rule, if least is not 0
-	required bool
-}
-
-// inOrder has a row of places for each number of optional items so far, up to least, and a first row where there was
-// no item yet, so that no comma comes before the next.
-func (b *builder) inOrder(x inOrder, from, to int32) {
-	row := make([]int32, x.least+2)
-	for k := range row {
-		row[k] = b.add()
-	}
-	b.skip(from, row[0])
-	comma := func(k int, to int32) {
-		if k > 0 {
-			b.emit(x.comma, row[k], to)
-		} else {
-			b.skip(row[k], to)
-		}
-	}
-	for _, i := range x.items {
-		next, begin := make([]int32, len(row)), make([]int32, len(row))
-		for k := range next {
-			next[k], begin[k] = b.add(), b.add()
-		}
-		for k := range row {
-			then := max(k, 1)
-			if !i.required {
-				b.skip(row[k], next[k])
-				then = min(then+1, len(row)-1)
-			}
-			comma(k, begin[then])
-		}
-		for k := 1; k < len(row); k++ {
-			b.emit(i.x, begin[k], next[k])
-		}
-		if row = next; b.err != nil {
-			return
-		}
-	}
-	last := len(row) - 1
-	if x.more != nil {
-		begin, end := b.add(), b.add()
-		if x.least == 0 {
-			comma(0, begin)
-		}
-		comma(last, begin)
-		b.emit(x.more, begin, end)
-		b.emit(x.comma, end, begin)
-		b.skip(end, to)
-	}
-	b.skip(row[last], to)
 }
 
 // newGraph returns the automaton of a form without rules.

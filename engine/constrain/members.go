@@ -72,3 +72,66 @@ func (m *members) byPattern(text string) (schemas []any) {
 	}
 	return schemas
 }
+
+// inOrder is some of the items of a list in their order, with commas between. It has the required ones, and at least
+// so many of the others. After the items may come any number of more, unless it is nil.
+type inOrder struct {
+	items []item
+	least int
+	more  expr
+	comma expr
+}
+
+type item struct {
+	x        expr // a rule, if least is not 0
+	required bool
+}
+
+// inOrder has a row of places for each number of optional items so far, up to least, and a first row where there was
+// no item yet, so that no comma comes before the next.
+func (b *builder) inOrder(x inOrder, from, to int32) {
+	last := x.least + 1
+	row := make([]int32, last+1)
+	for k := range row {
+		row[k] = b.add()
+	}
+	b.skip(from, row[0])
+	comma := func(k int, to int32) {
+		if k > 0 {
+			b.emit(x.comma, row[k], to)
+		} else {
+			b.skip(row[k], to)
+		}
+	}
+	for _, i := range x.items {
+		next, begin := make([]int32, len(row)), make([]int32, len(row))
+		for k := range next {
+			next[k], begin[k] = b.add(), b.add()
+		}
+		for k := range row {
+			then := max(k, 1)
+			if !i.required {
+				b.skip(row[k], next[k])
+				then = min(then+1, last)
+			}
+			comma(k, begin[then])
+		}
+		for k := 1; k < len(row); k++ {
+			b.emit(i.x, begin[k], next[k])
+		}
+		if row = next; b.err != nil {
+			return
+		}
+	}
+	if x.more != nil {
+		begin, end := b.add(), b.add()
+		if x.least == 0 {
+			comma(0, begin)
+		}
+		comma(last, begin)
+		b.emit(x.more, begin, end)
+		b.emit(x.comma, end, begin)
+		b.skip(end, to)
+	}
+	b.skip(row[last], to)
+}

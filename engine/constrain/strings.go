@@ -2,7 +2,9 @@ package constrain
 
 import (
 	"slices"
+	"sort"
 	"strings"
+	"unicode/utf8"
 )
 
 // formats are the supported string formats, as patterns; those with none have any text. They are narrower than their standards where those
@@ -111,4 +113,52 @@ func (c *schemaReader) both(x, y expr) expr {
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
 	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final }) // all places are reachable
+}
+
+// except is the texts in a JSON string, in the spelling of jsonText, but for these, which are sorted.
+type except []string
+
+// unusual is the characters that have several bytes in a JSON string.
+var unusual = append(class{{utf8.RuneSelf, utf8.MaxRune}}, special...).normal()
+
+// except adds a trie of the texts' characters. Others lead to one shared place.
+func (b *builder) except(x except, from, to int32) {
+	type node struct {
+		texts []string // those that are here
+		at    int      // after so many bytes
+		place int32
+	}
+	other, rest := b.add(), b.add() // after another character; before an unusual one
+	b.emit(jsonClass(anyChar()), other, other)
+	b.skip(other, to)
+	b.emit(jsonClass(unusual), rest, other)
+	queue := []node{{x, 0, b.add()}}
+	b.skip(from, queue[0].place)
+	b.places[other].free = true
+	for len(queue) > 0 && b.err == nil {
+		n := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		b.places[n.place].free = true
+		if len(n.texts) > 0 && len(n.texts[0]) == n.at {
+			n.texts = n.texts[1:]
+		} else {
+			b.skip(n.place, to)
+		}
+		var here class
+		for len(n.texts) > 0 {
+			r, size := utf8.DecodeRuneInString(n.texts[0][n.at:])
+			begin := n.texts[0][:n.at+size]
+			same := sort.Search(len(n.texts), func(i int) bool { return !strings.HasPrefix(n.texts[i], begin) })
+			next := b.add()
+			b.emit(jsonClass(class{{r, r}}), n.place, next)
+			queue = append(queue, node{n.texts[:same], n.at + size, next})
+			here, n.texts = append(here, span{r, r}), n.texts[same:]
+		}
+		not := here.not()
+		if len(here.and(unusual)) == 0 {
+			b.skip(n.place, rest)
+			not = not.and(unusual.not())
+		}
+		b.emit(jsonClass(not), n.place, other)
+	}
 }

@@ -67,14 +67,18 @@ func (c *ray) Key() string { return c.token }
 func newRay(by http.RoundTripper) (c *ray, err error) {
 	c = &ray{token: rand.Text(), lock: "lock", output: process.NewLog(rayLines, nil)}
 	c.client = &client{http: &http.Client{Transport: WithKey(by, c)}}
-	for port := ""; len(c.ports) < 3 && err == nil; c.ports = append(c.ports, port) {
-		port, err = process.FreePort()
+	for range 3 {
+		port, err := process.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		c.ports = append(c.ports, port)
 	}
-	if err == nil {
-		c.dir, err = os.MkdirTemp("", "ray-")
+	if c.dir, err = os.MkdirTemp("", "ray-"); err != nil {
+		return nil, err
 	}
-	c.serve, c.dashboard = api.Endpoint("http://127.0.0.1:"+c.ports[0]), api.Endpoint("http://127.0.0.1:"+c.ports[len(c.ports)/2])
-	return c, err
+	c.serve, c.dashboard = api.Endpoint("http://127.0.0.1:"+c.ports[0]), api.Endpoint("http://127.0.0.1:"+c.ports[1])
+	return c, nil
 }
 
 var shared = struct {

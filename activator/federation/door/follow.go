@@ -11,7 +11,7 @@ import (
 )
 
 // Follow rereads a front door's file whenever it changes, and passes its clusters to declare, until ctx ends, as
-// [follow.File] does. Only the clusters are applied: other fields take effect when the server restarts.
+// [disk.Follow] does. Only the clusters are applied: other fields take effect when the server restarts.
 func Follow(ctx context.Context, path string, interval time.Duration, declare func([]Declaration) error, log *slog.Logger) {
 	taken, _ := os.ReadFile(path) // one that is missing counts when it comes
 	disk.Follow(ctx, path, interval, os.ReadFile, taken, func(raw []byte) (int, error) {

@@ -34,7 +34,7 @@ var stream = grpc.StreamDesc{
 
 var service = grpc.ServiceDesc{ServiceName: "rouse.exchange.v1.Exchange", HandlerType: (*Server)(nil), Streams: []grpc.StreamDesc{stream}}
 
-// NewServer returns a gRPC server with only s, within the limits of package exchange.
+// NewServer returns a gRPC server with only s, within the limits of this package. Its Stop waits until the calls of s have returned.
 func NewServer(s Server, options ...grpc.ServerOption) *grpc.Server {
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxConcurrentStreams(16), grpc.MaxHeaderListSize(64 << 10), grpc.WaitForHandlers(true),
