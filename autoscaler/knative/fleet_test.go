@@ -332,6 +332,33 @@ func TestAWebhookDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// TestSlowControllers: a pod that is made late is no failed start, and one that is never made ends with the start's own limit.
+func TestSlowControllers(t *testing.T) {
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.hold = true
+		end := c.begin("tiny-00001-0001", api.Grant{})
+		time.Sleep(3 * time.Minute)
+		c.mu.Lock()
+		c.match(1)
+		c.mu.Unlock()
+		if id, err := end(); err != nil || id != "pod-1" {
+			t.Errorf("got %q and %v, want the pod that was made late", id, err)
+		}
+	})
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.hold = true
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		_, err := c.fleet.Start(ctx, api.Function{Name: tiny}, "tiny-00001-0001", api.Grant{})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no pod was made") {
+			t.Errorf("got %v, want what to look at", err)
+		}
+		if c.replicas() != 0 {
+			t.Errorf("got %d replicas, want the scale taken back", c.replicas())
+		}
+	})
+}
+
 func TestAContainerThatEndsJoinsAgain(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.runs("pod-1", "10.0.0.1")

@@ -20,11 +20,13 @@ func (pr *pairs) raiseClaims(ctx context.Context, r *revision, n int) {
 	if err == nil {
 		r.want += n
 	}
+	limited, cancel := context.WithTimeout(ctx, r.spec.StartTimeout)
+	defer cancel()
 	pr.mu.Unlock()
 	if err == nil {
 		pr.changed(r.name)
 		if err = pr.scaler.setScale(ctx, r, d); err == nil {
-			err = pr.scaler.awaitCreated(ctx, r, func() bool { return r.livePods() >= r.want || pr.revisions[r.name] != r })
+			err = pr.scaler.awaitCreated(limited, r, func() bool { return r.livePods() >= r.want || pr.revisions[r.name] != r })
 		}
 		if err != nil {
 			pr.mu.Lock()

@@ -20,7 +20,7 @@ import (
 // manager is the fleet's name as a field manager.
 const manager = "rouse-autoscaler"
 
-// createTimeout is how long a Deployment may take to create a pod.
+// createTimeout is how long Kubernetes may take to act on a scale before callers no longer count on it.
 const createTimeout = 20 * time.Second
 
 // scaler writes the scales of Deployments and the deletion costs of their pods, and waits until Kubernetes has acted on them.
@@ -133,27 +133,26 @@ func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 }
 
 // awaitCreated waits until there reports that pods were created for the wanted scale. It fails if the Deployment reports that they are
-// refused, or after createTimeout. It locks.
+// refused, or with ctx: without a refusal the controllers are only slow. It locks.
 func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bool) error {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	refused, late := time.Now().Add(refusedAfter), time.Now().Add(createTimeout)
 	for !there() {
-		until, cancel := context.WithTimeout(ctx, min(refusedAfter, time.Until(late)))
+		until, cancel := context.WithTimeout(ctx, refusedAfter)
 		_ = sc.awaitAct(until, r) // and look again now and then: no watch tells of a refusal
 		cancel()
 		why, now := sc.refusal(r.name), time.Now()
 		switch {
 		case there():
+		case ctx.Err() != nil && why == "":
+			return fmt.Errorf("no pod was made: look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager: %w", context.Cause(ctx))
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case why != "" && !now.Before(refused) && !strings.Contains(why, webhookFailed):
 			return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
-		case now.Before(late):
-		case why != "":
+		case why != "" && !now.Before(late):
 			return fmt.Errorf("no pod was made within %s: %s", createTimeout, why)
-		default:
-			return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", createTimeout)
 		}
 	}
 	return nil
