@@ -84,7 +84,7 @@ func TestMissingClass(t *testing.T) {
 	f := &function{t: t, c: c, name: "classless"}
 	t.Cleanup(f.remove)
 	if _, err := c.Kn(t.Context(), "service", "create", f.name, "--image", functionImage, "--env", "ROUSE_MODEL=pico",
-		"--annotation-revision", "rouse.dev/sleep-after=1m", "--wait-timeout", "120", "--wait-window", "100"); err != nil {
+		"--annotation-revision", "rouse.dev/sleep-after=1m", "--wait-timeout", "300", "--wait-window", "100"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the event on "+f.name, func() string {
@@ -115,7 +115,7 @@ func TestPodsThatKubernetesRefuses(t *testing.T) {
 		}
 	}
 	if _, err := c.Kn(t.Context(), "service", "create", name, "-n", name, "--image", functionImage, "--scale-init", "0",
-		"--annotation-revision", "autoscaling.knative.dev/class="+class, "--annotation-revision", "rouse.dev/model=pico", "--wait-timeout", "120"); err != nil {
+		"--annotation-revision", "autoscaling.knative.dev/class="+class, "--annotation-revision", "rouse.dev/model=pico", "--wait-timeout", "300"); err != nil {
 		t.Fatal(err)
 	}
 	a := answerOf(t, c, name)

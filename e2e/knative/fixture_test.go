@@ -68,7 +68,7 @@ func createIn(t *testing.T, in, name, image string, annotations []string, more .
 
 // kn runs kn service create or update.
 func (f *function) kn(verb, image string, annotations []string, more ...string) (string, error) {
-	args := []string{"service", verb, f.name, "-n", f.namespace(), "--image", image, "--wait-timeout", "120",
+	args := []string{"service", verb, f.name, "-n", f.namespace(), "--image", image, "--wait-timeout", "300",
 		"--wait-window", "100"} // a pod may find no node at first: the tests share a small one, and sleepers make room
 	if image != helloImage {
 		args = append(args, "--annotation-revision", "autoscaling.knative.dev/class="+class)
