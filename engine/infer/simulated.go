@@ -1,9 +1,4 @@
-// Package sim simulates a device: a step takes a set time and almost no computation. Benchmarks use it to measure the
-// engine's own overhead, and whether a device would wait for the engine.
-//
-// Instead of keys and values it stores a hash of all tokens up to each position. So the output depends on every token,
-// position and block of the input: an engine that confuses blocks, or fills in a wrong placeholder, gets other tokens.
-package sim
+package infer
 
 import (
 	"bytes"
@@ -14,14 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-var _ infer.Inferencer = (*Device)(nil)
+var _ Inferencer = (*Simulated)(nil)
 
-// Config configures a device. Zero fields get the defaults.
-type Config struct {
+// SimulatedConfig configures a device. Zero fields get the defaults.
+type SimulatedConfig struct {
 	// Step is the time of a step, and Token the additional time per token; default 0.
 	Step  time.Duration `json:"step_ns,omitempty"`
 	Token time.Duration `json:"token_ns,omitempty"`
@@ -40,7 +34,7 @@ type Config struct {
 	EndEvery int `json:"end_every,omitempty"`
 }
 
-func (c Config) withDefaults() Config {
+func (c SimulatedConfig) withDefaults() SimulatedConfig {
 	for _, f := range []struct {
 		v *int
 		d int
@@ -53,7 +47,7 @@ func (c Config) withDefaults() Config {
 }
 
 // Validate returns an error if a field is out of range.
-func (c Config) Validate() error {
+func (c SimulatedConfig) Validate() error {
 	const most = 1 << 24
 	for _, f := range []struct {
 		name string
@@ -69,27 +63,31 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Device is a simulated device. It implements infer.Inferencer.
-type Device struct {
-	cfg Config
+// Simulated is a simulated device: a step takes a set time and almost no computation. Benchmarks use it to measure the
+// engine's own overhead, and whether a device would wait for the engine.
+//
+// Instead of keys and values it stores a hash of all tokens up to each position. So the output depends on every token,
+// position and block of the input: an engine that confuses blocks, or fills in a wrong placeholder, gets other tokens.
+type Simulated struct {
+	cfg SimulatedConfig
 
 	State[uint64] // per cache position: a hash of the tokens up to it, 0 if unwritten
 
-	out    infer.Result
+	out    Result
 	memory []float32
 }
 
-// New returns a device.
-func New(c Config) (*Device, error) {
+// NewSimulated returns a device.
+func NewSimulated(c SimulatedConfig) (*Simulated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Device{cfg: c.withDefaults()}, nil
+	return &Simulated{cfg: c.withDefaults()}, nil
 }
 
-// Parse returns a device for the JSON of a Config; empty means the zero Config.
-func Parse(options []byte) (*Device, error) {
-	var c Config
+// ParseSimulated returns a device for the JSON of a SimulatedConfig; empty means the zero SimulatedConfig.
+func ParseSimulated(options []byte) (*Simulated, error) {
+	var c SimulatedConfig
 	if len(options) > 0 {
 		d := json.NewDecoder(bytes.NewReader(options))
 		d.DisallowUnknownFields()
@@ -97,35 +95,35 @@ func Parse(options []byte) (*Device, error) {
 			return nil, fmt.Errorf("simulated device: its options: %w", err)
 		}
 	}
-	return New(c)
+	return NewSimulated(c)
 }
 
-// Forward implements infer.Inferencer.
-func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
+// Forward implements [Inferencer].
+func (d *Simulated) Forward(ctx context.Context, b *Batch) (Result, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
 	began := time.Now()
 	if err := d.Ready(); err != nil {
-		return infer.Result{}, err
+		return Result{}, err
 	}
 	if err := b.Check(d.Config(), d.cfg.Blocks, d.cfg.BlockSize); err != nil {
-		return infer.Result{}, err
+		return Result{}, err
 	}
 	if err := d.compute(b); err != nil {
-		return infer.Result{}, err
+		return Result{}, err
 	}
 	tokens := 0
 	for i := range b.Items {
 		tokens += len(b.Items[i].Tokens)
 	}
 	if err := d.wait(ctx, began.Add(d.cfg.Step+time.Duration(tokens)*d.cfg.Token)); err != nil {
-		return infer.Result{}, err
+		return Result{}, err
 	}
 	return d.out, nil
 }
 
 // wait blocks until the given time.
-func (d *Device) wait(ctx context.Context, until time.Time) error {
+func (d *Simulated) wait(ctx context.Context, until time.Time) error {
 	left := time.Until(until)
 	if d.cfg.Spin {
 		left -= 500 * time.Microsecond
@@ -148,7 +146,7 @@ func (d *Device) wait(ctx context.Context, until time.Time) error {
 }
 
 // compute fills cache cells and computes the wanted outputs.
-func (d *Device) compute(b *infer.Batch) error {
+func (d *Simulated) compute(b *Batch) error {
 	if d.Cache == nil {
 		d.Cache = make([]uint64, d.cfg.Blocks*d.cfg.BlockSize)
 	}
@@ -163,7 +161,7 @@ func (d *Device) compute(b *infer.Batch) error {
 		if it.Adapter != 0 {
 			a := d.Adapters[it.Adapter]
 			if a == nil {
-				return fmt.Errorf("batch item %d: adapter %d: %w", i, it.Adapter, infer.ErrNoAdapter)
+				return fmt.Errorf("batch item %d: adapter %d: %w", i, it.Adapter, ErrNoAdapter)
 			}
 			for _, c := range []byte(a.Name) { // its name makes the difference
 				h = (h ^ uint64(c)) * 1099511628211
@@ -180,9 +178,9 @@ func (d *Device) compute(b *infer.Batch) error {
 			h = (h ^ uint64(t+1)) * 1099511628211
 			*d.cell(it, it.Pos+j) = h
 			switch {
-			case it.Want == infer.All || it.Want == infer.Last && j == len(it.Tokens)-1:
+			case it.Want == All || it.Want == Last && j == len(it.Tokens)-1:
 				d.answer(h)
-			case it.Want == infer.Hidden:
+			case it.Want == Hidden:
 				hidden = append(hidden, float32(h>>40))
 			}
 		}
@@ -195,13 +193,13 @@ func (d *Device) compute(b *infer.Batch) error {
 	return nil
 }
 
-func (d *Device) cell(it *infer.Item, pos int) *uint64 {
+func (d *Simulated) cell(it *Item, pos int) *uint64 {
 	n := d.cfg.BlockSize
 	return &d.Cache[int(it.Blocks[pos/n])*n+pos%n]
 }
 
 // answer appends a row of logits to memory: 0 except for the next token.
-func (d *Device) answer(h uint64) {
+func (d *Simulated) answer(h uint64) {
 	n := len(d.memory)
 	d.memory = slices.Grow(d.memory, d.cfg.Vocab)[:n+d.cfg.Vocab]
 	row := d.memory[n:]
@@ -216,16 +214,16 @@ func (d *Device) answer(h uint64) {
 	row[next] = 10
 }
 
-// Config implements infer.Inferencer.
-func (d *Device) Config() model.Config {
+// Config implements [Inferencer].
+func (d *Simulated) Config() model.Config {
 	return model.Config{Arch: "sim", Name: "simulated device", Vocab: d.cfg.Vocab, Context: d.cfg.Context, Dim: 1}
 }
 
-// Blocks implements infer.Inferencer.
-func (d *Device) Blocks() (count, size int) { return d.cfg.Blocks, d.cfg.BlockSize }
+// Blocks implements [Inferencer].
+func (d *Simulated) Blocks() (count, size int) { return d.cfg.Blocks, d.cfg.BlockSize }
 
-// MemoryBytes implements infer.Inferencer.
-func (d *Device) MemoryBytes() int64 {
+// MemoryBytes implements [Inferencer].
+func (d *Simulated) MemoryBytes() int64 {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
 	return int64(len(d.Cache)) * 8

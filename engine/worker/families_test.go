@@ -1,4 +1,4 @@
-package cudaworker_test
+package worker_test
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func TestFamilies(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cases.json"), raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sources, err := filepath.Glob("*.py")
+	sources, err := filepath.Glob("cuda/*.py")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +60,7 @@ func TestFamilies(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), python, "-B", "-m", "unittest", "test_families")
+	cmd.Dir = "cuda"
 	cmd.Env = append(os.Environ(), "ROUSE_TEST_FAMILIES="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -52,7 +52,7 @@ def cases():
 
 
 @unittest.skipIf(torch is None, "torch is not installed")
-@unittest.skipIf(not FOLDER, "no ROUSE_TEST_FAMILIES: go test ./engine/cudaworker makes them")
+@unittest.skipIf(not FOLDER, "no ROUSE_TEST_FAMILIES: go test ./engine/worker makes them")
 class TestFamilies(unittest.TestCase):
     def test_alone(self):
         from ranks import Ranks

@@ -7,7 +7,7 @@ import unittest
 
 import wire
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "worker", "testdata")
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testdata")
 
 
 class TestGolden(unittest.TestCase):

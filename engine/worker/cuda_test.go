@@ -1,4 +1,4 @@
-package cudaworker
+package worker
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFrames has Python read the golden frames of package worker, and refuse damaged ones.
+// TestFrames has Python read the golden frames, and refuse damaged ones.
 func TestFrames(t *testing.T) {
 	unittest(t, "test_wire")
 }
@@ -36,10 +36,11 @@ func interpreter(t *testing.T) string {
 
 func unittest(t *testing.T, module string) {
 	t.Helper()
-	if _, err := os.ReadFile(module + ".py"); err != nil { // so that go test does not use a cached result after it changed
+	if _, err := os.ReadFile("cuda/" + module + ".py"); err != nil { // so that go test does not use a cached result after it changed
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), interpreter(t), "-B", "-m", "unittest", module)
+	cmd.Dir = "cuda"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -48,7 +49,7 @@ func unittest(t *testing.T, module string) {
 func TestUnpack(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for range 2 {
-		command, err := Command(interpreter(t))
+		command, err := cudaCommand(interpreter(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,14 +60,14 @@ func TestUnpack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	path, err := Model("pico")
+	path, err := cudaModel("pico")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() < 1<<20 {
 		t.Errorf("pico is not unpacked: %v", err)
 	}
-	if _, err := Command("/nowhere/python"); err == nil || !strings.Contains(err.Error(), "--python") {
+	if _, err := cudaCommand("/nowhere/python"); err == nil || !strings.Contains(err.Error(), "--python") {
 		t.Errorf("a missing interpreter: %v", err)
 	}
 }

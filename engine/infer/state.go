@@ -1,15 +1,14 @@
-package sim
+package infer
 
 import (
 	"context"
 	"fmt"
 	"sync"
 
-	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// State is the state of an infer.Inferencer without arithmetic: its cache, its adapters, and its sleep level. It
+// State is the state of an [Inferencer] without arithmetic: its cache, its adapters, and its sleep level. It
 // implements the interface's methods that need only these. P is the cache's value for one position. The zero value is
 // awake.
 type State[P any] struct {
@@ -20,13 +19,13 @@ type State[P any] struct {
 	closed   bool
 }
 
-// Ready returns infer.ErrClosed or infer.ErrAsleep if the device cannot compute. Mu must be held.
+// Ready returns [ErrClosed] or [ErrAsleep] if the device cannot compute. Mu must be held.
 func (s *State[P]) Ready() error {
 	switch {
 	case s.closed:
-		return infer.ErrClosed
+		return ErrClosed
 	case s.level > 0:
-		return infer.ErrAsleep
+		return ErrAsleep
 	}
 	return nil
 }
@@ -38,13 +37,13 @@ func (s *State[P]) Level() int {
 	return s.level
 }
 
-// LoadAdapter implements infer.Inferencer. Any adapter fits.
+// LoadAdapter implements [Inferencer]. Any adapter fits.
 func (s *State[P]) LoadAdapter(id int32, a *lora.Adapter) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	switch {
 	case s.closed:
-		return infer.ErrClosed
+		return ErrClosed
 	case id <= 0 || s.Adapters[id] != nil:
 		return fmt.Errorf("load adapter %s: id %d is in use or not above 0", a.Name, id)
 	}
@@ -55,27 +54,27 @@ func (s *State[P]) LoadAdapter(id int32, a *lora.Adapter) error {
 	return nil
 }
 
-// UnloadAdapter implements infer.Inferencer.
+// UnloadAdapter implements [Inferencer].
 func (s *State[P]) UnloadAdapter(id int32) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	switch {
 	case s.closed:
-		return infer.ErrClosed
+		return ErrClosed
 	case s.Adapters[id] == nil:
-		return fmt.Errorf("unload adapter %d: %w", id, infer.ErrNoAdapter)
+		return fmt.Errorf("unload adapter %d: %w", id, ErrNoAdapter)
 	}
 	delete(s.Adapters, id)
 	return nil
 }
 
-// Sleep implements infer.Inferencer.
+// Sleep implements [Inferencer].
 func (s *State[P]) Sleep(level int) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	switch {
 	case s.closed:
-		return infer.ErrClosed
+		return ErrClosed
 	case level != 1 && level != 2:
 		return fmt.Errorf("sleep level %d is unknown: want 1 or 2", level)
 	}
@@ -83,13 +82,13 @@ func (s *State[P]) Sleep(level int) error {
 	return nil
 }
 
-// Wake implements infer.Inferencer.
+// Wake implements [Inferencer].
 func (s *State[P]) Wake(ctx context.Context) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	switch {
 	case s.closed:
-		return infer.ErrClosed
+		return ErrClosed
 	case s.level > 0 && ctx.Err() != nil:
 		return fmt.Errorf("wake: %w", context.Cause(ctx))
 	}
@@ -97,7 +96,7 @@ func (s *State[P]) Wake(ctx context.Context) error {
 	return nil
 }
 
-// Close implements infer.Inferencer.
+// Close implements [Inferencer].
 func (s *State[P]) Close() error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

@@ -1,4 +1,4 @@
-package sim_test
+package infer_test
 
 import (
 	"testing"
@@ -7,12 +7,11 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
 )
 
-func TestContract(t *testing.T) {
+func TestSimulatedContract(t *testing.T) {
 	infertest.Run(t, func(t *testing.T) infer.Inferencer {
-		d, err := sim.New(sim.Config{Context: 512})
+		d, err := infer.NewSimulated(infer.SimulatedConfig{Context: 512})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,10 +19,10 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestTime checks that a step takes the configured time.
-func TestTime(t *testing.T) {
+// TestSimulatedTime checks that a step takes the configured time.
+func TestSimulatedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := sim.Parse([]byte(`{"step_ns":10000000,"token_ns":1000000}`))
+		d, err := infer.ParseSimulated([]byte(`{"step_ns":10000000,"token_ns":1000000}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +38,7 @@ func TestTime(t *testing.T) {
 		}
 	})
 	for _, bad := range []string{`{"step_ns":-1}`, `{"vocab":-1}`, `{"speed":1}`, `{`} {
-		if _, err := sim.Parse([]byte(bad)); err == nil {
+		if _, err := infer.ParseSimulated([]byte(bad)); err == nil {
 			t.Errorf("%s is accepted", bad)
 		}
 	}
