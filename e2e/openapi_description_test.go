@@ -1,19 +1,4 @@
-// Package openapi checks answers of OpenAI's API against the descriptions that OpenAI publishes. For that it reads the
-// bytes between a client and a server, and does not change them.
-//
-// The life of one answer:
-//
-//  1. A [Tap] takes a client's connection and dials the server. What either side sends goes on to the other as it
-//     comes, and a copy of it is read as HTTP.
-//  2. When an answer has ended, an [Exchange] has the request, the answer, and how it ended.
-//  3. [Description.Judge] finds the answer's schema by its path and status; an event's, by its type. Paths that are not
-//     described are not judged.
-//  4. It also checks rules that no schema has. A stream ends once, with [DONE], with the last event of a response or
-//     with an error. The chunks of a stream have one id. Events of a response are numbered, and their texts are the
-//     parts' sum.
-//
-// A description may be any version, of OpenAPI 3.0 or 3.1. A [Description] is safe for concurrent use once it is loaded.
-package openapi
+package e2e
 
 import (
 	_ "embed"
@@ -29,8 +14,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Description describes valid answers.
-type Description struct {
+// apiDescription describes valid answers of OpenAI's API, in any version of OpenAPI 3.0 or 3.1. It is safe for concurrent use once it is
+// loaded.
+//
+//  1. A [tap] takes a client's connection and dials the server. What either side sends goes on to the other as it comes, and a copy of it
+//     is read as HTTP.
+//  2. When an answer has ended, an [httpExchange] has the request, the answer, and how it ended.
+//  3. [apiDescription.Judge] finds the answer's schema by its path and status; an event's, by its type. Paths that are not described are not
+//     judged.
+//  4. It also checks rules that no schema has. A stream ends once, with [DONE], with the last event of a response or with an error. The
+//     chunks of a stream have one id. Events of a response are numbered, and their texts are the parts' sum.
+type apiDescription struct {
 	answers map[string]*jsonschema.Schema // by "METHOD path", with " stream" for events of streams
 	events  map[string]*jsonschema.Schema // of a response's stream, by type
 	failure *jsonschema.Schema
@@ -50,9 +44,9 @@ var described = []struct{ method, path, event string }{
 const failure = `{"type":"object","required":["error"],"properties":{"error":{"type":"object","required":["type","message","param","code"],
 	"properties":{"type":{"type":"string"},"message":{"type":"string"},"param":{"type":["string","null"]},"code":{"type":["string","null"]}}}}}`
 
-// Load reads descriptions. Of an operation that several have, the first counts.
-func Load(paths ...string) (*Description, error) {
-	d := &Description{answers: map[string]*jsonschema.Schema{}, events: map[string]*jsonschema.Schema{}}
+// loadDescriptions reads descriptions. Of an operation that several have, the first counts.
+func loadDescriptions(paths ...string) (*apiDescription, error) {
+	d := &apiDescription{answers: map[string]*jsonschema.Schema{}, events: map[string]*jsonschema.Schema{}}
 	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		if err != nil {
@@ -68,7 +62,7 @@ func Load(paths ...string) (*Description, error) {
 		}
 	}
 	if d.failure == nil {
-		s, err := newSource("errors", []byte(failure))
+		s, err := newDescriptionSource("errors", []byte(failure))
 		if err == nil {
 			err = s.compile("", &d.failure)
 		}
@@ -79,28 +73,28 @@ func Load(paths ...string) (*Description, error) {
 	return d, nil
 }
 
-// source is one description.
-type source struct {
+// descriptionSource is one description.
+type descriptionSource struct {
 	name string
 	doc  map[string]any
 	c    *jsonschema.Compiler
 }
 
-func newSource(name string, raw []byte) (*source, error) {
+func newDescriptionSource(name string, raw []byte) (*descriptionSource, error) {
 	var tree any
 	if err := yaml.Unmarshal(raw, &tree); err != nil {
 		return nil, fmt.Errorf("parse it: %w", err)
 	}
-	doc, _ := plain(tree).(map[string]any)
-	if chunk, is := at(doc, "components", "schemas", "CreateChatCompletionStreamResponse", "properties").(map[string]any); is && chunk["usage"] != nil {
+	doc, _ := plainSchema(tree).(map[string]any)
+	if chunk, is := inTree(doc, "components", "schemas", "CreateChatCompletionStreamResponse", "properties").(map[string]any); is && chunk["usage"] != nil {
 		chunk["usage"] = nullable(chunk["usage"]) // as its description says; not each version's schema does
 	}
-	if choice, is := at(doc, "components", "schemas", "CreateCompletionResponse", "properties", "choices", "items", "properties").(map[string]any); is {
+	if choice, is := inTree(doc, "components", "schemas", "CreateCompletionResponse", "properties", "choices", "items", "properties").(map[string]any); is {
 		choice["finish_reason"] = nullable(choice["finish_reason"]) // of a part, which is not described apart
-		either, _ := at(choice, "logprobs", "anyOf").([]any)
+		either, _ := inTree(choice, "logprobs", "anyOf").([]any)
 		for _, scores := range either { // the first token of a prompt that is repeated has none
 			for _, name := range []string{"token_logprobs", "top_logprobs"} {
-				if list, is := at(scores, "properties", name).(map[string]any); is {
+				if list, is := inTree(scores, "properties", name).(map[string]any); is {
 					list["items"] = nullable(list["items"])
 				}
 			}
@@ -116,7 +110,7 @@ func newSource(name string, raw []byte) (*source, error) {
 	if tree, err = jsonschema.UnmarshalJSON(strings.NewReader(string(whole))); err != nil {
 		return nil, fmt.Errorf("read it as JSON: %w", err)
 	}
-	s := &source{name, doc, jsonschema.NewCompiler()}
+	s := &descriptionSource{name, doc, jsonschema.NewCompiler()}
 	s.c.DefaultDraft(jsonschema.Draft2020)
 	s.c.UseLoader(nowhere{})
 	if err := s.c.AddResource("file:///description", tree); err != nil {
@@ -125,7 +119,7 @@ func newSource(name string, raw []byte) (*source, error) {
 	return s, nil
 }
 
-//go:embed later.yaml
+//go:embed testdata/openapi/later.yaml
 var later []byte
 
 // bringUp adds to a description what came later, where it lacks it.
@@ -137,14 +131,14 @@ func bringUp(doc map[string]any) error {
 	if err := yaml.Unmarshal(later, &all); err != nil {
 		return fmt.Errorf("read what came later: %w", err)
 	}
-	schemas, _ := at(doc, "components", "schemas").(map[string]any)
+	schemas, _ := inTree(doc, "components", "schemas").(map[string]any)
 	for name, l := range all {
 		if schemas == nil || schemas[name] != nil {
 			continue
 		}
 		for _, into := range l.Into {
 			path := strings.Split(into, "/")
-			parent, _ := at(schemas, path[:len(path)-1]...).(map[string]any)
+			parent, _ := inTree(schemas, path[:len(path)-1]...).(map[string]any)
 			last := path[len(path)-1]
 			if parent[last] == nil {
 				continue
@@ -163,7 +157,7 @@ func bringUp(doc map[string]any) error {
 }
 
 // compile compiles the schema at a reference within the description into a place.
-func (s *source) compile(ref string, into **jsonschema.Schema) (err error) {
+func (s *descriptionSource) compile(ref string, into **jsonschema.Schema) (err error) {
 	if *into, err = s.c.Compile("file:///description" + ref); err != nil {
 		return fmt.Errorf("compile %s: %w", ref, err)
 	}
@@ -171,15 +165,15 @@ func (s *source) compile(ref string, into **jsonschema.Schema) (err error) {
 }
 
 // add takes what one description has.
-func (d *Description) add(name string, raw []byte) error {
-	s, err := newSource(name, raw)
+func (d *apiDescription) add(name string, raw []byte) error {
+	s, err := newDescriptionSource(name, raw)
 	if err != nil {
 		return err
 	}
 	for _, o := range described {
 		key := o.method + " " + o.path
 		path := []string{"paths", o.path, strings.ToLower(o.method), "responses", "200", "content", "application/json", "schema"}
-		if at(s.doc, path...) == nil || d.answers[key] != nil {
+		if inTree(s.doc, path...) == nil || d.answers[key] != nil {
 			continue
 		}
 		for i := range path {
@@ -201,7 +195,7 @@ func (d *Description) add(name string, raw []byte) error {
 			return err
 		}
 	}
-	if at(s.doc, "components", "schemas", "ErrorResponse") != nil && d.failure == nil {
+	if inTree(s.doc, "components", "schemas", "ErrorResponse") != nil && d.failure == nil {
 		return s.compile(components+"ErrorResponse", &d.failure)
 	}
 	return nil
@@ -211,11 +205,11 @@ const components = "#/components/schemas/"
 
 // addEvents divides the alternatives of a schema by type, so that an error in an event is reported for its own type
 // only.
-func (d *Description) addEvents(s *source, schema string) error {
-	all, _ := at(s.doc, "components", "schemas", schema, "anyOf").([]any)
+func (d *apiDescription) addEvents(s *descriptionSource, schema string) error {
+	all, _ := inTree(s.doc, "components", "schemas", schema, "anyOf").([]any)
 	for _, one := range all {
-		ref, _ := at(one, "$ref").(string)
-		kinds, _ := at(s.doc, "components", "schemas", strings.TrimPrefix(ref, components), "properties", "type", "enum").([]any)
+		ref, _ := inTree(one, "$ref").(string)
+		kinds, _ := inTree(s.doc, "components", "schemas", strings.TrimPrefix(ref, components), "properties", "type", "enum").([]any)
 		if len(kinds) != 1 {
 			continue
 		}
@@ -236,8 +230,8 @@ func (nowhere) Load(url string) (any, error) {
 	return nil, errors.New("the description refers to " + url)
 }
 
-// at follows names and numbers into a tree; nil: there is nothing.
-func at(tree any, names ...string) any {
+// inTree follows names and numbers into a tree; nil: there is nothing.
+func inTree(tree any, names ...string) any {
 	for _, name := range names {
 		switch node := tree.(type) {
 		case map[string]any:
@@ -255,23 +249,23 @@ func at(tree any, names ...string) any {
 	return tree
 }
 
-// plain makes JSON schemas of OpenAPI's: "nullable" is OpenAPI 3.0's, and alternatives that overlap, as some that are called
+// plainSchema makes JSON schemas of OpenAPI's: "nullable" is OpenAPI 3.0's, and alternatives that overlap, as some that are called
 // "oneOf" do, are meant to be told apart by a type.
-func plain(tree any) any {
+func plainSchema(tree any) any {
 	switch v := tree.(type) {
 	case map[any]any:
 		m := make(map[string]any, len(v))
 		for name, value := range v {
 			m[fmt.Sprint(name)] = value
 		}
-		return plain(m)
+		return plainSchema(m)
 	case []any:
 		for i := range v {
-			v[i] = plain(v[i])
+			v[i] = plainSchema(v[i])
 		}
 	case map[string]any:
 		for name := range v {
-			v[name] = plain(v[name])
+			v[name] = plainSchema(v[name])
 		}
 		if one, is := v["oneOf"].([]any); is {
 			v["anyOf"] = one

@@ -1,4 +1,4 @@
-package openapi
+package e2e
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Exchange is a request and what was answered.
-type Exchange struct {
+// httpExchange is a request and what was answered.
+type httpExchange struct {
 	Method, Path string
 	Status       int
 	Header       http.Header
@@ -24,7 +24,7 @@ type Exchange struct {
 }
 
 // Judge says what is wrong with an answer; nil: nothing is, or its path is none that is described.
-func (d *Description) Judge(x Exchange) error {
+func (d *apiDescription) Judge(x httpExchange) error {
 	key := d.find(x)
 	if key == "" || !x.Whole && !isStream(x) {
 		return nil
@@ -49,12 +49,12 @@ func (d *Description) Judge(x Exchange) error {
 	return nil
 }
 
-func isStream(x Exchange) bool {
+func isStream(x httpExchange) bool {
 	return strings.HasPrefix(x.Header.Get("Content-Type"), "text/event-stream")
 }
 
 // find is the key of an operation; empty: it is none of those described.
-func (d *Description) find(x Exchange) string {
+func (d *apiDescription) find(x httpExchange) string {
 	method := x.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -78,7 +78,7 @@ func (d *Description) find(x Exchange) string {
 	return ""
 }
 
-func (d *Description) judgeFailure(x Exchange) error {
+func (d *apiDescription) judgeFailure(x httpExchange) error {
 	if x.Header.Get("X-Request-Id") == "" {
 		return errors.New("there is no X-Request-Id")
 	}
@@ -146,7 +146,7 @@ func events(body []byte) (all []event) {
 	}
 }
 
-func (d *Description) judgeStream(key string, x Exchange) error {
+func (d *apiDescription) judgeStream(key string, x httpExchange) error {
 	all := events(x.Body)
 	if strings.HasSuffix(key, "/responses") {
 		return d.judgeResponse(all, x.Whole)
@@ -206,7 +206,7 @@ func isFailure(data []byte) bool {
 var ends = []string{"response.completed", "response.failed", "response.incomplete", "error"}
 
 // judgeResponse looks at the events of a response.
-func (d *Description) judgeResponse(all []event, whole bool) error {
+func (d *apiDescription) judgeResponse(all []event, whole bool) error {
 	said := map[string]*strings.Builder{} // by item and part, what the parts of a text are together
 	last := ""
 	for i, e := range all {

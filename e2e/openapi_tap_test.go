@@ -1,4 +1,4 @@
-package openapi
+package e2e
 
 import (
 	"bufio"
@@ -12,11 +12,11 @@ import (
 // kept bounds what is kept of an answer: of a longer one nothing is judged but what came first.
 const kept = 4 << 20
 
-// Tap passes connections on to a server, byte by byte, and tells of the answers.
-type Tap struct {
+// tap passes connections on to a server, byte by byte, and tells of the answers.
+type tap struct {
 	listener net.Listener
 	server   string
-	tell     func(Exchange)
+	tell     func(httpExchange)
 
 	all sync.WaitGroup // connections
 
@@ -25,23 +25,23 @@ type Tap struct {
 	shut bool
 }
 
-// NewTap listens on a free port of the loopback for connections to a server. tell is called for each answer when it has ended, from
-// many goroutines. [Tap.Close] ends it.
-func NewTap(server string, tell func(Exchange)) (*Tap, error) {
+// newTap listens on a free port of the loopback for connections to a server. tell is called for each answer when it has ended, from
+// many goroutines. [tap.Close] ends it.
+func newTap(server string, tell func(httpExchange)) (*tap, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	t := &Tap{listener: l, server: server, tell: tell, open: map[net.Conn]bool{}}
+	t := &tap{listener: l, server: server, tell: tell, open: map[net.Conn]bool{}}
 	t.all.Go(t.accept)
 	return t, nil
 }
 
 // Addr is where clients connect.
-func (t *Tap) Addr() string { return t.listener.Addr().String() }
+func (t *tap) Addr() string { return t.listener.Addr().String() }
 
 // Close ends all connections and waits until all that ended in time is told.
-func (t *Tap) Close() {
+func (t *tap) Close() {
 	_ = t.listener.Close()
 	t.mu.Lock()
 	t.shut = true
@@ -52,7 +52,7 @@ func (t *Tap) Close() {
 	t.all.Wait()
 }
 
-func (t *Tap) accept() {
+func (t *tap) accept() {
 	for {
 		c, err := t.listener.Accept()
 		if err != nil {
@@ -63,7 +63,7 @@ func (t *Tap) accept() {
 }
 
 // keep remembers a connection for Close; false: it is too late.
-func (t *Tap) keep(c net.Conn) bool {
+func (t *tap) keep(c net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.shut {
@@ -72,7 +72,7 @@ func (t *Tap) keep(c net.Conn) bool {
 	return !t.shut
 }
 
-func (t *Tap) drop(c net.Conn) {
+func (t *tap) drop(c net.Conn) {
 	_ = c.Close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,14 +80,14 @@ func (t *Tap) drop(c net.Conn) {
 }
 
 // pass passes one connection on. A server that can't be reached is a connection that ends.
-func (t *Tap) pass(client net.Conn) {
+func (t *tap) pass(client net.Conn) {
 	defer t.drop(client)
 	if !t.keep(client) {
 		return
 	}
 	server, err := net.DialTimeout("tcp", t.server, time.Minute)
 	if err != nil {
-		reset(client)
+		resetConn(client)
 		return
 	}
 	defer t.drop(server)
@@ -109,8 +109,8 @@ func copyAll(to, from net.Conn, ear *ear) {
 	_, err := io.Copy(io.MultiWriter(to, ear), from)
 	ear.close()
 	if err != nil {
-		reset(to)
-		reset(from)
+		resetConn(to)
+		resetConn(from)
 		return
 	}
 	if c, is := to.(*net.TCPConn); is {
@@ -118,7 +118,7 @@ func copyAll(to, from net.Conn, ear *ear) {
 	}
 }
 
-func reset(c net.Conn) {
+func resetConn(c net.Conn) {
 	if tcp, is := c.(*net.TCPConn); is {
 		_ = tcp.SetLinger(0)
 	}
@@ -169,7 +169,7 @@ func hearRequests(ear *ear, requests chan<- *http.Request) {
 }
 
 // hearAnswers reads what the server answers. An answer that nobody asked for ends it: then the requests can't be read.
-func (t *Tap) hearAnswers(ear *ear, requests <-chan *http.Request) {
+func (t *tap) hearAnswers(ear *ear, requests <-chan *http.Request) {
 	defer ear.deaf()
 	r := bufio.NewReader(ear.r)
 	for request := range requests {
@@ -187,7 +187,7 @@ func (t *Tap) hearAnswers(ear *ear, requests <-chan *http.Request) {
 }
 
 // hearAnswer reads the answer to a request; nil: there is none to tell of. more says whether others may follow.
-func hearAnswer(r *bufio.Reader, request *http.Request) (x *Exchange, more bool) {
+func hearAnswer(r *bufio.Reader, request *http.Request) (x *httpExchange, more bool) {
 	answer, err := http.ReadResponse(r, request)
 	if err != nil {
 		return nil, false
@@ -202,7 +202,7 @@ func hearAnswer(r *bufio.Reader, request *http.Request) (x *Exchange, more bool)
 	body, cut := io.ReadAll(io.LimitReader(answer.Body, kept))
 	rest, late := io.Copy(io.Discard, answer.Body)
 	whole := cut == nil && late == nil
-	return &Exchange{
+	return &httpExchange{
 		Method: request.Method, Path: request.URL.Path, Status: answer.StatusCode, Header: answer.Header,
 		Body: body, Whole: whole && rest == 0 && answer.Header.Get("Content-Encoding") == "",
 	}, whole

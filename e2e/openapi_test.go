@@ -1,4 +1,4 @@
-package openapi
+package e2e
 
 import (
 	"bufio"
@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-func load(t *testing.T) *Description {
+func smallDescription(t *testing.T) *apiDescription {
 	t.Helper()
-	d, err := Load("testdata/small.yaml")
+	d, err := loadDescriptions("testdata/openapi/small.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func load(t *testing.T) *Description {
 }
 
 func TestJudge(t *testing.T) {
-	d := load(t)
+	d := smallDescription(t)
 	const failed = `{"error":{"message":"m","type":"t","param":null,"code":null}}`
 	for _, tt := range []struct {
 		name, method, path string
@@ -44,14 +44,14 @@ func TestJudge(t *testing.T) {
 		{"numbers in base64", "POST", "/v1/embeddings", 200, `{"data":[{"embedding":"AACAPwAAAEA="}]}`, ""},
 		{"neither", "POST", "/v1/embeddings", 200, `{"data":[{"embedding":"no"}]}`, "got string, want array"},
 	} {
-		check(t, tt.name, d.Judge(Exchange{Method: tt.method, Path: tt.path, Status: tt.status, Body: []byte(tt.body), Whole: true,
+		wantJudged(t, tt.name, d.Judge(httpExchange{Method: tt.method, Path: tt.path, Status: tt.status, Body: []byte(tt.body), Whole: true,
 			Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}}}), tt.wrong)
 	}
-	check(t, "a failure without an ID", d.Judge(Exchange{Method: "GET", Path: "/v1/models", Status: 404, Body: []byte(failed), Whole: true}), "X-Request-Id")
-	check(t, "a content type", d.Judge(Exchange{Method: "GET", Path: "/v1/models", Status: 200, Body: []byte(`{"data":[]}`), Whole: true}), "content type")
+	wantJudged(t, "a failure without an ID", d.Judge(httpExchange{Method: "GET", Path: "/v1/models", Status: 404, Body: []byte(failed), Whole: true}), "X-Request-Id")
+	wantJudged(t, "a content type", d.Judge(httpExchange{Method: "GET", Path: "/v1/models", Status: 200, Body: []byte(`{"data":[]}`), Whole: true}), "content type")
 }
 
-func check(t *testing.T, name string, got error, wrong string) {
+func wantJudged(t *testing.T, name string, got error, wrong string) {
 	t.Helper()
 	if (got != nil) != (wrong != "") || got != nil && !strings.Contains(got.Error(), wrong) {
 		t.Errorf("%s: got %v, want %q", name, got, wrong)
@@ -59,7 +59,7 @@ func check(t *testing.T, name string, got error, wrong string) {
 }
 
 func TestJudgeStreams(t *testing.T) {
-	d := load(t)
+	d := smallDescription(t)
 	const one, two, done = `data: {"id":"x","choices":[],"usage":null}` + "\n\n", `data: {"id":"y","choices":[]}` + "\n\n", "data: [DONE]\n\n"
 	const failed = `data: {"error":{"message":"m","type":"t","param":null,"code":null}}` + "\n\n"
 	for _, tt := range []struct {
@@ -89,7 +89,7 @@ func TestJudgeStreams(t *testing.T) {
 		if tt.isResponses {
 			path = "/v1/responses"
 		}
-		check(t, tt.name, d.Judge(Exchange{Method: "POST", Path: path, Status: 200, Body: []byte(tt.body), Whole: !tt.cut, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}}), tt.wrong)
+		wantJudged(t, tt.name, d.Judge(httpExchange{Method: "POST", Path: path, Status: 200, Body: []byte(tt.body), Whole: !tt.cut, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}}), tt.wrong)
 	}
 }
 
@@ -108,10 +108,10 @@ func numbered(all ...string) string {
 }
 
 func TestLoadRefused(t *testing.T) {
-	if _, err := Load("testdata/nothing.yaml"); err == nil {
+	if _, err := loadDescriptions("testdata/openapi/nothing.yaml"); err == nil {
 		t.Error("a description that is not there was read")
 	}
-	if _, err := Load("later.yaml"); err == nil || !strings.Contains(err.Error(), "no description has") {
+	if _, err := loadDescriptions("testdata/openapi/later.yaml"); err == nil || !strings.Contains(err.Error(), "no description has") {
 		t.Errorf("a description without paths: %v", err)
 	}
 }
@@ -132,8 +132,8 @@ func TestTap(t *testing.T) {
 	}))
 	defer server.Close()
 	var mu sync.Mutex
-	told := map[string]Exchange{}
-	tap, err := NewTap(server.Listener.Addr().String(), func(x Exchange) {
+	told := map[string]httpExchange{}
+	tap, err := newTap(server.Listener.Addr().String(), func(x httpExchange) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[x.Path] = x
@@ -187,7 +187,7 @@ func TestTap(t *testing.T) {
 
 // FuzzJudge: no answer breaks the judge.
 func FuzzJudge(f *testing.F) {
-	d, err := Load("testdata/small.yaml")
+	d, err := loadDescriptions("testdata/openapi/small.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -199,6 +199,6 @@ func FuzzJudge(f *testing.F) {
 		if stream {
 			kind = "text/event-stream"
 		}
-		_ = d.Judge(Exchange{Method: "POST", Path: path, Status: status, Body: []byte(body), Whole: true, Header: http.Header{"Content-Type": {kind}}})
+		_ = d.Judge(httpExchange{Method: "POST", Path: path, Status: status, Body: []byte(body), Whole: true, Header: http.Header{"Content-Type": {kind}}})
 	})
 }
