@@ -1,4 +1,4 @@
-package client
+package pyfunc
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
@@ -25,24 +24,24 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 	}
 	switch {
 	case resp.StatusCode/100 == 3: // 1.
-		return nil, fmt.Errorf("client: %s redirects to %q: set the endpoint to where it is", t.url, resp.Header.Get("Location"))
+		return nil, fmt.Errorf("pyfunc: %s redirects to %q: set the endpoint to where it is", t.url, resp.Header.Get("Location"))
 	case resp.StatusCode != http.StatusOK: // 2.
 		h := resp.Header.Clone()
 		h.Del("Connection")
 		h.Set("Content-Type", "application/json")
-		return response(r, resp.StatusCode, h, refusal(resp.StatusCode, raw)), nil
+		return memoryAnswer(r, resp.StatusCode, h, openAIRefusal(resp.StatusCode, raw)), nil
 	}
-	inner, err := prediction(raw) // 3.
+	inner, err := firstPrediction(raw) // 3.
 	if err != nil {
-		return nil, fmt.Errorf("client: %s did not answer like a scoring server with envelopes: %w", t.url, err)
+		return nil, fmt.Errorf("pyfunc: %s did not answer like a scoring server with envelopes: %w", t.url, err)
 	}
-	return response(r, inner.Status, inner.Header, inner.Body), nil
+	return memoryAnswer(r, inner.Status, inner.Header, inner.Body), nil
 }
 
-// prediction reads the first prediction, in place.
-func prediction(raw []byte) (envelope.Response, error) {
+// firstPrediction reads the first prediction, in place.
+func firstPrediction(raw []byte) (Response, error) {
 	if !utf8.Valid(raw) {
-		return envelope.Response{}, errors.New("it is not UTF-8")
+		return Response{}, errors.New("it is not UTF-8")
 	}
 	o := jsonfield.Open(raw)
 	list, _ := o.Find("predictions")
@@ -55,17 +54,17 @@ func prediction(raw []byte) (envelope.Response, error) {
 		err = errors.New("its first prediction is no string")
 	}
 	if err != nil {
-		return envelope.Response{}, err
+		return Response{}, err
 	}
-	return envelope.ParseResponse(jsonfield.Text(first))
+	return ParseResponse(jsonfield.Text(first))
 }
 
 // maxExcerpt bounds the part of an answer that is shown if it is not an error of MLflow's.
 const maxExcerpt = 1 << 10
 
-// refusal converts an endpoint's error to an OpenAI error body. It uses the endpoint's own OpenAI
+// openAIRefusal converts an endpoint's error to an OpenAI error body. It uses the endpoint's own OpenAI
 // object, or MLflow's message, or the beginning of the text.
-func refusal(status int, raw []byte) []byte {
+func openAIRefusal(status int, raw []byte) []byte {
 	var body struct {
 		Code    string          `json:"error_code"`
 		Message string          `json:"message"`
@@ -90,8 +89,8 @@ func refusal(status int, raw []byte) []byte {
 	return out
 }
 
-// response returns an answer whose body is in memory.
-func response(r *http.Request, status int, header http.Header, body []byte) *http.Response {
+// memoryAnswer returns an answer whose body is in memory.
+func memoryAnswer(r *http.Request, status int, header http.Header, body []byte) *http.Response {
 	if utf8.Valid(body) { // a stock server may leave the header of a compressed body; no compressed body is UTF-8
 		header.Del("Content-Encoding")
 	}

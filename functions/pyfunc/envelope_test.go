@@ -1,4 +1,4 @@
-package envelope_test
+package pyfunc_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
 // unquote decodes the result of an append function: a string in a string.
@@ -26,16 +26,16 @@ func unquote(t testing.TB, quoted []byte) []byte {
 }
 
 func TestRequest(t *testing.T) {
-	for name, r := range map[string]envelope.Request{
-		"json": {Method: "POST", Path: "/chat/completions?a=b", Header: []envelope.Field{{"content-type", "application/json"}, {"x", "ä\""}}, Body: []byte("{\"a\": \"b\\n\"}\r\n"), Compat: true},
+	for name, r := range map[string]pyfunc.Request{
+		"json": {Method: "POST", Path: "/chat/completions?a=b", Header: []pyfunc.Field{{"content-type", "application/json"}, {"x", "ä\""}}, Body: []byte("{\"a\": \"b\\n\"}\r\n"), Compat: true},
 		"none": {Method: "GET", Path: "/models"},
-		"form": {Method: "POST", Path: "/x", Header: []envelope.Field{{"Content-Type", "multipart/form-data; boundary=b"}}, Body: []byte("--b\r\n")},
-		"wav":  {Method: "POST", Path: "/x", Header: []envelope.Field{{"content-type", "audio/wav"}}, Body: []byte("\x00\xff")},
+		"form": {Method: "POST", Path: "/x", Header: []pyfunc.Field{{"Content-Type", "multipart/form-data; boundary=b"}}, Body: []byte("--b\r\n")},
+		"wav":  {Method: "POST", Path: "/x", Header: []pyfunc.Field{{"content-type", "audio/wav"}}, Body: []byte("\x00\xff")},
 		"form with bytes": {
-			Method: "POST", Path: "/x", Header: []envelope.Field{{"content-type", "multipart/form-data; boundary=b"}}, Body: []byte("--b\r\n\xff"),
+			Method: "POST", Path: "/x", Header: []pyfunc.Field{{"content-type", "multipart/form-data; boundary=b"}}, Body: []byte("--b\r\n\xff"),
 		},
 	} {
-		got, err := envelope.ParseRequest(unquote(t, envelope.AppendRequest(nil, r)))
+		got, err := pyfunc.ParseRequest(unquote(t, pyfunc.AppendRequest(nil, r)))
 		if diff := cmp.Diff(r, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -43,7 +43,7 @@ func TestRequest(t *testing.T) {
 }
 
 func TestResponse(t *testing.T) {
-	quoted := envelope.AppendResponse(nil, envelope.Response{
+	quoted := pyfunc.AppendResponse(nil, pyfunc.Response{
 		Status: 200, Body: []byte("{\"a\": \"\\n\"}\n"),
 		Header: http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"a", "b"}, "Transfer-Encoding": {"chunked"}, "Content-Length": {"7"}, "X-Latin": {"\xe4"}},
 	})
@@ -51,20 +51,20 @@ func TestResponse(t *testing.T) {
 	if got := string(unquote(t, quoted)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	got, err := envelope.ParseResponse(unquote(t, quoted))
+	got, err := pyfunc.ParseResponse(unquote(t, quoted))
 	if err != nil || got.Status != 200 || string(got.Body) != "{\"a\": \"\\n\"}\n" || got.Header.Get("Set-Cookie") != "a, b" {
 		t.Errorf("%v %+v", err, got)
 	}
 	for contentType, tag := range map[string]string{
 		"application/json; charset=utf-8": "text", "text/plain": "text", "text/event-stream": "stream", "": "stream", "audio/wav": "stream", "application/jsonl": "text",
 	} {
-		quoted := envelope.AppendResponse(nil, envelope.Response{Status: 500, Header: http.Header{"Content-Type": {contentType}}, Body: []byte("é")})
+		quoted := pyfunc.AppendResponse(nil, pyfunc.Response{Status: 500, Header: http.Header{"Content-Type": {contentType}}, Body: []byte("é")})
 		if text := string(unquote(t, quoted)); !strings.HasSuffix(text, `"content_type": "`+tag+`"}`) {
 			t.Errorf("%q: %s, want %s", contentType, text, tag)
 		}
 	}
-	quoted = envelope.AppendResponse(nil, envelope.Response{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("\xff")})
-	if got, err := envelope.ParseResponse(unquote(t, quoted)); err != nil || string(got.Body) != "\xff" {
+	quoted = pyfunc.AppendResponse(nil, pyfunc.Response{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("\xff")})
+	if got, err := pyfunc.ParseResponse(unquote(t, quoted)); err != nil || string(got.Body) != "\xff" {
 		t.Errorf("bytes labelled as text: %q, %v", got.Body, err)
 	}
 }
@@ -80,7 +80,7 @@ func TestBadResponse(t *testing.T) {
 		`{"status_code": 200, "headers": {}, "content": "a", "content_type": "stream"}`:   "not base64",
 		`{"status_code": 200, "headers": {"a":1}, "content": "", "content_type": "text"}`: "want a string",
 	} {
-		if _, err := envelope.ParseResponse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := pyfunc.ParseResponse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -115,7 +115,7 @@ func FuzzRequest(f *testing.F) {
 		var twin slow
 		plain := json.Unmarshal(text, &twin) == nil && twin.Method != nil && twin.Path != nil && twin.Header != nil && twin.BodyType != nil
 		original := bytes.Clone(text)
-		r, err := envelope.ParseRequest(text)
+		r, err := pyfunc.ParseRequest(text)
 		if err != nil {
 			return
 		}
@@ -133,7 +133,7 @@ func FuzzRequest(f *testing.F) {
 				t.Fatalf("%s: the body is %q, %v", original, r.Body, err)
 			}
 		}
-		again, err := envelope.ParseRequest(unquote(t, envelope.AppendRequest(nil, r)))
+		again, err := pyfunc.ParseRequest(unquote(t, pyfunc.AppendRequest(nil, r)))
 		if len(r.Body) == 0 {
 			r.Body, again.Body = nil, nil
 		}
@@ -176,11 +176,11 @@ func FuzzResponse(f *testing.F) {
 		if !utf8.Valid(text) {
 			return
 		}
-		r, err := envelope.ParseResponse(text)
+		r, err := pyfunc.ParseResponse(text)
 		if err != nil {
 			return
 		}
-		again, err := envelope.ParseResponse(unquote(t, envelope.AppendResponse(nil, r)))
+		again, err := pyfunc.ParseResponse(unquote(t, pyfunc.AppendResponse(nil, r)))
 		if err != nil || again.Status != r.Status || !bytes.Equal(again.Body, r.Body) {
 			t.Fatalf("%+v comes back as %+v, %v", r, again, err)
 		}

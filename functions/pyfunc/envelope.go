@@ -1,4 +1,4 @@
-package envelope
+package pyfunc
 
 import (
 	"bytes"
@@ -16,7 +16,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Request is a request in an envelope.
+// Request is a request in an envelope, the wire format by which mlflow-extensions carries an HTTP request through MLflow's scoring server.
+// Request and answer are objects, each written as a JSON string inside the JSON of /invocations.
+//
+//	request:  {"inputs": ["{\"method\": \"POST\", \"url_path\": \"/chat/completions\", …}"]}
+//	answer:   {"predictions": ["{\"status_code\": 200, \"headers\": {…}, \"content\": \"…\", \"content_type\": \"text\"}"]}
 type Request struct {
 	Method string
 	// Path is the key url_path as sent; a query may follow it.
@@ -52,8 +56,8 @@ type object struct {
 	err    error
 }
 
-// parse reads an object with the required keys, and ignores others. Of a repeated key the last one counts.
-func parse(text []byte, keys []string) *object {
+// parseObject reads an object with the required keys, and ignores others. Of a repeated key the last one counts.
+func parseObject(text []byte, keys []string) *object {
 	o := &object{values: map[string]value{}}
 	err := jsonfield.Each(text, func(name, v []byte) bool {
 		if key := string(jsonfield.Text(name)); slices.Contains(keys, key) {
@@ -96,7 +100,7 @@ func (o *object) word(key string) string {
 // ParseRequest reads a request. It may overwrite text, and the body may be a
 // part of it. The error names what to change.
 func ParseRequest(text []byte) (Request, error) {
-	o := parse(text, requestKeys)
+	o := parseObject(text, requestKeys)
 	r := Request{Method: o.word("method"), Path: o.word("url_path"), Header: o.pairs(), Compat: string(o.values["requires_openai_compat"]) == "true"}
 	of := "" // null counts as an unknown kind
 	if o.values["body_type"][0] != 'n' {

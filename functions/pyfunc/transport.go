@@ -1,4 +1,4 @@
-package client
+package pyfunc
 
 import (
 	"bytes"
@@ -11,12 +11,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
-// Config of a [Transport].
-type Config struct {
+// TransportConfig configures a [Transport].
+type TransportConfig struct {
 	// Endpoint is the URL of the scoring server, with /invocations at its end or without.
 	Endpoint string
 	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "",
@@ -29,27 +27,35 @@ type Config struct {
 	MaxAnswer int64
 }
 
-// Transport is an [http.RoundTripper] through an endpoint, see the package
-// comment. It is safe for many goroutines, and keeps no state besides Base's.
+// Transport lets any HTTP client of a Go program talk to a model through an /invocations endpoint. Each request is put into an envelope,
+// and the answer comes from the envelope in the endpoint's answer. It is safe for many goroutines, and keeps no state besides Base's.
+//
+//  1. /invocations, /ping, /health and /version below the endpoint, which are the scoring server's, are sent unchanged.
+//  2. Below /invocations/, as in compat clients: the path is one of OpenAI's API, below /v1/.
+//  3. All others, such as /v1/chat/completions or /tokenize: the path is the model server's.
+//  4. A request to another host, or not below the endpoint, is an error.
+//
+// The envelope has no streaming: a stream of events arrives as a whole. A program that needs the events as they come sends its request to
+// /invocations itself, with "stream": true.
 type Transport struct {
-	cfg  Config
+	cfg  TransportConfig
 	url  *url.URL // of /invocations
 	root string   // path of the endpoint without /invocations and without a slash at its end
 }
 
 const invocations = "/invocations"
 
-// New makes a transport. It sends nothing.
-func New(cfg Config) (*Transport, error) {
+// NewTransport makes a transport. It sends nothing.
+func NewTransport(cfg TransportConfig) (*Transport, error) {
 	u, err := url.Parse(cfg.Endpoint)
 	if err != nil {
-		return nil, fmt.Errorf("client: endpoint: %w", err)
+		return nil, fmt.Errorf("pyfunc: endpoint: %w", err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("client: the endpoint is %q: want a URL such as https://host/serving-endpoints/NAME/invocations", u.Redacted())
+		return nil, fmt.Errorf("pyfunc: the endpoint is %q: want a URL such as https://host/serving-endpoints/NAME/invocations", u.Redacted())
 	}
 	if cfg.MaxAnswer < 0 {
-		return nil, errors.New("client: MaxAnswer is negative")
+		return nil, errors.New("pyfunc: MaxAnswer is negative")
 	}
 	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 1<<30)
 	if cfg.Base == nil {
@@ -63,7 +69,7 @@ func New(cfg Config) (*Transport, error) {
 // the endpoint itself is an answer with the endpoint's status and an OpenAI error body. An error means that there was
 // no answer, or not one of a scoring server.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	inner := envelope.Request{Method: cmp.Or(r.Method, http.MethodGet), Header: envelope.Fields(r.Header, isOuter)}
+	inner := Request{Method: cmp.Or(r.Method, http.MethodGet), Header: Fields(r.Header, isOuter)}
 	own, err := t.setPath(&inner, r.URL)
 	if err != nil {
 		if r.Body != nil {
@@ -92,14 +98,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // setPath sets the path at the model server; own reports that the request is for the scoring server itself.
-func (t *Transport) setPath(inner *envelope.Request, u *url.URL) (own bool, err error) {
+func (t *Transport) setPath(inner *Request, u *url.URL) (own bool, err error) {
 	below := (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
 	if !strings.EqualFold(u.Host, t.url.Host) || u.Scheme != t.url.Scheme {
-		return false, fmt.Errorf("client: %s://%s is not the endpoint %s: set the client's base URL to one below %s", u.Scheme, u.Host, t.url, below)
+		return false, fmt.Errorf("pyfunc: %s://%s is not the endpoint %s: set the client's base URL to one below %s", u.Scheme, u.Host, t.url, below)
 	}
 	rest, found := strings.CutPrefix(u.EscapedPath(), (&url.URL{Path: t.root}).EscapedPath())
 	if !found || rest != "" && rest[0] != '/' {
-		return false, fmt.Errorf("client: the path %s is not below the endpoint: set the client's base URL to one below %s", u.Path, below)
+		return false, fmt.Errorf("pyfunc: the path %s is not below the endpoint: set the client's base URL to one below %s", u.Path, below)
 	}
 	switch rest {
 	case invocations, "/ping", "/health", "/version": // 1.
@@ -133,7 +139,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	defer r.Body.Close()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return nil, fmt.Errorf("client: read the request's body: %w", err)
+		return nil, fmt.Errorf("pyfunc: read the request's body: %w", err)
 	}
 	return body, nil
 }
@@ -146,12 +152,12 @@ func isOuter(name string) bool {
 
 // outer returns the call to the endpoint. It has the request's trace headers too, and its credentials if there is no
 // token.
-func (t *Transport) outer(r *http.Request, inner envelope.Request) (*http.Request, error) {
+func (t *Transport) outer(r *http.Request, inner Request) (*http.Request, error) {
 	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
-	body = append(envelope.AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)
+	body = append(AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)
 	out, err := http.NewRequestWithContext(r.Context(), http.MethodPost, t.url.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("pyfunc: %w", err)
 	}
 	out.Header.Set("Content-Type", "application/json")
 	for _, name := range []string{"X-Request-Id", "Traceparent", "Tracestate", "Authorization"} {
@@ -170,9 +176,9 @@ func (t *Transport) read(ctx context.Context, resp *http.Response) ([]byte, erro
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, fmt.Errorf("client: read the answer of %s: %w", t.url, err)
+		return nil, fmt.Errorf("pyfunc: read the answer of %s: %w", t.url, err)
 	case int64(len(body)) > t.cfg.MaxAnswer:
-		return nil, fmt.Errorf("client: the answer of %s is larger than %d bytes: ask for less, or raise MaxAnswer", t.url, t.cfg.MaxAnswer)
+		return nil, fmt.Errorf("pyfunc: the answer of %s is larger than %d bytes: ask for less, or raise MaxAnswer", t.url, t.cfg.MaxAnswer)
 	}
 	return body, nil
 }

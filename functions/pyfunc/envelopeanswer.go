@@ -1,4 +1,4 @@
-package envelope
+package pyfunc
 
 import (
 	"encoding/base64"
@@ -56,7 +56,7 @@ var responseKeys = []string{"status_code", "headers", "content", "content_type"}
 
 // ParseResponse reads an answer. It may overwrite text, and the body may be a part of it.
 func ParseResponse(text []byte) (r Response, err error) {
-	o := parse(text, responseKeys)
+	o := parseObject(text, responseKeys)
 	status, content := o.values["status_code"], o.values["content"]
 	if r.Status, err = strconv.Atoi(string(status)); err != nil || r.Status < 100 || r.Status > 999 {
 		o.refuse("the status_code is %.20s: want an HTTP status", status)

@@ -1,4 +1,4 @@
-package client_test
+package pyfunc_test
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/pyfunc/client"
 )
 
 // model is a model server that echoes the last message.
@@ -72,9 +71,9 @@ func endpoint(t *testing.T, next http.HandlerFunc, look func(*http.Request)) *ht
 	return s
 }
 
-func transport(t *testing.T, cfg client.Config) *http.Client {
+func transport(t *testing.T, cfg pyfunc.TransportConfig) *http.Client {
 	t.Helper()
-	tr, err := client.New(cfg)
+	tr, err := pyfunc.NewTransport(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func TestOpenAI(t *testing.T) {
 	root := s.URL + "/serving-endpoints/tiny"
 	for _, base := range []string{"/v1", "/invocations", "/invocations/v1/"} {
 		for _, at := range []string{root, root + "/", root + "/invocations"} {
-			c := openai.NewClient(option.WithBaseURL(root+base), option.WithAPIKey("key"), option.WithHTTPClient(transport(t, client.Config{Endpoint: at})))
+			c := openai.NewClient(option.WithBaseURL(root+base), option.WithAPIKey("key"), option.WithHTTPClient(transport(t, pyfunc.TransportConfig{Endpoint: at})))
 			const said = "ein \"Äpfel\"\n\\ \u2028😀"
 			got, err := c.Chat.Completions.New(t.Context(), ask(said))
 			if err != nil || got.Choices[0].Message.Content != said {
@@ -103,7 +102,7 @@ func TestOpenAI(t *testing.T) {
 			}
 		}
 	}
-	c := openai.NewClient(option.WithBaseURL(root+"/v1"), option.WithAPIKey("key"), option.WithHTTPClient(transport(t, client.Config{Endpoint: root})))
+	c := openai.NewClient(option.WithBaseURL(root+"/v1"), option.WithAPIKey("key"), option.WithHTTPClient(transport(t, pyfunc.TransportConfig{Endpoint: root})))
 	t.Run("stream", func(t *testing.T) {
 		stream := c.Chat.Completions.NewStreaming(t.Context(), ask("a b c"))
 		var text string
@@ -145,7 +144,7 @@ func TestRetries(t *testing.T) {
 		}
 		model(w, r)
 	}, nil)
-	c := openai.NewClient(option.WithBaseURL(s.URL+"/v1"), option.WithAPIKey("key"), option.WithHTTPClient(transport(t, client.Config{Endpoint: s.URL})))
+	c := openai.NewClient(option.WithBaseURL(s.URL+"/v1"), option.WithAPIKey("key"), option.WithHTTPClient(transport(t, pyfunc.TransportConfig{Endpoint: s.URL})))
 	if _, err := c.Chat.Completions.New(t.Context(), ask("hi")); err != nil || asked != 2 {
 		t.Errorf("asked %d times, %v", asked, err)
 	}
@@ -171,7 +170,7 @@ func TestEndpointRefuses(t *testing.T) {
 				fmt.Fprint(w, tt.body)
 			}))
 			defer s.Close()
-			resp, err := transport(t, client.Config{Endpoint: s.URL}).Post(s.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}"))
+			resp, err := transport(t, pyfunc.TransportConfig{Endpoint: s.URL}).Post(s.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +198,7 @@ func TestNoScoringServer(t *testing.T) {
 		`{"predictions": ["x"]}`: "no JSON", "\xff": "UTF-8", "[]": "want a JSON object",
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
-		_, err := transport(t, client.Config{Endpoint: s.URL}).Get(s.URL + "/v1/models")
+		_, err := transport(t, pyfunc.TransportConfig{Endpoint: s.URL}).Get(s.URL + "/v1/models")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), s.URL) {
 			t.Errorf("%s: %v, want %q", body, err, want)
 		}
@@ -207,12 +206,12 @@ func TestNoScoringServer(t *testing.T) {
 	}
 	s := httptest.NewServer(http.RedirectHandler("/login", http.StatusFound))
 	defer s.Close()
-	if _, err := transport(t, client.Config{Endpoint: s.URL}).Get(s.URL + "/v1/models"); err == nil || !strings.Contains(err.Error(), `redirects to "/login"`) {
+	if _, err := transport(t, pyfunc.TransportConfig{Endpoint: s.URL}).Get(s.URL + "/v1/models"); err == nil || !strings.Contains(err.Error(), `redirects to "/login"`) {
 		t.Errorf("%v, want that it redirects", err)
 	}
 	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat(" ", 1000)) }))
 	defer large.Close()
-	if _, err := transport(t, client.Config{Endpoint: large.URL, MaxAnswer: 100}).Get(large.URL + "/v1/models"); err == nil || !strings.Contains(err.Error(), "larger than 100 bytes") {
+	if _, err := transport(t, pyfunc.TransportConfig{Endpoint: large.URL, MaxAnswer: 100}).Get(large.URL + "/v1/models"); err == nil || !strings.Contains(err.Error(), "larger than 100 bytes") {
 		t.Errorf("%v, want that it is too large", err)
 	}
 }
@@ -223,7 +222,7 @@ func TestPaths(t *testing.T) {
 		seen = r.Method + " " + r.URL.RequestURI()
 		w.WriteHeader(http.StatusNoContent)
 	}, nil)
-	c := transport(t, client.Config{Endpoint: s.URL + "/invocations/"})
+	c := transport(t, pyfunc.TransportConfig{Endpoint: s.URL + "/invocations/"})
 	for path, want := range map[string]string{
 		"/v1/models/a%2Fb?x=%20y":       "GET /v1/models/a%2Fb?x=%20y",
 		"/tokenize":                     "GET /tokenize",
@@ -251,7 +250,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s: %v, want an error that says what to set", url, err)
 		}
 	}
-	below := transport(t, client.Config{Endpoint: s.URL + "/serving-endpoints/tiny"})
+	below := transport(t, pyfunc.TransportConfig{Endpoint: s.URL + "/serving-endpoints/tiny"})
 	for _, path := range []string{"/v1/models", "/serving-endpoints/tiny2/v1/models"} {
 		if _, err := below.Get(s.URL + path); err == nil || !strings.Contains(err.Error(), "not below the endpoint") {
 			t.Errorf("%s: %v, want that it is not below", path, err)
@@ -261,7 +260,7 @@ func TestPaths(t *testing.T) {
 
 func TestBadEndpoint(t *testing.T) {
 	for _, e := range []string{"", "host", "ftp://host", "http://", "http://host?x=y", "http://user:secret@host", "http://[", "/invocations"} {
-		if _, err := client.New(client.Config{Endpoint: e}); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := pyfunc.NewTransport(pyfunc.TransportConfig{Endpoint: e}); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want an error without secrets", e, err)
 		}
 	}
@@ -271,7 +270,7 @@ func TestToken(t *testing.T) {
 	var seen []string
 	s := endpoint(t, model, func(r *http.Request) { seen = append(seen, r.Header.Get("Authorization")) })
 	n := 0
-	c := transport(t, client.Config{Endpoint: s.URL, Token: func() string { n++; return fmt.Sprint("t", n) }})
+	c := transport(t, pyfunc.TransportConfig{Endpoint: s.URL, Token: func() string { n++; return fmt.Sprint("t", n) }})
 	for _, path := range []string{"/v1/models", "/ping"} {
 		resp, err := c.Get(s.URL + path)
 		if err != nil {
@@ -298,7 +297,7 @@ func (broken) Read([]byte) (int, error) { return 0, errors.New("the disk is gone
 
 func TestBodies(t *testing.T) {
 	s := endpoint(t, model, nil)
-	c := transport(t, client.Config{Endpoint: s.URL})
+	c := transport(t, pyfunc.TransportConfig{Endpoint: s.URL})
 	for name, tt := range map[string]struct {
 		in   io.Reader
 		url  string
@@ -336,7 +335,7 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-inside; cancel() }()
 	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/v1/models", nil)
-	if _, err := transport(t, client.Config{Endpoint: s.URL}).Do(r); !errors.Is(err, context.Canceled) {
+	if _, err := transport(t, pyfunc.TransportConfig{Endpoint: s.URL}).Do(r); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want that it was cancelled", err)
 	}
 	<-left
@@ -344,7 +343,7 @@ func TestCancel(t *testing.T) {
 
 func TestManyGoroutines(t *testing.T) {
 	s := endpoint(t, model, nil)
-	c := transport(t, client.Config{Endpoint: s.URL})
+	c := transport(t, pyfunc.TransportConfig{Endpoint: s.URL})
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {
