@@ -45,8 +45,8 @@ import (
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	adminapi "github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/functions/cli"
 	"github.com/rouse-dev/rouse/functions/fetch"
@@ -75,7 +75,7 @@ type server struct {
 	agent      *agent
 	activator  farActivator
 	autoscaler *autoscaler.Autoscaler
-	admin      *adminserver.Server
+	admin      *adminapi.Admin
 	sink       *cloudevent.Sender // nil: none
 	host       inventory.Device   // the host's memory
 	gpus       []inventory.Device // as at the start

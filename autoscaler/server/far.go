@@ -1,4 +1,4 @@
-package adminserver
+package server
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// seen finds the function that a request names, as [Server.Known] does, or else, unless far is nil, among those that only other clusters have.
-func (s *Server) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
+// seen finds the function that a request names, as [Admin.Known] does, or else, unless far is nil, among those that only other clusters have.
+func (s *Admin) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		vars := mux.Vars(r)
 		name := api.NewFunctionName(vars["namespace"], vars["name"])
@@ -34,7 +34,7 @@ func (s *Server) seen(near func(w http.ResponseWriter, r *http.Request, v admin.
 }
 
 // far returns the front doors' view of a function.
-func (s *Server) far(ctx context.Context, name api.FunctionName) (admin.Far, bool) {
+func (s *Admin) far(ctx context.Context, name api.FunctionName) (admin.Far, bool) {
 	for _, far := range s.cfg.Far(ctx, name) {
 		return far, true
 	}
@@ -43,7 +43,7 @@ func (s *Server) far(ctx context.Context, name api.FunctionName) (admin.Far, boo
 
 // besides returns the front doors' view of a function that is here too. Front doors don't tell a service's revisions apart, so it
 // belongs to the revision with most traffic.
-func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
+func (s *Admin) besides(ctx context.Context, v admin.Function) admin.Far {
 	service := v.Function.ServiceName()
 	if first := s.cfg.Resolve(service); len(first) > 0 && first[0] != v.Function.Name {
 		return admin.Far{}
@@ -53,13 +53,13 @@ func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 }
 
 // farView returns a function that only other clusters have, with the activators' view of it.
-func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
+func (s *Admin) farView(ctx context.Context, far admin.Far) admin.Function {
 	v := s.view(ctx, far.Function)
 	v.Far, v.Clusters = true, far.Clusters
 	return v
 }
 
-func (s *Server) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
+func (s *Admin) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	list := append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...)
 	list = append(list, s.besides(r.Context(), v).Why...)
 	if v.Impossible != "" {
@@ -73,7 +73,7 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-func (s *Server) wakes(w http.ResponseWriter, r *http.Request, v admin.Function) {
+func (s *Admin) wakes(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	list := append([]api.WakeTrace{}, s.cfg.Decider.WakeTraces(v.Function.Name)...)
 	api.WriteJSON(w, http.StatusOK, append(list, s.besides(r.Context(), v).Wakes...))
 }

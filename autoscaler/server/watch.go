@@ -1,4 +1,4 @@
-package adminserver
+package server
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 
 // watch writes changes until the reader leaves. A reader has no queue: it keeps the version it was last told, and takes what is
 // newer whenever it can.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+func (s *Admin) watch(w http.ResponseWriter, r *http.Request) {
 	leave, ok := s.board.join()
 	if !ok {
 		w.Header().Set("Retry-After", "10")
@@ -103,7 +103,7 @@ func (n news) write(out *stream) {
 }
 
 // look reads all functions, or only the named ones.
-func (s *Server) look(ctx context.Context, names []api.FunctionName) (all []admin.Summary, gone []api.FunctionName) {
+func (s *Admin) look(ctx context.Context, names []api.FunctionName) (all []admin.Summary, gone []api.FunctionName) {
 	if names == nil {
 		here := map[api.FunctionName]bool{}
 		for _, v := range s.cfg.Decider.List() {

@@ -1,4 +1,4 @@
-package adminserver
+package server
 
 import (
 	"bufio"
@@ -64,9 +64,9 @@ func (f *fleet) remove(name api.FunctionName) {
 }
 
 // watched is a server whose board a test reads.
-func watched() (*Server, *fleet, *cloudevent.Log) {
+func watched() (*Admin, *fleet, *cloudevent.Log) {
 	f, log := &fleet{functions: map[api.FunctionName]admin.Function{}}, cloudevent.NewLog()
-	return New(Config{Decider: f, Events: log, Info: func() any { return map[string]string{"version": "v1"} },
+	return NewAdmin(AdminConfig{Decider: f, Events: log, Info: func() any { return map[string]string{"version": "v1"} },
 		Far: func(context.Context, api.FunctionName) []admin.Far { return nil }}), f, log
 }
 
@@ -107,7 +107,7 @@ func TestBoard(t *testing.T) {
 		log.Emit(api.NewEvent(api.EventDecision, "/a", "default/a", api.Decision{Action: "start", Reason: "asked"}))
 		began := time.Now()
 		<-changed
-		if d := time.Since(began); d > gather {
+		if d := time.Since(began); d > settle {
 			t.Errorf("the change was told after %s", d)
 		}
 		second, changed := s.board.since(first.version)
@@ -153,7 +153,7 @@ func TestSlowReader(t *testing.T) {
 			for _, state := range []api.State{api.Starting, api.Awake, api.Draining, api.Asleep} {
 				f.put("default/stays", state)
 				log.Emit(api.NewEvent(api.EventInstanceState, "/i", "default/stays", api.InstanceStatus{}))
-				time.Sleep(2 * gather)
+				time.Sleep(2 * settle)
 			}
 		}
 		if n, _ := s.board.since(first.version); len(n.functions) != 1 {

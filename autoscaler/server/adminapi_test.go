@@ -1,4 +1,4 @@
-package adminserver
+package server
 
 import (
 	"context"
@@ -24,8 +24,8 @@ func (one) Status(name api.FunctionName) (admin.Function, bool) {
 	return admin.Function{Function: api.Function{Name: name}}, name == "default/tiny"
 }
 
-// TestLogs: every line is passed on, the empty ones too, and why there is nothing is an error.
-func TestLogs(t *testing.T) {
+// TestLogsOfOne: every line is passed on, the empty ones too, and why there is nothing is an error.
+func TestLogsOfOne(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lines  []string
 		err    error
@@ -36,7 +36,7 @@ func TestLogs(t *testing.T) {
 		"none":    {nil, nil, http.StatusOK, ""},
 		"refused": {nil, errors.New("no instance answers"), http.StatusInternalServerError, ""},
 	} {
-		s := New(Config{Decider: one{}, Logs: func(context.Context, admin.Function, int, bool) (func(func(string) error), error) {
+		s := NewAdmin(AdminConfig{Decider: one{}, Logs: func(context.Context, admin.Function, int, bool) (func(func(string) error), error) {
 			return func(line func(string) error) {
 				for _, l := range tc.lines {
 					if err := line(l); err != nil {
@@ -68,7 +68,7 @@ func (several) List() []admin.Function {
 // whose output can't be read is left out.
 func TestLogsOfAll(t *testing.T) {
 	const each = 200
-	s := New(Config{Decider: several{}, Logs: func(_ context.Context, v admin.Function, n int, follow bool) (func(func(string) error), error) {
+	s := NewAdmin(AdminConfig{Decider: several{}, Logs: func(_ context.Context, v admin.Function, n int, follow bool) (func(func(string) error), error) {
 		if n != 7 || !follow {
 			t.Errorf("%s: tail %d, follow %v", v.Function.Name, n, follow)
 		}
@@ -128,7 +128,7 @@ func TestRecord(t *testing.T) {
 		{recorded{bytes: "ab", err: errors.New("the disk is gone")}, http.StatusOK, "ab", true},
 	} {
 		r := mux.NewRouter()
-		New(Config{Decider: tt.decider}).Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
+		NewAdmin(AdminConfig{Decider: tt.decider}).Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 		server := httptest.NewServer(r)
 		resp, err := server.Client().Get(server.URL + admin.PathRecord)
 		if err != nil {

@@ -1,4 +1,4 @@
-package adminserver
+package server
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 // Timing and bounds of the board.
 const (
-	gather    = 50 * time.Millisecond // events within this time count as one change
+	settle    = 50 * time.Millisecond // events within this time count as one change
 	sweep     = 2 * time.Second       // interval of reading all functions: events may be lost, and some changes have none
 	mostNamed = 100                   // if more functions are marked, all are read
 	mostMade  = 300                   // decisions kept for readers
@@ -27,7 +27,7 @@ const (
 // a reader, two goroutines update it: the first reader starts them, the last one waits for their end. It is safe for
 // concurrent use.
 type board struct {
-	server *Server
+	server *Admin
 
 	joining sync.Mutex // guards readers, stop and ended; held while a reader joins or leaves; taken before mu
 	readers int
@@ -71,7 +71,7 @@ type news struct {
 	decisions []json.RawMessage
 }
 
-func newBoard(s *Server) *board {
+func newBoard(s *Admin) *board {
 	b := &board{server: s}
 	b.clear()
 	return b
@@ -148,7 +148,7 @@ func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(gather):
+			case <-time.After(settle):
 			}
 			b.refresh(ctx, b.marked())
 		}

@@ -1,6 +1,4 @@
-// Package adminserver serves the administrative API (package api/admin): the autoscaler's state, and orders to it. It is the same on
-// one machine and in a cluster; a [Config] has the differences. Its caller authorizes requests.
-package adminserver
+package server
 
 import (
 	"cmp"
@@ -11,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gorilla/mux"
 	"golang.org/x/sync/errgroup"
@@ -22,24 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Decider is the autoscaler, of package autoscaler.
-type Decider interface {
-	List() []admin.Function
-	Status(name api.FunctionName) (admin.Function, bool)
-	Why(name api.FunctionName) []api.Decision
-	WakeTraces(name api.FunctionName) []api.WakeTrace
-	Devices() []admin.Device
-	Usage(q admin.UsageQuery) admin.Usage
-	History(after uint64) admin.History
-	CopyRecord(w io.Writer) error
-	Wake(ctx context.Context, name api.FunctionName) error
-	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
-	Stop(ctx context.Context, name api.FunctionName) error
-	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
-}
-
-// Config holds a [Server]'s dependencies. All fields are required except Resolve.
-type Config struct {
+// AdminConfig holds an [Admin]'s dependencies. All fields are required except Resolve.
+type AdminConfig struct {
 	Decider Decider
 	// Info describes the serving process.
 	Info func() any
@@ -63,24 +44,25 @@ type Config struct {
 	None string
 }
 
-// Server has the handlers. It is safe for concurrent use.
-type Server struct {
-	cfg   Config
+// Admin serves the administrative API (package api/admin): the autoscaler's state, and orders to it. It is the same on one
+// machine and in a cluster; an [AdminConfig] has the differences. Its caller authorizes requests. It is safe for concurrent use.
+type Admin struct {
+	cfg   AdminConfig
 	board *board
 }
 
-// New returns a server.
-func New(cfg Config) *Server {
+// NewAdmin returns a server of the API.
+func NewAdmin(cfg AdminConfig) *Admin {
 	if cfg.Resolve == nil {
 		cfg.Resolve = func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{name} }
 	}
-	s := &Server{cfg: cfg}
+	s := &Admin{cfg: cfg}
 	s.board = newBoard(s)
 	return s
 }
 
 // Routes adds the API's handlers to r, each wrapped by admit.
-func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerFunc) {
+func (s *Admin) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerFunc) {
 	add := func(path string, h http.HandlerFunc, methods ...string) {
 		r.HandleFunc(path, admit(h)).Methods(methods...)
 	}
@@ -123,8 +105,18 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // the API server's proxy lets users with the permission to create send POST, not PUT
 }
 
+// usage answers with the usage by client.
+func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {
+	q, err := admin.UsageQueryOf(r.URL.Query())
+	if err != nil {
+		api.WriteError(w, api.AsError(err))
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Usage(q))
+}
+
 // history answers with held memory and decisions, all or those after a number.
-func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+func (s *Admin) history(w http.ResponseWriter, r *http.Request) {
 	after := uint64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
 		var err error
@@ -137,7 +129,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 }
 
 // record answers with the autoscaler's flight record. If reading it fails after the start, the connection is aborted.
-func (s *Server) record(w http.ResponseWriter, _ *http.Request) {
+func (s *Admin) record(w http.ResponseWriter, _ *http.Request) {
 	out := &begun{w: w}
 	if err := s.cfg.Decider.CopyRecord(out); err != nil {
 		if out.is {
@@ -164,7 +156,7 @@ func (b *begun) Write(p []byte) (int, error) {
 // order is an operator's order on a function.
 type order func(r *http.Request, f api.FunctionName) error
 
-func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
+func (s *Admin) sleep(r *http.Request, f api.FunctionName) error {
 	level := 0
 	if text := r.URL.Query().Get("level"); text != "" {
 		var err error
@@ -177,7 +169,7 @@ func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
 
 // Known finds the function that a request is about: the one of that name, or
 // of a service's revisions the one with most traffic.
-func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
+func (s *Admin) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
 	return s.seen(next, nil)
 }
 
@@ -185,7 +177,7 @@ func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin
 const maxListed = 20
 
 // Unknown returns the error for a name of no function here. It lists the existing ones, or the clusters that have it.
-func (s *Server) Unknown(ctx context.Context, name api.FunctionName) error {
+func (s *Admin) Unknown(ctx context.Context, name api.FunctionName) error {
 	var there []string
 	for _, far := range s.cfg.Far(ctx, "") {
 		if far.Function.Function.Name == name {
@@ -211,7 +203,7 @@ func (s *Server) Unknown(ctx context.Context, name api.FunctionName) error {
 // asking bounds the concurrent calls to activators for one list.
 const asking = 16
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+func (s *Admin) list(w http.ResponseWriter, r *http.Request) {
 	views := s.cfg.Decider.List()
 	list := make([]admin.Function, len(views))
 	var all errgroup.Group
@@ -236,18 +228,18 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-func (s *Server) view(ctx context.Context, v admin.Function) admin.Function {
+func (s *Admin) view(ctx context.Context, v admin.Function) admin.Function {
 	v.Function = v.Function.Redacted()
 	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
 	return v
 }
 
-func (s *Server) describe(w http.ResponseWriter, r *http.Request, v admin.Function) {
+func (s *Admin) describe(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	api.WriteJSON(w, http.StatusOK, s.view(r.Context(), v))
 }
 
 // byHand carries out an order on a function and answers with the function.
-func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v admin.Function) {
+func (s *Admin) byHand(do order) func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	return func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 		name := v.Function.Name
 		s.cfg.Report(r.Context(), name) // orders are refused while requests wait: use the present number
@@ -264,7 +256,7 @@ func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v
 
 // scale sets the number of wanted instances, and answers with the autoscaler's view of the function. It does not ask activators,
 // because external autoscalers repeat it all the time.
-func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function) {
+func (s *Admin) scale(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	scale, lifetime, err := admin.ReadScale(r.Body)
 	if err == nil {
 		err = s.cfg.Decider.Scale(r.Context(), v.Function.Name, scale.Replicas, lifetime, scale.By)
@@ -281,21 +273,21 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function)
 }
 
 // logs passes on the output of the function's instances.
-func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
+func (s *Admin) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	n, follow := cloudevent.Parameters(r, -1)
 	pass, err := s.cfg.Logs(r.Context(), v, n, follow)
 	if err != nil {
 		api.WriteError(w, err)
 		return
 	}
-	pass(lines(w))
+	pass(lineWriter(w))
 }
 
 // allLogs writes what the instances of all functions print, each line after its function's name. It follows those that
 // have an instance, or have failed, when it is called.
-func (s *Server) allLogs(w http.ResponseWriter, r *http.Request) {
+func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	n, follow := cloudevent.Parameters(r, -1)
-	write := lines(w)
+	write := lineWriter(w)
 	var mu sync.Mutex // held by the one that writes
 	var all sync.WaitGroup
 	for _, v := range s.cfg.Decider.List() {
@@ -317,8 +309,8 @@ func (s *Server) allLogs(w http.ResponseWriter, r *http.Request) {
 	all.Wait()
 }
 
-// lines begins an answer of lines of text. It returns what writes a line, whose error is that the reader has left.
-func lines(w http.ResponseWriter) func(line string) error {
+// lineWriter begins an answer of lines of text. It returns what writes a line, whose error is that the reader has left.
+func lineWriter(w http.ResponseWriter) func(line string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)
 	_ = rc.Flush() // send the header before the first line
@@ -331,7 +323,7 @@ func lines(w http.ResponseWriter) func(line string) error {
 }
 
 // events writes events, all or those of one function, which in a cluster includes present and future revisions.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+func (s *Admin) events(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("function")
 	s.cfg.Events.Serve(w, r, func(subject string) bool {
 		return name == "" || subject == name || slices.Contains(s.cfg.Resolve(api.FunctionName(name)), api.FunctionName(subject))
