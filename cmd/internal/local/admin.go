@@ -66,7 +66,7 @@ func (s *server) adminRoutes() *mux.Router {
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathRequests, s.requests.serve).Methods(http.MethodGet)
 	r.HandleFunc(admin.PathKeys, s.serveKeys).Methods(http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete)
-	r.HandleFunc(admin.PathModels, s.searchModels).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathModels, searchModels).Methods(http.MethodGet)
 	r.HandleFunc(admin.PathModels, s.declareModel).Methods(http.MethodPost)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
