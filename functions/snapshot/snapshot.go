@@ -17,11 +17,11 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/functions/owner"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/disk"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Snapshot is a function's snapshot; it is a [supervise.Snapshots].
@@ -46,7 +46,7 @@ func Open(ctx context.Context, cache *fetch.Cache, name, program string, log *sl
 	s := &Snapshot{cache: cache, program: program, log: log, report: report, dir: folder.Path, release: folder.Release}
 	s.run = filepath.Join(os.TempDir(), fmt.Sprintf("rouse-%x", sha256.Sum256([]byte(s.dir)))[:22])
 	if err = os.MkdirAll(s.run, 0o700); err == nil {
-		err = owner.CheckFolder(s.run)
+		err = localhttp.CheckFolder(s.run)
 	}
 	if err != nil {
 		s.release()

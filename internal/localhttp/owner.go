@@ -1,8 +1,4 @@
-// Package owner checks which user owns a folder, and which user is at the other end of a Unix
-// socket. On a machine with several users another user may create the folder in which a server's
-// socket is looked up, and listen there. The package changes nothing, and is safe for concurrent
-// use.
-package owner
+package localhttp
 
 import (
 	"errors"
@@ -12,7 +8,8 @@ import (
 	"syscall"
 )
 
-// CheckFolder returns an error if another user could have created the folder or can write to it.
+// CheckFolder returns an error if another user could have created the folder or can write to it. On a machine with several
+// users another one may create the folder in which a server's socket is looked up, and listen there.
 func CheckFolder(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package limithttp bounds the size of responses from untrusted servers.
-package limithttp
+package localhttp
 
 import (
 	"fmt"
@@ -7,33 +6,34 @@ import (
 	"net/http"
 )
 
-// Transport is a transport whose responses have at most Bytes bytes, after decompression: reading more is an error.
-type Transport struct {
+// Limit is a transport for servers that are not trusted: their responses have at most Bytes bytes, after decompression.
+// Reading more is an error.
+type Limit struct {
 	From  http.RoundTripper // nil: [http.DefaultTransport]
 	Bytes int64
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	from := t.From
+func (l Limit) RoundTrip(r *http.Request) (*http.Response, error) {
+	from := l.From
 	if from == nil {
 		from = http.DefaultTransport
 	}
 	resp, err := from.RoundTrip(r)
 	if err == nil {
-		resp.Body = &body{resp.Body, t.Bytes, fmt.Errorf("%s answers with more than %d bytes", r.URL.Host, t.Bytes)}
+		resp.Body = &limited{resp.Body, l.Bytes, fmt.Errorf("%s answers with more than %d bytes", r.URL.Host, l.Bytes)}
 	}
 	return resp, err
 }
 
-type body struct {
+type limited struct {
 	io.ReadCloser
 	left int64 // below 0: there were more
 	more error
 }
 
 // Read implements [io.Reader].
-func (b *body) Read(p []byte) (int, error) {
+func (b *limited) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, b.more
 	}

@@ -1,4 +1,4 @@
-package owner
+package localhttp
 
 import "golang.org/x/sys/unix"
 

@@ -1,4 +1,4 @@
-package limithttp
+package localhttp
 
 import (
 	"io"
@@ -15,9 +15,9 @@ func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Body: io.NopCloser(strings.NewReader(string(a)))}, nil
 }
 
-func TestTransport(t *testing.T) {
+func TestLimit(t *testing.T) {
 	for text, want := range map[string]string{"": "", "abc": "abc", "abcd": "abcd", "abcde": "abcd", "abcdefgh": "abcd"} {
-		resp, err := Transport{From: answer(text), Bytes: 4}.RoundTrip(&http.Request{URL: &url.URL{Host: "x"}})
+		resp, err := Limit{From: answer(text), Bytes: 4}.RoundTrip(&http.Request{URL: &url.URL{Host: "x"}})
 		if err != nil {
 			t.Fatal(err)
 		}

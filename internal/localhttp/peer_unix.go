@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package owner
+package localhttp
 
 import (
 	"cmp"
