@@ -1,4 +1,4 @@
-package handler
+package functions
 
 import (
 	"context"
@@ -21,11 +21,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Config configures a [Handler].
-type Config struct {
+// userHandlerConfig configures a [userHandler].
+type userHandlerConfig struct {
 	// Command is the program and its arguments.
 	Command []string
-	// Env is the environment that it inherits; the variables in the package comment are added.
+	// Env is the environment that it inherits. Added are PORT, where it must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
+	// answers, OPENAI_BASE_URL and OPENAI_API_KEY, the same for the official clients, and ROUSE_MODEL_NAME.
 	Env []string
 	// Runtime answers the client paths, for the inner door.
 	Runtime http.Handler
@@ -34,7 +35,7 @@ type Config struct {
 	// Log receives the program's output.
 	Log *process.Log
 	// Start starts it; nil: [process.Start].
-	Start func(process.Spec) (Program, error)
+	Start func(process.Spec) (handlerProgram, error)
 	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
 	StartTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
@@ -43,8 +44,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Program is the running program.
-type Program interface {
+// handlerProgram is the running program.
+type handlerProgram interface {
 	Exited() <-chan struct{}
 	Status() string
 	Stop(grace time.Duration)
@@ -52,16 +53,25 @@ type Program interface {
 
 // Pauses before the program is started again.
 const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = 10 * time.Second
-	calmAfter    = time.Minute // after being ready so long, earlier failures are forgotten
+	firstHandlerPause   = 100 * time.Millisecond
+	longestHandlerPause = 10 * time.Second
+	handlerCalm         = time.Minute // after being ready so long, earlier failures are forgotten
 )
 
-const messageTail = 5
+const handlerTail = 5
 
-// Handler runs the program, see the package comment.
-type Handler struct {
-	cfg Config
+// userHandler runs a user's program for pre- and post-processing between the clients and the runtime. Requests go from the function to the
+// program ($PORT), and from there through our inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
+//
+//  1. Run starts the program, any HTTP server. Once its port accepts a connection it gets the requests of clients, see Base.
+//  2. If it ends, or never listens, requests are refused (503 with control.HeaderRefused, so that they are held and not lost). It is
+//     started again after a pause that doubles from 100 ms to 10 s.
+//  3. When Run's context ends it is stopped, with all that it started.
+//
+// The inner door keeps its address when the runtime restarts, passes only the client paths, and requires the key, which is new for each
+// start of the function: it is for the program alone.
+type userHandler struct {
+	cfg userHandlerConfig
 	key string // of the inner door
 
 	mu      sync.Mutex    // guards the fields below
@@ -72,16 +82,16 @@ type Handler struct {
 	changed chan struct{} // closed and replaced when base or why changes
 }
 
-// New returns a handler; nothing runs until Run.
-func New(cfg Config) (*Handler, error) {
+// newUserHandler returns a handler; nothing runs until Run.
+func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, errors.New("handler: no command: name the program and its arguments")
 	}
 	if cfg.Runtime == nil || cfg.Log == nil {
-		return nil, errors.New("handler: Config needs Runtime and Log")
+		return nil, errors.New("handler: userHandlerConfig needs Runtime and Log")
 	}
 	if cfg.Start == nil {
-		cfg.Start = func(s process.Spec) (Program, error) { return process.Start(s) }
+		cfg.Start = func(s process.Spec) (handlerProgram, error) { return process.Start(s) }
 	}
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = time.Minute
@@ -92,24 +102,24 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{cfg: cfg, key: rand.Text(), changed: make(chan struct{})}
+	h := &userHandler{cfg: cfg, key: rand.Text(), changed: make(chan struct{})}
 	h.why = api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the function's handler is starting")
 	h.reason = fmt.Errorf("the handler %s is starting", cfg.Command[0])
 	return h, nil
 }
 
 // Base returns the program's URL, or a refusal: the program is not ready and will not see the request.
-func (h *Handler) Base() (base string, refused *api.Error) {
+func (h *userHandler) Base() (base string, refused *api.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.base, h.why
 }
 
-// patience is how many starts in a row may fail before Await gives up.
-const patience = 3
+// mostHandlerStarts is how many starts in a row may fail before Await gives up.
+const mostHandlerStarts = 3
 
 // Await blocks until the program is ready. It returns an error when ctx ends first or the program has failed three times in a row.
-func (h *Handler) Await(ctx context.Context) error {
+func (h *userHandler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
 		why, reason, changed, failed := h.why, h.reason, h.changed, h.failed
@@ -117,7 +127,7 @@ func (h *Handler) Await(ctx context.Context) error {
 		if why == nil {
 			return nil
 		}
-		if failed >= patience {
+		if failed >= mostHandlerStarts {
 			return fmt.Errorf("wait for the handler: %w", reason)
 		}
 		select {
@@ -129,7 +139,7 @@ func (h *Handler) Await(ctx context.Context) error {
 }
 
 // become sets the program's state: its URL, or why it is not ready, for clients and (reason) for the operator.
-func (h *Handler) become(base string, why *api.Error, reason error) {
+func (h *userHandler) become(base string, why *api.Error, reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.base, h.why, h.reason = base, why, reason; why == nil {
@@ -142,7 +152,7 @@ func (h *Handler) become(base string, why *api.Error, reason error) {
 }
 
 // Run keeps the program running until ctx ends. When it returns nothing of it is left.
-func (h *Handler) Run(ctx context.Context) error {
+func (h *userHandler) Run(ctx context.Context) error {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("handler: listen for its calls of the runtime: %w", err)
@@ -153,23 +163,23 @@ func (h *Handler) Run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(inner) }()
-	pause := firstPause
+	pause := firstHandlerPause
 	for ctx.Err() == nil {
 		ready, err := h.once(ctx, "http://"+inner.Addr().String())
 		if ctx.Err() != nil {
 			break
 		}
-		if ready > calmAfter {
-			pause = firstPause
+		if ready > handlerCalm {
+			pause = firstHandlerPause
 		}
 		message := fmt.Sprintf("the handler %s does not run: %v; see its output, or change the command", h.cfg.Command[0], err)
-		if tail := h.cfg.Log.Message(messageTail); tail != "" {
+		if tail := h.cfg.Log.Message(handlerTail); tail != "" {
 			message += "; its last output:\n" + tail
 		}
 		h.cfg.Logger.Warn("handler failed", "error", err, "restart in", pause)
 		h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the function's handler does not run").WithRetryAfter(pause), errors.New(message))
 		_ = bell.Sleep(ctx, pause)
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, longestHandlerPause)
 	}
 	h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the instance is shutting down"), errors.New("the instance is shutting down"))
 	err = server.Close()
@@ -178,7 +188,7 @@ func (h *Handler) Run(ctx context.Context) error {
 }
 
 // door admits only the program, by its key.
-func (h *Handler) door() http.Handler {
+func (h *userHandler) door() http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + h.key))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
@@ -192,7 +202,7 @@ func (h *Handler) door() http.Handler {
 }
 
 // once runs the program until it ends, and returns how long it was ready.
-func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
+func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
 	port, err := process.FreePort()
 	if err != nil {
 		return 0, err
@@ -223,7 +233,7 @@ func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration
 }
 
 // awaitPort waits until the program accepts a connection. The pause between attempts grows with the time waited.
-func (h *Handler) awaitPort(ctx context.Context, p Program, address string) error {
+func (h *userHandler) awaitPort(ctx context.Context, p handlerProgram, address string) error {
 	began := time.Now()
 	for {
 		c, err := net.DialTimeout("tcp", address, time.Second)

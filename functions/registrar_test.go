@@ -1,4 +1,4 @@
-package registration
+package functions
 
 import (
 	"context"
@@ -34,9 +34,9 @@ func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
-func agent(t *testing.T, base http.RoundTripper, report func()) *Agent {
+func testRegistrar(t *testing.T, base http.RoundTripper, report func()) *registrar {
 	t.Helper()
-	m, err := New(Config{
+	m, err := newRegistrar(registrarConfig{
 		Control: "http://rouse-autoscaler.knative-serving.svc", Token: "t", Base: base, Report: report,
 		Request: control.RegisterRequest{Instance: "i", Namespace: "n", Revision: "r", Port: 8080},
 	})
@@ -46,8 +46,8 @@ func agent(t *testing.T, base http.RoundTripper, report func()) *Agent {
 	return m
 }
 
-// run runs m until the test's end.
-func run(t *testing.T, m *Agent) {
+// runRegistrar runs m until the test's end.
+func runRegistrar(t *testing.T, m *registrar) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -61,7 +61,7 @@ func TestTriesAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var at []time.Duration
-		m := agent(t, carrier(func(r *http.Request) (int, string, error) {
+		m := testRegistrar(t, carrier(func(r *http.Request) (int, string, error) {
 			if r.URL.Path != control.PathRegister || r.Header.Get("Authorization") != "Bearer t" {
 				t.Errorf("%s with %q", r.URL.Path, r.Header)
 			}
@@ -74,7 +74,7 @@ func TestTriesAreApart(t *testing.T) {
 			}
 			return 200, `{"function":{"name":"n/r"},"endpoint":"http://10.0.0.1:8080","epoch":4}`, nil
 		}), func() {})
-		run(t, m)
+		runRegistrar(t, m)
 		<-m.Joined()
 		if a := m.Answer(); a.Function.Name != "n/r" || a.Epoch != 4 || m.Reason() != nil {
 			t.Errorf("answer %+v, reason %v", a, m.Reason())
@@ -93,7 +93,7 @@ func TestReportsAndJoinsAgain(t *testing.T) {
 		var joins, reports atomic.Int32
 		var event atomic.Int32 // how an event is answered; 0: not at all
 		event.Store(200)
-		m := agent(t, carrier(func(r *http.Request) (int, string, error) {
+		m := testRegistrar(t, carrier(func(r *http.Request) (int, string, error) {
 			if r.URL.Path == control.PathRegister {
 				joins.Add(1)
 				return 200, `{}`, nil
@@ -103,7 +103,7 @@ func TestReportsAndJoinsAgain(t *testing.T) {
 			}
 			return 0, "", net.ErrClosed
 		}), func() { reports.Add(1) })
-		run(t, m)
+		runRegistrar(t, m)
 		expect := func(when string, j, r int32) {
 			t.Helper()
 			synctest.Wait()
@@ -152,11 +152,11 @@ func TestReportsAndJoinsAgain(t *testing.T) {
 func TestARevisionOfAnotherClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		m := agent(t, carrier(func(*http.Request) (int, string, error) {
+		m := testRegistrar(t, carrier(func(*http.Request) (int, string, error) {
 			tries++
 			return 404, `{"error":{"message":"the class is kpa","code":"unsupported"}}`, nil
 		}), func() {})
-		run(t, m)
+		runRegistrar(t, m)
 		<-m.Alone()
 		time.Sleep(time.Hour)
 		if tries != 1 || !strings.Contains(m.Reason().Error(), "kpa") {
@@ -169,7 +169,7 @@ func TestARevisionOfAnotherClass(t *testing.T) {
 func TestProof(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "proof")
 	var proofs []string
-	m := agent(t, carrier(func(r *http.Request) (int, string, error) {
+	m := testRegistrar(t, carrier(func(r *http.Request) (int, string, error) {
 		var request control.RegisterRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			t.Error(err)
@@ -195,7 +195,7 @@ func TestProof(t *testing.T) {
 
 // Each obstacle is logged with advice.
 func TestAdvice(t *testing.T) {
-	m := agent(t, carrier(nil), nil)
+	m := testRegistrar(t, carrier(nil), nil)
 	for want, err := range map[string]error{
 		"ROUSE_CONTROL=none": errors.New("no such host"),
 		api.AnnotationClass:  api.Errorf(404, "", "x"),
@@ -208,11 +208,11 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("to %v: %q, want %q in it", err, got, want)
 		}
 	}
-	for name, cfg := range map[string]Config{
+	for name, cfg := range map[string]registrarConfig{
 		"no endpoint": {Control: "rouse", Token: "t", Request: control.RegisterRequest{Instance: "i", Namespace: "n", Revision: "r"}},
 		"no revision": {Control: "http://a", Token: "t", Request: control.RegisterRequest{Instance: "i", Namespace: "n"}},
 	} {
-		if _, err := New(cfg); err == nil {
+		if _, err := newRegistrar(cfg); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

@@ -1,10 +1,10 @@
-package kvevents
+package metrics
 
 // mostBlocks bounds the remembered blocks, some 50 MiB; further ones are not counted.
 const mostBlocks = 1 << 20
 
-// Cache is the content of a server's prefix cache. It belongs to one goroutine. The zero value knows nothing.
-type Cache struct {
+// kvCache is the content of a server's prefix cache. It belongs to one goroutine. The zero value knows nothing.
+type kvCache struct {
 	blocks map[uint64]block
 	tokens int64
 	known  bool
@@ -18,14 +18,14 @@ type block struct {
 
 // Tokens returns how many tokens the cache has, in any memory: a block that moved to host memory still counts. known is false if the
 // number is unknown.
-func (c *Cache) Tokens() (tokens int64, known bool) { return c.tokens, c.known }
+func (c *kvCache) Tokens() (tokens int64, known bool) { return c.tokens, c.known }
 
-func (c *Cache) begin() { *c = Cache{blocks: map[uint64]block{}, known: true, group: -1} }
+func (c *kvCache) begin() { *c = kvCache{blocks: map[uint64]block{}, known: true, group: -1} }
 
 // lose records that events were missed.
-func (c *Cache) lose() { *c = Cache{} }
+func (c *kvCache) lose() { *c = kvCache{} }
 
-func (c *Cache) see(e event) {
+func (c *kvCache) see(e event) {
 	switch {
 	case e.kind == cleared:
 		c.begin()
@@ -45,7 +45,7 @@ func (c *Cache) see(e event) {
 	}
 }
 
-func (c *Cache) store(h uint64, e event) {
+func (c *kvCache) store(h uint64, e event) {
 	b, there := c.blocks[h]
 	if !there {
 		if len(c.blocks) >= mostBlocks || e.size <= 0 || e.size > 1<<16 {
@@ -58,7 +58,7 @@ func (c *Cache) store(h uint64, e event) {
 	c.blocks[h] = b
 }
 
-func (c *Cache) remove(h uint64, e event) {
+func (c *kvCache) remove(h uint64, e event) {
 	b, there := c.blocks[h]
 	if !there {
 		return

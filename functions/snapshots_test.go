@@ -1,9 +1,8 @@
-package snapshot_test
+package functions
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,84 +18,11 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/runtime"
-	"github.com/rouse-dev/rouse/functions/snapshot"
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// TestMain also runs a server, and a program that stands for criu.
-func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv("SNAPSHOT_TEST") == "criu":
-		os.Exit(fakeCRIU(os.Args[1:]))
-	case os.Getenv("SNAPSHOT_TEST") == "server":
-		os.Exit(serve(os.Args[1]))
-	}
-	os.Exit(m.Run())
-}
-
-// serve listens at a Unix socket, and answers each connection with the number of connections so far.
-func serve(path string) int {
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	fmt.Println("loaded")
-	for n := 1; ; n++ {
-		c, err := l.Accept()
-		if err != nil {
-			return 1
-		}
-		fmt.Fprintln(c, n)
-		_ = c.Close()
-	}
-}
-
-// fakeCRIU obeys criu's command line: an image is the saved process's own command line, which restore runs again. It records
-// each call in the file calls of the folder $FAKE. The files fails and dies there name a command that fails, or that is killed after half
-// of its work.
-func fakeCRIU(args []string) int {
-	told := func(name string) string {
-		raw, _ := os.ReadFile(filepath.Join(os.Getenv("FAKE"), name))
-		return string(raw)
-	}
-	if calls, err := os.OpenFile(filepath.Join(os.Getenv("FAKE"), "calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
-		fmt.Fprintln(calls, args)
-	}
-	option := func(name string) string {
-		if k := slices.Index(args, name); k >= 0 {
-			return args[k+1]
-		}
-		return ""
-	}
-	image := filepath.Join(option("-D"), "pages.img")
-	switch args[0] {
-	case told("dies"):
-		_ = os.WriteFile(image, []byte("half"), 0o644)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case told("fails"):
-		log := "Error (criu/util.c:1): rlimit: Can't setup\n(00.1) Error (criu/sk-unix.c:874): unix: External socket\nError (criu/cr-dump.c:2): FAILED\n"
-		_ = os.WriteFile(filepath.Join(option("-D"), option("-o")), []byte(log), 0o644)
-		return 1
-	case "dump":
-		line, err := os.ReadFile("/proc/" + option("-t") + "/cmdline")
-		if err != nil || os.WriteFile(image, line, 0o644) != nil {
-			return 1
-		}
-	case "restore":
-		line, err := os.ReadFile(image)
-		argv := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-		if err == nil {
-			err = syscall.Exec(argv[0], argv, []string{"SNAPSHOT_TEST=server"})
-		}
-		fmt.Println(err)
-		return 1
-	}
-	return 0
-}
-
-// bench is a cache, a criu and a launch.
-type bench struct {
+// snapshotBench is a cache, a criu and a launch.
+type snapshotBench struct {
 	t       *testing.T
 	cache   *fetch.Cache
 	program string // criu
@@ -108,22 +33,22 @@ type bench struct {
 	now     api.Snapshot   // as last reported
 }
 
-func newBench(t *testing.T, limit api.Bytes) *bench {
+func newSnapshotBench(t *testing.T, limit api.Bytes) *snapshotBench {
 	t.Helper()
 	dir := t.TempDir()
 	cache, err := fetch.New(fetch.Config{Dir: filepath.Join(dir, "cache"), Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, cache: cache, fake: dir, program: filepath.Join(dir, "criu"), env: []string{"SNAPSHOT_TEST=server"}}
+	b := &snapshotBench{t: t, cache: cache, fake: dir, program: filepath.Join(dir, "criu"), env: []string{"SNAPSHOT_TEST=server"}}
 	b.tell("criu", "#!/bin/sh\nexport SNAPSHOT_TEST=criu FAKE="+dir+"\nexec "+os.Args[0]+` "$@"`+"\n")
 	return b
 }
 
 // open returns the function's snapshot for a new instance.
-func (b *bench) open() *snapshot.Snapshot {
+func (b *snapshotBench) open() *snapshot {
 	b.t.Helper()
-	s, err := snapshot.Open(b.t.Context(), b.cache, "default.f", b.program, slog.New(slog.DiscardHandler), func(now api.Snapshot) { b.now = now })
+	s, err := lockSnapshot(b.t.Context(), b.cache, "default.f", b.program, slog.New(slog.DiscardHandler), func(now api.Snapshot) { b.now = now })
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -131,14 +56,14 @@ func (b *bench) open() *snapshot.Snapshot {
 }
 
 // tell writes a file of the fake criu.
-func (b *bench) tell(name, text string) {
+func (b *snapshotBench) tell(name, text string) {
 	b.t.Helper()
 	if err := os.WriteFile(filepath.Join(b.fake, name), []byte(text), 0o700); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *bench) start(s process.Spec) (supervise.Child, error) {
+func (b *snapshotBench) start(s process.Spec) (supervise.Child, error) {
 	p, err := process.Start(s)
 	if err != nil {
 		return nil, err
@@ -148,19 +73,19 @@ func (b *bench) start(s process.Spec) (supervise.Child, error) {
 }
 
 // restore starts the server from its snapshot; a nil child: there is none.
-func (b *bench) restore(s *snapshot.Snapshot) (supervise.Child, supervise.Saved) {
+func (b *snapshotBench) restore(s *snapshot) (supervise.Child, supervise.Saved) {
 	path := filepath.Join(s.Dir(), "s.sock")
 	_ = os.Remove(path) // as Launch does
 	b.launch = runtime.Launch{Path: os.Args[0], Args: append([]string{path}, b.args...), Env: b.env, Endpoint: api.Endpoint("unix:" + path)}
 	child, saved := s.Restore(b.launch, b.start, nil)
 	if child != nil {
-		await(child, saved.Endpoint)
+		awaitServer(child, saved.Endpoint)
 	}
 	return child, saved
 }
 
 // begin starts the server: from its snapshot if there is one. It returns once the server answers, or has ended.
-func (b *bench) begin(s *snapshot.Snapshot) (child supervise.Child, restored bool) {
+func (b *snapshotBench) begin(s *snapshot) (child supervise.Child, restored bool) {
 	b.t.Helper()
 	if child, _ := b.restore(s); child != nil {
 		return child, true
@@ -169,12 +94,12 @@ func (b *bench) begin(s *snapshot.Snapshot) (child supervise.Child, restored boo
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	await(child, b.launch.Endpoint)
+	awaitServer(child, b.launch.Endpoint)
 	return child, false
 }
 
-// await waits until the server answers, or has ended.
-func await(child supervise.Child, at api.Endpoint) {
+// awaitServer waits until the server answers, or has ended.
+func awaitServer(child supervise.Child, at api.Endpoint) {
 	path, _ := at.Socket()
 	for {
 		if c, err := net.Dial("unix", path); err == nil {
@@ -189,12 +114,12 @@ func await(child supervise.Child, at api.Endpoint) {
 	}
 }
 
-func (b *bench) save(s *snapshot.Snapshot, c supervise.Child) error {
+func (b *snapshotBench) save(s *snapshot, c supervise.Child) error {
 	return s.Save(context.Background(), api.MiB, supervise.Saved{PID: c.PID(), Canary: runtime.Answer{By: "/way", Text: "seven"}, Load: time.Minute})
 }
 
 // made returns a stopped server's snapshot.
-func (b *bench) made() {
+func (b *snapshotBench) made() {
 	b.t.Helper()
 	s := b.open()
 	c, restored := b.begin(s)
@@ -205,10 +130,12 @@ func (b *bench) made() {
 	s.Close()
 }
 
-func (b *bench) folder() string { return filepath.Join(b.cache.Dir(), "snapshots", "default.f") }
+func (b *snapshotBench) folder() string {
+	return filepath.Join(b.cache.Dir(), "snapshots", "default.f")
+}
 
 // images returns the files of the snapshot.
-func (b *bench) images() (names []string) {
+func (b *snapshotBench) images() (names []string) {
 	list, _ := os.ReadDir(b.folder())
 	for _, f := range list {
 		names = append(names, f.Name())
@@ -216,8 +143,8 @@ func (b *bench) images() (names []string) {
 	return names
 }
 
-func TestLife(t *testing.T) {
-	b := newBench(t, 0)
+func TestSnapshotLife(t *testing.T) {
+	b := newSnapshotBench(t, 0)
 	b.made()
 	for _, path := range []string{b.folder(), filepath.Dir(b.folder())} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
@@ -231,7 +158,7 @@ func TestLife(t *testing.T) {
 	}
 	first := b.launch.Endpoint
 	s := b.open()
-	if _, err := snapshot.Open(t.Context(), b.cache, "default.f", b.program, slog.New(slog.DiscardHandler), nil); err == nil {
+	if _, err := lockSnapshot(t.Context(), b.cache, "default.f", b.program, slog.New(slog.DiscardHandler), nil); err == nil {
 		t.Error("two instances have one snapshot")
 	}
 	child, saved := b.restore(s)
@@ -250,7 +177,7 @@ func TestLife(t *testing.T) {
 	}
 	child.Stop(time.Second)
 	s.Close()
-	if exists(s.Dir()) {
+	if fileExists(s.Dir()) {
 		t.Error("the folder of its socket is left")
 	}
 	if !slices.Contains(b.images(), "snapshot.json") {
@@ -264,34 +191,34 @@ func TestLife(t *testing.T) {
 	}
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// TestValidity: a snapshot is deleted if anything of the start has changed.
-func TestValidity(t *testing.T) {
+// TestSnapshotValidity: a snapshot is deleted if anything of the start has changed.
+func TestSnapshotValidity(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "m.gguf")
 	write := func(text string) {
 		if err := os.WriteFile(model, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, change := range map[string]func(*bench){
-		"nothing":        func(*bench) {},
-		"a shell's":      func(b *bench) { b.env = append(b.env, "SHLVL=3") },
-		"an option":      func(b *bench) { b.args = append(b.args, "--new") },
-		"a variable":     func(b *bench) { b.env = append(b.env, "A=b") },
-		"the model file": func(*bench) { write("other") },
-		"criu":           func(b *bench) { b.tell("criu", "#!/bin/sh\nexit 1\n") },
-		"the record": func(b *bench) {
+	for name, change := range map[string]func(*snapshotBench){
+		"nothing":        func(*snapshotBench) {},
+		"a shell's":      func(b *snapshotBench) { b.env = append(b.env, "SHLVL=3") },
+		"an option":      func(b *snapshotBench) { b.args = append(b.args, "--new") },
+		"a variable":     func(b *snapshotBench) { b.env = append(b.env, "A=b") },
+		"the model file": func(*snapshotBench) { write("other") },
+		"criu":           func(b *snapshotBench) { b.tell("criu", "#!/bin/sh\nexit 1\n") },
+		"the record": func(b *snapshotBench) {
 			_ = os.WriteFile(filepath.Join(b.folder(), "snapshot.json"), []byte(`{"finger`), 0o600)
 		},
-		"no record": func(b *bench) { _ = os.Remove(filepath.Join(b.folder(), "snapshot.json")) },
+		"no record": func(b *snapshotBench) { _ = os.Remove(filepath.Join(b.folder(), "snapshot.json")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			write("model")
-			b := newBench(t, 0)
+			b := newSnapshotBench(t, 0)
 			b.args = append(b.args, "--model="+model)
 			b.made()
 			change(b)
@@ -315,11 +242,11 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// TestKilled: criu is killed at each step, and what is left is never taken for a snapshot.
-func TestKilled(t *testing.T) {
+// TestSnapshotKilled: criu is killed at each step, and what is left is never taken for a snapshot.
+func TestSnapshotKilled(t *testing.T) {
 	for _, at := range []string{"dump", "restore"} {
 		t.Run(at, func(t *testing.T) {
-			b := newBench(t, 0)
+			b := newSnapshotBench(t, 0)
 			b.tell("dies", at)
 			s := b.open()
 			defer s.Close()
@@ -347,9 +274,9 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestTornByKill: the function is killed while it makes a snapshot; the next one finds images without a record.
-func TestTornByKill(t *testing.T) {
-	b := newBench(t, 0)
+// TestSnapshotTornByKill: the function is killed while it makes a snapshot; the next one finds images without a record.
+func TestSnapshotTornByKill(t *testing.T) {
+	b := newSnapshotBench(t, 0)
 	b.made()
 	_ = os.Remove(filepath.Join(b.folder(), "snapshot.json"))
 	_ = os.WriteFile(filepath.Join(b.folder(), "pages.img"), []byte("half"), 0o600)
@@ -361,9 +288,9 @@ func TestTornByKill(t *testing.T) {
 	}
 }
 
-// TestSlower: a snapshot that is slower than a start is deleted, and not made again.
-func TestSlower(t *testing.T) {
-	b := newBench(t, 0)
+// TestSnapshotSlower: a snapshot that is slower than a start is deleted, and not made again.
+func TestSnapshotSlower(t *testing.T) {
+	b := newSnapshotBench(t, 0)
 	b.made()
 	s := b.open()
 	defer s.Close()
@@ -379,7 +306,7 @@ func TestSlower(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestSnapshotRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		set, to, want string
 		limit         api.Bytes
@@ -389,7 +316,7 @@ func TestRefuses(t *testing.T) {
 		"no room":            {"fails", "", "raise the limit", 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, c.limit)
+			b := newSnapshotBench(t, c.limit)
 			b.tell(c.set, c.to)
 			s := b.open()
 			defer s.Close()
@@ -410,7 +337,7 @@ func TestRealCRIU(t *testing.T) {
 	if out, err := exec.Command(criu, "check").CombinedOutput(); err != nil {
 		t.Skipf("criu can't work here: %s", out)
 	}
-	b := newBench(t, 0)
+	b := newSnapshotBench(t, 0)
 	b.program = criu
 	b.made()
 	s := b.open()
@@ -438,9 +365,9 @@ func TestRealCRIU(t *testing.T) {
 	}
 }
 
-// TestPortTaken: a server that listens where the restored process would is never taken for it.
-func TestPortTaken(t *testing.T) {
-	b := newBench(t, 0)
+// TestSnapshotPortTaken: a server that listens where the restored process would is never taken for it.
+func TestSnapshotPortTaken(t *testing.T) {
+	b := newSnapshotBench(t, 0)
 	s := b.open()
 	defer s.Close()
 	c, _ := b.begin(s)

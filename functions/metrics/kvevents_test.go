@@ -1,4 +1,4 @@
-package kvevents
+package metrics
 
 import (
 	"bytes"
@@ -50,8 +50,8 @@ type (
 	named = map[string]any
 )
 
-// TestRecorded: vLLM 0.32 has reported three blocks of 128 tokens, and three more for an adapter with the same prompt.
-func TestRecorded(t *testing.T) {
+// TestRecordedEvents: vLLM 0.32 has reported three blocks of 128 tokens, and three more for an adapter with the same prompt.
+func TestRecordedEvents(t *testing.T) {
 	archive, err := txtar.ParseFile(filepath.Join("..", "runtime", "testdata", "vllm.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestRecorded(t *testing.T) {
 	if at < 0 {
 		t.Fatal("no events are recorded")
 	}
-	f := New("", slog.New(slog.DiscardHandler))
+	f := NewFollower("", slog.New(slog.DiscardHandler))
 	var got []int64
 	for line := range strings.Lines(string(archive.Files[at].Data)) {
 		number, batch, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -84,8 +84,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestDecode: events of all shapes in use decode to the same.
-func TestDecode(t *testing.T) {
+// TestDecodeEvents: events of all shapes in use decode to the same.
+func TestDecodeEvents(t *testing.T) {
 	big := uint64(0xffffffffffffffff)
 	for name, c := range map[string]struct {
 		events []any
@@ -104,7 +104,7 @@ func TestDecode(t *testing.T) {
 		"without a size":           {[]any{list{"BlockStored", list{1}, nil, list{}, 0}, list{"BlockStored", list{2}, nil, list{}, -16}, list{"BlockStored", list{3}, nil, list{}, 1 << 40}}, 0},
 	} {
 		for _, raw := range [][]byte{batch(t, c.events...), namedBatch(t, c.events...)} {
-			var cache Cache
+			var cache kvCache
 			cache.begin()
 			if err := decode(raw, cache.see); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -125,13 +125,13 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks for any input that the number of tokens matches the blocks.
-func FuzzDecode(f *testing.F) {
+// FuzzDecodeEvents checks for any input that the number of tokens matches the blocks.
+func FuzzDecodeEvents(f *testing.F) {
 	f.Add(batch(f, list{"BlockStored", list{1, 2}, nil, list{5, 6, 7, 8}, 2, nil, "GPU"}, named{"type": "BlockRemoved", "block_hashes": list{1}}))
 	f.Add(batch(f, named{"type": "BlockStored", "block_hashes": list{[]byte("one")}, "block_size": 16}, list{"AllBlocksCleared"}))
 	f.Add(namedBatch(f, named{"type": "BlockStored", "block_hashes": list{1, 2}, "block_size": 16}, list{"AllBlocksCleared"}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var cache Cache
+		var cache kvCache
 		cache.begin()
 		_ = decode(raw, cache.see)
 		sum := int64(0)
@@ -223,7 +223,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // follower then follows the next server at the same endpoint.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kv.sock")
-	f := New("ipc://"+path, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	f := NewFollower("ipc://"+path, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { f.Run(ctx) })
@@ -267,8 +267,8 @@ func TestFollow(t *testing.T) {
 	want(48, true)
 }
 
-// TestEndpoints: an unusable endpoint harms nothing.
-func TestEndpoints(t *testing.T) {
+// TestEventEndpoints: an unusable endpoint harms nothing.
+func TestEventEndpoints(t *testing.T) {
 	for endpoint, want := range map[string]string{"ipc:///a/b": "unix /a/b", "tcp://127.0.0.1:5557": "tcp 127.0.0.1:5557", "inproc://x": " ", "x": " "} {
 		network, address, err := split(endpoint)
 		if got := network + " " + address; got != want || (err != nil) != (want == " ") {
@@ -277,5 +277,5 @@ func TestEndpoints(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	New("x", slog.New(slog.NewTextHandler(io.Discard, nil))).Run(ctx)
+	NewFollower("x", slog.New(slog.NewTextHandler(io.Discard, nil))).Run(ctx)
 }

@@ -1,4 +1,4 @@
-package registration
+package functions
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	firstPause, longestPause = 50 * time.Millisecond, 2 * time.Second
+	firstJoinPause, longestJoinPause = 50 * time.Millisecond, 2 * time.Second
 	// While a pod starts, Kubernetes is about to publish its address, and its callers retry often.
 	earlyPause, early = 200 * time.Millisecond, 10 * time.Second
 	attemptTime       = 5 * time.Second        // for one try to join
@@ -34,17 +34,17 @@ const (
 	maxAnswer         = 1 << 20
 )
 
-// Config configures an [Agent].
-type Config struct {
+// registrarConfig configures an [registrar].
+type registrarConfig struct {
 	// Control is the control plane's endpoint.
 	Control api.Endpoint
 	// Request is the instance's registration.
 	Request control.RegisterRequest
-	// Token is its credential; the agent sends it with every request.
+	// Token is its credential, which every request carries.
 	Token string
 	// ProofFile holds the request's proof, which changes; it may be missing.
 	ProofFile string
-	// Base carries the requests; nil: [NewTransport] with the pod's own place.
+	// Base carries the requests; nil: [newServiceTransport] with the pod's own place.
 	Base http.RoundTripper
 	// Report makes the instance post its status. It must not block; it may be called before there is anything to report.
 	Report func()
@@ -54,9 +54,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Agent is an instance's side of the control plane, see the package comment.
-type Agent struct {
-	cfg    Config
+// registrar registers an instance at a cluster's control plane, learns the function from it, and keeps the instance registered. Run is
+// called once; all other methods are safe for many goroutines and don't block.
+//
+//  1. Run posts a [control.RegisterRequest], with the instance's own token, until it is answered, and logs what stands in the way.
+//  2. The first answer closes Joined. The instance assembles itself from Answer and posts its events through Transport, which adds the
+//     token.
+//  3. If an event is answered "unknown" (401, 403, 404 or 410), the control plane has forgotten the instance, perhaps after a restart.
+//     The instance joins again, and reports.
+//  4. Ask makes it report too, a few times a second at most. It also reports when the control plane can be reached again.
+//
+// If another autoscaler manages the revision, the control plane says so (404 with the code unsupported), and the instance is Alone.
+type registrar struct {
+	cfg    registrarConfig
 	base   http.RoundTripper
 	again  bell.Bell     // from the transport: the control plane doesn't know us
 	asked  bell.Bell     // from Ask: one report answers all calls
@@ -69,8 +79,8 @@ type Agent struct {
 	reason error      // why the last try failed
 }
 
-// New returns an agent; nothing is sent until [Agent.Run] runs.
-func New(cfg Config) (*Agent, error) {
+// newRegistrar returns a registrar; nothing is sent until [registrar.Run] runs.
+func newRegistrar(cfg registrarConfig) (*registrar, error) {
 	if err := api.CheckEndpoint(cfg.Control); err != nil {
 		return nil, fmt.Errorf("join: the control plane: %w; \"none\" is to join nobody", err)
 	}
@@ -80,22 +90,22 @@ func New(cfg Config) (*Agent, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	base := cfg.Base
 	if base == nil {
-		base = NewTransport(Here().Domain)
+		base = newServiceTransport(ThisPod().Domain)
 	}
-	return &Agent{
+	return &registrar{
 		cfg: cfg, base: base, again: bell.New(), asked: bell.New(), lost: bell.New(),
 		joined: make(chan struct{}), alone: make(chan struct{}),
 	}, nil
 }
 
 // Joined returns a channel that is closed at the first answer.
-func (a *Agent) Joined() <-chan struct{} { return a.joined }
+func (a *registrar) Joined() <-chan struct{} { return a.joined }
 
 // Alone returns a channel that is closed once the control plane has said that it does not manage this revision.
-func (a *Agent) Alone() <-chan struct{} { return a.alone }
+func (a *registrar) Alone() <-chan struct{} { return a.alone }
 
 // Answer returns the last answer, once Joined is closed; the zero one before.
-func (a *Agent) Answer() control.RegisterAnswer {
+func (a *registrar) Answer() control.RegisterAnswer {
 	if answer := a.answer.Load(); answer != nil {
 		return *answer
 	}
@@ -103,23 +113,23 @@ func (a *Agent) Answer() control.RegisterAnswer {
 }
 
 // Reason returns why the last attempt to join failed, or nil.
-func (a *Agent) Reason() error {
+func (a *registrar) Reason() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.reason
 }
 
 // Wrong reports whether the control plane has found the revision invalid: then an instance of it is of no use.
-func (a *Agent) Wrong() bool {
+func (a *registrar) Wrong() bool {
 	refused, is := errors.AsType[*api.Error](a.Reason())
 	return is && refused.Status == http.StatusUnprocessableEntity
 }
 
 // Ask makes the instance report soon.
-func (a *Agent) Ask() { a.asked.Ring() }
+func (a *registrar) Ask() { a.asked.Ring() }
 
-// Run joins, and joins again when forgotten, until ctx ends. It also returns once the agent is [Agent.Alone].
-func (a *Agent) Run(ctx context.Context) {
+// Run joins, and joins again when forgotten, until ctx ends. It also returns once it is [registrar.Alone].
+func (a *registrar) Run(ctx context.Context) {
 	for first := true; ; first = false {
 		began := time.Now()
 		answer, err := a.join(ctx)
@@ -146,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) {
 }
 
 // stay reports when there is reason to, until the control plane has forgotten the instance (true), or ctx ends (false).
-func (a *Agent) stay(ctx context.Context) bool {
+func (a *registrar) stay(ctx context.Context) bool {
 	select {
 	case <-a.again: // about an event from before the join
 	default:
@@ -187,9 +197,9 @@ func (a *Agent) stay(ctx context.Context) bool {
 }
 
 // join tries until it is answered, refused for good, or ctx ends.
-func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
+func (a *registrar) join(ctx context.Context) (control.RegisterAnswer, error) {
 	began, said, last := time.Now(), time.Time{}, ""
-	for wait := firstPause; ; wait *= 2 {
+	for wait := firstJoinPause; ; wait *= 2 {
 		answer, err := a.try(ctx)
 		a.mu.Lock()
 		a.reason = err
@@ -205,7 +215,7 @@ func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 			a.cfg.Logger.Warn("joining the control plane failed: retrying", "control", a.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
 			said, last = time.Now(), advice
 		}
-		wait = min(wait, longestPause)
+		wait = min(wait, longestJoinPause)
 		if isRefusal && refused.Status == http.StatusNotFound && time.Since(began) < early {
 			wait = min(wait, earlyPause)
 		}
@@ -216,7 +226,7 @@ func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 }
 
 // try posts the request once. A refusal is an *[api.Error].
-func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err error) {
+func (a *registrar) try(ctx context.Context) (answer control.RegisterAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	request := a.cfg.Request
@@ -250,7 +260,7 @@ func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err err
 	return answer, nil
 }
 
-func (a *Agent) advice(err error) string {
+func (a *registrar) advice(err error) string {
 	refused, is := errors.AsType[*api.Error](err)
 	if !is {
 		return fmt.Sprintf("see whether the autoscaler runs (kubectl -n %s get pods -l app=%s) and whether a NetworkPolicy keeps namespace %s from it; to run without Rouse's control plane set ROUSE_CONTROL=none",
@@ -272,9 +282,9 @@ func (a *Agent) advice(err error) string {
 
 // Transport returns the transport for the instance's events. It adds the token. If events don't arrive, it makes the instance join or
 // report again.
-func (a *Agent) Transport() http.RoundTripper { return watched{a} }
+func (a *registrar) Transport() http.RoundTripper { return watched{a} }
 
-type watched struct{ *Agent }
+type watched struct{ *registrar }
 
 // RoundTrip implements [http.RoundTripper].
 func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -1,4 +1,4 @@
-package requester
+package functions
 
 import (
 	"context"
@@ -17,28 +17,29 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Paths of the interface.
+// Paths of the interface, which is the one of llm-d's dual-pods requester. All but /ready require the instance's token for its control
+// plane. Requests for other paths go to the provider, if there is one.
 const (
-	PathAccelerators = "/v1/dual-pods/accelerators"
-	PathMemoryUsage  = "/v1/dual-pods/accelerator-memory-usage"
-	PathBecomeReady  = "/v1/become-ready"
-	PathUnready      = "/v1/become-unready"
-	PathReady        = "/ready"
-	PathSetLog       = "/v1/set-log"
-	PathProxy        = "/v1/proxy/config"
-	PathRelease      = "/v1/release"
+	pathAccelerators = "/v1/dual-pods/accelerators"             // GET: the UUIDs, as a JSON list
+	pathMemoryUsage  = "/v1/dual-pods/accelerator-memory-usage" // GET: bytes in use by UUID, by any process
+	pathBecomeReady  = "/v1/become-ready"                       // POST, as the next: sets the answer of /ready
+	pathUnready      = "/v1/become-unready"
+	pathReady        = "/ready"           // GET: 200 or 503; for probes
+	pathSetLog       = "/v1/set-log"      // POST ?startPos=N: the provider's log from byte N on
+	pathProxy        = "/v1/proxy/config" // GET, PUT: where other requests go, {"address","port"}
+	pathRelease      = "/v1/release"      // POST: the claim may go (not in llm-d's)
 )
 
-// maxLog bounds one piece of the provider's log, maxBody other bodies.
-const maxLog, maxBody = 4 << 20, 64 << 10
+// maxPiece bounds one piece of the provider's log, maxAddress other bodies.
+const maxPiece, maxAddress = 4 << 20, 64 << 10
 
-// Config configures a [Requester].
-type Config struct {
+// requesterConfig configures a [requester].
+type requesterConfig struct {
 	// Devices are the pod's devices.
 	Devices []api.DeviceID
 	// Authorize returns an *[api.Error] unless a request comes from the control plane.
 	Authorize func(*http.Request) error
-	// Usage measures the memory in use on all visible devices; nil: [Usage].
+	// Usage measures the memory in use on all visible devices; nil: [gpuUsage].
 	Usage func(context.Context) (map[api.DeviceID]api.Bytes, error)
 	// Output receives the provider's log; nil: it is dropped.
 	Output io.Writer
@@ -49,31 +50,38 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Proxy is the address for requests that are not the requester's own. Zero: none.
-type Proxy struct {
+// providerAddress is the address for requests that are not the requester's own. Zero: none.
+type providerAddress struct {
 	Address string `json:"address"`
 	Port    int    `json:"port"`
 }
 
-// Requester holds a claim. See [New].
-type Requester struct {
-	cfg      Config
+// requester runs in a pod that claims GPUs for another pod. It reports its GPUs, answers readiness probes on behalf of the pod that runs
+// the model, and holds the claim until it is released. All methods are safe for many goroutines; Run is called once.
+//
+//  1. The pod has joined and was told that it is a requester: nothing is started.
+//  2. It is bound: it gets the provider's address and becomes ready.
+//  3. The provider sleeps: the claim becomes unready, is released, and its pod deleted.
+//  4. If the pod is deleted first, it waits in Run for the release, which comes when the provider sleeps; Kubernetes bounds that by the
+//     pod's grace period.
+type requester struct {
+	cfg      requesterConfig
 	released chan struct{} // closed by release
 	release  func()
 
 	mu    sync.Mutex // guards the fields below
 	ready bool
-	proxy Proxy
+	proxy providerAddress
 	to    *httputil.ReverseProxy // nil: no provider
 
 	logging sync.Mutex // guards logged; held during writes to Output
 	logged  int64      // bytes of the provider's log
 }
 
-// New returns a requester that is not ready.
-func New(cfg Config) *Requester {
+// newRequester returns a requester that is not ready.
+func newRequester(cfg requesterConfig) *requester {
 	if cfg.Usage == nil {
-		cfg.Usage = Usage
+		cfg.Usage = gpuUsage
 	}
 	if cfg.Output == nil {
 		cfg.Output = io.Discard
@@ -81,13 +89,13 @@ func New(cfg Config) *Requester {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Requester{cfg: cfg, released: make(chan struct{})}
+	r := &requester{cfg: cfg, released: make(chan struct{})}
 	r.release = sync.OnceFunc(func() { close(r.released) })
 	return r
 }
 
 // Ready reports whether a provider serves under this claim.
-func (r *Requester) Ready() bool {
+func (r *requester) Ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ready
@@ -95,7 +103,7 @@ func (r *Requester) Ready() bool {
 
 // Run blocks until the claim may go. That is at the end of ctx, unless a provider uses the claim: then Run waits for the release. It
 // returns at the latest when kill is closed.
-func (r *Requester) Run(ctx context.Context, kill <-chan struct{}) {
+func (r *requester) Run(ctx context.Context, kill <-chan struct{}) {
 	select {
 	case <-ctx.Done():
 	case <-kill:
@@ -112,19 +120,19 @@ func (r *Requester) Run(ctx context.Context, kill <-chan struct{}) {
 }
 
 // ServeHTTP answers the interface's paths, and passes others on.
-func (r *Requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r *requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	want, own := map[string]string{
-		PathAccelerators: http.MethodGet, PathMemoryUsage: http.MethodGet, PathBecomeReady: http.MethodPost, PathUnready: http.MethodPost,
-		PathSetLog: http.MethodPost, PathRelease: http.MethodPost,
+		pathAccelerators: http.MethodGet, pathMemoryUsage: http.MethodGet, pathBecomeReady: http.MethodPost, pathUnready: http.MethodPost,
+		pathSetLog: http.MethodPost, pathRelease: http.MethodPost,
 	}[req.URL.Path]
 	switch path := req.URL.Path; {
-	case path == PathReady || path == "/readyz":
+	case path == pathReady || path == "/readyz":
 		r.answerReady(w)
 		return
 	case path == "/healthz":
 		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
-	case !own && path != PathProxy:
+	case !own && path != pathProxy:
 		r.pass(w, req)
 		return
 	}
@@ -132,7 +140,7 @@ func (r *Requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		api.WriteError(w, err)
 		return
 	}
-	if req.URL.Path == PathProxy {
+	if req.URL.Path == pathProxy {
 		r.configure(w, req)
 		return
 	}
@@ -146,15 +154,15 @@ func (r *Requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (r *Requester) administer(w http.ResponseWriter, req *http.Request) error {
+func (r *requester) administer(w http.ResponseWriter, req *http.Request) error {
 	switch req.URL.Path {
-	case PathAccelerators:
+	case pathAccelerators:
 		ids := r.cfg.Devices
 		if ids == nil {
 			ids = []api.DeviceID{}
 		}
 		api.WriteJSON(w, http.StatusOK, ids)
-	case PathMemoryUsage:
+	case pathMemoryUsage:
 		used, err := r.cfg.Usage(req.Context())
 		if err != nil {
 			return api.Errorf(http.StatusServiceUnavailable, "", "the memory in use can't be measured: %v", err)
@@ -164,18 +172,18 @@ func (r *Requester) administer(w http.ResponseWriter, req *http.Request) error {
 			own[id] = used[id]
 		}
 		api.WriteJSON(w, http.StatusOK, own)
-	case PathBecomeReady, PathUnready, PathRelease:
-		if r.become(req.URL.Path == PathBecomeReady); req.URL.Path == PathRelease {
+	case pathBecomeReady, pathUnready, pathRelease:
+		if r.become(req.URL.Path == pathBecomeReady); req.URL.Path == pathRelease {
 			r.release()
 		}
 		w.WriteHeader(http.StatusOK)
-	case PathSetLog:
+	case pathSetLog:
 		return r.log(w, req)
 	}
 	return nil
 }
 
-func (r *Requester) become(ready bool) {
+func (r *requester) become(ready bool) {
 	r.mu.Lock()
 	news := r.ready != ready
 	r.ready = ready
@@ -185,7 +193,7 @@ func (r *Requester) become(ready bool) {
 	}
 }
 
-func (r *Requester) answerReady(w http.ResponseWriter) {
+func (r *requester) answerReady(w http.ResponseWriter) {
 	if !r.Ready() {
 		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "no provider serves by this claim now"))
 		return
@@ -194,14 +202,14 @@ func (r *Requester) answerReady(w http.ResponseWriter) {
 }
 
 // log writes the new part of the provider's log. Pieces may overlap and repeat.
-func (r *Requester) log(w http.ResponseWriter, req *http.Request) error {
+func (r *requester) log(w http.ResponseWriter, req *http.Request) error {
 	start, err := strconv.ParseInt(req.URL.Query().Get("startPos"), 10, 64)
 	if err != nil || start < 0 {
 		return api.BadRequest("startPos", "startPos is %q: want the position of the first byte, at least 0", req.URL.Query().Get("startPos"))
 	}
-	piece, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxLog))
+	piece, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPiece))
 	if err != nil {
-		return api.BadRequest("", "read the piece of the log, of %d MiB at most: %v", maxLog>>20, err)
+		return api.BadRequest("", "read the piece of the log, of %d MiB at most: %v", maxPiece>>20, err)
 	}
 	r.logging.Lock()
 	defer r.logging.Unlock()
@@ -220,7 +228,7 @@ func (r *Requester) log(w http.ResponseWriter, req *http.Request) error {
 }
 
 // configure returns or sets the proxy.
-func (r *Requester) configure(w http.ResponseWriter, req *http.Request) {
+func (r *requester) configure(w http.ResponseWriter, req *http.Request) {
 	switch req.Method {
 	case http.MethodGet:
 		r.mu.Lock()
@@ -228,8 +236,8 @@ func (r *Requester) configure(w http.ResponseWriter, req *http.Request) {
 		r.mu.Unlock()
 		api.WriteJSON(w, http.StatusOK, p)
 	case http.MethodPut:
-		var p Proxy
-		if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&p); err != nil {
+		var p providerAddress
+		if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxAddress)).Decode(&p); err != nil {
 			api.WriteError(w, api.BadRequest("", "want {\"address\": \"IP\", \"port\": N}: %v", api.Explain(err)))
 			return
 		}
@@ -244,12 +252,12 @@ func (r *Requester) configure(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (r *Requester) aim(p Proxy) error {
-	if p != (Proxy{}) && (net.ParseIP(p.Address) == nil || p.Port < 1 || p.Port > 65535) {
+func (r *requester) aim(p providerAddress) error {
+	if p != (providerAddress{}) && (net.ParseIP(p.Address) == nil || p.Port < 1 || p.Port > 65535) {
 		return errors.New("want an IP address and a port from 1 to 65535, or neither")
 	}
 	var to *httputil.ReverseProxy
-	if p != (Proxy{}) {
+	if p != (providerAddress{}) {
 		at := &url.URL{Scheme: "http", Host: net.JoinHostPort(p.Address, strconv.Itoa(p.Port))}
 		to = &httputil.ReverseProxy{
 			Transport: r.cfg.Transport, FlushInterval: -1,
@@ -270,7 +278,7 @@ func (r *Requester) aim(p Proxy) error {
 	return nil
 }
 
-func (r *Requester) pass(w http.ResponseWriter, req *http.Request) {
+func (r *requester) pass(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	to := r.to
 	r.mu.Unlock()

@@ -1,4 +1,4 @@
-package registration
+package functions
 
 import (
 	"bufio"
@@ -30,8 +30,8 @@ const (
 	resolverFile  = "/etc/resolv.conf"
 )
 
-// Here returns this pod: the namespace of its service account, else the first one in its resolver's search list.
-func Here() Pod {
+// ThisPod returns this pod: the namespace of its service account, else the first one in its resolver's search list.
+func ThisPod() Pod {
 	namespace, _ := os.ReadFile(namespaceFile) // a pod may have none
 	resolver, _ := os.ReadFile(resolverFile)
 	return podOf(namespace, resolver)
@@ -59,9 +59,9 @@ func podOf(namespace, resolver []byte) Pod {
 	return p
 }
 
-// Devices returns a container's GPUs from the value of NVIDIA_VISIBLE_DEVICES. Shares of one GPU (GPU-…::2) count as that GPU, once.
+// VisibleDevices returns a container's GPUs from the value of NVIDIA_VISIBLE_DEVICES. Shares of one GPU (GPU-…::2) count as that GPU, once.
 // Words that name no device, such as all and void, are skipped.
-func Devices(visible string) []api.DeviceID {
+func VisibleDevices(visible string) []api.DeviceID {
 	var ids []api.DeviceID
 	for word := range strings.SplitSeq(visible, ",") {
 		id, _, _ := strings.Cut(strings.TrimSpace(word), "::")
@@ -76,9 +76,9 @@ func Devices(visible string) []api.DeviceID {
 	return ids
 }
 
-// NewTransport returns a transport for the cluster's services. It expands a host that ends in .svc with the cluster's domain, which
+// newServiceTransport returns a transport for the cluster's services. It expands a host that ends in .svc with the cluster's domain, which
 // needs one DNS query; the search list of a pod would need three, one after another. An empty domain: no expansion.
-func NewTransport(domain string) *http.Transport {
+func newServiceTransport(domain string) *http.Transport {
 	t := control.NewTransport(2)
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {

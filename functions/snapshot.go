@@ -1,4 +1,4 @@
-package snapshot
+package functions
 
 import (
 	"context"
@@ -24,8 +24,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Snapshot is a function's snapshot; it is a [supervise.Snapshots].
-type Snapshot struct {
+// snapshot keeps a runtime's process on the node's disk, made by CRIU, so that the next start need not load the model again. It is a
+// [supervise.Snapshots], which is called by one goroutine at a time and decides when one is made or used.
+//
+// It is valid for the same command line, environment, program, model files, CRIU and boot of the machine. criu stays the parent of the
+// restored process, and the kernel kills that with it. So it is below the function as any runtime is, and writes its output to the same
+// place. The record is written last: a folder without one is not a snapshot.
+//
+// A snapshot holds everything that the process had in memory, secrets too: the folder has the mode 0700, its files 0600.
+type snapshot struct {
 	cache    *fetch.Cache
 	program  string
 	log      *slog.Logger
@@ -33,17 +40,17 @@ type Snapshot struct {
 	dir, run string // of the images, and of the instance
 	release  func()
 	launch   runtime.Launch
-	record   record
+	record   snapshotRecord
 }
 
-// Open locks the snapshot of that name, a file name, until Close. program is the path of criu. report receives the snapshot's changes, from
-// the first Restore on. It fails if another instance has it.
-func Open(ctx context.Context, cache *fetch.Cache, name, program string, log *slog.Logger, report func(api.Snapshot)) (*Snapshot, error) {
+// lockSnapshot locks the snapshot of that name, a file name, until Close: against eviction, and from other instances of the function.
+// program is the path of criu. report receives the snapshot's changes, from the first Restore on. It fails if another instance has it.
+func lockSnapshot(ctx context.Context, cache *fetch.Cache, name, program string, log *slog.Logger, report func(api.Snapshot)) (*snapshot, error) {
 	folder, err := cache.HoldFolder(ctx, fetch.Snapshots, name, true)
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{cache: cache, program: program, log: log, report: report, dir: folder.Path, release: folder.Release}
+	s := &snapshot{cache: cache, program: program, log: log, report: report, dir: folder.Path, release: folder.Release}
 	s.run = filepath.Join(os.TempDir(), fmt.Sprintf("rouse-%x", sha256.Sum256([]byte(s.dir)))[:22])
 	if err = os.MkdirAll(s.run, 0o700); err == nil {
 		err = localhttp.CheckFolder(s.run)
@@ -57,16 +64,16 @@ func Open(ctx context.Context, cache *fetch.Cache, name, program string, log *sl
 
 // Dir returns the folder in which the instance's sockets must lie. It is the same at each start, since a restored process listens where
 // it did, and no other function's.
-func (s *Snapshot) Dir() string { return s.run }
+func (s *snapshot) Dir() string { return s.run }
 
 // Close unlocks the snapshot and removes Dir.
-func (s *Snapshot) Close() {
+func (s *snapshot) Close() {
 	_ = os.RemoveAll(s.run) // what is left does no harm
 	s.release()
 }
 
-// record describes the images beside it.
-type record struct {
+// snapshotRecord describes the images beside it.
+type snapshotRecord struct {
 	supervise.Saved
 	Fingerprint string
 	Args        []string      // of criu, to restore them
@@ -76,11 +83,11 @@ type record struct {
 }
 
 // useless reports whether the last restore failed, or was no faster than a usual start.
-func (r record) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
+func (r snapshotRecord) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
 
 // Restore implements [supervise.Snapshots].
-func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
-	s.launch, s.record = l, record{}
+func (s *snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
+	s.launch, s.record = l, snapshotRecord{}
 	raw, err := os.ReadFile(s.path("snapshot.json"))
 	if err == nil {
 		err = json.Unmarshal(raw, &s.record)
@@ -90,7 +97,7 @@ func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 		if err != nil {
 			missing = "none was made yet"
 		}
-		s.record = record{}
+		s.record = snapshotRecord{}
 		s.clear()
 		s.report(api.Snapshot{Missing: missing})
 		return nil, of
@@ -117,7 +124,7 @@ func (s *Snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 }
 
 // Restored implements [supervise.Snapshots].
-func (s *Snapshot) Restored(took time.Duration, failed error) {
+func (s *snapshot) Restored(took time.Duration, failed error) {
 	if s.record.Restore = took; failed != nil {
 		s.record.Restore = s.record.Load
 	}
@@ -129,7 +136,7 @@ func (s *Snapshot) Restored(took time.Duration, failed error) {
 }
 
 // Save implements [supervise.Snapshots].
-func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Saved) error {
+func (s *snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Saved) error {
 	if s.record.useless() {
 		return nil
 	}
@@ -141,7 +148,7 @@ func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 	}
 	s.clear()
 	of.Endpoint = s.launch.Endpoint
-	s.record = record{
+	s.record = snapshotRecord{
 		Saved: of, Fingerprint: s.fingerprint(s.launch), Made: time.Now(),
 		Args: []string{"restore", "-D", s.dir, "-o", "restore.log", "--tcp-close", "--file-locks"},
 	}
@@ -168,19 +175,19 @@ func (s *Snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 }
 
 // criu runs criu so that only this user can read what it writes.
-func (s *Snapshot) criu(ctx context.Context, args ...string) error {
+func (s *snapshot) criu(ctx context.Context, args ...string) error {
 	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.program}, args...)...).Run()
 }
 
 // clear removes all files but the folder itself, the record first.
-func (s *Snapshot) clear() {
+func (s *snapshot) clear() {
 	_ = os.Remove(s.path("snapshot.json"))
 	_ = os.RemoveAll(s.dir)
 	_ = os.Mkdir(s.dir, 0o700) // the next write reports a failure
 }
 
 // reportRecord reports what the record describes.
-func (s *Snapshot) reportRecord() {
+func (s *snapshot) reportRecord() {
 	now := api.Snapshot{Made: s.record.Made, Size: s.record.Size, Restore: s.record.Restore}
 	if s.record.useless() {
 		now = api.Snapshot{Missing: "its last restore failed, or was no faster than a usual start"}
@@ -189,7 +196,7 @@ func (s *Snapshot) reportRecord() {
 }
 
 // write writes and reports the record, without which there is no snapshot.
-func (s *Snapshot) write() {
+func (s *snapshot) write() {
 	s.reportRecord()
 	raw, _ := json.Marshal(s.record) // its fields always marshal
 	if err := disk.WriteFile(s.path("snapshot.json"), raw, 0o600); err != nil {
@@ -197,7 +204,7 @@ func (s *Snapshot) write() {
 	}
 }
 
-func (s *Snapshot) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *snapshot) path(name string) string { return filepath.Join(s.dir, name) }
 
 // firstError returns the first error in a log of criu, beside one that does no harm.
 func firstError(path string) string {

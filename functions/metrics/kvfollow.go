@@ -1,4 +1,4 @@
-package kvevents
+package metrics
 
 import (
 	"context"
@@ -16,25 +16,37 @@ import (
 )
 
 const (
-	retry     = 250 * time.Millisecond // between two attempts to connect
+	kvRetry   = 250 * time.Millisecond // between two attempts to connect
 	handshake = 10 * time.Second
 	// early is the number of batches of a server's first moments. Batches missed before our connection are only from probes: clients'
 	// requests come later.
 	early = 64
 )
 
-// Follower follows one server, across its restarts. See [New].
+// Follower follows the KV cache events of a vLLM or SGLang, across its restarts: blocks of its prefix cache are stored, removed, or all
+// cleared. It knows how many tokens the cache has at any moment. It keeps no tokens, although the events carry those of prompts, and
+// does not tell whose requests the blocks belong to: a server hashes tokens, while a router knows the bytes that clients send.
+//
+//  1. It connects to the server's ZeroMQ socket (ZMTP 3) as soon as that exists, and again after a broken connection.
+//  2. Each message is a numbered batch of events (MessagePack). They change a [kvCache].
+//  3. A server's cache is empty when it starts, with batch 0. After a missing number the cache is unknown until the server reports that
+//     it has cleared it, as it does for each sleep.
+//
+// A batch that can't be decoded counts as missing. The events of vLLM 0.9 to 0.32, which differ in shape, are supported, and unknown
+// fields are skipped.
 type Follower struct {
 	endpoint string
 	log      *slog.Logger
 
 	mu    sync.Mutex // guards cache
-	cache Cache
+	cache kvCache
 	seq   uint64 // of the last batch; belongs to Run
 }
 
-// New returns a follower of the events at a ZeroMQ endpoint: ipc://PATH or tcp://HOST:PORT.
-func New(endpoint string, log *slog.Logger) *Follower { return &Follower{endpoint: endpoint, log: log} }
+// NewFollower returns a follower of the events at a ZeroMQ endpoint: ipc://PATH or tcp://HOST:PORT.
+func NewFollower(endpoint string, log *slog.Logger) *Follower {
+	return &Follower{endpoint: endpoint, log: log}
+}
 
 // Tokens returns how many tokens the cache has. known is false if nothing is published, or events were missed. It is safe for many
 // goroutines.
@@ -48,11 +60,11 @@ func (f *Follower) Tokens() (tokens int64, known bool) {
 func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		connected, err := f.follow(ctx)
-		f.change((*Cache).lose)
+		f.change((*kvCache).lose)
 		if connected {
 			f.log.Debug("KV cache events disconnected", "endpoint", f.endpoint, "error", err)
 		}
-		_ = bell.Sleep(ctx, retry)
+		_ = bell.Sleep(ctx, kvRetry)
 	}
 }
 
@@ -88,15 +100,15 @@ func (f *Follower) follow(ctx context.Context) (connected bool, err error) {
 // take handles one message: a topic, a number, and a batch; first: the first one of this connection.
 func (f *Follower) take(frames [][]byte, first bool) {
 	if len(frames) != 3 || len(frames[1]) != 8 {
-		f.change((*Cache).lose)
+		f.change((*kvCache).lose)
 		return
 	}
 	seq := binary.BigEndian.Uint64(frames[1])
 	switch {
 	case seq == 0, first && seq < early:
-		f.change((*Cache).begin)
+		f.change((*kvCache).begin)
 	case first || seq != f.seq+1:
-		f.change((*Cache).lose)
+		f.change((*kvCache).lose)
 	}
 	f.seq = seq
 	f.mu.Lock()
@@ -107,7 +119,7 @@ func (f *Follower) take(frames [][]byte, first bool) {
 	}
 }
 
-func (f *Follower) change(how func(*Cache)) {
+func (f *Follower) change(how func(*kvCache)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	how(&f.cache)

@@ -1,4 +1,4 @@
-package kvevents
+package metrics
 
 import (
 	"bytes"

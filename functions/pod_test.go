@@ -1,4 +1,4 @@
-package registration
+package functions
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-func TestDevices(t *testing.T) {
+func TestVisibleDevices(t *testing.T) {
 	for visible, want := range map[string][]api.DeviceID{
 		"": nil, "all": nil, "void": nil, "none": nil,
 		"GPU-a":                  {"GPU-a"},
@@ -35,7 +35,7 @@ func TestDevices(t *testing.T) {
 		"GPU-a::0, GPU-a::7,":    {"GPU-a"},
 		"MIG-1::3,GPU-b::1,void": {"MIG-1", "GPU-b"},
 	} {
-		if diff := cmp.Diff(want, Devices(visible)); diff != "" {
+		if diff := cmp.Diff(want, VisibleDevices(visible)); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", visible, diff)
 		}
 	}

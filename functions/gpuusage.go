@@ -1,4 +1,4 @@
-package requester
+package functions
 
 import (
 	"bytes"
@@ -14,35 +14,35 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// EnvUsage names a file with the memory in use by UUID, in bytes, as a JSON object, for machines whose accelerators nvidia-smi does not
+// envUsage names a file with the memory in use by UUID, in bytes, as a JSON object, for machines whose accelerators nvidia-smi does not
 // know.
-const EnvUsage = "ROUSE_ACCELERATOR_MEMORY"
+const envUsage = "ROUSE_ACCELERATOR_MEMORY"
 
-// Usage reads the memory in use of each visible GPU, from the file that [EnvUsage] names, else from nvidia-smi.
-func Usage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
-	if file := os.Getenv(EnvUsage); file != "" {
+// gpuUsage reads the memory in use of each visible GPU, from the file that [envUsage] names, else from nvidia-smi.
+func gpuUsage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
+	if file := os.Getenv(envUsage); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("$%s: %w", EnvUsage, err)
+			return nil, fmt.Errorf("$%s: %w", envUsage, err)
 		}
 		used := map[api.DeviceID]api.Bytes{}
 		if err := json.Unmarshal(raw, &used); err != nil {
-			return nil, fmt.Errorf("$%s: %s: want a JSON object with bytes by UUID: %w", EnvUsage, file, err)
+			return nil, fmt.Errorf("$%s: %s: want a JSON object with bytes by UUID: %w", envUsage, file, err)
 		}
 		return used, nil
 	}
 	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=uuid,memory.used", "--format=csv,noheader,nounits").Output()
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil, fmt.Errorf("nvidia-smi is not installed: %w; set $%s to a file with its output", err, EnvUsage)
+		return nil, fmt.Errorf("nvidia-smi is not installed: %w; set $%s to a file with its output", err, envUsage)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nvidia-smi: %w", err)
 	}
-	return parse(out)
+	return parseUsage(out)
 }
 
-// parse reads lines of UUID and MiB.
-func parse(out []byte) (map[api.DeviceID]api.Bytes, error) {
+// parseUsage reads lines of UUID and MiB.
+func parseUsage(out []byte) (map[api.DeviceID]api.Bytes, error) {
 	used := map[api.DeviceID]api.Bytes{}
 	for line := range bytes.Lines(out) {
 		text := strings.TrimSpace(string(line))

@@ -1,6 +1,6 @@
 //go:build linux
 
-package handler_test
+package functions
 
 import (
 	"context"
@@ -15,53 +15,14 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// TestMain also runs the handler as a program: it converts the runtime's answers to upper case.
-func TestMain(m *testing.M) {
-	switch os.Getenv("HANDLER_TEST") {
-	case "":
-		os.Exit(m.Run())
-	case "exits":
-		fmt.Println("no configuration found")
-		os.Exit(3)
-	}
-	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/crash" {
-			os.Exit(4)
-		}
-		req, err := http.NewRequestWithContext(r.Context(), r.Method, os.Getenv("OPENAI_BASE_URL")+"/chat/completions", r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		req.Header.Set("Authorization", "Bearer "+os.Getenv("OPENAI_API_KEY"))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer resp.Body.Close()
-		raw, err := io.ReadAll(resp.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		fmt.Fprintf(w, "%s for %s", strings.ToUpper(string(raw)), os.Getenv("ROUSE_MODEL_NAME"))
-	})
-	if err := http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), nil); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-}
-
-// run runs the program in one of its modes before a runtime that echoes path and body.
-func run(t *testing.T, mode string, change ...func(*handler.Config)) (*handler.Handler, *process.Log) {
+// runHandler runs the program in one of its modes before a runtime that echoes path and body.
+func runHandler(t *testing.T, mode string, change ...func(*userHandlerConfig)) (*userHandler, *process.Log) {
 	t.Helper()
 	log := process.NewLog(50, nil)
-	cfg := handler.Config{
+	cfg := userHandlerConfig{
 		Command: []string{os.Args[0]}, Env: append(os.Environ(), "HANDLER_TEST="+mode), Model: "m", Log: log,
 		Runtime: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			raw, err := io.ReadAll(r.Body)
@@ -74,7 +35,7 @@ func run(t *testing.T, mode string, change ...func(*handler.Config)) (*handler.H
 	for _, c := range change {
 		c(&cfg)
 	}
-	h, err := handler.New(cfg)
+	h, err := newUserHandler(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +54,7 @@ func run(t *testing.T, mode string, change ...func(*handler.Config)) (*handler.H
 	return h, log
 }
 
-func post(t *testing.T, h *handler.Handler, path, body string) (string, error) {
+func postTo(t *testing.T, h *userHandler, path, body string) (string, error) {
 	t.Helper()
 	base, refused := h.Base()
 	if refused != nil {
@@ -109,23 +70,23 @@ func post(t *testing.T, h *handler.Handler, path, body string) (string, error) {
 }
 
 func TestRequestsGoThroughTheProgram(t *testing.T) {
-	h, _ := run(t, "upper")
+	h, _ := runHandler(t, "upper")
 	if err := h.Await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := post(t, h, "/v1/chat/completions", "hello")
+	got, err := postTo(t, h, "/v1/chat/completions", "hello")
 	if want := "/V1/CHAT/COMPLETIONS HELLO for m"; got != want || err != nil {
 		t.Errorf("answer %q, %v; want %q", got, err, want)
 	}
 }
 
 func TestACrashedProgramIsStartedAgain(t *testing.T) {
-	h, _ := run(t, "upper")
+	h, _ := runHandler(t, "upper")
 	if err := h.Await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before, _ := h.Base()
-	if _, err := post(t, h, "/crash", ""); err == nil {
+	if _, err := postTo(t, h, "/crash", ""); err == nil {
 		t.Error("the program answered although it crashed")
 	}
 	for base := before; base == before; { // until the end is noticed, which is soon
@@ -134,7 +95,7 @@ func TestACrashedProgramIsStartedAgain(t *testing.T) {
 	if err := h.Await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := post(t, h, "/", "again"); !strings.Contains(got, "AGAIN") {
+	if got, err := postTo(t, h, "/", "again"); !strings.Contains(got, "AGAIN") {
 		t.Errorf("answer %q, %v; want AGAIN in it", got, err)
 	}
 }
@@ -147,7 +108,7 @@ func TestRefusalsSayWhatIsWrong(t *testing.T) {
 		"missing": {"/no/such/program"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			h, _ := run(t, mode, func(c *handler.Config) {
+			h, _ := runHandler(t, mode, func(c *userHandlerConfig) {
 				switch mode {
 				case "missing":
 					c.Command = []string{"/no/such/program"}
@@ -181,7 +142,7 @@ func TestRefusalsSayWhatIsWrong(t *testing.T) {
 
 // The inner door requires the program's key.
 func TestTheInnerDoorWantsTheKey(t *testing.T) {
-	h, log := run(t, "upper", func(c *handler.Config) {
+	h, log := runHandler(t, "upper", func(c *userHandlerConfig) {
 		c.Command = []string{"/bin/sh", "-c", `echo "at $ROUSE_RUNTIME_URL"; exec ` + os.Args[0]}
 	})
 	if err := h.Await(t.Context()); err != nil {
@@ -208,11 +169,11 @@ func TestTheInnerDoorWantsTheKey(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
-	if _, err := handler.New(handler.Config{Runtime: http.NotFoundHandler(), Log: process.NewLog(1, nil)}); err == nil {
+func TestUserHandlerRefuses(t *testing.T) {
+	if _, err := newUserHandler(userHandlerConfig{Runtime: http.NotFoundHandler(), Log: process.NewLog(1, nil)}); err == nil {
 		t.Error("no command: no error")
 	}
-	if _, err := handler.New(handler.Config{Command: []string{"a"}}); err == nil {
+	if _, err := newUserHandler(userHandlerConfig{Command: []string{"a"}}); err == nil {
 		t.Error("no runtime: no error")
 	}
 }

@@ -1,4 +1,4 @@
-package snapshot
+package functions
 
 import (
 	"crypto/sha256"
@@ -15,7 +15,7 @@ import (
 // fingerprint returns a digest of all that must be the same at a restore: command line and environment, the files that they name, criu,
 // and the boot of the machine. The port, which differs from start to start, is left out. A process does not
 // survive another boot: its clocks would go backwards.
-func (s *Snapshot) fingerprint(l runtime.Launch) string {
+func (s *snapshot) fingerprint(l runtime.Launch) string {
 	varies := []string{}
 	if u, err := url.Parse(string(l.Endpoint)); err == nil && u.Port() != "" {
 		varies = append(varies, u.Port(), "$(PORT)")
