@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,11 +13,15 @@ import (
 // anyServer serves until it fails, or is told to end.
 func anyServer(port string) error {
 	if len(os.Args) > 1 && os.Args[1] == "check" {
-		resp, err := http.Get("http://127.0.0.1:" + port + "/check") //nolint:noctx // the kubelet ends a probe that takes too long
-		if err == nil {
-			err = resp.Body.Close() // the header says all
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:"+port+"/check", nil)
+		if err != nil {
+			return err
 		}
-		return err
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close() // the header says all
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
