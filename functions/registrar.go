@@ -24,14 +24,14 @@ import (
 const (
 	firstJoinPause, longestJoinPause = 50 * time.Millisecond, 2 * time.Second
 	// While a pod starts, Kubernetes is about to publish its address, and its callers retry often.
-	earlyPause, early = 200 * time.Millisecond, 10 * time.Second
-	attemptTime       = 5 * time.Second        // for one try to join
-	joinsApart        = time.Second            // between two joins
-	reportsApart      = 250 * time.Millisecond // between two reports that were asked for
-	lostAgain         = 2 * time.Second        // until a lost event is made up for
-	quiet             = time.Second            // before the log says what stands in the way
-	wordsApart        = time.Minute            // between two log lines about the same thing
-	maxAnswer         = 1 << 20
+	earlyJoinPause, earlyJoin = 200 * time.Millisecond, 10 * time.Second
+	joinTime                  = 5 * time.Second        // for one try to join
+	joinsApart                = time.Second            // between two joins
+	reportsApart              = 250 * time.Millisecond // between two reports that were asked for
+	lostAgain                 = 2 * time.Second        // until a lost event is made up for
+	joinQuiet                 = time.Second            // before the log says what stands in the way
+	joinWordsApart            = time.Minute            // between two log lines about the same thing
+	maxJoinAnswer             = 1 << 20
 )
 
 // registrarConfig configures an [registrar].
@@ -211,13 +211,13 @@ func (a *registrar) join(ctx context.Context) (control.RegisterAnswer, error) {
 		case isRefusal && refused.Status == http.StatusNotFound && refused.Code == api.CodeUnsupported:
 			return answer, err
 		}
-		if advice := a.advice(err); time.Since(began) >= quiet && (advice != last || time.Since(said) >= wordsApart) {
+		if advice := a.advice(err); time.Since(began) >= joinQuiet && (advice != last || time.Since(said) >= joinWordsApart) {
 			a.cfg.Logger.Warn("joining the control plane failed: retrying", "control", a.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
 			said, last = time.Now(), advice
 		}
 		wait = min(wait, longestJoinPause)
-		if isRefusal && refused.Status == http.StatusNotFound && time.Since(began) < early {
-			wait = min(wait, earlyPause)
+		if isRefusal && refused.Status == http.StatusNotFound && time.Since(began) < earlyJoin {
+			wait = min(wait, earlyJoinPause)
 		}
 		if bell.Sleep(ctx, wait) != nil {
 			return answer, ctx.Err()
@@ -227,7 +227,7 @@ func (a *registrar) join(ctx context.Context) (control.RegisterAnswer, error) {
 
 // try posts the request once. A refusal is an *[api.Error].
 func (a *registrar) try(ctx context.Context) (answer control.RegisterAnswer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTime)
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
 	request := a.cfg.Request
 	proof, _ := os.ReadFile(a.cfg.ProofFile) // without one the pod joins once Kubernetes has published its address
@@ -247,7 +247,7 @@ func (a *registrar) try(ctx context.Context) (answer control.RegisterAnswer, err
 		return answer, fmt.Errorf("join: %w", err)
 	}
 	defer resp.Body.Close()
-	raw, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	raw, err = io.ReadAll(io.LimitReader(resp.Body, maxJoinAnswer))
 	if err != nil {
 		return answer, fmt.Errorf("join: read the answer: %w", err)
 	}
@@ -282,12 +282,12 @@ func (a *registrar) advice(err error) string {
 
 // Transport returns the transport for the instance's events. It adds the token. If events don't arrive, it makes the instance join or
 // report again.
-func (a *registrar) Transport() http.RoundTripper { return watched{a} }
+func (a *registrar) Transport() http.RoundTripper { return watchedTransport{a} }
 
-type watched struct{ *registrar }
+type watchedTransport struct{ *registrar }
 
 // RoundTrip implements [http.RoundTripper].
-func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+w.cfg.Token)
 	resp, err := w.base.RoundTrip(r)
