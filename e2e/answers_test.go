@@ -10,12 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-
-	"github.com/rouse-dev/rouse/e2e/openapi"
 )
 
 // openAPI is how OpenAI describes its answers; nil: it can't be had here, and CI fails for it.
-var openAPI *openapi.Description
+var openAPI *apiDescription
 
 // describe loads the descriptions: those that ROUSE_OPENAPI names, with colons between them, or else those that come
 // with a module of the clients': 2.3.0 for chats and responses, 1.2.0 for the rest.
@@ -31,10 +29,10 @@ func describe() error {
 				return fmt.Errorf("get the descriptions of OpenAI's API: go %s in e2e/clients/go: %w", strings.Join(args, " "), err)
 			}
 			dir := filepath.Join(strings.TrimSpace(string(out)), "_testdata", "examples")
-			files = []string{filepath.Join(dir, "openai-2.3.0.openapi.yaml"), filepath.Join(dir, "openai-1.2.0.openapi.yaml")}
+			files = []string{filepath.Join(dir, "openai-2.3.0.yaml"), filepath.Join(dir, "openai-1.2.0.yaml")}
 		}
 	}
-	d, err := openapi.Load(files...)
+	d, err := loadDescriptions(files...)
 	if err != nil {
 		return err
 	}
@@ -44,7 +42,7 @@ func describe() error {
 
 // judged checks the traffic between the clients of a place and its server.
 type judged struct {
-	tap *openapi.Tap
+	tap *tap
 
 	mu    sync.Mutex
 	wrong []error
@@ -62,7 +60,7 @@ func (p *place) judge() error {
 		return err
 	}
 	j := &judged{}
-	j.tap, err = openapi.NewTap(u.Host, func(x openapi.Exchange) {
+	j.tap, err = newTap(u.Host, func(x httpExchange) {
 		if p.strange && x.Status < http.StatusBadRequest {
 			return
 		}

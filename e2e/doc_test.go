@@ -12,7 +12,7 @@
 //  2. A script of testdata/script (or a Go test) starts its own server on a free
 //     port, with a folder for sockets of its own.
 //  3. It asks, kills, stops, and looks. Answers on OpenAI's paths are checked on the way against a description of its
-//     API (package openapi).
+//     API (openapi_judge_test.go).
 //  4. At its end the server is killed if it still runs, and no process of it may
 //     be left: each of them carries the folder's name in its environment.
 //

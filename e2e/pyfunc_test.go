@@ -14,14 +14,14 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
-	"github.com/rouse-dev/rouse/functions/pyfunc/client"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
 // The official client talks through an /invocations endpoint, from zero.
 func TestOpenAIGoThroughInvocations(t *testing.T) {
 	t.Parallel()
 	p := newServer(t, "--model", "pico")
-	through, err := client.New(client.Config{Endpoint: p.server.url + "/serving-endpoints/pico"})
+	through, err := pyfunc.NewTransport(pyfunc.TransportConfig{Endpoint: p.server.url + "/serving-endpoints/pico"})
 	if err != nil {
 		t.Fatal(err)
 	}

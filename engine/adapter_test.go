@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // TestAdapters loads, mixes and unloads adapters while requests run. An adapter's text depends on its file.
 func TestAdapters(t *testing.T) {
-	e := open(t, setup{sim: sim.Config{Step: time.Millisecond}, worker: worker.Config{Discard: true}})
+	e := open(t, setup{sim: infer.SimulatedConfig{Step: time.Millisecond}, worker: worker.Config{Discard: true}})
 	long := prompt("a prompt that is longer than a block, so that the prefix cache has something to mix up")
 	ask := func(adapter string) engine.Request {
 		return engine.Request{Prompt: long, MaxTokens: 12, IgnoreEnd: true, Adapter: adapter}
@@ -122,7 +122,7 @@ func TestEmbedRefused(t *testing.T) {
 
 // TestMemoryTooSmall checks that a request that does not fit in the whole memory is refused with that reason.
 func TestMemoryTooSmall(t *testing.T) {
-	e := open(t, setup{sim: sim.Config{Blocks: 4}}) // 64 positions of a context of 256
+	e := open(t, setup{sim: infer.SimulatedConfig{Blocks: 4}}) // 64 positions of a context of 256
 	if got := e.Context(); got != 64 {
 		t.Errorf("the context is %d, the memory holds 64", got)
 	}

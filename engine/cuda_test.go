@@ -154,7 +154,7 @@ func near(t *testing.T, shards int, got, want [][]sample.Choice) {
 // cached result after they changed.
 func torch(t *testing.T) string {
 	t.Helper()
-	sources, err := filepath.Glob("cudaworker/*.py")
+	sources, err := filepath.Glob("worker/cuda/*.py")
 	if err != nil {
 		t.Fatal(err)
 	}

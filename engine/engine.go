@@ -11,7 +11,7 @@
 //	sched, block   what each step computes, and where its keys and values lie
 //	worker, wire   the process that computes, and the protocol with it
 //	infer          the contract of a forward pass; infer/cpu implements it with kernel,
-//	               cudaworker is a worker for CUDA devices, infer/sim simulates a device
+//	               worker/cuda for CUDA devices in Python, and infer simulates a device
 //	model, gguf    the model's shape and its file; lora reads adapters
 //	sample         chooses tokens from logits
 //	keep           files of the KV memory's blocks, for conversations that go on after a start

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/constrain"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sample"
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // setup is one way to run the same requests.
 type setup struct {
-	sim    sim.Config
+	sim    infer.SimulatedConfig
 	engine engine.Config
 	worker worker.Config // Launch nil: in process
 	launch func(worker.Launch) worker.Launch
@@ -174,7 +174,7 @@ func TestSameWhatever(t *testing.T) {
 	if len(want) != 18 || len(want[4]) == 0 || len(want[4][0].Prompt) != 0 || len(want[6][0].Prompt) != len(prompt("score me"))-1 {
 		t.Fatalf("the answers are not what was asked for: %d of them", len(want))
 	}
-	small := sim.Config{Blocks: 20} // just enough for the longest: 20 blocks of 16
+	small := infer.SimulatedConfig{Blocks: 20} // just enough for the longest: 20 blocks of 16
 	for name, s := range map[string]setup{
 		"sync":                    {engine: engine.Config{Sync: true}},
 		"async":                   {},
@@ -183,7 +183,7 @@ func TestSameWhatever(t *testing.T) {
 		"async, little memory":    {sim: small},
 		"sync, little memory":     {sim: small, engine: engine.Config{Sync: true, NoPrefix: true}},
 		"async, chunks, memory":   {sim: small, engine: engine.Config{Budget: 17, Seats: 9}},
-		"small blocks":            {sim: sim.Config{Blocks: 90, BlockSize: 3}},
+		"small blocks":            {sim: infer.SimulatedConfig{Blocks: 90, BlockSize: 3}},
 		"guesses":                 {engine: engine.Config{Draft: 6}},
 		"guesses, memory, chunks": {sim: small, engine: engine.Config{Draft: 4, Budget: 24, Seats: 8}},
 		"process":                 {worker: worker.Config{Launch: worker.Process{}.Launch}},

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
@@ -39,7 +39,7 @@ const life = 900
 // busy returns an engine with n sequences that decode, in place of Run. They fill their blocks at different
 // times, and don't share the lines of a cache set.
 func busy(b *testing.B, n int) *loop {
-	d, err := sim.New(sim.Config{Context: 128 + life, Blocks: n * (128 + life) / 16})
+	d, err := infer.NewSimulated(infer.SimulatedConfig{Context: 128 + life, Blocks: n * (128 + life) / 16})
 	if err != nil {
 		b.Fatal(err)
 	}

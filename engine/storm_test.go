@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -32,7 +32,7 @@ func storm(t *testing.T, launch worker.Launch) {
 	}
 	var current atomic.Pointer[faulty]
 	e := open(t, setup{
-		sim: sim.Config{Blocks: 40, Step: 200 * time.Microsecond}, engine: engine.Config{Budget: 40, Seats: 12, Draft: 3},
+		sim: infer.SimulatedConfig{Blocks: 40, Step: 200 * time.Microsecond}, engine: engine.Config{Budget: 40, Seats: 12, Draft: 3},
 		worker: worker.Config{Launch: launch, Backoff: time.Millisecond},
 		launch: func(launch worker.Launch) worker.Launch {
 			return func(ctx context.Context) (worker.Running, error) {

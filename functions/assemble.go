@@ -18,17 +18,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/functions/handler"
-	"github.com/rouse-dev/rouse/functions/kvevents"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/registration"
 	"github.com/rouse-dev/rouse/functions/resume"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
-	"github.com/rouse-dev/rouse/functions/snapshot"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/functions/translate"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -53,7 +49,7 @@ func otherNames(f api.Function) []api.ModelName {
 }
 
 // assemble creates the parts; nothing runs yet. agent is nil outside of a cluster.
-func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registration.Agent) (*function, error) {
+func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrar) (*function, error) {
 	f := &function{
 		cfg: cfg, log: log, shim: kept, agent: agent, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
 		settled: make(chan struct{}),
@@ -92,7 +88,7 @@ func (f *function) openSnapshot() error {
 		cache, err = f.models.open()
 	}
 	if err == nil {
-		f.snapshot, err = snapshot.Open(f.ending, cache, fileName(fn.Name), criu, f.cfg.Logger, func(now api.Snapshot) { f.supervisor.Reports().SetSnapshot(now) })
+		f.snapshot, err = lockSnapshot(f.ending, cache, fileName(fn.Name), criu, f.cfg.Logger, func(now api.Snapshot) { f.supervisor.Reports().SetSnapshot(now) })
 	}
 	if err != nil {
 		f.cfg.Logger.Warn("the function has no snapshots", "reason", err)
@@ -145,7 +141,7 @@ func (f *function) makeEvents() (err error) {
 }
 
 // sender returns the sender of the instance's events, or nil if nobody wants them.
-func sender(cfg Config, agent *registration.Agent) (*cloudevent.Sender, error) {
+func sender(cfg Config, agent *registrar) (*cloudevent.Sender, error) {
 	to, by := cfg.Events, http.RoundTripper(nil)
 	switch {
 	case agent != nil:
@@ -247,7 +243,7 @@ func (f *function) makeProxy() (err error) {
 		Load: func() proxy.Load { return f.proxy.Load() },
 	}
 	if p, is := f.runtime.(runtime.Publisher); is && p.CacheEvents() != "" {
-		f.kv = kvevents.New(p.CacheEvents(), f.cfg.Logger)
+		f.kv = metrics.NewFollower(p.CacheEvents(), f.cfg.Logger)
 		measured.Cached = f.kv.Tokens
 	}
 	if f.metrics, err = metrics.New(measured); err != nil {
@@ -269,7 +265,7 @@ func (f *function) makeProxy() (err error) {
 		if err != nil {
 			return err
 		}
-		f.handler, err = handler.New(handler.Config{
+		f.handler, err = newUserHandler(userHandlerConfig{
 			Command: argv, Env: f.cfg.Env, Runtime: proxy.New(inner), Model: f.cfg.Function.Model,
 			Log: process.NewLog(logLines, prefixed{f.log}), Start: start, StopGrace: f.cfg.StopGrace, Logger: f.cfg.Logger,
 		})
@@ -294,13 +290,13 @@ func (f *function) makeProxy() (err error) {
 
 // handlerStart returns the function that starts the handler's program. It uses a separate shim unless this process adopts orphans
 // itself.
-func (f *function) handlerStart() (func(process.Spec) (handler.Program, error), error) {
+func (f *function) handlerStart() (func(process.Spec) (handlerProgram, error), error) {
 	if f.cfg.OwnProcess || len(f.cfg.Keep) == 0 {
 		return nil, nil
 	}
 	var err error
 	f.handlerShim, err = shim.Open(f.ending, keeping(f.cfg, f.log))
-	return func(s process.Spec) (handler.Program, error) { return f.handlerShim.Start(s) }, err
+	return func(s process.Spec) (handlerProgram, error) { return f.handlerShim.Start(s) }, err
 }
 
 // tellStreams has the proxy record the state of streams for runtimes that cannot report it but can continue a stream.
@@ -432,7 +428,7 @@ func (f *function) signals(ctx context.Context) (runtime.Signals, error) {
 // handled is the gate of requests that go to the handler.
 type handled struct {
 	*supervise.Gate
-	handler *handler.Handler
+	handler *userHandler
 }
 
 func (g handled) Enter() (base string, refused *api.Error) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/functions/requester"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -57,7 +56,7 @@ func (s *standIn) report(status api.InstanceStatus) { s.events.Emit(stateEvent(s
 // claiming is an instance whose pod claims GPUs for another one.
 type claiming struct {
 	*standIn
-	stub *requester.Requester
+	stub *requester
 }
 
 // claim runs the instance as a requester until its claim may go.
@@ -66,7 +65,7 @@ func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	err := e.standIn(ctx, cfg, func(s *standIn) {
 		c := &claiming{standIn: s}
 		report := func() { c.report(c.status()) }
-		c.stub = requester.New(requester.Config{Devices: cfg.Devices, Authorize: cfg.authorize, Output: cfg.Output, Logger: cfg.Logger,
+		c.stub = newRequester(requesterConfig{Devices: cfg.Devices, Authorize: cfg.authorize, Output: cfg.Output, Logger: cfg.Logger,
 			Changed: func(bool) { report() }})
 		e.open(c, report, func(control.RegisterAnswer) {})
 		report()

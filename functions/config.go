@@ -116,7 +116,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Join configures how an instance finds its control plane; see package functions/registration.
+// Join configures how an instance finds its control plane.
 type Join struct {
 	// Control is the control plane's endpoint.
 	Control api.Endpoint

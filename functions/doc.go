@@ -29,15 +29,14 @@
 //	fetch          downloads models into a cache on this machine
 //	supervise      the states of an instance, and the gate for requests
 //	proxy          the data path between clients and the runtime
-//	handler        a user's program between the two, for pre- and post-processing
 //	adapters       LoRA adapters, and the list of models
 //	metrics        /metrics, with the same names whatever the runtime
-//	pyfunc         the paths and envelopes of MLflow's scoring server (envelope, client)
-//	registration   registers at a cluster's control plane, which says what to run
+//	pyfunc         the paths and envelopes of MLflow's scoring server
 //	leader         several functions of one host share one runtime
 //	cli            flags and environment
 //	functionstest  a model server without a model, for tests
-//	internal       environ: environments as lists
 //
-// assemble.go connects them; handler.go routes all requests.
+// assemble.go connects them; handler.go routes all requests. Here are also the user's program between clients and runtime
+// (userhandler.go), the registration at a cluster's control plane (registrar.go), snapshots of runtimes by CRIU (snapshot.go)
+// and the pod that claims GPUs for another (requester.go).
 package functions

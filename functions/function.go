@@ -20,17 +20,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
-	"github.com/rouse-dev/rouse/functions/handler"
-	"github.com/rouse-dev/rouse/functions/kvevents"
 	"github.com/rouse-dev/rouse/functions/leader"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/registration"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
-	"github.com/rouse-dev/rouse/functions/snapshot"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -53,22 +49,22 @@ type function struct {
 	log         *process.Log
 	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
-	snapshot    *snapshot.Snapshot // nil: none
-	noSnapshot  *api.Snapshot      // why it is nil; nil: none is wanted
+	snapshot    *snapshot     // nil: none
+	noSnapshot  *api.Snapshot // why it is nil; nil: none is wanted
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
 	adapters    *adapters.Registry
-	handler     *handler.Handler // nil: none
-	handlerShim *shim.Client     // its parent; nil: this process is
-	door        *inbound.Door    // reads clients' bodies
+	handler     *userHandler  // nil: none
+	handlerShim *shim.Client  // its parent; nil: this process is
+	door        *inbound.Door // reads clients' bodies
 	proxy       *proxy.Proxy
 	clients     http.Handler // the proxy inside Config.Wrap
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
-	kv          *kvevents.Follower           // reads the runtime's prefix cache events; nil: it publishes none
+	kv          *metrics.Follower            // reads the runtime's prefix cache events; nil: it publishes none
 	emit        func(api.Event)              // nil: nobody wants events
 	events      *cloudevent.Sender           // posts events; nil: none are posted
-	agent       *registration.Agent          // nil: outside of a cluster
+	agent       *registrar                   // nil: outside of a cluster
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled     chan struct{}                // closed once it is known whether an adopted runtime serves
 	settle      func()                       // closes settled, once

@@ -31,6 +31,15 @@ import (
 // TestMain also runs the runtime and the function as programs, as the variable says. It is not passed on: a function's runtime is the
 // fake one.
 func TestMain(m *testing.M) {
+	if mode := os.Getenv("HANDLER_TEST"); mode != "" {
+		os.Exit(upperCase(mode))
+	}
+	switch os.Getenv("SNAPSHOT_TEST") {
+	case "criu":
+		os.Exit(runCRIU(os.Args[1:]))
+	case "server":
+		os.Exit(serveCounts(os.Args[1]))
+	}
 	switch os.Getenv("FUNCTION_TEST") {
 	case "function":
 		_ = os.Setenv("FUNCTION_TEST", "runtime")

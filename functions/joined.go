@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/process"
-	"github.com/rouse-dev/rouse/functions/registration"
 )
 
 // patience is the default of [Join.Patience].
@@ -24,7 +23,7 @@ const patience = 3 * time.Second
 // entry is the HTTP handler of an instance that joins a control plane. It answers "loading" until the instance knows its function.
 type entry struct {
 	cfg   Config
-	agent *registration.Agent
+	agent *registrar
 	ready chan struct{} // closed by open, which sets the fields below before
 
 	next   http.Handler
@@ -69,8 +68,8 @@ func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 	return nil
 }
 
-func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
-	namespace := cmp.Or(cfg.Join.Namespace, registration.Here().Namespace)
+func newAgent(cfg Config, e *entry) (*registrar, error) {
+	namespace := cmp.Or(cfg.Join.Namespace, ThisPod().Namespace)
 	if namespace == "" {
 		return nil, errors.New("this pod does not know its namespace, which it needs to join Rouse's control plane: set ROUSE_NAMESPACE, or ROUSE_CONTROL=none to run without")
 	}
@@ -78,7 +77,7 @@ func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
 	if u, err := url.Parse(string(cfg.Listen)); err == nil {
 		port, _ = strconv.Atoi(u.Port())
 	}
-	return registration.New(registration.Config{
+	return newRegistrar(registrarConfig{
 		Control: cfg.Join.Control, Token: cfg.Token, ProofFile: control.ProofFile, Logger: cfg.Logger,
 		Request: control.RegisterRequest{
 			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Role: cfg.Join.Role, Devices: cfg.Devices, Version: cfg.Version,

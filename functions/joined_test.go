@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
-	"github.com/rouse-dev/rouse/functions/requester"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -306,15 +305,15 @@ func TestAnInstanceThatClaimsForAnother(t *testing.T) {
 	i := newInstance(t)
 	stop := i.run(i.pod(p))
 	p.until("a claim for nobody", is(api.Asleep))
-	for path, want := range map[string]int{"/healthz": 200, requester.PathReady: 503, "/v1/chat/completions": 503, control.PathState: 401} {
+	for path, want := range map[string]int{"/healthz": 200, "/ready": 503, "/v1/chat/completions": 503, control.PathState: 401} {
 		if got := i.status(http.MethodGet, path, ""); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}
-	if got := i.status(http.MethodGet, requester.PathAccelerators, p.token); got != 200 {
+	if got := i.status(http.MethodGet, "/v1/dual-pods/accelerators", p.token); got != 200 {
 		t.Errorf("accelerators: %d", got)
 	}
-	if got := i.status(http.MethodPost, requester.PathBecomeReady, p.token); got != 200 {
+	if got := i.status(http.MethodPost, "/v1/become-ready", p.token); got != 200 {
 		t.Errorf("become ready: %d", got)
 	}
 	if s := p.until("a claim for a provider", is(api.Awake)); len(s.Devices) != 1 || s.Endpoint != answer.Endpoint {
@@ -325,7 +324,7 @@ func TestAnInstanceThatClaimsForAnother(t *testing.T) {
 		defer close(ended)
 		stop()
 	}()
-	if got := i.status(http.MethodPost, requester.PathRelease, p.token); got != 200 {
+	if got := i.status(http.MethodPost, "/v1/release", p.token); got != 200 {
 		t.Errorf("release: %d", got)
 	}
 	<-ended

@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/functions/owner"
 	"github.com/rouse-dev/rouse/internal/disk"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // memory is the fallback folder if no disk is writable: a container's root may be read-only.
@@ -58,7 +58,7 @@ func lockedFolder(at string) (dir string, lock *os.File, err error) {
 func sweep(at string) {
 	dirs, _ := filepath.Glob(filepath.Join(at, "rouse-*")) // the pattern is well formed
 	for _, dir := range dirs {
-		if owner.CheckFolder(dir) != nil {
+		if localhttp.CheckFolder(dir) != nil {
 			continue
 		}
 		lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config/apikey"
-	"github.com/rouse-dev/rouse/internal/limithttp"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // maxTenants bounds the remembered tenants of one issuer. Unused ones are forgotten for new ones.
@@ -46,7 +46,7 @@ type issuer struct {
 
 func newIssuer(d apikey.Issuer, s *Store) *issuer {
 	own := *s.client
-	own.Transport = &answers{from: limithttp.Transport{From: s.client.Transport, Bytes: mostAnswer}, last: map[string]answer{}}
+	own.Transport = &answers{from: localhttp.Limit{From: s.client.Transport, Bytes: mostAnswer}, last: map[string]answer{}}
 	i := &issuer{declared: d, client: &own, store: s, accounts: map[string]*Account{}}
 	i.ctx, i.revoke = context.WithCancel(oidc.ClientContext(context.Background(), i.client))
 	context.AfterFunc(i.ctx, func() {

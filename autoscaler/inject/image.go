@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rouse-dev/rouse/internal/limithttp"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 const (
@@ -172,7 +172,7 @@ func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, na
 	if err != nil {
 		return nil, err
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithTransport(limithttp.Transport{From: i.transport, Bytes: mostAnswer}), remote.WithAuthFromKeychain(keys), remote.WithUserAgent("rouse-injector")}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithTransport(localhttp.Limit{From: i.transport, Bytes: mostAnswer}), remote.WithAuthFromKeychain(keys), remote.WithUserAgent("rouse-injector")}
 	found, err := remote.Get(ref, options...)
 	if err != nil {
 		return nil, err

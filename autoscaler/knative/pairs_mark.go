@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Paths of the requester's interface; see package functions/requester.
+// Paths of the requester's interface; see functions/requester.go.
 const (
 	spiReady   = "/v1/become-ready"
 	spiUnready = "/v1/become-unready"

@@ -9,12 +9,11 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 )
 
 // admin returns the server of the administrative API.
-func (s *server) admin() *adminserver.Server {
-	return adminserver.New(adminserver.Config{
+func (s *server) admin() *Admin {
+	return NewAdmin(AdminConfig{
 		Decider: s.Decider, Info: func() any { return s.Info() }, Resolve: s.Fleet.Resolve, Activity: s.Activators.Stats, Report: s.Activators.Report, Clusters: s.Activators.Clusters, Picks: s.Activators.Picks, Far: s.Activators.Far,
 		Logs: s.logs, Events: s.Events, None: ": a Knative Service is one if its revision has the annotation " + api.AnnotationClass + ": " + api.Class,
 	})

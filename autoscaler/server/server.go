@@ -1,4 +1,5 @@
-// Package server is the autoscaler's HTTP interface in a cluster. It decides nothing and knows nothing of Kubernetes.
+// Package server is the autoscaler's HTTP interface. It decides nothing and knows nothing of Kubernetes. [Admin] serves the
+// administrative API on one machine and in a cluster; all else is for a cluster.
 //
 // Three kinds of callers use [Handler]:
 //
@@ -6,7 +7,7 @@
 //     that token and address belong together; this package bounds number, rate and size of requests, because any pod of
 //     the cluster may call.
 //   - activators, with the cluster's token: they report demand.
-//   - tools, with the cluster's token: the administrative API of package admin. The API server's proxy removes the
+//   - tools, with the cluster's token: the administrative API. The API server's proxy removes the
 //     Authorization header, so [HeaderToken] is accepted, too.
 //
 // In the other direction, [Activators] send every activator the state of instances, grants, revocations and failures.
@@ -22,6 +23,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -32,14 +34,24 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // Decider is the autoscaler, of package autoscaler.
 type Decider interface {
-	adminserver.Decider
 	Receive(e api.Event) error
+	List() []admin.Function
+	Status(name api.FunctionName) (admin.Function, bool)
+	Why(name api.FunctionName) []api.Decision
+	WakeTraces(name api.FunctionName) []api.WakeTrace
+	Devices() []admin.Device
+	Usage(q admin.UsageQuery) admin.Usage
+	History(after uint64) admin.History
+	CopyRecord(w io.Writer) error
+	Wake(ctx context.Context, name api.FunctionName) error
+	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
+	Stop(ctx context.Context, name api.FunctionName) error
+	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
 }
 
 // Fleet knows the pods. Its errors are *[api.Error].

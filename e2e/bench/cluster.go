@@ -1,5 +1,5 @@
 // The benchmark cluster measures functions of Rouse beside functions of stock Knative: one cluster, one ingress, one run,
-// rounds of the two in turn. Both greet from their own process (e2e/knative/greeter), so that the measurement covers
+// rounds of the two in turn. Both greet from their own process (e2e/knative/testserver), so that the measurement covers
 // only the path between a client and a function.
 //
 // It needs a cluster with Rouse and the tests' images in it, as the tests of e2e/knative leave it:

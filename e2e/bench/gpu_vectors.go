@@ -27,7 +27,7 @@ func (b *gpuBench) vectors(ctx context.Context, p *gpuPart) error {
 	}
 	for _, module := range modules {
 		cmd := exec.CommandContext(ctx, b.python, "-B", "-m", "unittest", module)
-		cmd.Dir = filepath.Join("engine", "cudaworker")
+		cmd.Dir = filepath.Join("engine", "worker", "cuda")
 		cmd.Env = append(os.Environ(), "ROUSE_TEST_DEVICE="+b.device)
 		out, err := cmd.CombinedOutput()
 		if err := p.goOn(ctx, wrap(err, "%s: %w: %s", module, err, out)); err != nil {

@@ -40,7 +40,7 @@ func loadImages(ctx context.Context, c *cluster.Cluster) error {
 // with a real Ollama in its image, one of one's own, and a program that is no function.
 func packTests(ctx context.Context, dir, out string) error {
 	for program, from := range map[string]string{
-		"rouse": "cmd/rouse", "vllmsim": "e2e/vllmsim/cmd/vllmsim", "tinygguf": "e2e/tinygguf", "greeter": "e2e/knative/greeter", "anyserver": "e2e/knative/anyserver",
+		"rouse": "cmd/rouse", "vllmsim": "e2e/vllmsim/cmd/vllmsim", "tinygguf": "e2e/tinygguf", "testserver": "e2e/knative/testserver",
 	} {
 		if err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), "./"+from); err != nil {
 			return err
@@ -50,20 +50,20 @@ func packTests(ctx context.Context, dir, out string) error {
 		programs["/rouse"] = filepath.Join(dir, "rouse")
 		return pack.Image{Name: "dev.local/" + name + ":v1", Arch: runtime.GOARCH, Programs: programs, Entrypoint: []string{"/rouse", "function"}}
 	}
-	greeter := filepath.Join(dir, "greeter")
+	server := filepath.Join(dir, "testserver")
 	images := []pack.Image{
 		function("rouse-vllmsim", map[string]string{
 			"/usr/local/bin/vllm": filepath.Join(dir, "vllmsim"), "/usr/local/bin/nvidia-smi": filepath.Join(dir, "vllmsim"),
 		}),
 		{
 			Name: "dev.local/rouse-greeter:v1", Arch: runtime.GOARCH, Env: []string{"ROUSE_ENGINE_BINARY=/rouse"},
-			Programs: map[string]string{"/greeter": greeter, "/rouse": filepath.Join(dir, "rouse")}, Entrypoint: []string{"/greeter"},
+			Programs: map[string]string{"/greeter": server, "/rouse": filepath.Join(dir, "rouse")}, Entrypoint: []string{"/greeter"},
 		},
-		{Name: anyServer, Arch: runtime.GOARCH, Programs: map[string]string{"/anyserver": filepath.Join(dir, "anyserver")}},
+		pack.Program(anyServer, runtime.GOARCH, server),
 		{Name: anyVLLM, Arch: runtime.GOARCH, Entrypoint: []string{"vllm", "serve"}, Programs: map[string]string{
 			"/usr/local/bin/vllm": filepath.Join(dir, "vllmsim"), "/usr/local/bin/nvidia-smi": filepath.Join(dir, "vllmsim"),
 		}},
-		{Name: "dev.local/foreign:v1", Arch: runtime.GOARCH, Programs: map[string]string{"/greeter": greeter}, Entrypoint: []string{"/greeter", "--plain"}},
+		pack.Program("dev.local/foreign:v1", runtime.GOARCH, server),
 	}
 	ollama, err := ollamaFiles(ctx, dir)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 var record = flag.Bool("record", false, "write what a real server says into the testdata of the packages that replay it")
 
-// recorded is where the tests of functions/runtime, functions/supervise and functions/kvevents find it.
+// recorded is where the tests of functions/runtime, functions/supervise and functions/metrics find it.
 const recorded = "../../functions/runtime/testdata/vllm.txt"
 
 const aboutRecord = `What vLLM said to Rouse: "make real NAME=vllm RECORD=1" writes this file. "args" are the words of its command line; "refusal" is all that it

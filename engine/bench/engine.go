@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
@@ -126,7 +126,7 @@ func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 // runEngine runs 32 requests on the model, as a server does, and 64 on a simulated device with 10 ms a step, and 2 ms of host work beside
 // or after it.
 func runEngine(ctx context.Context, cfg Config, rep *Report, progress func(string)) error {
-	options, err := json.Marshal(sim.Config{Step: 10 * time.Millisecond, Spin: true, Vocab: 1024, Context: 512})
+	options, err := json.Marshal(infer.SimulatedConfig{Step: 10 * time.Millisecond, Spin: true, Vocab: 1024, Context: 512})
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
 // Package infer defines the contract between a worker and a forward pass that computes logits. Package cpu implements
-// it for CPUs, package sim simulates a device, and infertest has a fake. All pass its suite, infertest.Run.
+// it for CPUs, [Simulated] simulates a device, and infertest has a fake. All pass its suite, infertest.Run.
 //
 // An Inferencer is stateless about requests. It owns the model's weights and the memory of the KV cache, as numbered
 // blocks of a fixed number of positions. The caller (package block) decides which sequence uses which block: each Item

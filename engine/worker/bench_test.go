@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -14,7 +14,7 @@ import (
 func BenchmarkRoundTrip256(b *testing.B) {
 	for name, launch := range map[string]worker.Launch{"inside": worker.InProcess(builder()), "process": worker.Process{}.Launch} {
 		b.Run(name, func(b *testing.B) {
-			s := begin(b, worker.Config{Launch: launch, Load: simulated(b, sim.Config{Vocab: 64, Context: 1 << 20, Blocks: 1 << 12, BlockSize: 256})})
+			s := begin(b, worker.Config{Launch: launch, Load: simulated(b, infer.SimulatedConfig{Vocab: 64, Context: 1 << 20, Blocks: 1 << 12, BlockSize: 256})})
 			var batch worker.Batch
 			var times []time.Duration
 			for i := 0; b.Loop(); i++ {

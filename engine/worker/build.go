@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
@@ -25,7 +24,7 @@ func Build(log *slog.Logger) Builder {
 			case "", "cpu":
 				return buildCPU(l, log)
 			case "sim":
-				return sim.Parse(l.Options)
+				return infer.ParseSimulated(l.Options)
 			}
 			return nil, fmt.Errorf("this worker computes on a %q, and a %q is wanted", "cpu", l.Device)
 		},

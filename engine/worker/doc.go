@@ -18,4 +18,10 @@
 //
 // The package does not know requests and texts, computes nothing that the engine did not ask for, and sends no output
 // twice.
+//
+// The worker for CUDA devices is the Python program in the folder cuda. There worker.py has the loop, steps.py prepares
+// batches, holder.py holds the model and puts it to sleep, shapes.py describes the families of models. model.py is the
+// forward pass in torch, ranks.py runs it in several processes, attention.py is attention and paged.py the same in
+// Triton. sampling.py chooses tokens, adapters.py is LoRA, blocks.py keeps cache blocks through a sleep, gguf.py and
+// wire.py read the formats. test_*.py run with `python3 -m unittest` in their folder.
 package worker

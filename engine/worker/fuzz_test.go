@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -24,7 +24,7 @@ func FuzzServe(f *testing.F) {
 	f.Add(batch(begin), batch(worker.Item{ID: 1, Pos: 3, Count: 1, Sample: true}), batch(worker.Item{ID: 1, Pos: 4, Count: 3, Sample: true, Draft: []int32{4, 5}}))
 	f.Add(batch(scored, pooled), batch(worker.Item{ID: 1, Pos: 3, Count: 1, Sample: true, Mask: mask}), batch(begin, begin))
 	f.Add(batch(broken), batch(pooled, worker.Item{ID: 1, Pos: 0, Count: 1, Sample: true}), []byte{})
-	options, err := json.Marshal(sim.Config{Vocab: 200, Context: 64, Blocks: 8})
+	options, err := json.Marshal(infer.SimulatedConfig{Vocab: 200, Context: 64, Blocks: 8})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/rouse-dev/rouse/engine/cudaworker"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
 
@@ -83,7 +82,7 @@ func Open(o Options) *Supervisor {
 	if o.Device == CUDA {
 		cfg.Load.Device, cfg.Discard = CUDA, false // a new interpreter takes seconds
 		cfg.Adapter = plainAdapter
-		path, err := cudaworker.Model(o.Load.Model)
+		path, err := cudaModel(o.Load.Model)
 		cfg.Load.Model = path
 		cfg.Launch = func(ctx context.Context) (Running, error) {
 			if err != nil {
@@ -108,7 +107,7 @@ func (o Options) launch(p Process) Launch {
 
 // launchCUDA starts one Python worker per shard.
 func (o Options) launchCUDA(ctx context.Context) (Running, error) {
-	command, err := cudaworker.Command(o.Python)
+	command, err := cudaCommand(o.Python)
 	if err != nil {
 		return nil, err
 	}

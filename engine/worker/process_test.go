@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
@@ -25,7 +25,7 @@ import (
 // TestKilled checks that a process that is killed, in a step or idle, is replaced; one that is asleep is replaced by
 // the wake.
 func TestKilled(t *testing.T) {
-	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{Step: 5 * time.Millisecond})})
+	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, infer.SimulatedConfig{Step: 5 * time.Millisecond})})
 	prompt := []int32{1, 2, 3}
 	want := run(t, s, 1, 1, prompt, 2, "")
 	kill := func() {
@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 
 // TestStopped checks that a process that is stopped sends nothing, and is replaced.
 func TestStopped(t *testing.T) {
-	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{}), Heartbeat: 200 * time.Millisecond})
+	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, infer.SimulatedConfig{}), Heartbeat: 200 * time.Millisecond})
 	if err := syscall.Kill(s.PIDs()[0], syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestBadStart(t *testing.T) {
 
 // TestGroup: two ranks are one worker; if one dies, both do.
 func TestGroup(t *testing.T) {
-	s := begin(t, worker.Config{Launch: worker.Group(2, worker.Process{}), Load: simulated(t, sim.Config{}), Heartbeat: time.Second})
+	s := begin(t, worker.Config{Launch: worker.Group(2, worker.Process{}), Load: simulated(t, infer.SimulatedConfig{}), Heartbeat: time.Second})
 	prompt := []int32{5, 6, 7}
 	want := twin(t, prompt, 4)
 	if got := run(t, s, 1, 1, prompt, 4, ""); !slices.Equal(got, want) {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
 )
 
 // BenchmarkSample measures the choice of tokens of 32 sequences from vocabularies of usual sizes.
@@ -17,7 +16,7 @@ func BenchmarkSample(b *testing.B) {
 			"top-p":   {Temperature: 1, TopP: 0.9, Seed: new(int64)},
 		} {
 			b.Run(fmt.Sprintf("%s %d", name, vocab), func(b *testing.B) {
-				d, err := sim.New(sim.Config{Vocab: vocab})
+				d, err := infer.NewSimulated(infer.SimulatedConfig{Vocab: vocab})
 				if err != nil {
 					b.Fatal(err)
 				}

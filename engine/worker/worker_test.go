@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sample"
@@ -43,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 // simulated returns the load of a simulated device.
-func simulated(t testing.TB, c sim.Config) worker.Load {
+func simulated(t testing.TB, c infer.SimulatedConfig) worker.Load {
 	t.Helper()
 	options, err := json.Marshal(c)
 	if err != nil {
@@ -123,7 +122,7 @@ func run(t testing.TB, s *worker.Supervisor, id uint64, from uint64, prompt []in
 // twin computes the expected result of run on the device itself.
 func twin(t testing.TB, prompt []int32, n int) []int32 {
 	t.Helper()
-	d, err := sim.New(sim.Config{})
+	d, err := infer.NewSimulated(infer.SimulatedConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +150,7 @@ func kinds(t *testing.T, f func(t *testing.T, launch worker.Launch)) {
 // TestSteps checks tokens, placeholders, scores, guesses, masks, vectors and errors.
 func TestSteps(t *testing.T) {
 	kinds(t, func(t *testing.T, launch worker.Launch) {
-		s := begin(t, worker.Config{Launch: launch, Load: simulated(t, sim.Config{})})
+		s := begin(t, worker.Config{Launch: launch, Load: simulated(t, infer.SimulatedConfig{})})
 		prompt := []int32{5, 6, 7, 8, 9}
 		want := twin(t, prompt, 8)
 		if got := run(t, s, 1, 1, prompt, 8, ""); !slices.Equal(got, want) {
@@ -225,7 +224,7 @@ func tokens(choices []sample.Choice) (t []int32) {
 func TestSleep(t *testing.T) {
 	for _, discard := range []bool{false, true} {
 		t.Run(fmt.Sprint("discard ", discard), func(t *testing.T) {
-			s := begin(t, worker.Config{Launch: worker.InProcess(builder()), Load: simulated(t, sim.Config{}), Discard: discard})
+			s := begin(t, worker.Config{Launch: worker.InProcess(builder()), Load: simulated(t, infer.SimulatedConfig{}), Discard: discard})
 			ctx := t.Context()
 			if err := s.LoadAdapter(ctx, worker.Adapter{ID: 3, Name: "a", Path: "a"}); err != nil {
 				t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/functions/process"
-	"github.com/rouse-dev/rouse/functions/registration"
 )
 
 // alone is the value of --control for no control plane.
@@ -78,7 +77,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
 	}
-	namespace := cmp.Or(f.Namespace, process.Variable(env, "POD_NAMESPACE"), registration.Here().Namespace)
+	namespace := cmp.Or(f.Namespace, process.Variable(env, "POD_NAMESPACE"), functions.ThisPod().Namespace)
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName(namespace, revision)
 		if service := process.Variable(env, "K_SERVICE"); service != "" {
@@ -86,7 +85,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 		}
 	}
 	if len(f.Cfg.Devices) == 0 {
-		f.Cfg.Devices = registration.Devices(process.Variable(env, "NVIDIA_VISIBLE_DEVICES"))
+		f.Cfg.Devices = functions.VisibleDevices(process.Variable(env, "NVIDIA_VISIBLE_DEVICES"))
 	}
 	name, service, port := f.function.Name, f.function.Service, process.Variable(env, "PORT")
 	f.Cfg.Join = &functions.Join{

@@ -49,7 +49,7 @@
 //	entries/           one JSON file for each finished reference
 //	trees/HEX/         the models as their users see them: links to blobs
 //	claims/            the blobs that a running fetch needs, before there is an entry
-//	snapshots/NAME/    snapshots of processes, within the same limit; package snapshot makes them
+//	snapshots/NAME/    snapshots of processes, within the same limit; package functions makes them
 //	compiled/NAME/     what a function's server has compiled, within the same limit
 //	locks/
 //

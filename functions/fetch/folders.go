@@ -14,7 +14,7 @@ import (
 
 // Folders that functions keep beside the models, within the cache's limit: KIND/NAME.
 const (
-	Snapshots = "snapshots" // images of processes, which package snapshot makes
+	Snapshots = "snapshots" // images of processes, which package functions makes
 	Compiled  = "compiled"  // code that model servers have compiled
 )
 

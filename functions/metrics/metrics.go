@@ -42,6 +42,8 @@
 // runtimes often report all loaded adapters.
 //
 // The instance's own metrics are under rouse_function_.
+//
+// A [Follower] counts the tokens of a prefix cache by the runtime's KV cache events.
 package metrics
 
 import (

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
 // prose is ordinary text with a few characters that must be escaped.
@@ -78,7 +77,7 @@ func median(all []time.Duration) float64 {
 func BenchmarkAdded(b *testing.B) {
 	c := door(b)
 	body := chatBody(4 << 10)
-	wrapped := []byte(call(envelope.Request{Method: "POST", Path: "/chat/completions", Header: []envelope.Field{{Name: "content-type", Value: "application/json"}}, Body: body, Compat: true}))
+	wrapped := []byte(call(pyfunc.Request{Method: "POST", Path: "/chat/completions", Header: []pyfunc.Field{{Name: "content-type", Value: "application/json"}}, Body: body, Compat: true}))
 	var plain, enveloped, unified []time.Duration
 	for b.Loop() {
 		plain = append(plain, send(b, c, "/v1/chat/completions", body))
@@ -95,7 +94,7 @@ func BenchmarkAdded(b *testing.B) {
 func BenchmarkPlain(b *testing.B) { one(b, "/v1/chat/completions", chatBody(4<<10)) }
 
 func BenchmarkEnvelope(b *testing.B) {
-	body := call(envelope.Request{Method: "POST", Path: "/chat/completions", Header: []envelope.Field{{Name: "content-type", Value: "application/json"}}, Body: chatBody(4 << 10), Compat: true})
+	body := call(pyfunc.Request{Method: "POST", Path: "/chat/completions", Header: []pyfunc.Field{{Name: "content-type", Value: "application/json"}}, Body: chatBody(4 << 10), Compat: true})
 	one(b, "/invocations", []byte(body))
 }
 
@@ -116,7 +115,7 @@ func BenchmarkHandler(b *testing.B) {
 		_, _ = io.WriteString(w, chatAnswer)
 	})
 	for name, body := range map[string][]byte{
-		"envelope": []byte(call(envelope.Request{Method: "POST", Path: "/chat/completions", Header: []envelope.Field{{Name: "content-type", Value: "application/json"}}, Body: chatBody(4 << 10), Compat: true})),
+		"envelope": []byte(call(pyfunc.Request{Method: "POST", Path: "/chat/completions", Header: []pyfunc.Field{{Name: "content-type", Value: "application/json"}}, Body: chatBody(4 << 10), Compat: true})),
 		"unified":  chatBody(4 << 10),
 	} {
 		b.Run(name, func(b *testing.B) {

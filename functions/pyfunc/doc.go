@@ -7,7 +7,7 @@
 //	GET  /ping /health  200 and an empty line when requests are accepted
 //	GET  /version       the version, as bare text
 //
-// It starts no process, opens no connection and keeps no request. It sends requests to [Config.Next], the function's
+// The [Handler] starts no process, opens no connection and keeps no request. It sends requests to [Config.Next], the function's
 // own handler of client paths, in process. So it can reach the same paths as a client, and nothing else.
 //
 // The life of a call of /invocations:
@@ -39,5 +39,5 @@
 // It does not disclose more of the machine than was asked for: no error contains a list of
 // processes, an environment or a command line.
 //
-// Packages: envelope (the wire format), client (the other side, for Go programs).
+// [Transport] is the other side, for Go programs.
 package pyfunc

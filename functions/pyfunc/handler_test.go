@@ -22,23 +22,22 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
 // call returns the body of a call with requests in envelopes.
-func call(requests ...envelope.Request) string {
+func call(requests ...pyfunc.Request) string {
 	body := []byte(`{"inputs": [`)
 	for i, r := range requests {
 		if i > 0 {
 			body = append(body, ", "...)
 		}
-		body = envelope.AppendRequest(body, r)
+		body = pyfunc.AppendRequest(body, r)
 	}
 	return string(append(body, "]}"...))
 }
 
-func get(path string) envelope.Request {
-	return envelope.Request{Method: "GET", Path: path, Compat: true}
+func get(path string) pyfunc.Request {
+	return pyfunc.Request{Method: "GET", Path: path, Compat: true}
 }
 
 // post sends a body to /invocations and returns the answer.
@@ -51,7 +50,7 @@ func post(ctx context.Context, h http.Handler, body string) *httptest.ResponseRe
 }
 
 // predictions returns the answers in the envelopes of an answer.
-func predictions(t testing.TB, w *httptest.ResponseRecorder) []envelope.Response {
+func predictions(t testing.TB, w *httptest.ResponseRecorder) []pyfunc.Response {
 	t.Helper()
 	var body struct {
 		Predictions []string
@@ -62,10 +61,10 @@ func predictions(t testing.TB, w *httptest.ResponseRecorder) []envelope.Response
 	if got := w.Header().Get("Content-Length"); got != fmt.Sprint(w.Body.Len()) {
 		t.Errorf("Content-Length is %s of %d", got, w.Body.Len())
 	}
-	all := make([]envelope.Response, len(body.Predictions))
+	all := make([]pyfunc.Response, len(body.Predictions))
 	for i, p := range body.Predictions {
 		var err error
-		if all[i], err = envelope.ParseResponse([]byte(p)); err != nil {
+		if all[i], err = pyfunc.ParseResponse([]byte(p)); err != nil {
 			t.Fatalf("%s: %v", p, err)
 		}
 	}
@@ -86,7 +85,7 @@ func TestInputsAreConcurrentAndInOrder(t *testing.T) {
 			time.Sleep(time.Duration(10-n) * 100 * time.Millisecond) // later inputs take less time
 			fmt.Fprint(w, n)
 		}, func(c *pyfunc.Config) { c.Parallel = 3 })
-		var requests []envelope.Request
+		var requests []pyfunc.Request
 		for i := range 9 {
 			requests = append(requests, get(fmt.Sprint("/", i)))
 		}
@@ -177,7 +176,7 @@ func TestReservedHeadersOfAnEnvelope(t *testing.T) {
 		inner := get("/v1/x")
 		for _, name := range []string{"x-rouse-wait", "X-Rouse-Tenant", "x-rouse-trusted", "k-proxy-request", "knative-serving-revision", "ce-id", "server-timing", "x_rouse_wait",
 			"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "authorization", "cookie", "x-own"} {
-			inner.Header = append(inner.Header, envelope.Field{Name: name, Value: "inner"})
+			inner.Header = append(inner.Header, pyfunc.Field{Name: name, Value: "inner"})
 		}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/invocations", strings.NewReader(call(inner)))
@@ -223,7 +222,7 @@ func TestGzip(t *testing.T) {
 			_, _ = io.WriteString(w, tt.body)
 		})
 		r := get("/models")
-		r.Header = []envelope.Field{{Name: "accept-encoding", Value: "gzip, br"}, {Name: "host", Value: "evil"}}
+		r.Header = []pyfunc.Field{{Name: "accept-encoding", Value: "gzip, br"}, {Name: "host", Value: "evil"}}
 		p := predictions(t, post(t.Context(), h, call(r)))[0]
 		if string(p.Body) != tt.want || p.Header.Get("Content-Length") != fmt.Sprint(len(tt.want)) || (p.Header.Get("Content-Encoding") != "") != tt.kept {
 			t.Errorf("%s: %q %v", name, p.Body, p.Header)
@@ -244,7 +243,7 @@ func TestBadNext(t *testing.T) {
 		}
 		fmt.Fprint(w, "fine")
 	}, func(c *pyfunc.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	p := predictions(t, post(t.Context(), h, call(get("/panic"), get("/x"), envelope.Request{Method: "POST", Path: "/late", Body: []byte("abc"), Compat: true})))
+	p := predictions(t, post(t.Context(), h, call(get("/panic"), get("/x"), pyfunc.Request{Method: "POST", Path: "/late", Body: []byte("abc"), Compat: true})))
 	if p[0].Status != 500 || strings.Contains(string(p[0].Body), "memory") || string(p[1].Body) != "fine" || !strings.Contains(log.String(), "no memory of this") {
 		t.Errorf("%+v, log %s", p, log.String())
 	}
@@ -322,7 +321,7 @@ func TestBehindProxy(t *testing.T) {
 		"//evil/v1/models": 400, "http://evil/v1/models": 400, "http:/evil": 400, "/v1//models": 400, "/v1/models#x": 400, "/v1/models\x00": 400, "/\x7f": 400,
 		"/v1/models?x=/../sleep": 200, "/v1/models/%zz": 404,
 	} {
-		got := predictions(t, post(t.Context(), h, call(envelope.Request{Method: "GET", Path: path})))[0]
+		got := predictions(t, post(t.Context(), h, call(pyfunc.Request{Method: "GET", Path: path})))[0]
 		if got.Status != want || want >= 400 && !strings.Contains(string(got.Body), `"error":{"message":"`) {
 			t.Errorf("%q: %d %s, want %d with an OpenAI error body", path, got.Status, got.Body, want)
 		}

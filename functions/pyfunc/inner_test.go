@@ -7,7 +7,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
 // TestRequestsInEnvelopesAreOrdinary checks that a request means the same in an envelope as outside.
@@ -17,8 +16,8 @@ func TestRequestsInEnvelopesAreOrdinary(t *testing.T) {
 		w.Header().Set("Content-Length", "4")
 		_, _ = io.WriteString(w, "body")
 	}, func(c *pyfunc.Config) { c.Refusal = func() *api.Error { return refused } })
-	ask := func(method, path string) envelope.Response {
-		return predictions(t, post(t.Context(), h, call(envelope.Request{Method: method, Path: path})))[0]
+	ask := func(method, path string) pyfunc.Response {
+		return predictions(t, post(t.Context(), h, call(pyfunc.Request{Method: method, Path: path})))[0]
 	}
 	if r := ask(http.MethodHead, "/v1/x"); r.Status != 200 || len(r.Body) != 0 {
 		t.Errorf("HEAD: %d %q, want no body", r.Status, r.Body)

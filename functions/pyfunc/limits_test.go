@@ -13,7 +13,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -40,7 +39,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, p.Status, p.Body)
 		}
 	}
-	long := call(envelope.Request{Method: "POST", Path: "/x", Body: make([]byte, 1000)})
+	long := call(pyfunc.Request{Method: "POST", Path: "/x", Body: make([]byte, 1000)})
 	for _, body := range []io.Reader{strings.NewReader(long), io.MultiReader(strings.NewReader(long))} { // with a known length, and without
 		r := httptest.NewRequest(http.MethodPost, "/invocations", body)
 		r.Header.Set("Content-Type", "application/json")

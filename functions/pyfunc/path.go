@@ -9,7 +9,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"golang.org/x/net/http/httpguts"
 )
@@ -110,7 +109,7 @@ var (
 )
 
 // header returns the header of an inner request.
-func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
+func header(fields []Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {
 		if !httpguts.ValidHeaderFieldName(f.Name) || !httpguts.ValidHeaderFieldValue(f.Value) {

@@ -20,15 +20,14 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // task is one string of a call. It belongs to the goroutine that runs it.
 type task struct {
-	request *envelope.Request // nil: the prediction is done
-	prompt  bool              // request is for a completion of it
+	request *Request // nil: the prediction is done
+	prompt  bool     // request is for a completion of it
 
 	prediction []byte // a JSON string, quotes included
 	refused    string // the code with which the gate refused the request; empty: the runtime may have seen it
@@ -75,7 +74,7 @@ func (h *Handler) tasks(q *query) ([]task, error) {
 		case len(trimmed) > 0 && trimmed[0] != '{' && !jsontext.Value(s).IsValid():
 			t.request, t.prompt = h.completion(s, q), true
 		default:
-			r, err := envelope.ParseRequest(s)
+			r, err := ParseRequest(s)
 			if err != nil {
 				return nil, unexpected(fmt.Sprintf("input %d is no request: %v", i, err))
 			}
@@ -86,7 +85,7 @@ func (h *Handler) tasks(q *query) ([]task, error) {
 }
 
 // completion returns a request for the completion of a prompt, with the call's params.
-func (h *Handler) completion(prompt []byte, q *query) *envelope.Request {
+func (h *Handler) completion(prompt []byte, q *query) *Request {
 	body := []byte("{}")
 	if params := q.values["params"]; begins(params, '{') {
 		body = params
@@ -98,7 +97,7 @@ func (h *Handler) completion(prompt []byte, q *query) *envelope.Request {
 		o.Set("model", model)
 	}
 	model, _ := o.Find("model")
-	return &envelope.Request{Method: http.MethodPost, Path: "completions", Compat: true, Header: []envelope.Field{{Name: "Content-Type", Value: "application/json"}}, Body: h.withModel(o.Bytes(), model)}
+	return &Request{Method: http.MethodPost, Path: "completions", Compat: true, Header: []Field{{Name: "Content-Type", Value: "application/json"}}, Body: h.withModel(o.Bytes(), model)}
 }
 
 // predict runs the tasks of a call and answers it.
@@ -227,7 +226,7 @@ func (h *Handler) runTask(ctx context.Context, outer *http.Request, t *task) {
 		t.complete(rec)
 		return
 	}
-	t.prediction = envelope.AppendResponse(nil, envelope.Response{Status: rec.status, Header: rec.header, Body: rec.body})
+	t.prediction = AppendResponse(nil, Response{Status: rec.status, Header: rec.header, Body: rec.body})
 }
 
 // complete sets the prediction to the text of a completion.
@@ -284,7 +283,7 @@ func (h *Handler) setRetryAfter(header http.Header, status int) {
 }
 
 // innerRequest returns the request in an envelope.
-func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request, credentials bool) (*http.Request, *api.Error) {
+func innerRequest(ctx context.Context, outer *http.Request, e *Request, credentials bool) (*http.Request, *api.Error) {
 	url, bad := target(e.Path, e.Compat)
 	if bad == nil && (!httpguts.ValidHeaderFieldName(e.Method) || len(e.Method) > 32) {
 		bad = api.BadRequest("method", "the method can't be sent: want a word such as POST")

@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
-	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
 // TestTakenAsMLflowDoes checks inputs that `mlflow models serve` accepts with mlflow-extensions' model; e2e/real
@@ -183,7 +182,7 @@ func TestModelsOfAKey(t *testing.T) {
 		_, _ = io.WriteString(w, `{"choices":[{"text":"x"}]}`)
 	})
 	chat := func(body string) string {
-		return call(envelope.Request{Method: "POST", Path: "/v1/chat/completions", Header: []envelope.Field{{Name: "X-Rouse-Models", Value: "lora-2"}}, Body: []byte(body)})
+		return call(pyfunc.Request{Method: "POST", Path: "/v1/chat/completions", Header: []pyfunc.Field{{Name: "X-Rouse-Models", Value: "lora-2"}}, Body: []byte(body)})
 	}
 	for _, test := range []struct {
 		body    string

@@ -6,13 +6,13 @@ import (
 	"net"
 	"os"
 
-	"github.com/rouse-dev/rouse/functions/owner"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // sameUser returns the process at the other end of a connection, and refuses one of another user. For a dialled connection that is the
 // process that listened.
 func sameUser(conn net.Conn) (pid int, err error) {
-	uid, pid, err := owner.Peer(conn.(*net.UnixConn))
+	uid, pid, err := localhttp.Peer(conn.(*net.UnixConn))
 	if err != nil {
 		return 0, fmt.Errorf("shim: ask for the other side: %w", err)
 	}

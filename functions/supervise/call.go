@@ -1,12 +1,10 @@
 package supervise
 
 import (
-	"context"
 	"net/http"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 )
 
 // goal is a wanted or present state of the runtime.
@@ -28,61 +26,6 @@ type call struct {
 	// answer receives nil or the refusal once, from the owner. It has room for one, so that the owner never waits for a caller that
 	// left.
 	answer chan error
-}
-
-// Wake wakes the runtime under a grant and blocks until it has generated a token; it returns at once if the runtime is awake. It fails
-// after three failed attempts in a row. Cancelling ctx does not stop the wake.
-func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
-	return s.submit(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
-}
-
-// Sleep drains the runtime and puts it to sleep, or deepens its sleep. If the running requests take longer than r.Drain, or ctx ends
-// during the drain, the runtime stays awake (409 busy). With r.Move, and a runtime that is a [runtime.Mover], it does not wait once all
-// running requests can continue at another instance: it ends them.
-func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
-	return s.submit(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
-}
-
-// Fence refuses every wake and sleep with an epoch below r.Epoch from now on, including calls that are on their way. Operations under
-// way continue. The returned status was taken after that.
-func (s *Supervisor) Fence(ctx context.Context, r control.FenceRequest) (api.InstanceStatus, error) {
-	return s.submit(ctx, &call{fence: true, epoch: r.Epoch})
-}
-
-// Stop drains the runtime and ends it, and with it Run. Requests that take longer than r.Drain are cut; r.Move is as in Sleep.
-// Cancelling ctx does not stop it.
-func (s *Supervisor) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
-	return s.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
-}
-
-// Leave drains the runtime's requests as Stop does and ends Run, but leaves the runtime running for the next supervisor to adopt. It
-// reports no state: the instance is not gone. A Stop overrides it.
-func (s *Supervisor) Leave(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
-	return s.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
-}
-
-func (s *Supervisor) submit(ctx context.Context, c *call) (api.InstanceStatus, error) {
-	c.answer = make(chan error, 1)
-	select {
-	case s.callers.calls <- c:
-	case <-s.done:
-		if c.goal.state == api.Gone { // a stop after the end succeeds
-			return s.Status(), nil
-		}
-		return s.Status(), refusal(api.Gone, false)
-	case <-ctx.Done():
-		return api.InstanceStatus{}, context.Cause(ctx)
-	}
-	select {
-	case err := <-c.answer: // the owner answers every call that it took
-		return s.Status(), err
-	case <-ctx.Done():
-		select {
-		case s.callers.leaves <- c:
-		case <-s.done:
-		}
-		return api.InstanceStatus{}, context.Cause(ctx)
-	}
 }
 
 // takeCall refuses a call or makes its goal the wanted state.
@@ -194,7 +137,7 @@ func (s *Supervisor) takeStop(c *call) {
 // forgetCaller forgets a caller. A drain is given up if no other caller waits for it.
 func (s *Supervisor) forgetCaller(c *call) {
 	s.callers.remove(c)
-	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !s.callers.want(api.Asleep) {
+	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !s.callers.has(api.Asleep) {
 		s.want = goal{state: api.Awake}
 	}
 }

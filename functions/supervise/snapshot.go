@@ -22,7 +22,7 @@ import (
 //  3. If it does not, or ends, or takes longer than a usual start and a minute, the snapshot is deleted. A usual start follows at
 //     once, and is not counted as a restart.
 
-// Snapshots keeps a snapshot of a runtime's process, see package snapshot. Its methods are called by one goroutine at a time.
+// Snapshots keeps a snapshot of a runtime's process. Its methods are called by one goroutine at a time.
 type Snapshots interface {
 	// Restore restores the process by a child that it starts with start. lines receives its output. A nil child: there is no snapshot
 	// for this launch that is worth it.

@@ -51,13 +51,12 @@ type machine struct {
 // Run's may use only the gate, the reports and the channels.
 type Supervisor struct {
 	machine
+	callers
 	gate *Gate
 
 	results chan result            // from the operation under way; unbuffered; never closed
 	notes   chan func(*Supervisor) // the operation's reports, run by the owner; unbuffered; never closed
-	done    chan struct{}          // closed by Run at its end
 
-	callers callers
 	reports *Reports
 	health  health
 	meter   *meter
@@ -83,8 +82,8 @@ func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		machine: machine{cfg: cfg, want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace}, restarts: restarts{log: cfg.Log},
 			suspension: suspension{never: st.NoSuspend, devices: slices.Sorted(slices.Values(st.Devices))}},
-		gate: gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports), mover: mover,
-		results: make(chan result), notes: make(chan func(*Supervisor)), done: make(chan struct{}),
+		gate: gate, reports: reports, callers: newCallers(reports), meter: newMeter(cfg.GPUs, reports), mover: mover,
+		results: make(chan result), notes: make(chan func(*Supervisor)),
 	}
 	s.health.cfg, s.health.gate = &s.cfg, gate
 	return s, nil

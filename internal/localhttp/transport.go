@@ -31,7 +31,8 @@
 //
 // [RoundTripOver] does the same over connections opened by the caller.
 //
-// The package also has rules for headers: which belong to one connection ([PerConnection], [DropNamed]).
+// The package also has rules for headers: which belong to one connection ([PerConnection], [DropNamed]). [CheckFolder] and
+// [CheckPeer] check that a Unix socket is not another user's, and [Limit] bounds what servers elsewhere answer.
 //
 // It rejects headers that cannot be written, never sends a request twice, and does not support proxies, TLS, cookies
 // or redirects.

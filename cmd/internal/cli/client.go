@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
-	"github.com/rouse-dev/rouse/functions/owner"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
@@ -130,7 +130,7 @@ func guarded(t *http.Transport) *http.Transport {
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if socket, unix := conn.(*net.UnixConn); unix && err == nil {
-			if err := owner.CheckPeer(socket); err != nil {
+			if err := localhttp.CheckPeer(socket); err != nil {
 				_ = conn.Close()
 				return nil, err
 			}

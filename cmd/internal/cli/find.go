@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
-	"github.com/rouse-dev/rouse/functions/owner"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // errNoServer says that there is no server to ask.
@@ -99,7 +99,7 @@ func running(ctx context.Context, base string) (ports []int, err error) {
 func runsAt(ctx context.Context, base string, port int) (bool, error) {
 	_, path := local.AdminSocket(base, port).Network()
 	for _, dir := range []string{base, filepath.Dir(path)} {
-		if err := owner.CheckFolder(dir); err != nil {
+		if err := localhttp.CheckFolder(dir); err != nil {
 			return false, err
 		}
 	}

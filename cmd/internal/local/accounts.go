@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -26,18 +27,19 @@ type accounts struct {
 	Budgets map[string]control.Budget
 }
 
-func (s *server) readAccounts(port int) {
-	if s.cfg.StateDir == "" {
+// read reads the accounts of the last server on the port. dir is the folder of the file; empty: nothing is kept.
+func (a *accounts) read(dir string, port int, log *slog.Logger) {
+	if dir == "" {
 		return
 	}
-	s.accounts.path = filepath.Join(s.cfg.StateDir, fmt.Sprintf("accounts-%d.json", port))
-	raw, err := os.ReadFile(s.accounts.path)
+	a.path = filepath.Join(dir, fmt.Sprintf("accounts-%d.json", port))
+	raw, err := os.ReadFile(a.path)
 	if err == nil {
-		err = disk.Decode(raw, accountsVersion, &s.accounts)
+		err = disk.Decode(raw, accountsVersion, a)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.cfg.Logger.Warn("what was used can't be read, and is counted from now on", "file", s.accounts.path, "error", err)
-		s.accounts.Usage, s.accounts.Budgets = nil, nil
+		log.Warn("what was used can't be read, and is counted from now on", "file", a.path, "error", err)
+		a.Usage, a.Budgets = nil, nil
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/autoscaler/adminserver"
+	adminapi "github.com/rouse-dev/rouse/autoscaler/server"
 )
 
 // maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
 
 // newAdmin returns the server of the administrative API.
-func (s *server) newAdmin() *adminserver.Server {
-	return adminserver.New(adminserver.Config{
+func (s *server) newAdmin() *adminapi.Admin {
+	return adminapi.NewAdmin(adminapi.AdminConfig{
 		Decider: s.autoscaler, Info: func() any { return s.describe() }, Events: s.bus, None: ": declare one with rouse apply",
 		Resolve: func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{s.called(name)} },
 		Activity: func(_ context.Context, name api.FunctionName) api.Activity {
@@ -57,7 +57,7 @@ func (s *server) adminHandler() http.Handler {
 
 // Routes returns the administrative API's routes on one machine without a server, to list them.
 func Routes() *mux.Router {
-	return (&server{admin: adminserver.New(adminserver.Config{})}).adminRoutes()
+	return (&server{admin: adminapi.NewAdmin(adminapi.AdminConfig{})}).adminRoutes()
 }
 
 func (s *server) adminRoutes() *mux.Router {
@@ -66,7 +66,7 @@ func (s *server) adminRoutes() *mux.Router {
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathRequests, s.requests.serve).Methods(http.MethodGet)
 	r.HandleFunc(admin.PathKeys, s.serveKeys).Methods(http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete)
-	r.HandleFunc(admin.PathModels, s.searchModels).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathModels, searchModels).Methods(http.MethodGet)
 	r.HandleFunc(admin.PathModels, s.declareModel).Methods(http.MethodPost)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)

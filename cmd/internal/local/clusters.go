@@ -70,15 +70,6 @@ func (s *server) newAgents() error {
 	})
 }
 
-// room returns the most memory that one instance may have here.
-func (s *server) room() *api.Memory {
-	m := &api.Memory{Host: s.host.Capacity, Devices: len(s.gpus)}
-	for _, gpu := range s.gpus {
-		m.PerDevice = max(m.PerDevice, gpu.Capacity)
-	}
-	return m
-}
-
 // newAgent creates an agent. It gets every event, and the reports of this front door's agents.
 func (s *server) newAgent(cfg federation.Config, deps federation.Deps) error {
 	deps.Serve, deps.Logger, deps.Tell = s.activator.ServeAtOnce, s.cfg.Logger, s.cfg.Tell

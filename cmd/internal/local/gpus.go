@@ -8,6 +8,21 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
+// machine has the memory and the GPUs for models.
+type machine struct {
+	host inventory.Device   // the host's memory
+	gpus []inventory.Device // as at the start
+}
+
+// room returns the most memory that one instance may have here.
+func (m *machine) room() *api.Memory {
+	most := &api.Memory{Host: m.host.Capacity, Devices: len(m.gpus)}
+	for _, gpu := range m.gpus {
+		most.PerDevice = max(most.PerDevice, gpu.Capacity)
+	}
+	return most
+}
+
 // watchGPUs polls the machine's GPUs until ctx ends: the memory that others use, and which exist. If there were none at
 // the start it does nothing.
 func (s *server) watchGPUs(ctx context.Context) error {

@@ -51,14 +51,6 @@ func (s *server) clients() http.Handler {
 	return s.batches.Handler(s.activator.Handler())
 }
 
-// access returns the access log: the configured one, and the part kept for the page.
-func (s *server) access() *slog.Logger {
-	if s.cfg.Access == nil {
-		return slog.New(&s.requests)
-	}
-	return slog.New(slog.NewMultiHandler(s.cfg.Access.Handler(), &s.requests))
-}
-
 // keptRequests is how many of the last requests are kept. A record takes about 1 KiB: the activator clips what clients write.
 const keptRequests = 1000
 
@@ -86,6 +78,14 @@ func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	l.records[l.next] = r.Clone()
 	l.next = (l.next + 1) % keptRequests
 	return nil
+}
+
+// beside returns a logger to the log, and to another one; nil: there is none.
+func (l *requestLog) beside(other *slog.Logger) *slog.Logger {
+	if other == nil {
+		return slog.New(l)
+	}
+	return slog.New(slog.NewMultiHandler(other.Handler(), l))
 }
 
 // last returns the n newest records, the newest last.

@@ -67,7 +67,7 @@ func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 // searchTime bounds a search for models.
 const searchTime = 20 * time.Second
 
-func (s *server) searchModels(w http.ResponseWriter, r *http.Request) {
+func searchModels(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), searchTime)
 	defer cancel()
 	cfg := fetch.Environment(os.Getenv)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/owner"
 	"github.com/rouse-dev/rouse/internal/disk"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // BaseDir returns the folder for the sockets of this user's running servers: $XDG_RUNTIME_DIR/rouse, or a folder of the
@@ -38,7 +38,7 @@ func openRunDir(base string, port int) (*runDir, error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for sockets: %w", err)
 	}
-	if err := owner.CheckFolder(base); err != nil {
+	if err := localhttp.CheckFolder(base); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(base, strconv.Itoa(port))

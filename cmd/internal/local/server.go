@@ -45,8 +45,8 @@ import (
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	adminapi "github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/functions/cli"
 	"github.com/rouse-dev/rouse/functions/fetch"
@@ -67,6 +67,7 @@ const (
 
 // server is one running server.
 type server struct {
+	machine
 	cfg        Config
 	info       Info
 	tls        *peertls.Files // nil: the front door speaks no TLS
@@ -75,10 +76,8 @@ type server struct {
 	agent      *agent
 	activator  farActivator
 	autoscaler *autoscaler.Autoscaler
-	admin      *adminserver.Server
+	admin      *adminapi.Admin
 	sink       *cloudevent.Sender // nil: none
-	host       inventory.Device   // the host's memory
-	gpus       []inventory.Device // as at the start
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
@@ -135,7 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if s.tls, err = cfg.files(at); err != nil {
 		return err
 	}
-	s.readAccounts(port)
+	s.accounts.read(cfg.StateDir, port, cfg.Logger)
 	if cfg.Keys != "" {
 		s.keys = keys.NewStore(nil)
 		s.keys.Restore(s.accounts.Budgets)
@@ -194,8 +193,7 @@ func (s *server) build(ctx context.Context) error {
 	if total, err := inventory.HostTotal(); err == nil && cfg.Memory > total {
 		cfg.Logger.Warn("models may use more memory than this machine has", "memory", cfg.Memory.String(), "machine", total.String())
 	}
-	s.gpus = devices[1:]
-	s.host = devices[0]
+	s.machine = machine{host: devices[0], gpus: devices[1:]}
 	registry := prometheus.NewRegistry()
 	base, err := cli.Config(os.Environ())
 	if err != nil {
@@ -214,7 +212,7 @@ func (s *server) build(ctx context.Context) error {
 			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
 		}
 	}
-	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Dial: s.agent.dial, Logger: cfg.Logger, Registry: registry,
+	deps := activator.Deps{Peers: &cfg.Peers, Keys: s.keys, Access: s.requests.beside(cfg.Access), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Dial: s.agent.dial, Logger: cfg.Logger, Registry: registry,
 		Traces: cfg.Traces}
 	if s.far != nil { // a nil *Front would be a non-nil Sight
 		deps.Sight = s.far

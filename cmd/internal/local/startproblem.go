@@ -12,7 +12,7 @@ import (
 
 // startProblem says, in one line, why a declared function would not start now; empty: no problem is known. It is reported at the declaration and
 // not for each request. The function is declared all the same, since a file, a program or a GPU may come later.
-func (s *server) startProblem(f api.Function) string {
+func (m *machine) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
 	if (f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp && f.Runtime.Endpoint == "") && noGGUF(f.Runtime.Model) {
@@ -21,10 +21,10 @@ func (s *server) startProblem(f api.Function) string {
 	if why := NoProgram(f); why != "" {
 		add("%s", why)
 	}
-	if s.host.Capacity > 0 && f.Memory.Host > s.host.Capacity {
-		add("it needs %s of host memory and models may use %s (--memory)", f.Memory.Host, s.host.Capacity)
+	if m.host.Capacity > 0 && f.Memory.Host > m.host.Capacity {
+		add("it needs %s of host memory and models may use %s (--memory)", f.Memory.Host, m.host.Capacity)
 	}
-	if n := len(s.gpus); f.Memory.Devices > n {
+	if n := len(m.gpus); f.Memory.Devices > n {
 		gpus := "GPUs"
 		if f.Memory.Devices == 1 {
 			gpus = "GPU"

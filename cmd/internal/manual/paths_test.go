@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/adminserver"
+	"github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/functions"
 )
@@ -171,7 +171,7 @@ func pathsPage() (string, error) {
 		return "", err
 	}
 	router := mux.NewRouter()
-	adminserver.New(adminserver.Config{}).Routes(router, func(h http.HandlerFunc) http.HandlerFunc { return h })
+	server.NewAdmin(server.AdminConfig{}).Routes(router, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	everywhere, err := routesOf(router)
 	if err != nil {
 		return "", err

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -33,7 +32,7 @@ type Fake struct {
 	// Bytes is the result of MemoryBytes while awake.
 	Bytes int64
 
-	sim.State[position]
+	infer.State[position]
 	steps []infer.Batch
 }
 

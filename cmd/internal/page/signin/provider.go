@@ -14,7 +14,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/rouse-dev/rouse/internal/limithttp"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Bounds of the provider's answers, and of its cost.
@@ -57,7 +57,7 @@ var errRefused = errors.New("the provider does not vouch for this sign-in")
 
 func newProvider(ctx context.Context, cfg Config, callback string) provider {
 	client := *cfg.Client
-	client.Transport = limithttp.Transport{From: client.Transport, Bytes: mostAnswer}
+	client.Transport = localhttp.Limit{From: client.Transport, Bytes: mostAnswer}
 	// Redirects are not followed: a secret would be sent along.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return provider{cfg: cfg, callback: callback, ctx: oidc.ClientContext(ctx, &client), room: make(chan struct{}, atOnce)}

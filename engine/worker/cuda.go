@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rouse-dev/rouse/engine/pico"
+
+	"github.com/rouse-dev/rouse/internal/ggufname"
+)
+
+// cudaFiles is the worker for CUDA devices, a Python program; its tests, test_*.py, are left out.
+//
+//go:embed cuda/[^t]*.py
+var cudaFiles embed.FS
+
+// cudaCommand unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if
+// that is empty, and its arguments. It fails if there is no such interpreter.
+func cudaCommand(python string) ([]string, error) {
+	if python == "" {
+		python = "python3"
+	}
+	path, err := exec.LookPath(python)
+	if err != nil {
+		return nil, fmt.Errorf("the CUDA worker needs Python with torch: %w; name the interpreter with --python", err)
+	}
+	dir, err := unpackCUDA()
+	if err != nil {
+		return nil, fmt.Errorf("unpack the CUDA worker: %w", err)
+	}
+	return []string{path, filepath.Join(dir, "worker.py")}, nil
+}
+
+// cudaModel returns the path of a model that the worker can open. For pico, which is embedded, it unpacks the model.
+func cudaModel(name string) (string, error) {
+	if name != pico.Name {
+		return ggufname.Parts(name)[0], nil
+	}
+	dir, err := unpackCUDA()
+	if err != nil {
+		return "", fmt.Errorf("unpack the model %s: %w", name, err)
+	}
+	path := filepath.Join(dir, "pico-q8_0.gguf")
+	return path, writeCached(path, pico.GGUF())
+}
+
+// unpackCUDA writes the program into a folder of the user's cache, which is named after a hash of the contents.
+func unpackCUDA() (string, error) {
+	entries, err := cudaFiles.ReadDir("cuda")
+	files, sum := map[string][]byte{}, sha256.New()
+	for _, e := range entries {
+		data, failed := cudaFiles.ReadFile("cuda/" + e.Name())
+		err = errors.Join(err, failed)
+		files[e.Name()] = data
+		sum.Write(data)
+	}
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "rouse", "cudaworker", hex.EncodeToString(sum.Sum(nil))[:16])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	for name, data := range files {
+		if err := writeCached(filepath.Join(dir, name), data); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// writeCached writes a file, unless it exists with the same contents. Other processes may read it meanwhile.
+func writeCached(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}

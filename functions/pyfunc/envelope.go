@@ -1,0 +1,265 @@
+package pyfunc
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// Request is a request in an envelope, the wire format by which mlflow-extensions carries an HTTP request through MLflow's scoring server.
+// Request and answer are objects, each written as a JSON string inside the JSON of /invocations.
+//
+//	request:  {"inputs": ["{\"method\": \"POST\", \"url_path\": \"/chat/completions\", …}"]}
+//	answer:   {"predictions": ["{\"status_code\": 200, \"headers\": {…}, \"content\": \"…\", \"content_type\": \"text\"}"]}
+type Request struct {
+	Method string
+	// Path is the key url_path as sent; a query may follow it.
+	Path string
+	// Header has the names as sent, one value each.
+	Header []Field
+	// Body is decoded.
+	Body []byte
+	// Compat is requires_openai_compat: Path is below /v1/.
+	Compat bool
+}
+
+// Field is one header.
+type Field struct{ Name, Value string }
+
+// Kinds of body.
+const (
+	bodyText      = "text"
+	bodyStream    = "stream"
+	bodyMultipart = "multipart"
+	bodyNone      = "none"
+)
+
+// requestKeys are required.
+var requestKeys = []string{"method", "url_path", "headers", "body", "body_type", "requires_openai_compat"}
+
+// value is a JSON value without white space around it.
+type value []byte
+
+// object is a JSON object. It keeps its first error.
+type object struct {
+	values map[string]value
+	err    error
+}
+
+// parseObject reads an object with the required keys, and ignores others. Of a repeated key the last one counts.
+func parseObject(text []byte, keys []string) *object {
+	o := &object{values: map[string]value{}}
+	err := jsonfield.Each(text, func(name, v []byte) bool {
+		if key := string(jsonfield.Text(name)); slices.Contains(keys, key) {
+			o.values[key] = v
+		}
+		return true
+	})
+	text = bytes.Trim(text, " \t\r\n")
+	switch {
+	case err != nil && len(text) > 0 && text[0] != '{' && jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)):
+		o.refuse("it is %s: want an object with the keys %s", value(text).kind(), strings.Join(keys, ", "))
+	case err != nil:
+		o.refuse("it is no JSON: %w", err)
+	}
+	for _, k := range keys {
+		if o.values[k] == nil {
+			o.refuse("the key %q is missing", k)
+			o.values[k] = value("null")
+		}
+	}
+	return o
+}
+
+func (o *object) refuse(format string, args ...any) {
+	if o.err == nil {
+		o.err = fmt.Errorf(format, args...)
+	}
+}
+
+// word returns the value of a key that must be a string.
+func (o *object) word(key string) string {
+	v := o.values[key]
+	if v[0] != '"' {
+		o.refuse("the key %q is %s: want a string", key, v.kind())
+		return ""
+	}
+	return string(jsonfield.Text(v))
+}
+
+// ParseRequest reads a request. It may overwrite text, and the body may be a
+// part of it. The error names what to change.
+func ParseRequest(text []byte) (Request, error) {
+	o := parseObject(text, requestKeys)
+	r := Request{Method: o.word("method"), Path: o.word("url_path"), Header: o.pairs(), Compat: string(o.values["requires_openai_compat"]) == "true"}
+	of := "" // null counts as an unknown kind
+	if o.values["body_type"][0] != 'n' {
+		of = o.word("body_type")
+	}
+	if o.err == nil { // decoding overwrites text
+		r.Body, o.err = decodeBody(o.values["body"], of)
+	}
+	return r, o.err
+}
+
+// pairs reads the headers of a request: an object, a list of names with their values, or null.
+func (o *object) pairs() (all []Field) {
+	switch v := o.values["headers"]; v[0] {
+	case 'n':
+		return nil
+	case '[':
+		var pairs [][]*string
+		if json.Unmarshal(v, &pairs) != nil || slices.ContainsFunc(pairs, func(p []*string) bool { return len(p) != 2 || p[0] == nil || p[1] == nil }) {
+			o.refuse(`the key "headers" has a list that is no list of names and values: want lists of two strings`)
+			return nil
+		}
+		for _, p := range pairs {
+			all = append(all, Field{*p[0], *p[1]})
+		}
+		return all
+	}
+	return o.headers()
+}
+
+// headers reads an object of headers. Of a repeated name the last counts.
+func (o *object) headers() (all []Field) {
+	v := o.values["headers"]
+	if v[0] != '{' {
+		o.refuse("the key \"headers\" is %s: want an object of strings", v.kind())
+		return nil
+	}
+	_ = jsonfield.Each(v, func(quoted, v []byte) bool { // it is JSON
+		name := string(jsonfield.Text(quoted))
+		if v[0] != '"' {
+			o.refuse("the header %q is %s: want a string", name, value(v).kind())
+			return false
+		}
+		all = slices.DeleteFunc(all, func(f Field) bool { return f.Name == name })
+		all = append(all, Field{name, string(jsonfield.Text(v))})
+		return true
+	})
+	return all
+}
+
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+
+// decodeBody decodes a body of a kind; an unknown kind is text, as in stock servers.
+func decodeBody(v value, of string) ([]byte, error) {
+	switch {
+	case of == bodyNone || v[0] == 'n' && of != bodyStream && of != bodyMultipart:
+		return nil, nil
+	case v[0] != '"':
+		return nil, fmt.Errorf("the key \"body\" is %s: want a string where body_type is %q", v.kind(), of)
+	}
+	text := jsonfield.Text(v)
+	if of != bodyStream {
+		return text, nil
+	}
+	text = slices.DeleteFunc(text, func(c byte) bool { return strings.IndexByte(alphabet, c) < 0 }) // as Python does
+	n, err := base64.StdEncoding.Decode(text, text)                                                 // text is not read again
+	if err != nil {
+		return nil, errors.New("the key \"body\" is not base64, as body_type \"stream\" says: want the standard alphabet with padding")
+	}
+	return text[:n], nil
+}
+
+// kind names the kind of a value.
+func (v value) kind() string {
+	switch v[0] {
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	}
+	return "a number"
+}
+
+// AppendRequest appends r as a JSON string, quotes included, from which the stock
+// server makes r again. The body is text if its type and bytes are JSON, plain text or a form
+// in UTF-8, else base64.
+func AppendRequest(dst []byte, r Request) []byte {
+	contentType := ""
+	for _, f := range r.Header {
+		if http.CanonicalHeaderKey(f.Name) == "Content-Type" {
+			contentType = f.Value
+		}
+	}
+	of := bodyStream
+	switch {
+	case r.Body == nil:
+		of = bodyNone
+	case !utf8.Valid(r.Body):
+	case strings.HasPrefix(contentType, "multipart/form-data"):
+		of = bodyMultipart
+	case isText(contentType):
+		of = bodyText
+	}
+	text := appendQuoted([]byte(`{"method": `), clean(r.Method))
+	text = appendQuoted(append(text, `, "url_path": `...), clean(r.Path))
+	text = appendFields(append(text, `, "headers": `...), r.Header)
+	text = appendBody(append(text, `, "body": `...), r.Body, of)
+	return appendQuoted(dst, fmt.Appendf(text, `, "body_type": %q, "requires_openai_compat": %t}`, of, r.Compat))
+}
+
+// appendFields appends headers as an object.
+func appendFields(dst []byte, fields []Field) []byte {
+	dst = append(dst, '{')
+	for i, f := range fields {
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = append(appendQuoted(dst, clean(f.Name)), ": "...)
+		dst = appendQuoted(dst, clean(f.Value))
+	}
+	return append(dst, '}')
+}
+
+// appendBody appends a body of a kind.
+func appendBody(dst, body []byte, of string) []byte {
+	switch of {
+	case bodyNone:
+		return append(dst, "null"...)
+	case bodyStream:
+		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), body), '"')
+	}
+	return appendQuoted(dst, body)
+}
+
+// appendQuoted appends valid UTF-8 as a string, quotes included.
+func appendQuoted[T []byte | string](dst []byte, s T) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // the only error is about UTF-8
+	return dst
+}
+
+// isText reports whether stock clients and servers carry a type as text.
+func isText(contentType string) bool {
+	return strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/plain")
+}
+
+// clean returns a header as UTF-8: other bytes are read as Latin-1, as RFC 9110 suggests.
+func clean(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	runes := make([]rune, len(s))
+	for i := range len(s) {
+		runes[i] = rune(s[i])
+	}
+	return string(runes)
+}

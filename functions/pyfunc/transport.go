@@ -1,0 +1,184 @@
+package pyfunc
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// TransportConfig configures a [Transport].
+type TransportConfig struct {
+	// Endpoint is the URL of the scoring server, with /invocations at its end or without.
+	Endpoint string
+	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "",
+	// the request's own Authorization is sent, if it has one. Neither is put into the
+	// envelope: they are for the endpoint, not for the model server.
+	Token func() string
+	// Base sends the calls; nil: [http.DefaultTransport].
+	Base http.RoundTripper
+	// MaxAnswer bounds an answer as received, in bytes; 0: 1 GiB.
+	MaxAnswer int64
+}
+
+// Transport lets any HTTP client of a Go program talk to a model through an /invocations endpoint. Each request is put into an envelope,
+// and the answer comes from the envelope in the endpoint's answer. It is safe for many goroutines, and keeps no state besides Base's.
+//
+//  1. /invocations, /ping, /health and /version below the endpoint, which are the scoring server's, are sent unchanged.
+//  2. Below /invocations/, as in compat clients: the path is one of OpenAI's API, below /v1/.
+//  3. All others, such as /v1/chat/completions or /tokenize: the path is the model server's.
+//  4. A request to another host, or not below the endpoint, is an error.
+//
+// The envelope has no streaming: a stream of events arrives as a whole. A program that needs the events as they come sends its request to
+// /invocations itself, with "stream": true.
+type Transport struct {
+	cfg  TransportConfig
+	url  *url.URL // of /invocations
+	root string   // path of the endpoint without /invocations and without a slash at its end
+}
+
+const invocations = "/invocations"
+
+// NewTransport makes a transport. It sends nothing.
+func NewTransport(cfg TransportConfig) (*Transport, error) {
+	u, err := url.Parse(cfg.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("pyfunc: endpoint: %w", err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("pyfunc: the endpoint is %q: want a URL such as https://host/serving-endpoints/NAME/invocations", u.Redacted())
+	}
+	if cfg.MaxAnswer < 0 {
+		return nil, errors.New("pyfunc: MaxAnswer is negative")
+	}
+	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 1<<30)
+	if cfg.Base == nil {
+		cfg.Base = http.DefaultTransport
+	}
+	root := strings.TrimRight(strings.TrimSuffix(strings.TrimRight(u.Path, "/"), invocations), "/")
+	return &Transport{cfg: cfg, url: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + invocations}, root: root}, nil
+}
+
+// RoundTrip sends r through the endpoint. It reads and closes r's body, and ends when r's context ends. A refusal of
+// the endpoint itself is an answer with the endpoint's status and an OpenAI error body. An error means that there was
+// no answer, or not one of a scoring server.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	inner := Request{Method: cmp.Or(r.Method, http.MethodGet), Header: Fields(r.Header, isOuter)}
+	own, err := t.setPath(&inner, r.URL)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // a transport must close it, and an error is being returned already
+		}
+		return nil, err
+	}
+	if own {
+		r = r.Clone(r.Context())
+		t.authorize(r)
+		return t.cfg.Base.RoundTrip(r) // as Base returned it
+	}
+	if inner.Body, err = readBody(r); err != nil {
+		return nil, err
+	}
+	outer, err := t.outer(r, inner)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := t.cfg.Base.RoundTrip(outer)
+	if err != nil {
+		return nil, err // as Base returned it: http.Client wraps it, and callers look for its type
+	}
+	defer resp.Body.Close()
+	return t.answer(r, resp)
+}
+
+// setPath sets the path at the model server; own reports that the request is for the scoring server itself.
+func (t *Transport) setPath(inner *Request, u *url.URL) (own bool, err error) {
+	below := (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
+	if !strings.EqualFold(u.Host, t.url.Host) || u.Scheme != t.url.Scheme {
+		return false, fmt.Errorf("pyfunc: %s://%s is not the endpoint %s: set the client's base URL to one below %s", u.Scheme, u.Host, t.url, below)
+	}
+	rest, found := strings.CutPrefix(u.EscapedPath(), (&url.URL{Path: t.root}).EscapedPath())
+	if !found || rest != "" && rest[0] != '/' {
+		return false, fmt.Errorf("pyfunc: the path %s is not below the endpoint: set the client's base URL to one below %s", u.Path, below)
+	}
+	switch rest {
+	case invocations, "/ping", "/health", "/version": // 1.
+		return true, nil
+	}
+	if path, found := strings.CutPrefix(rest, invocations+"/"); found { // 2.
+		rest, inner.Compat = "/"+path, !strings.HasPrefix(path, "v1/")
+	}
+	inner.Path = cmp.Or(rest, "/")
+	if u.RawQuery != "" {
+		inner.Path += "?" + u.RawQuery
+	}
+	return false, nil
+}
+
+// authorize sets the endpoint's token, if there is one.
+func (t *Transport) authorize(r *http.Request) {
+	if t.cfg.Token == nil {
+		return
+	}
+	if token := t.cfg.Token(); token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+// readBody reads a request's body and closes it; nil: it has none.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, fmt.Errorf("pyfunc: read the request's body: %w", err)
+	}
+	return body, nil
+}
+
+// isOuter reports whether a header is not put into the envelope, because it belongs to the endpoint or follows from
+// the body.
+func isOuter(name string) bool {
+	return slices.Contains([]string{"Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding"}, name)
+}
+
+// outer returns the call to the endpoint. It has the request's trace headers too, and its credentials if there is no
+// token.
+func (t *Transport) outer(r *http.Request, inner Request) (*http.Request, error) {
+	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
+	body = append(AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)
+	out, err := http.NewRequestWithContext(r.Context(), http.MethodPost, t.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("pyfunc: %w", err)
+	}
+	out.Header.Set("Content-Type", "application/json")
+	for _, name := range []string{"X-Request-Id", "Traceparent", "Tracestate", "Authorization"} {
+		if v := r.Header[name]; len(v) > 0 {
+			out.Header[name] = v
+		}
+	}
+	t.authorize(out)
+	return out, nil
+}
+
+// read reads an answer's body, at most MaxAnswer of it.
+func (t *Transport) read(ctx context.Context, resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, t.cfg.MaxAnswer+1))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("pyfunc: read the answer of %s: %w", t.url, err)
+	case int64(len(body)) > t.cfg.MaxAnswer:
+		return nil, fmt.Errorf("pyfunc: the answer of %s is larger than %d bytes: ask for less, or raise MaxAnswer", t.url, t.cfg.MaxAnswer)
+	}
+	return body, nil
+}

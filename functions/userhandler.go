@@ -1,0 +1,256 @@
+package functions
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/bell"
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+// userHandlerConfig configures a [userHandler].
+type userHandlerConfig struct {
+	// Command is the program and its arguments.
+	Command []string
+	// Env is the environment that it inherits. Added are PORT, where it must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
+	// answers, OPENAI_BASE_URL and OPENAI_API_KEY, the same for the official clients, and ROUSE_MODEL_NAME.
+	Env []string
+	// Runtime answers the client paths, for the inner door.
+	Runtime http.Handler
+	// Model is the model's name.
+	Model api.ModelName
+	// Log receives the program's output.
+	Log *process.Log
+	// Start starts it; nil: [process.Start].
+	Start func(process.Spec) (handlerProgram, error)
+	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
+	StartTimeout time.Duration
+	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
+	StopGrace time.Duration
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// handlerProgram is the running program.
+type handlerProgram interface {
+	Exited() <-chan struct{}
+	Status() string
+	Stop(grace time.Duration)
+}
+
+// Pauses before the program is started again.
+const (
+	firstHandlerPause   = 100 * time.Millisecond
+	longestHandlerPause = 10 * time.Second
+	handlerCalm         = time.Minute // after being ready so long, earlier failures are forgotten
+)
+
+const handlerTail = 5
+
+// userHandler runs a user's program for pre- and post-processing between the clients and the runtime. Requests go from the function to the
+// program ($PORT), and from there through our inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
+//
+//  1. Run starts the program, any HTTP server. Once its port accepts a connection it gets the requests of clients, see Base.
+//  2. If it ends, or never listens, requests are refused (503 with control.HeaderRefused, so that they are held and not lost). It is
+//     started again after a pause that doubles from 100 ms to 10 s.
+//  3. When Run's context ends it is stopped, with all that it started.
+//
+// The inner door keeps its address when the runtime restarts, passes only the client paths, and requires the key, which is new for each
+// start of the function: it is for the program alone.
+type userHandler struct {
+	cfg userHandlerConfig
+	key string // of the inner door
+
+	mu      sync.Mutex    // guards the fields below
+	failed  int           // starts that failed in a row
+	base    string        // URL of the program; empty while it is not ready
+	why     *api.Error    // why it is not ready, for clients
+	reason  error         // the same for the operator, with the last output
+	changed chan struct{} // closed and replaced when base or why changes
+}
+
+// newUserHandler returns a handler; nothing runs until Run.
+func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
+	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
+		return nil, errors.New("handler: no command: name the program and its arguments")
+	}
+	if cfg.Runtime == nil || cfg.Log == nil {
+		return nil, errors.New("handler: userHandlerConfig needs Runtime and Log")
+	}
+	if cfg.Start == nil {
+		cfg.Start = func(s process.Spec) (handlerProgram, error) { return process.Start(s) }
+	}
+	if cfg.StartTimeout == 0 {
+		cfg.StartTimeout = time.Minute
+	}
+	if cfg.StopGrace == 0 {
+		cfg.StopGrace = 5 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &userHandler{cfg: cfg, key: rand.Text(), changed: make(chan struct{})}
+	h.why = api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the function's handler is starting")
+	h.reason = fmt.Errorf("the handler %s is starting", cfg.Command[0])
+	return h, nil
+}
+
+// Base returns the program's URL, or a refusal: the program is not ready and will not see the request.
+func (h *userHandler) Base() (base string, refused *api.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.base, h.why
+}
+
+// mostHandlerStarts is how many starts in a row may fail before Await gives up.
+const mostHandlerStarts = 3
+
+// Await blocks until the program is ready. It returns an error when ctx ends first or the program has failed three times in a row.
+func (h *userHandler) Await(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		why, reason, changed, failed := h.why, h.reason, h.changed, h.failed
+		h.mu.Unlock()
+		if why == nil {
+			return nil
+		}
+		if failed >= mostHandlerStarts {
+			return fmt.Errorf("wait for the handler: %w", reason)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the handler: %w (%w)", context.Cause(ctx), reason)
+		}
+	}
+}
+
+// become sets the program's state: its URL, or why it is not ready, for clients and (reason) for the operator.
+func (h *userHandler) become(base string, why *api.Error, reason error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.base, h.why, h.reason = base, why, reason; why == nil {
+		h.failed = 0
+	} else {
+		h.failed++
+	}
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Run keeps the program running until ctx ends. When it returns nothing of it is left.
+func (h *userHandler) Run(ctx context.Context) error {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("handler: listen for its calls of the runtime: %w", err)
+	}
+	server := &http.Server{
+		Handler: inbound.Answered(h.door()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(inner) }()
+	pause := firstHandlerPause
+	for ctx.Err() == nil {
+		ready, err := h.once(ctx, "http://"+inner.Addr().String())
+		if ctx.Err() != nil {
+			break
+		}
+		if ready > handlerCalm {
+			pause = firstHandlerPause
+		}
+		message := fmt.Sprintf("the handler %s does not run: %v; see its output, or change the command", h.cfg.Command[0], err)
+		if tail := h.cfg.Log.Message(handlerTail); tail != "" {
+			message += "; its last output:\n" + tail
+		}
+		h.cfg.Logger.Warn("handler failed", "error", err, "restart in", pause)
+		h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the function's handler does not run").WithRetryAfter(pause), errors.New(message))
+		_ = bell.Sleep(ctx, pause)
+		pause = min(2*pause, longestHandlerPause)
+	}
+	h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the instance is shutting down"), errors.New("the instance is shutting down"))
+	err = server.Close()
+	<-served //nolint:errcheck // it was told to end
+	return err
+}
+
+// door admits only the program, by its key.
+func (h *userHandler) door() http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + h.key))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "this door is for the function's handler: send the key of $OPENAI_API_KEY as a bearer token"))
+			return
+		}
+		r.Header.Del("Authorization") // ours, not the runtime's
+		h.cfg.Runtime.ServeHTTP(w, r)
+	})
+}
+
+// once runs the program until it ends, and returns how long it was ready.
+func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
+	port, err := process.FreePort()
+	if err != nil {
+		return 0, err
+	}
+	h.cfg.Log.Mark()
+	p, err := h.cfg.Start(process.Spec{
+		Path: h.cfg.Command[0], Args: h.cfg.Command[1:], Lines: h.cfg.Log.Write,
+		Env: slices.Concat(h.cfg.Env, []string{
+			"PORT=" + port, "ROUSE_RUNTIME_URL=" + runtime, "ROUSE_MODEL_NAME=" + string(h.cfg.Model),
+			"OPENAI_BASE_URL=" + runtime + "/v1", "OPENAI_API_KEY=" + h.key,
+		}),
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer p.Stop(h.cfg.StopGrace)
+	if err := h.awaitPort(ctx, p, "127.0.0.1:"+port); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	h.become("http://127.0.0.1:"+port, nil, nil)
+	select {
+	case <-p.Exited():
+		return time.Since(began), errors.New(p.Status())
+	case <-ctx.Done():
+		return time.Since(began), context.Cause(ctx)
+	}
+}
+
+// awaitPort waits until the program accepts a connection. The pause between attempts grows with the time waited.
+func (h *userHandler) awaitPort(ctx context.Context, p handlerProgram, address string) error {
+	began := time.Now()
+	for {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			_ = c.Close() // only to see whether it listens
+			return nil
+		}
+		waited := time.Since(began)
+		if waited > h.cfg.StartTimeout {
+			return fmt.Errorf("it does not listen on port $PORT of 127.0.0.1 after %v", h.cfg.StartTimeout)
+		}
+		select {
+		case <-time.After(min(max(waited/50, 2*time.Millisecond), 200*time.Millisecond)):
+		case <-p.Exited():
+			return errors.New(strings.TrimSpace("it ended before it listened: " + p.Status()))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
