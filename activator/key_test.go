@@ -45,6 +45,7 @@ func (b *bench) get(path string, header ...string) (*http.Response, string) {
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+	req.Host = req.Header.Get("Host")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		b.t.Fatal(err)
@@ -178,6 +179,9 @@ func TestWhatAKeyMayUse(t *testing.T) {
 	}
 	for key, want := range map[string][]string{"all": {"alias-m", "lora-1", "lora-2", "m", "n"}, "some": {"alias-m", "lora-1", "m"}} {
 		_, body := b.get("/v1/models", "Authorization", "Bearer k-"+key)
+		if _, own := b.get("/v1/models", "Authorization", "Bearer k-"+key, "Host", "m.default.localhost"); (own == body) != (key == "some") {
+			t.Errorf("%s sees %s at the function's own host, and %s at the front door", key, own, body)
+		}
 		var list struct{ Data []struct{ ID string } }
 		if err := json.Unmarshal([]byte(body), &list); err != nil {
 			t.Fatalf("%s: %v", body, err)
@@ -188,6 +192,11 @@ func TestWhatAKeyMayUse(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s sees (-want +got):\n%s", key, diff)
+		}
+	}
+	for path, want := range map[string]int{"/v1/models/lora-2": 403, "/adapters": 404, "/adapters/info": 404, "/x/../v1/models": 404} {
+		if resp, got := b.get(path, "X-Api-Key", "k-some", "Host", "m.default.localhost"); resp.StatusCode != want || strings.Contains(got, "lora-2") && want != 403 {
+			t.Errorf("%s at the function's own host: got %s %s, want %d", path, resp.Status, got, want)
 		}
 	}
 	for claim, want := range map[string]int{`"priority":-1`: 403, `"priority":5`: 200, `"service_tier":"priority"`: 403, `"service_tier":"flex"`: 200} {

@@ -151,6 +151,10 @@ func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Fu
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		a.refuse(w, r, unknownPath(r))
+	case !isPlain(f) && listsModels(r.URL.Path) && !a.seesAll(r):
+		in := r.Clone(r.Context())
+		in.Host = "" // the front door's lists have only what the client may use
+		a.handler.ServeHTTP(w, in)
 	case isWebSocket(r, nil) && !isPlain(f) && !isRealtime(r):
 		a.refuseWebSocket(w, r)
 	default:
@@ -159,6 +163,18 @@ func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Fu
 		}
 		a.serve(w, r, f, atOnce)
 	}
+}
+
+// listsModels reports whether a path has the names of models or adapters.
+func listsModels(p string) bool {
+	p = path.Clean(p)
+	return p == "/v1/models" || strings.HasPrefix(p, "/v1/models/") || p == "/adapters" || p == "/adapters/info" || p == "/api/tags" || p == "/api/ps"
+}
+
+// seesAll reports whether a client may see the names of all models.
+func (a *Activator) seesAll(r *http.Request) bool {
+	has, err := a.mayUse(r)
+	return has == nil && err == nil
 }
 
 func isWebSocket(r *http.Request, _ *mux.RouteMatch) bool {

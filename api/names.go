@@ -46,6 +46,16 @@ func (f FunctionName) Short() string {
 	return string(f)
 }
 
+// Check returns an error that says why the name or the namespace is not valid, or nil. The rule for the namespace is Kubernetes'
+// (RFC 1123 label).
+func (f FunctionName) Check() error {
+	ns := f.Namespace()
+	if ns == "" || len(ns) > 63 || strings.Trim(ns, letters+digits+"-") != "" || strings.Trim(ns, "-") != ns {
+		return fmt.Errorf("namespace %q: want 1 to 63 of a-z, 0-9 and '-', starting and ending with a letter or digit", ns)
+	}
+	return CheckName(f.Name())
+}
+
 const letters, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
 
 // CheckName returns an error that says why name is not a valid function name, or nil. The rule is Kubernetes' for the

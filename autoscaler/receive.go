@@ -2,7 +2,6 @@ package autoscaler
 
 import (
 	"encoding/json"
-	"errors"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -32,7 +31,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		return receive(e, put, (*api.Usage).Check)
 	case api.EventFunction:
 		return receive(e, a.PutFunction, func(f *api.Function) error {
-			if err := errors.Join(api.CheckName(f.Name.Namespace()), api.CheckName(f.Name.Name())); err != nil {
+			if err := f.Name.Check(); err != nil {
 				return api.BadRequest("data", "event %s: %v", e.ID, err)
 			}
 			if m := f.Memory; m.Host < 0 || m.Devices < 0 || m.PerDevice < 0 || f.MinScale < 0 || f.MaxScale < 0 || f.Concurrency < 0 {

@@ -245,7 +245,8 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	if err := checkFields(n, serviceFields, "", src); err != nil {
 		return api.Function{}, err
 	}
-	if err := api.CheckName(s.Metadata.Name); err != nil {
+	name := api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name)
+	if err := cmp.Or(api.CheckName(s.Metadata.Name), name.Check()); err != nil { // a slash belongs to neither
 		return api.Function{}, src.errorf(n, "metadata.%v", err)
 	}
 	spec := s.Spec.Template.Spec
@@ -254,7 +255,7 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 		return api.Function{}, src.errorf(n, "spec.template.%v", err)
 	}
 	f := api.Function{
-		Name:        api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name),
+		Name:        name,
 		Concurrency: spec.ContainerConcurrency,
 		SleepAfter:  api.DefaultSleepAfter,
 		UnloadAfter: api.DefaultUnloadAfter,

@@ -257,5 +257,5 @@ func PicksPath(request string) string { return PathPicks + "?request=" + url.Que
 
 // FunctionPath returns the path of a function, followed by rest ("", "/wake", …).
 func FunctionPath(f api.FunctionName, rest string) string {
-	return PathFunctions + "/" + f.Namespace() + "/" + f.Name() + rest
+	return PathFunctions + "/" + url.PathEscape(f.Namespace()) + "/" + url.PathEscape(f.Name()) + rest
 }

@@ -92,6 +92,7 @@ func (s *Admin) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerF
 		api.WriteJSON(w, http.StatusOK, append([]api.WakeTrace{}, far.Wakes...))
 	}), http.MethodGet)
 	add(one+"/adapters", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
+		v.Function = v.Function.Redacted()
 		api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
 	}), http.MethodGet)
 	add(one+"/logs", s.Known(s.logs), http.MethodGet)

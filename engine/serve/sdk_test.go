@@ -191,17 +191,8 @@ func TestAdapters(t *testing.T) {
 	_, err = s.sdk.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{Model: "pirate", Messages: user("x")})
 	var refused *openai.Error
 	if !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound || refused.Code != "model_not_found" || refused.Param != "model" ||
-		!strings.HasSuffix(refused.Message, `"pirate" does not exist here: ask for "pico", "shout"`) {
+		!strings.HasSuffix(refused.Message, `"pirate" does not exist here: GET /v1/models lists what does`) {
 		t.Errorf("an unloaded adapter: %v", err)
-	}
-	for i := range 10 {
-		if status, text := change("/v1/load_lora_adapter", fmt.Sprintf(`{"lora_name":"loud%d","lora_path":%q}`, i, paths["shout"])); status != http.StatusOK {
-			t.Fatalf("load: %d %s", status, text)
-		}
-	}
-	_, err = s.sdk.Models.Get(t.Context(), "pirate")
-	if !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound || !strings.HasSuffix(refused.Message, `"loud7", "loud8", or one of 2 more in /v1/models`) {
-		t.Errorf("an unknown model beside many adapters: %v", err)
 	}
 	s.post(t, "/sleep?level=2")
 	s.post(t, "/wake_up")

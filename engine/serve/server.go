@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -145,34 +144,15 @@ func (s *Server) modelName(name string) (model, adapter string, err error) {
 	if slices.Contains(s.cfg.Names, name) {
 		return name, "", nil
 	}
-	adapters := s.engine.Adapters()
-	for _, a := range adapters {
+	for _, a := range s.engine.Adapters() {
 		if a.Name == name {
 			return name, name, nil
 		}
 	}
-	return "", "", s.unknownModel(name, adapters)
-}
-
-// maxKnown bounds the names in the error for an unknown model.
-const maxKnown = 10
-
-// unknownModel says what there is instead: the server's names first, then adapters by name.
-func (s *Server) unknownModel(name string, adapters []engine.Adapter) error {
-	known := make([]string, 0, len(s.cfg.Names)+len(adapters))
-	for _, n := range s.cfg.Names {
-		known = append(known, quote(n))
-	}
-	for _, a := range adapters {
-		known = append(known, quote(a.Name))
-	}
-	list := strings.Join(known[:min(len(known), maxKnown)], ", ")
-	if more := len(known) - maxKnown; more > 0 {
-		list = fmt.Sprintf("%s, or one of %d more in /v1/models", list, more)
-	}
-	e := errorf(http.StatusNotFound, codeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), list)
+	// The error does not name the adapters: not every client may know them.
+	e := errorf(http.StatusNotFound, codeModelNotFound, "the model %s does not exist here: GET /v1/models lists what does", quote(name))
 	e.Param = "model"
-	return e
+	return "", "", e
 }
 
 const (

@@ -147,7 +147,7 @@ func TestLifeOfAnAdapter(t *testing.T) {
 	step("POST", "/adapters/org/lora", `{"path":"a"}`, 200, `{"name":"org/lora","path":"a","parent":"m","state":"loaded"}`)
 	step("POST", "/adapters/org/lora", `{"path":"a"}`, 200, `"loaded"`)
 	step("POST", "/adapters/org/lora", `{"path":"b"}`, 409, "delete it first")
-	step("GET", "/adapters/info", "", 200, `"activeAdapters":["org/lora"]`)
+	step("GET", "/adapters/info", "", 200, `"activeAdapters":["org/lora"]},"adapters":[{"name":"org/lora","parent":"m","state":"loaded"}]}`)
 	want, _ := filepath.EvalSymlinks(filepath.Join(b.root, "a"))
 	if got := b.runtime.has["org/lora"]; got != want {
 		t.Errorf("the runtime got the path %q, want %q", got, want)

@@ -39,7 +39,7 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 			a.State = Standby
 		} else if err = r.load(ctx, e, &a); err != nil {
 			a.State, a.Message = Failed, err.Error()
-			r.cfg.Logger.Error("an adapter can't be loaded", "adapter", a.Name, "path", a.Path, "error", err)
+			r.cfg.Logger.Error("an adapter can't be loaded", "adapter", a.Name, "error", err)
 		}
 		r.mu.Lock()
 		r.put(a)

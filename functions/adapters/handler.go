@@ -68,7 +68,8 @@ type info struct {
 func (r *Registry) info() info {
 	v := info{Adapters: r.List()}
 	v.State.ActiveAdapters = []api.ModelName{}
-	for _, a := range v.Adapters {
+	for k, a := range v.Adapters {
+		v.Adapters[k].Path, v.Adapters[k].Message = "", "" // clients read this: neither folders nor secrets in URLs
 		if a.State == Loaded {
 			v.State.ActiveAdapters = append(v.State.ActiveAdapters, a.Name)
 		}

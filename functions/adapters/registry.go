@@ -78,7 +78,7 @@ const (
 type Adapter struct {
 	Name api.ModelName `json:"name"`
 	// Path is the declared or registered path.
-	Path string `json:"path"`
+	Path string `json:"path,omitempty"`
 	// Parent is the model it belongs to.
 	Parent api.ModelName `json:"parent"`
 	State  State         `json:"state"`

@@ -43,6 +43,10 @@ lie in it.`,
 		Example: `  rouse adapters add pico loud=pico/shout`,
 		Args:    cobra.MinimumNArgs(2),
 	}, ofFunction, func(cmd *cobra.Command, c *verb.Server, args []string) error {
+		adapters, err := functionPath(args[0], "/adapters")
+		if err != nil {
+			return err
+		}
 		var list []api.Adapter
 		for _, pair := range args[1:] {
 			name, path, found := strings.Cut(pair, "=")
@@ -50,7 +54,6 @@ lie in it.`,
 				return fmt.Errorf("%q: want ADAPTER=REFERENCE", pair)
 			}
 			if strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../") {
-				var err error
 				if path, err = filepath.Abs(path); err != nil {
 					return err
 				}
@@ -59,7 +62,7 @@ lie in it.`,
 		}
 		for _, a := range list {
 			var done admin.Adapter
-			if err := c.Call(cmd.Context(), http.MethodPost, functionPath(args[0], "/adapters"), a, &done); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodPost, adapters, a, &done); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", done.Name, done.Result, adapterState(done))
@@ -75,8 +78,12 @@ func removeAdapterCommand() *cobra.Command {
 		Short:       "Remove adapters: requests that use them finish",
 		Args:        cobra.MinimumNArgs(2),
 	}, ofFunction, func(cmd *cobra.Command, c *verb.Server, args []string) error {
+		adapters, err := functionPath(args[0], "/adapters/")
+		if err != nil {
+			return err
+		}
 		for _, name := range args[1:] {
-			if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(args[0], "/adapters/"+url.PathEscape(name)), nil, nil); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodDelete, adapters+url.PathEscape(name), nil, nil); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
@@ -92,7 +99,11 @@ func listAdaptersCommand() *cobra.Command {
 		Short:   "List a function's adapters with their state",
 		Args:    cobra.ExactArgs(1),
 	}, ofFunction, func(cmd *cobra.Command, s *verb.Server, args []string) error {
-		return verb.Show(cmd, s, functionPath(args[0], "/adapters"), func(w io.Writer, list []admin.Adapter) error {
+		adapters, err := functionPath(args[0], "/adapters")
+		if err != nil {
+			return err
+		}
+		return verb.Show(cmd, s, adapters, func(w io.Writer, list []admin.Adapter) error {
 			rows := render.Rows{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
 			for _, a := range list {
 				rows.Add(a.Name, adapterState(a), render.Joined(append(a.Loaded, a.Standby...), ", "), cmp.Or(a.Path, "the runtime"))

@@ -159,12 +159,15 @@ there again at the next start, unless --save removes it too.`,
 
 // removeOne removes a function, and with save its kept manifest. c is nil if no server runs.
 func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
+	path, err := functionPath(name, "")
+	if err != nil {
+		return err
+	}
 	f := functionOf(name)
 	kept, _ := keptPath(f)
 	_, missing := os.Stat(kept)
 	forgotten := false
 	if save {
-		var err error
 		if forgotten, err = forgetKept(f); err != nil {
 			return err
 		}
@@ -173,14 +176,14 @@ func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	case c == nil && !forgotten:
 		return fmt.Errorf("nothing is kept of %s", name)
 	case c != nil:
-		if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 			var refused *api.Error
 			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // else a watching server was faster
 				return err
 			}
 		}
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
 	if !save && kept != "" && missing == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "it is kept in %s, and there again at the next start: rouse rm --save %s removes it there\n", shortPath(kept), name)
 	}

@@ -189,6 +189,9 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 		return nil, err
 	}
 	find := func(_ context.Context, name string) (*verb.Match, error) { // the server reports unknown names
+		if _, err := functionPath(name, ""); err != nil {
+			return nil, err
+		}
 		f := functionOf(name)
 		return &verb.Match{Name: name, Subject: f, Functions: []verb.Function{{Name: f}}}, nil
 	}
@@ -225,7 +228,13 @@ func functionOf(name string) api.FunctionName {
 }
 
 // functionPath returns its path.
-func functionPath(name string, rest string) string { return admin.FunctionPath(functionOf(name), rest) }
+func functionPath(name string, rest string) (string, error) {
+	f := functionOf(name)
+	if err := f.Check(); err != nil {
+		return "", fmt.Errorf("there is no function %q: %w", name, err)
+	}
+	return admin.FunctionPath(f, rest), nil
+}
 
 // functionNames completes names of functions in the shell.
 func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -33,7 +33,11 @@ func describeCommand() *cobra.Command {
 		Short: "Show all that is known of a function",
 		Args:  cobra.ExactArgs(1),
 	}, ofFunction, func(cmd *cobra.Command, s *verb.Server, args []string) error {
-		return verb.Show(cmd, s, functionPath(args[0], ""), render.Describe)
+		path, err := functionPath(args[0], "")
+		if err != nil {
+			return err
+		}
+		return verb.Show(cmd, s, path, render.Describe)
 	})
 	render.Flag(cmd)
 	return cmd

@@ -171,6 +171,7 @@ func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api
 	}
 	answer := admin.Adapter{Function: s.named(r), Name: name, Loaded: []api.InstanceID{}}
 	v, _ := s.autoscaler.Status(s.named(r))
+	v.Function = v.Function.Redacted()
 	for _, a := range admin.Adapters(v) {
 		if a.Name == name {
 			answer = a

@@ -52,7 +52,7 @@ func (s *server) warnFallbacks(name api.FunctionName) {
 // If only its adapters differ, its instances stay: they load new adapters before the names are announced, so that one
 // that can't be loaded is refused and changes nothing, and unload removed ones.
 func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
-	if err := api.CheckName(f.Name.Name()); err != nil {
+	if err := f.Name.Check(); err != nil {
 		return "", api.BadRequest("name", "%v", err)
 	}
 	f = f.WithDefaults()
