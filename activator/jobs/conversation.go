@@ -23,6 +23,9 @@ func (k *keeper) response(owner, id string) (store.Job, error) {
 	return r, err
 }
 
+// slackTurns is how many turns a conversation may have beyond its bound, since they are made at the same time.
+const slackTurns = 100
+
 // turns returns the responses of a conversation up to the one with an id, the oldest first. If one of them is
 // missing, the error is store.ErrNotFound, and the result holds the later ones.
 func (k *keeper) turns(owner, id string) ([]store.Job, error) {
@@ -31,7 +34,7 @@ func (k *keeper) turns(owner, id string) ([]store.Job, error) {
 	var missing error
 	most, bytes := k.maxTurns, int64(maxConversation)
 	if store.IsTurn(id) { // bounded when turns are added; the last ones were added at once, or are large
-		most, bytes = most+100, 2*bytes
+		most, bytes = most+slackTurns, 2*bytes
 	}
 	for id != "" {
 		r, err := k.response(owner, id)

@@ -73,13 +73,17 @@ func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c acti
 		q.Items = nil
 	}
 	if len(q.Items) > 0 {
-		n, objects := 0, true
+		n := 0
+		var wrong *api.Error
 		err := jsonfield.Items(q.Items, func(item []byte) bool {
-			n, objects = n+1, objects && item[0] == '{'
-			return true
+			wrong = checkItem(n, item)
+			n++
+			return wrong == nil
 		})
 		switch {
-		case err != nil || !objects:
+		case wrong != nil:
+			return q, wrong
+		case err != nil:
 			return q, api.BadRequest("items", "items is %.80s: want an array of items, such as {\"type\": \"message\", \"role\": \"user\", \"content\": \"…\"}", q.Items)
 		case n > mostNewItems:
 			return q, api.BadRequest("items", "there are %d items: want %d at most", n, mostNewItems)
@@ -90,6 +94,37 @@ func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c acti
 	return q, checkMetadata(q.Metadata)
 }
 
+// checkItem returns an error for an item that no request could go on from.
+func checkItem(n int, item []byte) *api.Error {
+	var v struct {
+		ID, Type, Role string
+		Content        json.RawMessage
+	}
+	at := fmt.Sprintf("items[%d]", n)
+	if err := json.Unmarshal(item, &v); err != nil || item[0] != '{' {
+		return api.BadRequest("items", "%s is %.80s: want an object such as {\"type\": \"message\", \"role\": \"user\", \"content\": \"…\"}", at, item)
+	}
+	const longest = 256
+	if len(v.ID) > longest {
+		return api.BadRequest("items", "%s.id has %d bytes: want %d at most, or none", at, len(v.ID), longest)
+	}
+	switch v.Type {
+	case "", "message":
+		switch v.Role {
+		case "user", "assistant", "system", "developer":
+		default:
+			return api.BadRequest("items", "%s.role is %.40q: want user, assistant, system or developer", at, v.Role)
+		}
+		if len(v.Content) == 0 || v.Content[0] != '"' && v.Content[0] != '[' {
+			return api.BadRequest("items", "%s.content is missing: want a text, or an array of parts", at)
+		}
+	case "function_call", "function_call_output", "reasoning":
+	default:
+		return api.BadRequest("items", "%s is of the type %.40q: want message, function_call, function_call_output or reasoning", at, v.Type)
+	}
+	return nil
+}
+
 func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
@@ -97,7 +132,7 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c ac
 	}
 	made, err := s.store.NewConversation(c.Owner(), q.Metadata)
 	if err == nil && q.Items != nil {
-		if _, err = s.store.AddTurn(c.Owner(), made.ID, q.Items, nil); err != nil {
+		if _, err = s.store.AddTurn(c.Owner(), made.ID, q.Items, nil, nil); err != nil {
 			err = errors.Join(err, s.store.DeleteConversation(c.Owner(), made.ID))
 		}
 	}
@@ -149,6 +184,24 @@ func (k *keeper) hasRoom(turns int, n int64) error {
 	return nil
 }
 
+// fits returns a check that n bytes can be added after a turn. What is made already may go beyond the bounds, as far as turns reads.
+func (k *keeper) fits(owner string, n int64, made bool) func(last string) error {
+	return func(last string) error {
+		before, err := k.turns(owner, last)
+		if err != nil {
+			return err
+		}
+		turns, size := len(before), n
+		for _, t := range before {
+			size += t.Answer.Bytes
+		}
+		if made {
+			turns, size = turns-slackTurns, size-maxConversation
+		}
+		return k.hasRoom(turns, size)
+	}
+}
+
 // conversationItems returns a conversation with its items, the oldest first, and their ids.
 func (s *Server) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
 	c, err = s.findJob(owner, id, store.PrefixConversation)
@@ -182,22 +235,15 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 	if err != nil {
 		return err
 	}
-	turns, err := s.keeper.turns(c.Owner(), had.Previous)
+	fits := s.keeper.fits(c.Owner(), int64(len(q.Items)), false)
+	if err := fits(had.Previous); err != nil {
+		return err
+	}
+	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil, fits)
 	if err != nil {
 		return err
 	}
-	size := int64(len(q.Items))
-	for _, t := range turns {
-		size += t.Answer.Bytes
-	}
-	if err := s.keeper.hasRoom(len(turns), size); err != nil {
-		return err
-	}
-	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil)
-	if err != nil {
-		return err
-	}
-	ids, items, err := namedItems(turn, q.Items)
+	ids, items, err := namedItems(turn, map[string]bool{}, q.Items)
 	if err != nil {
 		return err
 	}

@@ -291,7 +291,7 @@ func TestTurnsAtOnce(t *testing.T) {
 					}
 					return
 				}
-				if _, err := s.AddTurn("a", c.ID, fmt.Appendf(nil, "[%d]", n), nil); err != nil && !(deletes && errors.Is(err, store.ErrNotFound)) {
+				if _, err := s.AddTurn("a", c.ID, fmt.Appendf(nil, "[%d]", n), nil, nil); err != nil && !(deletes && errors.Is(err, store.ErrNotFound)) {
 					t.Error(err)
 				}
 				if n%4 != 0 { // a change gives up after 20 conflicts, and there are no more than 20 writes
@@ -323,7 +323,7 @@ func TestTurnsAtOnce(t *testing.T) {
 		if s.Bytes() != 0 {
 			t.Errorf("deleted meanwhile is %v: %d bytes are left", deletes, s.Bytes())
 		}
-		if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
+		if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil, nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
 			t.Errorf("after its end: %v, %d bytes", err, s.Bytes())
 		}
 	}

@@ -120,10 +120,11 @@ func (k *keeper) itemsOf(owner, id string, withOutput bool) (ids []string, items
 	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
 		return nil, nil, err
 	}
+	seen := map[string]bool{}
 	for n, t := range turns {
 		input, answer, err := k.store.ReadResponse(t)
 		if errors.Is(err, store.ErrNotFound) && n < len(turns)-1 {
-			ids, items = nil, nil // it was just deleted
+			ids, items, seen = nil, nil, map[string]bool{} // it was just deleted
 			continue
 		} else if err != nil {
 			return nil, nil, err
@@ -132,7 +133,7 @@ func (k *keeper) itemsOf(owner, id string, withOutput bool) (ids []string, items
 		if output, found := jsonfield.Find(answer, "output"); found && (withOutput || n < len(turns)-1) {
 			parts = append(parts, output)
 		}
-		theirs, all, err := namedItems(t.ID, parts...)
+		theirs, all, err := namedItems(t.ID, seen, parts...)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -141,12 +142,18 @@ func (k *keeper) itemsOf(owner, id string, withOutput bool) (ids []string, items
 	return ids, items, nil
 }
 
-// namedItems returns the items of a turn's parts as a list has them, and their ids.
-func namedItems(turn string, parts ...[]byte) (ids []string, items []json.RawMessage, err error) {
+// namedItems returns the items of a turn's parts as a list has them, and their ids, other ones for those that are seen already.
+func namedItems(turn string, seen map[string]bool, parts ...[]byte) (ids []string, items []json.RawMessage, err error) {
 	_, name, _ := strings.Cut(turn, "_")
 	for _, part := range parts {
 		if err := jsonfield.Items(part, func(item []byte) bool {
-			id, said := listItem(item, fmt.Sprintf("%s_%d", name, len(ids)))
+			own := fmt.Sprintf("%s_%d", name, len(ids))
+			id, said := listItem(item, own)
+			if seen[id] { // the client has said it again
+				id = "item_" + own
+				said = jsonfield.Set(said, "id", []byte(`"`+id+`"`))
+			}
+			seen[id] = true
 			ids, items = append(ids, id), append(items, said)
 			return true
 		}); err != nil {

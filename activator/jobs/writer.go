@@ -189,7 +189,7 @@ func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 		}
 	}
 	if w.turn.Conversation != "" && status != "failed" { // not before: it may have been cancelled
-		if _, err := w.k.store.AddTurn(w.kept.Owner, w.turn.Conversation, w.input, response); err != nil {
+		if _, err := w.k.store.AddTurn(w.kept.Owner, w.turn.Conversation, w.input, response, w.k.fits(w.kept.Owner, int64(len(w.input)+len(response)), true)); err != nil {
 			return nil, noConversation(err, w.turn.Conversation)
 		}
 	}
