@@ -124,12 +124,12 @@ func (c *call) release() {
 	}
 	c.logAccess()
 	c.traceRequest()
-	c.a.leave()
+	c.a.inFlight.leave()
 }
 
 // parse reads the whole request, within the client's limits.
 func (c *call) parse() error {
-	if !c.a.arrive() {
+	if !c.a.inFlight.arrive() {
 		c.reply.w.Header().Set("Connection", "close")
 		return shuttingDown()
 	}
@@ -171,7 +171,7 @@ func (c *call) find() *api.Error {
 		return lacksPath(c.f, path)
 	}
 	if c.req.Stored != "" && path == "/v1/responses" {
-		return c.a.notStored(c.req.Stored)
+		return notStored(c.req.Stored, c.a.cfg.Stored)
 	}
 	t, bad := names.find(c.req.Model, c.mayList())
 	if bad != nil && c.req.Model == "" && path == pathInvocations {

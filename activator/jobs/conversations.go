@@ -15,6 +15,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
+// conversations serves the paths of conversations.
+type conversations struct {
+	*keeper
+	front Front
+	reads places // of whole conversations
+}
+
 // mostNewItems bounds the items that one request adds to a conversation, as OpenAI's.
 const mostNewItems = 20
 
@@ -58,7 +65,7 @@ type conversationRequest struct {
 }
 
 // readConversation reads a body, and checks it. Items is empty if there are none.
-func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) (q conversationRequest, err error) {
+func (s *conversations) readConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) (q conversationRequest, err error) {
 	body, err := s.front.ReadBody(w, r, c)
 	if err != nil {
 		return q, err
@@ -90,7 +97,7 @@ func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c acti
 	return q, checkMetadata(q.Metadata)
 }
 
-func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) createConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
 		return err
@@ -104,7 +111,7 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c ac
 	return writeJob(w, r, err, made, conversationOf)
 }
 
-func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) updateConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
 		return err
@@ -112,15 +119,15 @@ func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c ac
 	if q.Metadata == nil {
 		return absent("metadata")
 	}
-	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	had, err := s.findConversation(c.Owner(), r.PathValue("id"))
 	if err == nil {
 		had, err = s.store.SetMetadata(c.Owner(), had.ID, q.Metadata)
 	}
 	return writeJob(w, r, err, had, conversationOf)
 }
 
-func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+func (s *conversations) deleteConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	had, err := s.findConversation(c.Owner(), r.PathValue("id"))
 	if err == nil {
 		err = s.store.DeleteConversation(c.Owner(), had.ID)
 	}
@@ -128,7 +135,7 @@ func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c ac
 }
 
 // whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client.
-func (s *Server) whole(h handler) handler {
+func (s *conversations) whole(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 		if err := s.reads.await(r.Context(), c.Client, 20*time.Millisecond); err != nil {
 			return err
@@ -150,15 +157,15 @@ func (k *keeper) hasRoom(turns int, n int64) error {
 }
 
 // conversationItems returns a conversation with its items, the oldest first, and their ids.
-func (s *Server) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
-	c, err = s.findJob(owner, id, store.PrefixConversation)
+func (s *conversations) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
+	c, err = s.findConversation(owner, id)
 	if err == nil && c.Previous != "" {
-		ids, items, err = s.keeper.itemsOf(owner, c.Previous, true)
+		ids, items, err = s.itemsOf(owner, c.Previous, true)
 	}
 	return c, ids, items, err
 }
 
-func (s *Server) listItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) listItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := query(r.URL.Query(), usualItems, mostItems)
 	if err != nil {
 		return err
@@ -170,7 +177,7 @@ func (s *Server) listItems(w http.ResponseWriter, r *http.Request, c activator.C
 	return writeItems(w, q, ids, items)
 }
 
-func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) addItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
 		return err
@@ -178,11 +185,11 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 	if q.Items == nil {
 		return absent("items")
 	}
-	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	had, err := s.findConversation(c.Owner(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	turns, err := s.keeper.turns(c.Owner(), had.Previous)
+	turns, err := s.turns(c.Owner(), had.Previous)
 	if err != nil {
 		return err
 	}
@@ -190,7 +197,7 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 	for _, t := range turns {
 		size += t.Answer.Bytes
 	}
-	if err := s.keeper.hasRoom(len(turns), size); err != nil {
+	if err := s.hasRoom(len(turns), size); err != nil {
 		return err
 	}
 	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil)
@@ -205,7 +212,7 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 }
 
 // findItem returns a conversation, the ids and items in it, and the index of the item in the path.
-func (s *Server) findItem(r *http.Request, c activator.Caller) (had store.Job, items []json.RawMessage, at int, err error) {
+func (s *conversations) findItem(r *http.Request, c activator.Caller) (had store.Job, items []json.RawMessage, at int, err error) {
 	had, ids, items, err := s.conversationItems(c.Owner(), r.PathValue("id"))
 	if err != nil {
 		return had, nil, 0, err
@@ -216,7 +223,7 @@ func (s *Server) findItem(r *http.Request, c activator.Caller) (had store.Job, i
 	return had, items, at, err
 }
 
-func (s *Server) showItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) showItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	_, items, at, err := s.findItem(r, c)
 	if err == nil {
 		api.WriteJSON(w, http.StatusOK, items[at])
@@ -225,7 +232,7 @@ func (s *Server) showItem(w http.ResponseWriter, r *http.Request, c activator.Ca
 }
 
 // deleteItem makes one turn of the items that are left.
-func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) deleteItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	for {
 		had, items, at, err := s.findItem(r, c)
 		if err != nil {

@@ -40,7 +40,7 @@ func (f *Function) timedOut(now time.Time, why string) *api.Error {
 	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// full returns the error for a request that can't enter the queue. The caller holds mu.
+// full returns the error for a request that can't enter the queue, or was displaced by w. The caller holds mu.
 func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 	expected := f.expected(now)
 	after := f.queue.RetryAfter(expected)
@@ -58,14 +58,11 @@ func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
 			f.queue.Len(), f.Name, f.queue.Bytes(), limits.MaxBytes).WithRetryAfter(after)
+	case fullCrowded:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them",
+			f.queue.Len(), f.Name).WithRetryAfter(after)
 	}
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 		"%d requests wait for %s already, which is the limit (rouse.dev/hold-capacity)", f.queue.Len(), f.Name).WithRetryAfter(after)
-}
-
-// crowdedOut returns the error for requests that another one displaced. The caller holds mu.
-func (f *Function) crowdedOut(now time.Time) *api.Error {
-	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-		"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them", f.queue.Len(), f.Name).
-		WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }

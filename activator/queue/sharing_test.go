@@ -263,8 +263,8 @@ func TestNobodyPassesOneThatWaits(t *testing.T) {
 		c.ask("a-0", nil)
 		c.ask("b-0", nil)
 		c.f.mu.Lock()
-		c.f.restrain("a", time.Now())
-		c.f.release(c.slots["a-0"], 0) // and nobody has handed it on yet
+		c.f.restrained.add("a", time.Now())
+		c.slots["a-0"].release(0) // and nobody has handed it on yet
 		c.f.mu.Unlock()
 		c.ask("c-0", nil)
 		c.want("a-0")

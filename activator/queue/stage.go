@@ -119,19 +119,6 @@ func (f *Function) patience(ctx context.Context, limit, now time.Time) (_ contex
 	}
 }
 
-// onItsWay reports whether f waits only for a node, or for its model to be fetched. The caller holds mu.
-func (f *Function) onItsWay(now time.Time) bool {
-	if f.set.Awake(now) {
-		return false
-	}
-	for _, i := range f.set.All() {
-		if i.Status().OnItsWay() {
-			return true
-		}
-	}
-	return false
-}
-
 // obstacle returns the instance that waits for a node, if f waits for that. The caller holds mu.
 func (f *Function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	if f.set.Awake(now) || f.waking.instance != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -57,93 +58,34 @@ func parseHint(key string) (h hint, ok bool) {
 	return h, found && err == nil
 }
 
-// joinMembers makes this process a member, before it claims anything, so that a member without a beat is gone.
-func (s *Store) joinMembers() error {
-	if !s.objects.Shared() {
-		return nil
-	}
-	return s.joined.Pass(s.writeBeat)
+// work knows what this member works on, and what no one seems to. It is safe for concurrent use.
+type work struct {
+	members *members
+
+	mu   sync.Mutex           // guards the fields below
+	held map[string]hold      // the claims of this member, by id
+	seen map[string]time.Time // when work without a holder was first seen, by id
 }
 
-func (s *Store) writeBeat() error {
-	return s.write("members/"+s.member, []byte(time.Now().UTC().Format(time.RFC3339Nano)))
+// hold is a claim of this member.
+type hold struct {
+	owner string
+	epoch uint64
 }
 
-// readMembers reads the beats of all members.
-func (s *Store) readMembers() error {
-	all, err := s.objects.List("members/")
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	members := map[string]beat{}
-	for _, e := range all {
-		name := strings.TrimPrefix(e.Key, "members/")
-		b := beat{e.Version, now}
-		if old, known := s.members[name]; known && old.version == e.Version {
-			b.since = old.since
-		}
-		members[name] = b
-	}
-	s.members, s.looked = members, now
-	return nil
+// begin records a claim.
+func (w *work) begin(j *Job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
 }
 
-// alive reports whether a member was alive when members were last read: it existed, and its beat had changed within a
-// lease. The caller holds mu.
-func (s *Store) alive(member string) bool {
-	b, known := s.members[member]
-	return known && s.looked.Sub(b.since) < s.cfg.Lease
-}
-
-// mayClaim returns nil if a record held by holder may be claimed, ErrHeld, or an error. Members are read after the
-// record was, unless the holder is known to be alive: it became a member before it claimed anything.
-func (s *Store) mayClaim(holder string) error {
-	if holder == "" || holder == s.member || !s.objects.Shared() {
-		return nil
-	}
-	s.mu.Lock()
-	known := s.alive(holder) && time.Since(s.looked) < s.cfg.Poll
-	s.mu.Unlock()
-	if !known {
-		if err := s.readMembers(); err != nil {
-			return err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alive(holder) {
-		return ErrHeld
-	}
-	return nil
-}
-
-// recordClaim records a claim of this member. before is the hint of the earlier claim.
-func (s *Store) recordClaim(j *Job, before string) {
-	s.mu.Lock()
-	s.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
-	s.mu.Unlock()
-	s.changeHint(j, before, claimHint(j.Epoch, s.member))
-}
-
-// forgetClaim forgets a claim. If its job has not ended, it is reported again.
-func (s *Store) forgetClaim(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.held, id)
-	delete(s.seen, id)
-}
-
-// changeHint replaces a hint about a claim, which only other members need.
-func (s *Store) changeHint(j *Job, before, after string) {
-	if !s.objects.Shared() {
-		return
-	}
-	if err := s.write(hintKey(j.Owner, j.ID, after), nil); err == nil {
-		s.forget(hintKey(j.Owner, j.ID, before))
-	}
+// end forgets a claim. If its job has not ended, it is reported again.
+func (w *work) end(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, id)
+	delete(w.seen, id)
 }
 
 func (s *Store) forgetHints(owner, id string) {
@@ -161,9 +103,9 @@ func (s *Store) forgetHints(owner, id string) {
 func (s *Store) Watch(ctx context.Context, tell func(News)) {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
-	s.mu.Lock()
-	clear(s.seen)
-	s.mu.Unlock()
+	s.work.mu.Lock()
+	clear(s.work.seen)
+	s.work.mu.Unlock()
 	silent := false
 	for ctx.Err() == nil {
 		news, err := s.poll()
@@ -191,7 +133,7 @@ func (s *Store) poll() (news News, err error) {
 		return news, err
 	}
 	if s.objects.Shared() {
-		if err := errors.Join(s.joinMembers(), s.writeBeat()); err != nil {
+		if err := errors.Join(s.members.join(), s.members.beat()); err != nil {
 			return news, err
 		}
 	}
@@ -200,7 +142,7 @@ func (s *Store) poll() (news News, err error) {
 		return news, err
 	}
 	if s.objects.Shared() { // after the hints, so that every live member that they name is included
-		if err := s.readMembers(); err != nil {
+		if err := s.members.read(); err != nil {
 			return news, err
 		}
 	}
@@ -226,7 +168,7 @@ func (s *Store) poll() (news News, err error) {
 	}
 	for _, id := range order {
 		h := open[id]
-		if !s.isFree(h) {
+		if !s.work.isFree(h) {
 			continue
 		}
 		j, _, err := read[Job](s, kindJob+"/"+h.owner+"/"+h.id) // it has the owner's name
@@ -241,27 +183,28 @@ func (s *Store) poll() (news News, err error) {
 
 // isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
 // since the last poll; this member counts as none for work that it no longer has.
-func (s *Store) isFree(h *hint) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (w *work) isFree(h *hint) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	now := time.Now()
-	_, held := s.held[h.id]
-	if held || h.member != "" && h.member != s.member && s.alive(h.member) {
-		delete(s.seen, h.id)
+	other := h.member != "" && h.member != w.members.own
+	alive, _ := w.members.alive(h.member)
+	if _, held := w.held[h.id]; held || other && alive {
+		delete(w.seen, h.id)
 		return false
 	}
-	first, known := s.seen[h.id]
+	first, known := w.seen[h.id]
 	if !known {
-		if len(s.seen) > maxSeen {
-			clear(s.seen)
+		if len(w.seen) > maxSeen {
+			clear(w.seen)
 		}
-		s.seen[h.id] = now
+		w.seen[h.id] = now
 		first = now
 	}
-	if !s.objects.Shared() { // reported once: no one else claims it
+	if !w.members.objects.Shared() { // reported once: no one else claims it
 		return !known
 	}
-	return h.member != "" && h.member != s.member || now.Sub(first) >= s.cfg.Poll/2
+	return other || now.Sub(first) >= w.members.poll/2
 }
 
 // maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
@@ -277,22 +220,22 @@ func unlessGone(err error) error {
 
 // checkHeld reports the claims of this member that no longer count, or are cancelled.
 func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news *News) error {
-	s.mu.Lock()
+	s.work.mu.Lock()
 	doubtful := map[string]hold{}
-	for id, have := range s.held {
+	for id, have := range s.work.held {
 		if h := open[id]; h == nil || h.epoch > have.epoch || cancelled[id] {
 			doubtful[id] = have
 		}
 	}
-	s.mu.Unlock()
+	s.work.mu.Unlock()
 	for id, have := range doubtful {
 		j, _, err := read[Job](s, keyOf(kindJob, have.owner, id))
 		if unlessGone(err) != nil {
 			return err
 		}
-		s.mu.Lock()
-		now, still := s.held[id]
-		s.mu.Unlock()
+		s.work.mu.Lock()
+		now, still := s.work.held[id]
+		s.work.mu.Unlock()
 		switch {
 		case !still || now != have: // it has ended here meanwhile
 		case err != nil || j.Epoch != have.epoch || j.Done():
