@@ -130,7 +130,7 @@ type Activator struct {
 
 // cluster holds what the activator knows of services, by name, and of namespaces.
 type cluster struct {
-	traffic    map[api.FunctionName][]api.Share
+	traffic    map[api.FunctionName][]Share
 	created    map[api.FunctionName]time.Time
 	namespaces map[string]bool
 }
@@ -158,7 +158,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		tracer:   waketrace.NewTracer(deps.Traces),
 		spent:    newUsageCounter(cfg.Name, deps.Emitter),
 		inFlight: flight{idle: make(chan struct{})},
-		cluster:  cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
+		cluster:  cluster{traffic: make(map[api.FunctionName][]Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
 	a.door = inbound.New(a.cfg.Bodies)
 	var dropped func() int64

@@ -243,7 +243,7 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 	begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
 	if begun && !s.Spec.Resumes() { // the function was changed, or this is another variant: the client would get the whole answer again
 		s.Done(queue.Used{Input: c.req.Input})
-		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id)
+		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, and the function that is there now does not go on with it (request %s)", c.req.id)
 	}
 	c.a.picks.add(c, s)
 	last := c.limit(s.Spec.RequestTimeout, tookTooLong)

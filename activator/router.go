@@ -34,7 +34,7 @@ func (a *Activator) router() *mux.Router {
 	a.routeMLflow(r)
 	get(r, "/v1/models", a.listed(a.listModels))
 	get(r, "/v1/models/{model:.+}", a.showModel)
-	get(r, api.PathTokenizerInfo, a.serveOnly)
+	get(r, "/tokenizer_info", a.serveOnly)
 	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
 		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
@@ -95,8 +95,8 @@ func (a *Activator) unauthorized(w http.ResponseWriter, r *http.Request, err *ap
 }
 
 func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
-	p, _ := api.NamedPath(r.URL.Path)
-	return p.Model != api.ModelNowhere
+	p, _ := api.FindPath("", r.URL.Path)
+	return p.Model != ""
 }
 
 // serveModel serves a request at the front door whose body names the model.

@@ -33,7 +33,6 @@ type Error struct {
 // Codes that programs branch on.
 const (
 	CodeModelNotFound  = "model_not_found"
-	CodeContextLength  = "context_length_exceeded"
 	CodeHoldFull       = "hold_full"
 	CodeHoldTimeout    = "hold_timeout"
 	CodeAsleep         = "asleep"
@@ -46,7 +45,6 @@ const (
 	CodeNoCapacity     = "no_capacity"
 	CodeStartFailed    = "start_failed"
 	CodeRuntimeFailed  = "runtime_failed"
-	CodeRuntimeError   = "runtime_error" // reported by the runtime itself, with 5xx or in mid-stream; the codes before and after it are ours
 	CodeStreamCut      = "stream_cut"
 	CodeMoved          = "moved" // the instance is going away, and the request continues at another one
 	CodeTooLarge       = "body_too_large"
@@ -212,10 +210,4 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 	}
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // an error means that the client left
-}
-
-// NotGoneOn returns the message for a stream that ended with CodeStreamCut; who names the part that could have
-// continued it.
-func NotGoneOn(who string) string {
-	return "the answer was cut, and " + who + " does not go on with it"
 }

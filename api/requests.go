@@ -7,12 +7,8 @@ import (
 	"strings"
 )
 
-// RequestCPU is CPU in thousandths; RequestPods counts pods. Other resources have Kubernetes' names; memory is in
-// bytes.
-const (
-	RequestCPU  = "cpu"
-	RequestPods = "pods"
-)
+// RequestCPU is CPU in thousandths. Other resources have Kubernetes' names; memory is in bytes.
+const RequestCPU = "cpu"
 
 // Requests are amounts by resource: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
 // modify it.

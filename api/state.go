@@ -28,9 +28,6 @@ const (
 	Suspended Level = 3
 )
 
-// StageWaking is the stage of an instance that wakes from a sleep.
-const StageWaking = "waking"
-
 // InstanceStatus is an instance's full report on itself. It is the payload of [EventInstanceState] and the answer to
 // a state request.
 type InstanceStatus struct {

@@ -412,7 +412,7 @@ func (f *Function) answered(e *entry, i *route.Instance) {
 	}
 	f.set.Reserve(i, e.Want.Adapter)
 	f.set.Sent(i, e.Want, time.Now())
-	s := f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
+	s := f.hand(i, api.Choice{By: route.ByWake, Running: i.Running() - 1}, e)
 	f.mu.Unlock()
 	f.offer(e, s)
 	f.dispatch() // if it has left

@@ -228,7 +228,7 @@ func TestSequencesCount(t *testing.T) {
 		c := newCrowd(t, 4)
 		one, many := &Want{Input: 10, Tokens: 20}, &Want{Input: 10, Tokens: 20, Sequences: 128}
 		c.f.mu.Lock()
-		if got, want := c.f.cost(many)-10, 128*(c.f.cost(one)-10); got != want {
+		if got, want := c.f.outputs.cost(many)-10, 128*(c.f.outputs.cost(one)-10); got != want {
 			t.Errorf("the output of 128 sequences costs %g, want %g", got, want)
 		}
 		c.f.queue.order.Elsewhere(clientOf(0, "b"), 0, 1e9) // it was served a lot

@@ -45,7 +45,7 @@ func (f *Function) ownStage(now time.Time) Stage {
 	case f.set.Awake(now):
 		s.Word = "queue"
 	case f.waking.instance != "":
-		s.Word = api.StageWaking
+		s.Word = api.StepWaking
 	case !found:
 		s.Word = string(api.Starting)
 	default:
@@ -76,7 +76,7 @@ func (f *Function) expected(now time.Time) time.Duration {
 		return f.expectedWake(st)
 	case st.Unplaced():
 		return 0
-	case st.State == api.Starting && st.Stage == api.StageWaking:
+	case st.State == api.Starting && st.Stage == api.StepWaking:
 		return max(f.wakeTime-now.Sub(st.Since), 0)
 	case st.State == api.Starting:
 		return max(f.loadTime-now.Sub(st.Since), 0)

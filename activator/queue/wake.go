@@ -96,7 +96,7 @@ type underway struct {
 // wokenByOthers reports whether i reports that it is being woken: by the autoscaler, if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
-	return st.State == api.Starting && st.Stage == api.StageWaking
+	return st.State == api.Starting && st.Stage == api.StepWaking
 }
 
 // woke records the end of a call to wake an instance; trace is nil if the call is not traced.

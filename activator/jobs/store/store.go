@@ -111,7 +111,7 @@ type Store struct {
 	cfg     Config
 	objects Objects
 	members *members
-	work    work
+	claims  claims
 	ids     ids
 	room    *room
 	log     *slog.Logger
@@ -152,7 +152,7 @@ func OpenIn(in Objects, cfg Config, log *slog.Logger) (*Store, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	m := &members{objects: in, own: strings.ToLower(rand.Text()), lease: cfg.Lease, poll: cfg.Poll}
-	s := &Store{cfg: cfg, objects: in, members: m, work: work{members: m, held: map[string]hold{}, seen: map[string]time.Time{}},
+	s := &Store{cfg: cfg, objects: in, members: m, claims: claims{members: m, held: map[string]hold{}, seen: map[string]time.Time{}},
 		room: &room{limits: cfg.Limits, used: map[string]use{}}, log: log, expiries: map[string]expiry{}}
 	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
 		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)

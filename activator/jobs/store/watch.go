@@ -58,8 +58,8 @@ func parseHint(key string) (h hint, ok bool) {
 	return h, found && err == nil
 }
 
-// work knows what this member works on, and what no one seems to. It is safe for concurrent use.
-type work struct {
+// claims knows what this member works on, and what no one seems to. It is safe for concurrent use.
+type claims struct {
 	members *members
 
 	mu   sync.Mutex           // guards the fields below
@@ -74,18 +74,18 @@ type hold struct {
 }
 
 // begin records a claim.
-func (w *work) begin(j *Job) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
+func (c *claims) begin(j *Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
 }
 
 // end forgets a claim. If its job has not ended, it is reported again.
-func (w *work) end(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.held, id)
-	delete(w.seen, id)
+func (c *claims) end(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, id)
+	delete(c.seen, id)
 }
 
 func (s *Store) forgetHints(owner, id string) {
@@ -103,9 +103,9 @@ func (s *Store) forgetHints(owner, id string) {
 func (s *Store) Watch(ctx context.Context, tell func(News)) {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
-	s.work.mu.Lock()
-	clear(s.work.seen)
-	s.work.mu.Unlock()
+	s.claims.mu.Lock()
+	clear(s.claims.seen)
+	s.claims.mu.Unlock()
 	silent := false
 	for ctx.Err() == nil {
 		news, err := s.poll()
@@ -168,7 +168,7 @@ func (s *Store) poll() (news News, err error) {
 	}
 	for _, id := range order {
 		h := open[id]
-		if !s.work.isFree(h) {
+		if !s.claims.isFree(h) {
 			continue
 		}
 		j, _, err := read[Job](s, kindJob+"/"+h.owner+"/"+h.id) // it has the owner's name
@@ -183,28 +183,28 @@ func (s *Store) poll() (news News, err error) {
 
 // isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
 // since the last poll; this member counts as none for work that it no longer has.
-func (w *work) isFree(h *hint) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (c *claims) isFree(h *hint) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := time.Now()
-	other := h.member != "" && h.member != w.members.own
-	alive, _ := w.members.alive(h.member)
-	if _, held := w.held[h.id]; held || other && alive {
-		delete(w.seen, h.id)
+	other := h.member != "" && h.member != c.members.own
+	alive, _ := c.members.alive(h.member)
+	if _, held := c.held[h.id]; held || other && alive {
+		delete(c.seen, h.id)
 		return false
 	}
-	first, known := w.seen[h.id]
+	first, known := c.seen[h.id]
 	if !known {
-		if len(w.seen) > maxSeen {
-			clear(w.seen)
+		if len(c.seen) > maxSeen {
+			clear(c.seen)
 		}
-		w.seen[h.id] = now
+		c.seen[h.id] = now
 		first = now
 	}
-	if !w.members.objects.Shared() { // reported once: no one else claims it
+	if !c.members.objects.Shared() { // reported once: no one else claims it
 		return !known
 	}
-	return other || now.Sub(first) >= w.members.poll/2
+	return other || now.Sub(first) >= c.members.poll/2
 }
 
 // maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
@@ -220,22 +220,22 @@ func unlessGone(err error) error {
 
 // checkHeld reports the claims of this member that no longer count, or are cancelled.
 func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news *News) error {
-	s.work.mu.Lock()
+	s.claims.mu.Lock()
 	doubtful := map[string]hold{}
-	for id, have := range s.work.held {
+	for id, have := range s.claims.held {
 		if h := open[id]; h == nil || h.epoch > have.epoch || cancelled[id] {
 			doubtful[id] = have
 		}
 	}
-	s.work.mu.Unlock()
+	s.claims.mu.Unlock()
 	for id, have := range doubtful {
 		j, _, err := read[Job](s, keyOf(kindJob, have.owner, id))
 		if unlessGone(err) != nil {
 			return err
 		}
-		s.work.mu.Lock()
-		now, still := s.work.held[id]
-		s.work.mu.Unlock()
+		s.claims.mu.Lock()
+		now, still := s.claims.held[id]
+		s.claims.mu.Unlock()
 		switch {
 		case !still || now != have: // it has ended here meanwhile
 		case err != nil || j.Epoch != have.epoch || j.Done():
