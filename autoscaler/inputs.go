@@ -10,12 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// input is a message that the loop's state and decisions depend on. Its exported fields are recorded, and a replay applies them again.
-// Its unexported fields serve callers that wait for an answer.
-type input interface {
-	apply(a *loop)
-}
-
 // The inputs. The methods that post them document them.
 type (
 	functionPut struct {
@@ -68,9 +62,6 @@ type (
 		emptied chan struct{}
 	}
 )
-
-// put posts an input. It does not block. It returns false if the loop has ended.
-func (a *loop) put(in input) bool { return a.box.post(message{in: in}) }
 
 func (p *functionPut) apply(a *loop) {
 	spec := p.Spec
@@ -182,4 +173,12 @@ func (p *allStopped) apply(a *loop) {
 			f.answer(errEnded)
 		}
 	}
+}
+
+// UsedBy is the usage by one client, known by a digest only, since Begun.
+type UsedBy struct {
+	Instance                api.InstanceID // in records of earlier versions only
+	Who                     string
+	Begun                   time.Time
+	Requests, Input, Output int64
 }

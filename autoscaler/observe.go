@@ -348,11 +348,3 @@ func because(message string) string {
 	}
 	return ": " + message
 }
-
-// finishRemoval forgets a removed function once its last instance is gone.
-func (a *loop) finishRemoval(f *function) {
-	if f.removed && len(f.Instances) == 0 {
-		f.Undeclared = true
-		a.forgetFunction(f)
-	}
-}

@@ -33,3 +33,13 @@ const (
 	SpanServerUp = "server pod up"   // from then until its function reports that it is up
 	SpanReady    = "ready"
 )
+
+// stepLabels are the steps that metrics have labels for; others may be any text of an instance.
+var stepLabels = map[string]string{
+	api.SpanHold: "hold", SpanEvent: "event", SpanDecision: "decision", SpanVictim: "victim_sleep", api.SpanWake: "wake_call",
+	SpanStart: "start_call", SpanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
+	SpanWrite: "api_write", api.SpanVictimEnd: "victim_end", SpanMade: "server_pod_made", SpanServerUp: "server_pod_up",
+	SpanCreated: "pod_created", SpanScheduled: "pod_scheduled", SpanStarted: "pod_started", SpanBound: "pod_bound", SpanReady: "pod_ready",
+	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", api.StepCanary: "canary",
+	api.StepRestoring: "restore", api.StepFetching: "fetch", api.StepForking: "fork", api.StepLoading: "load",
+}
