@@ -128,18 +128,13 @@ func (a *loop) enter(now time.Time, step time.Duration) {
 	}
 }
 
-// expireAndProbe applies what depends on time alone. It returns the time when it is next due.
-func (a *loop) expireAndProbe(now time.Time) (next time.Time) {
-	for _, f := range a.order {
-		next = earlier(next, earlier(a.expire(f, now), a.probe(f, now)))
-	}
-	return next
-}
-
 // plan plans and acts. It returns the time when the next plan is due.
 func (a *loop) plan() time.Time {
 	now := a.now
-	expiry := a.expireAndProbe(now)
+	var expiry time.Time // when next something depends on time alone
+	for _, f := range a.order {
+		expiry = earlier(expiry, earlier(a.expire(f, now), a.probe(f, now)))
+	}
 	s := a.snapshot()
 	for _, f := range a.order {
 		a.holds(f)

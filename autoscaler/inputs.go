@@ -113,7 +113,11 @@ func (p *devicesSet) apply(a *loop) {
 	devices := slices.Clone(p.Devices)
 	a.forgive(devices)
 	a.markLost(devices, now)
-	a.keepOthers(devices)
+	for k := range devices { // what others use, as measured
+		if d := &devices[k]; d.Others == 0 {
+			d.Others = min(a.others[d.ID], d.Capacity)
+		}
+	}
 	for _, f := range a.order {
 		for _, i := range f.Instances {
 			i.Status.Devices, i.Grant.Devices = renamed(i.Status.Devices, now), renamed(i.Grant.Devices, now)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
@@ -44,7 +45,7 @@ func conversationOf(_ *http.Request, c store.Job) conversationObject {
 // findConversation returns a conversation.
 func (k *keeper) findConversation(owner, id string) (store.Job, error) {
 	c, err := k.store.Job(owner, id)
-	if err == nil && !store.IsConversation(id) {
+	if err == nil && !strings.HasPrefix(id, store.PrefixConversation) {
 		err = store.ErrNotFound
 	}
 	return c, err

@@ -47,11 +47,11 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 		s.forgetHints(owner, id) // the member that ended it may not have deleted them
 	}
 	if err != nil {
-		s.claims.end(id)
+		s.members.end(id)
 		return nil, err
 	}
 	c := &Claim{s: s, job: j, version: version}
-	s.claims.begin(j)
+	s.members.begin(j)
 	c.changeHint(before, claimHint(j.Epoch, s.members.own))
 	if !j.Sealed.IsZero() {
 		defer c.Close()
@@ -108,7 +108,7 @@ func (c *Claim) key() string { return keyOf(kindJob, c.job.Owner, c.job.ID) }
 // markLost ends a claim that does not count any more.
 func (c *Claim) markLost() error {
 	c.ended, c.tails = true, [2][]byte{}
-	c.s.claims.end(c.job.ID)
+	c.s.members.end(c.job.ID)
 	return ErrFenced
 }
 

@@ -6,17 +6,25 @@ import (
 	"time"
 )
 
-// members are the processes that use a store. Each repeats its beat, an object, and reads those of others; in a folder it
-// is alone, and does neither. It is safe for concurrent use.
+// members are the processes that use a store, what this one has claimed, and what no one seems to work on. Each repeats
+// its beat, an object, and reads those of others; in a folder it is alone, and does neither. It is safe for concurrent use.
 type members struct {
 	objects     Objects
 	own         string // this process's name in the store
 	lease, poll time.Duration
 	joined      Gate
 
-	mu     sync.Mutex      // guards the fields below
-	beats  map[string]beat // as last seen, by name
-	looked time.Time       // when they were last read
+	mu     sync.Mutex           // guards the fields below
+	beats  map[string]beat      // as last seen, by name
+	looked time.Time            // when they were last read
+	held   map[string]hold      // the claims of this member, by id
+	seen   map[string]time.Time // when work without a holder was first seen, by id
+}
+
+// hold is a claim of this member.
+type hold struct {
+	owner string
+	epoch uint64
 }
 
 // beat is a member's last beat.
@@ -87,3 +95,47 @@ func (m *members) mayClaim(holder string) error {
 	}
 	return nil
 }
+
+// begin records a claim.
+func (m *members) begin(j *Job) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
+}
+
+// end forgets a claim. If its job has not ended, it is reported again.
+func (m *members) end(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.held, id)
+	delete(m.seen, id)
+}
+
+// isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
+// since the last poll; this member counts as none for work that it no longer has.
+func (m *members) isFree(h *hint) bool {
+	now := time.Now()
+	other := h.member != "" && h.member != m.own
+	alive, _ := m.alive(h.member)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, held := m.held[h.id]; held || other && alive {
+		delete(m.seen, h.id)
+		return false
+	}
+	first, known := m.seen[h.id]
+	if !known {
+		if len(m.seen) > maxSeen {
+			clear(m.seen)
+		}
+		m.seen[h.id] = now
+		first = now
+	}
+	if !m.objects.Shared() { // reported once: no one else claims it
+		return !known
+	}
+	return other || now.Sub(first) >= m.poll/2
+}
+
+// maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
+const maxSeen = 100_000

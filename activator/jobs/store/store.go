@@ -110,8 +110,7 @@ func (c Config) Validate() error {
 type Store struct {
 	cfg     Config
 	objects Objects
-	members *members
-	claims  claims
+	members members
 	ids     ids
 	room    *room
 	log     *slog.Logger
@@ -151,9 +150,8 @@ func OpenIn(in Objects, cfg Config, log *slog.Logger) (*Store, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	m := &members{objects: in, own: strings.ToLower(rand.Text()), lease: cfg.Lease, poll: cfg.Poll}
-	s := &Store{cfg: cfg, objects: in, members: m, claims: claims{members: m, held: map[string]hold{}, seen: map[string]time.Time{}},
-		room: &room{limits: cfg.Limits, used: map[string]use{}}, log: log, expiries: map[string]expiry{}}
+	s := &Store{cfg: cfg, objects: in, room: &room{limits: cfg.Limits, used: map[string]use{}}, log: log, expiries: map[string]expiry{},
+		members: members{objects: in, own: strings.ToLower(rand.Text()), lease: cfg.Lease, poll: cfg.Poll, held: map[string]hold{}, seen: map[string]time.Time{}}}
 	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
 		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)
 	} else if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -58,36 +57,6 @@ func parseHint(key string) (h hint, ok bool) {
 	return h, found && err == nil
 }
 
-// claims knows what this member works on, and what no one seems to. It is safe for concurrent use.
-type claims struct {
-	members *members
-
-	mu   sync.Mutex           // guards the fields below
-	held map[string]hold      // the claims of this member, by id
-	seen map[string]time.Time // when work without a holder was first seen, by id
-}
-
-// hold is a claim of this member.
-type hold struct {
-	owner string
-	epoch uint64
-}
-
-// begin records a claim.
-func (c *claims) begin(j *Job) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
-}
-
-// end forgets a claim. If its job has not ended, it is reported again.
-func (c *claims) end(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.held, id)
-	delete(c.seen, id)
-}
-
 func (s *Store) forgetHints(owner, id string) {
 	all, err := s.objects.List(hintKey(owner, id, ""))
 	if err != nil { // the next claimant does this
@@ -103,9 +72,9 @@ func (s *Store) forgetHints(owner, id string) {
 func (s *Store) Watch(ctx context.Context, tell func(News)) {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
-	s.claims.mu.Lock()
-	clear(s.claims.seen)
-	s.claims.mu.Unlock()
+	s.members.mu.Lock()
+	clear(s.members.seen)
+	s.members.mu.Unlock()
 	silent := false
 	for ctx.Err() == nil {
 		news, err := s.poll()
@@ -168,7 +137,7 @@ func (s *Store) poll() (news News, err error) {
 	}
 	for _, id := range order {
 		h := open[id]
-		if !s.claims.isFree(h) {
+		if !s.members.isFree(h) {
 			continue
 		}
 		j, _, err := read[Job](s, kindJob+"/"+h.owner+"/"+h.id) // it has the owner's name
@@ -181,35 +150,6 @@ func (s *Store) poll() (news News, err error) {
 	return news, s.checkHeld(open, cancelled, &news)
 }
 
-// isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
-// since the last poll; this member counts as none for work that it no longer has.
-func (c *claims) isFree(h *hint) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	other := h.member != "" && h.member != c.members.own
-	alive, _ := c.members.alive(h.member)
-	if _, held := c.held[h.id]; held || other && alive {
-		delete(c.seen, h.id)
-		return false
-	}
-	first, known := c.seen[h.id]
-	if !known {
-		if len(c.seen) > maxSeen {
-			clear(c.seen)
-		}
-		c.seen[h.id] = now
-		first = now
-	}
-	if !c.members.objects.Shared() { // reported once: no one else claims it
-		return !known
-	}
-	return other || now.Sub(first) >= c.members.poll/2
-}
-
-// maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
-const maxSeen = 100_000
-
 // unlessGone returns err, or nil for ErrNotFound: a hint is created before its record and deleted after it.
 func unlessGone(err error) error {
 	if errors.Is(err, ErrNotFound) {
@@ -220,22 +160,22 @@ func unlessGone(err error) error {
 
 // checkHeld reports the claims of this member that no longer count, or are cancelled.
 func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news *News) error {
-	s.claims.mu.Lock()
+	s.members.mu.Lock()
 	doubtful := map[string]hold{}
-	for id, have := range s.claims.held {
+	for id, have := range s.members.held {
 		if h := open[id]; h == nil || h.epoch > have.epoch || cancelled[id] {
 			doubtful[id] = have
 		}
 	}
-	s.claims.mu.Unlock()
+	s.members.mu.Unlock()
 	for id, have := range doubtful {
 		j, _, err := read[Job](s, keyOf(kindJob, have.owner, id))
 		if unlessGone(err) != nil {
 			return err
 		}
-		s.claims.mu.Lock()
-		now, still := s.claims.held[id]
-		s.claims.mu.Unlock()
+		s.members.mu.Lock()
+		now, still := s.members.held[id]
+		s.members.mu.Unlock()
 		switch {
 		case !still || now != have: // it has ended here meanwhile
 		case err != nil || j.Epoch != have.epoch || j.Done():
