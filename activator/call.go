@@ -345,7 +345,7 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code
-		if e.Code == api.CodeEvicted {
+		if e.Code == queue.CodeEvicted {
 			c.f.Metrics.Refused(e.Code)
 		}
 		c.a.log.Error("answer cut", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "error", err)

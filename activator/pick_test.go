@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/activator/queue"
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/api"
 )
 
 // chatOf returns a chat of so many turns, the first of them long.

@@ -30,11 +30,10 @@ type Error struct {
 	NoRetry bool
 }
 
-// Codes that programs branch on.
+// Codes that programs branch on, besides those that only one part gives: activator/queue and keys, functions/runtime and the page.
 const (
 	CodeModelNotFound  = "model_not_found"
 	CodeHoldFull       = "hold_full"
-	CodeHoldTimeout    = "hold_timeout"
 	CodeAsleep         = "asleep"
 	CodeLoading        = "loading"
 	CodeUnhealthy      = "unhealthy"
@@ -53,15 +52,8 @@ const (
 	CodeClientLeft     = "client_left"
 	CodeRequestTimeout = "request_timeout"
 
-	CodeForbiddenOrigin = "forbidden_origin"
-
-	CodeEvicted = "evicted" // in favor of another request
-
-	CodeInvalidKey = "invalid_api_key"     // OpenAI's code, as is rate_limit_exceeded
-	CodeNotAllowed = "not_allowed"         // the key does not permit the request
-	CodeRateLimit  = "rate_limit_exceeded" // the key's limit
-	CodeNoIssuer   = "issuer_unavailable"  // the issuer that must verify the token is unreachable
-	CodeSignIn     = "sign_in"             // the page's session has ended or does not exist
+	CodeInvalidKey = "invalid_api_key" // OpenAI's code
+	CodeNotAllowed = "not_allowed"     // the key does not permit the request
 )
 
 // StatusClientClosed is nginx's status for a client that closed the connection; it is only counted, never sent.

@@ -129,9 +129,6 @@ type Snapshot struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// SameWay is the difference up to which two round trips count as equal.
-const SameWay = 20 * time.Millisecond
-
 // Load is a model server's load at the last read of its metrics.
 type Load struct {
 	// Running and Waiting count the requests being processed and those queued in the server.

@@ -40,7 +40,6 @@ const (
 	StepWeights   = "weights"   // within it: weights are read again
 	StepCache     = "cache"     // within it: memory for the KV cache is allocated; its old content is lost
 	StepProbing   = "probing"   // until a token is generated
-	StepCanary    = "canary"    // the canary's tokens are compared
 	StepRestoring = "restoring" // adapters, and everything in front of the runtime
 	StepFetching  = "fetching"  // the model's files
 	StepForking   = "starting runtime"

@@ -40,6 +40,6 @@ var stepLabels = map[string]string{
 	SpanStart: "start_call", SpanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
 	SpanWrite: "api_write", api.SpanVictimEnd: "victim_end", SpanMade: "server_pod_made", SpanServerUp: "server_pod_up",
 	SpanCreated: "pod_created", SpanScheduled: "pod_scheduled", SpanStarted: "pod_started", SpanBound: "pod_bound", SpanReady: "pod_ready",
-	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", api.StepCanary: "canary",
+	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", "canary": "canary",
 	api.StepRestoring: "restore", api.StepFetching: "fetch", api.StepForking: "fork", api.StepLoading: "load",
 }

@@ -7,6 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// Codes of refusals.
+const (
+	CodeHoldTimeout = "hold_timeout"
+	CodeEvicted     = "evicted" // in favor of another request
+)
+
 // refusal returns why f accepts no requests at all; nil if it does. The caller holds mu.
 func (f *Function) refusal(now time.Time) *api.Error {
 	switch {
@@ -29,7 +35,7 @@ func notAmong() *api.Error {
 // timedOut returns the error for a request that waited too long. why names the obstacle, empty if unknown. The
 // caller holds mu.
 func (f *Function) timedOut(now time.Time, why string) *api.Error {
-	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+	err := api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.Name, f.Spec().Hold.Timeout)
 	if st, found := f.obstacle(now); found {
 		why = st.Message
@@ -51,7 +57,7 @@ func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 		if !w.Deadline.IsZero() {
 			wait = min(wait, w.Deadline.Sub(now))
 		}
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+		return api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
 			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
 			f.Name, expected.Round(time.Millisecond), wait.Round(time.Millisecond)).WithRetryAfter(after)
 	case fullBytes:

@@ -296,6 +296,6 @@ func (f *Function) shed(w *Want) {
 		return
 	}
 	victim.slot.asked = time.Now()
-	victim.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
+	victim.End(api.Errorf(http.StatusTooManyRequests, CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }

@@ -151,7 +151,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 				w.Drains()
 			}
 			if w.Background {
-				w.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended because its instance drains: send it again"))
+				w.End(api.Errorf(http.StatusTooManyRequests, CodeEvicted, "the request was ended because its instance drains: send it again"))
 			}
 		}
 	}

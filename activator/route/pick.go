@@ -20,6 +20,9 @@ const (
 	ByLoad    = "load"    // it has the smallest load
 )
 
+// SameWay is the difference up to which two round trips count as equal.
+const SameWay = 20 * time.Millisecond
+
 // Want lists the preferences and requirements of a request. The zero value accepts any instance.
 type Want struct {
 	// Adapter is the adapter that should be loaded; empty: none.
@@ -183,7 +186,7 @@ func (s *Set) nearest(free []candidate) []candidate {
 	for _, c := range free {
 		way = min(way, c.status.Way)
 	}
-	free = slices.DeleteFunc(free, func(c candidate) bool { return c.status.Way > way+api.SameWay })
+	free = slices.DeleteFunc(free, func(c candidate) bool { return c.status.Way > way+SameWay })
 	_, limit := spread(free)
 	least := math.Inf(1)
 	for _, c := range free {

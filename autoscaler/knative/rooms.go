@@ -56,7 +56,7 @@ func amounts(list corev1.ResourceList) api.Requests {
 	r := make(api.Requests, len(list))
 	for name, q := range list {
 		if name == corev1.ResourceCPU {
-			r[api.RequestCPU] = q.MilliValue()
+			r["cpu"] = q.MilliValue()
 		} else {
 			r[string(name)] = q.Value()
 		}
