@@ -248,7 +248,9 @@ func (s *Server) routes() []route {
 		{"DELETE /v1/async/{id}", s.deleteRequest(store.PrefixAsync, "async")},
 		{"GET /v1/responses/{id}", s.showResponse},
 		{"DELETE /v1/responses/{id}", s.deleteRequest(store.PrefixResponse, "response")},
-		{"GET /v1/responses/{id}/input_items", s.conversations.whole(s.responseItems)},
+		{"GET /v1/responses/{id}/input_items", s.conversations.whole(func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+			return s.keeper.Items(w, r, c.Owner(), r.PathValue("id"))
+		})},
 		{"POST /v1/responses/{id}/cancel", s.cancelResponse},
 		{"POST /v1/conversations", s.conversations.createConversation},
 		{"GET /v1/conversations/{id}", withJob(s.findJob, store.PrefixConversation, conversationOf)},

@@ -189,7 +189,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.take(i, why, f.termsOf(w)).runs(w), q, nil
+			return f.take(i, why, f.termsOf(w)).assign(w), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -204,7 +204,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 
 // startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
 func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
-	f.retry.by(now.Add(shareEvery), now)
+	f.retry.arm(now.Add(shareEvery), now)
 	asleep := !f.set.Awake(now)
 	if asleep {
 		f.traceWake(w)
@@ -305,7 +305,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		if s.trace == nil {
 			w.wake.goesTo(s.Instance, now) // a trace of the slot's own knows it already
 		}
-		s.runs(w)
+		s.assign(w)
 	}
 	woke := f.unavailable.at(now) - q.unavailable
 	w.held, w.woke = w.held+now.Sub(since), w.woke+woke

@@ -76,7 +76,7 @@ func (m *meter) schedule() {
 	}
 	if !m.closed {
 		now := time.Now()
-		m.due.by(now.Add(max(sendSoon, sendEvery-now.Sub(m.last))), now)
+		m.due.arm(now.Add(max(sendSoon, sendEvery-now.Sub(m.last))), now)
 	}
 	m.mu.Unlock()
 }
@@ -93,8 +93,8 @@ func newAlarm(do func()) alarm {
 	return a
 }
 
-// by makes the call happen at the given time, unless it happens earlier already.
-func (a *alarm) by(at, now time.Time) {
+// arm makes the call happen at the given time, unless it happens earlier already.
+func (a *alarm) arm(at, now time.Time) {
 	if !a.at.IsZero() && !at.Before(a.at) {
 		return
 	}
@@ -116,7 +116,7 @@ func (m *meter) send(now time.Time) {
 	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, m.sent.Function, m.sent))
 	m.due.stop()
 	if !m.sent.Zero() {
-		m.due.by(now.Add(sendRepeat), now)
+		m.due.arm(now.Add(sendRepeat), now)
 	}
 }
 

@@ -59,7 +59,7 @@ func (f *Function) checkShares(now time.Time) {
 	if f.queue.Len() == 0 {
 		return
 	}
-	f.retry.by(now.Add(shareEvery), now)
+	f.retry.arm(now.Add(shareEvery), now)
 	var running []*Want
 	for w := range f.wants {
 		switch {

@@ -113,8 +113,8 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	return s
 }
 
-// runs records that w has s, and returns s. The caller holds the function's mutex.
-func (s *Slot) runs(w *Want) *Slot {
+// assign records that w has s, and returns s. The caller holds the function's mutex.
+func (s *Slot) assign(w *Want) *Slot {
 	s.want, w.slot, w.pauses = w, s, false
 	if w.Background {
 		s.f.background++
@@ -189,7 +189,7 @@ func (s *Slot) giveBack(code string, cost float64) {
 	f.mu.Lock()
 	s.release(cost)
 	if code != "" {
-		f.retry.by(f.set.Avoid(s.instance, code, now), now)
+		f.retry.arm(f.set.Avoid(s.instance, code, now), now)
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.mu.Unlock()
@@ -253,7 +253,7 @@ func (s *Slot) Move(host string) bool {
 		f.costs.occupy(s, -1, now)
 		s.instance, s.Instance, s.Base = i, i.ID, i.Base()
 		f.costs.occupy(s, 1, now)
-		f.retry.by(f.set.NextTry(now), now)
+		f.retry.arm(f.set.NextTry(now), now)
 	}
 	f.mu.Unlock()
 	if i != nil {
@@ -268,7 +268,7 @@ func (f *Function) again() {
 	f.mu.Lock()
 	f.retry.at = time.Time{}
 	if next := f.set.NextTry(now); !next.IsZero() {
-		f.retry.by(next, now)
+		f.retry.arm(next, now)
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.beginWake(now)

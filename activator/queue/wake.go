@@ -45,7 +45,7 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 		case wakeUnderWay:
 			return nil
 		case wakePaused:
-			f.retry.by(retry, now)
+			f.retry.arm(retry, now)
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time
 	if !now.Before(f.preferred.until) || !slices.ContainsFunc(sleepers, func(i *route.Instance) bool { return f.q.grants.granted(i.ID) }) {
 		return false
 	}
-	f.retry.by(f.preferred.until, now)
+	f.retry.arm(f.preferred.until, now)
 	return true
 }
 

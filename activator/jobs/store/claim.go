@@ -47,11 +47,11 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 		s.forgetHints(owner, id) // the member that ended it may not have deleted them
 	}
 	if err != nil {
-		s.members.end(id)
+		s.members.dropClaim(id)
 		return nil, err
 	}
 	c := &Claim{s: s, job: j, version: version}
-	s.members.begin(j)
+	s.members.addClaim(j)
 	c.changeHint(before, claimHint(j.Epoch, s.members.own))
 	if !j.Sealed.IsZero() {
 		defer c.Close()
@@ -108,7 +108,7 @@ func (c *Claim) key() string { return keyOf(kindJob, c.job.Owner, c.job.ID) }
 // markLost ends a claim that does not count any more.
 func (c *Claim) markLost() error {
 	c.ended, c.tails = true, [2][]byte{}
-	c.s.members.end(c.job.ID)
+	c.s.members.dropClaim(c.job.ID)
 	return ErrFenced
 }
 

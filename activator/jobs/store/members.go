@@ -96,15 +96,15 @@ func (m *members) mayClaim(holder string) error {
 	return nil
 }
 
-// begin records a claim.
-func (m *members) begin(j *Job) {
+// addClaim records a claim.
+func (m *members) addClaim(j *Job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
 }
 
-// end forgets a claim. If its job has not ended, it is reported again.
-func (m *members) end(id string) {
+// dropClaim forgets a claim. If its job has not ended, it is reported again.
+func (m *members) dropClaim(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.held, id)
