@@ -11,16 +11,16 @@ import (
 // Service, and each of its revisions is a function. On one machine every function is its own service.
 type Traffic struct {
 	// Service is the Knative Service, "namespace/name".
-	Service api.FunctionName `json:"service"`
+	Service api.FunctionName
 	// Shares lists the revisions that receive requests; empty: none is ready yet.
-	Shares []Share `json:"shares"`
+	Shares []Share
 }
 
 // Share is one revision's part of the traffic.
 type Share struct {
-	Function api.FunctionName `json:"function"`
+	Function api.FunctionName
 	// Percent is above zero; the shares of one service add up to 100.
-	Percent int `json:"percent"`
+	Percent int
 }
 
 // PutTraffic sets how the functions of a service share the requests that name it, one of its models or an adapter.

@@ -9,8 +9,9 @@ import (
 // with the spans of the activator, which sends it; the autoscaler adds the other parts' spans.
 const EventWoken = "dev.rouse.function.woken.v1"
 
-// Path is how an instance came up: its values are the autoscaler's. The words hot, warm and cold come from the dual-pod reference. Its "cold" with and
-// without a launcher is one here, as nothing is launched ahead; cold-freed means that memory had to be freed first.
+// Path is how an instance came up: the autoscaler has its values. The words hot, warm and cold come from the dual-pod
+// reference. Its "cold" with and without a launcher is one here, as nothing is launched ahead; cold-freed means that
+// memory had to be freed first.
 type Path string
 
 // Part is a part of Rouse, or a system around it.

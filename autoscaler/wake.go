@@ -70,7 +70,7 @@ func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 				s.Who = up.instance
 			}
 		}
-		room := s.Name == SpanVictim || s.Name == api.SpanVictimEnd
+		room := s.Name == spanVictim || s.Name == api.SpanVictimEnd
 		if others[s.Parent] || s.Who != "" && s.Who != o.Instance && !room && s.Note == "" {
 			others[s.ID] = true
 		}
@@ -98,7 +98,7 @@ func (w *wake) aside(o *api.WakeTrace) {
 			busy = max(busy, s.After)
 		}
 	}
-	way := api.Span{ID: w.way, Parent: within.ID, Name: SpanEvent, Part: api.PartAutoscaler, After: min(max(0, w.sent.Sub(o.Start)), within.End())}
+	way := api.Span{ID: w.way, Parent: within.ID, Name: spanEvent, Part: api.PartAutoscaler, After: min(max(0, w.sent.Sub(o.Start)), within.End())}
 	if took := w.heard.Sub(w.sent); took > 0 && took <= within.End()-way.After-busy {
 		way.Took = took
 	}

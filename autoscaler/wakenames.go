@@ -8,16 +8,16 @@ const (
 	PathWarm      api.Path = "warm"       // a runtime was started in an existing instance
 	PathCold      api.Path = "cold"       // an instance was created
 	PathColdFreed api.Path = "cold-freed" // an instance was created after another was stopped or put to sleep
-	PathAwake     api.Path = "awake"      // an instance was already up but accepted nothing at that moment
+	pathAwake     api.Path = "awake"      // an instance was already up but accepted nothing at that moment
 )
 
 // Names of the autoscaler's and Kubernetes' spans, besides those of [api].
 const (
-	SpanEvent    = "event"          // the demand, from the activator's sending to the autoscaler's receiving
-	SpanDecision = "decision"       // from the demand until the autoscaler acts
-	SpanVictim   = "victim's sleep" // freeing memory, with the victim's draining
-	SpanStart    = "start call"     // until there is a process, or Kubernetes was asked for a pod
-	SpanStartup  = "start"          // from the decision to start until the instance is awake
+	spanEvent    = "event"          // the demand, from the activator's sending to the autoscaler's receiving
+	spanDecision = "decision"       // from the demand until the autoscaler acts
+	spanVictim   = "victim's sleep" // freeing memory, with the victim's draining
+	spanStart    = "start call"     // until there is a process, or Kubernetes was asked for a pod
+	spanStartup  = "start"          // from the decision to start until the instance is awake
 
 	// In a cluster.
 	SpanWrite = "API write" // one write request to the API server; its note says which
@@ -36,8 +36,8 @@ const (
 
 // stepLabels are the steps that metrics have labels for; others may be any text of an instance.
 var stepLabels = map[string]string{
-	api.SpanHold: "hold", SpanEvent: "event", SpanDecision: "decision", SpanVictim: "victim_sleep", api.SpanWake: "wake_call",
-	SpanStart: "start_call", SpanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
+	api.SpanHold: "hold", spanEvent: "event", spanDecision: "decision", spanVictim: "victim_sleep", api.SpanWake: "wake_call",
+	spanStart: "start_call", spanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
 	SpanWrite: "api_write", api.SpanVictimEnd: "victim_end", SpanMade: "server_pod_made", SpanServerUp: "server_pod_up",
 	SpanCreated: "pod_created", SpanScheduled: "pod_scheduled", SpanStarted: "pod_started", SpanBound: "pod_bound", SpanReady: "pod_ready",
 	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", "canary": "canary",

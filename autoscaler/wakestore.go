@@ -128,7 +128,7 @@ func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	if way := now.Sub(began); way < 0 || way > mostWay {
 		began = now
 	}
-	w.way = w.root.Start(waketrace.Step{Name: SpanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
+	w.way = w.root.Start(waketrace.Step{Name: spanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
 }
 
 // decided returns the attempt that an action belongs to; if none is under way it begins one that no request asked for. The
@@ -140,7 +140,7 @@ func (s *wakeStore) decided(name api.FunctionName, reason string, now time.Time)
 		w = s.add(&wake{function: name, trace: root.Trace().ID, root: root, own: true, heard: now})
 	}
 	if !w.acted && !w.own {
-		w.root.Start(waketrace.Step{Name: SpanDecision, Part: api.PartAutoscaler, Began: w.heard, Ended: now, Note: reason})
+		w.root.Start(waketrace.Step{Name: spanDecision, Part: api.PartAutoscaler, Began: w.heard, Ended: now, Note: reason})
 	}
 	w.acted = true
 	return w
@@ -159,8 +159,8 @@ func (s *wakeStore) Startup(name api.FunctionName, id api.InstanceID, asleep boo
 	if asleep {
 		up.call = w.root.Start(waketrace.Step{Name: api.SpanWake, Part: api.PartAutoscaler, Instance: id, Began: now})
 	} else { // its name may change
-		up.start = w.root.Start(waketrace.Step{Name: SpanStartup, Part: api.PartAutoscaler, Began: now})
-		up.call = up.start.Start(waketrace.Step{Name: SpanStart, Part: api.PartAutoscaler, Began: now})
+		up.start = w.root.Start(waketrace.Step{Name: spanStartup, Part: api.PartAutoscaler, Began: now})
+		up.call = up.start.Start(waketrace.Step{Name: spanStart, Part: api.PartAutoscaler, Began: now})
 	}
 	w.startups = append(w.startups[max(0, len(w.startups)-mostStartups):], up)
 	return up.call, up.told().Trace()
@@ -172,7 +172,7 @@ func (s *wakeStore) Room(name api.FunctionName, victim api.InstanceID, reason st
 	defer s.mu.Unlock()
 	w := s.decided(name, reason, now)
 	w.freed = true
-	return w.root.Start(waketrace.Step{Name: SpanVictim, Part: api.PartAutoscaler, Instance: victim, Began: now})
+	return w.root.Start(waketrace.Step{Name: spanVictim, Part: api.PartAutoscaler, Instance: victim, Began: now})
 }
 
 // Rename changes an instance's ID to its real one.
@@ -272,7 +272,7 @@ func (s *wakeStore) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	case came != "" && o.By != "":
 		o.Path = came
 	default:
-		o.Path = PathAwake
+		o.Path = pathAwake
 	}
 	if attempt != nil && attempt.root != nil {
 		if attempt.done = true; o.By == "" {
