@@ -231,19 +231,17 @@ func (f *Function) level() api.Demand {
 
 // RefuseWaiting refuses all requests that wait.
 func (f *Function) RefuseWaiting(err *api.Error) {
-	for e := f.evict(); e != nil; e = f.evict() {
+	for {
+		f.mu.Lock()
+		e := f.queue.Next()
+		f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+		f.mu.Unlock()
+		if e == nil {
+			break
+		}
 		e.Offer(&Slot{refused: err}) // a client that left needs no refusal
 	}
 	f.meter.changed()
-}
-
-// evict removes the first request from the queue and returns it, or nil.
-func (f *Function) evict() *entry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e := f.queue.Next()
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
-	return e
 }
 
 // EndAll ends all waiting and running requests with err.
