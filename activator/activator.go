@@ -119,13 +119,9 @@ type Activator struct {
 
 	names    atomic.Pointer[directory] // how requests find functions; replaced as a whole
 	calls    atomic.Uint64             // the number of calls so far
-	inFlight atomic.Int64              // requests between their first line and last byte
-	draining atomic.Bool
+	inFlight flight
 	tracer   *waketrace.Tracer
 	spent    *usageCounter
-	// idle is closed, once, when the activator drains and no request is in flight.
-	idle     chan struct{}
-	idleOnce sync.Once
 
 	mu      sync.Mutex // guards the fields below and orders changes of names
 	cluster cluster
@@ -134,7 +130,7 @@ type Activator struct {
 
 // cluster holds what the activator knows of services, by name, and of namespaces.
 type cluster struct {
-	traffic    map[api.FunctionName][]api.Share
+	traffic    map[api.FunctionName][]Share
 	created    map[api.FunctionName]time.Time
 	namespaces map[string]bool
 }
@@ -159,10 +155,10 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		client: forward.NewClient(deps.Transport), streams: newStreamTransports(deps.Dial),
-		tracer:  waketrace.NewTracer(deps.Traces),
-		spent:   newUsageCounter(cfg.Name, deps.Emitter),
-		idle:    make(chan struct{}),
-		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
+		tracer:   waketrace.NewTracer(deps.Traces),
+		spent:    newUsageCounter(cfg.Name, deps.Emitter),
+		inFlight: flight{idle: make(chan struct{})},
+		cluster:  cluster{traffic: make(map[api.FunctionName][]Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
 	a.door = inbound.New(a.cfg.Bodies)
 	var dropped func() int64

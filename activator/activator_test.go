@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -188,7 +189,7 @@ func TestTimeLimits(t *testing.T) {
 	i.mu.Unlock()
 	other := b.function("unknown-wake", func(f *api.Function) { f.Hold.Timeout = 50 * time.Millisecond })
 	b.instance(other, "u-0001", api.Asleep)
-	if resp, got := b.post(chatPath, `{"model":"unknown-wake"}`); resp.StatusCode != 503 || !strings.Contains(got, api.CodeHoldTimeout) {
+	if resp, got := b.post(chatPath, `{"model":"unknown-wake"}`); resp.StatusCode != 503 || !strings.Contains(got, queue.CodeHoldTimeout) {
 		t.Errorf("held too long: got %s %s", resp.Status, got)
 	}
 	patient := b.function("patient", func(f *api.Function) { f.Hold.Timeout = time.Minute })

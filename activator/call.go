@@ -124,12 +124,12 @@ func (c *call) release() {
 	}
 	c.logAccess()
 	c.traceRequest()
-	c.a.leave()
+	c.a.inFlight.leave()
 }
 
 // parse reads the whole request, within the client's limits.
 func (c *call) parse() error {
-	if !c.a.arrive() {
+	if !c.a.inFlight.arrive() {
 		c.reply.w.Header().Set("Connection", "close")
 		return shuttingDown()
 	}
@@ -171,7 +171,7 @@ func (c *call) find() *api.Error {
 		return lacksPath(c.f, path)
 	}
 	if c.req.Stored != "" && path == "/v1/responses" {
-		return c.a.notStored(c.req.Stored)
+		return notStored(c.req.Stored, c.a.cfg.Stored)
 	}
 	t, bad := names.find(c.req.Model, c.mayList())
 	if bad != nil && c.req.Model == "" && path == pathInvocations {
@@ -243,7 +243,7 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 	begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
 	if begun && !s.Spec.Resumes() { // the function was changed, or this is another variant: the client would get the whole answer again
 		s.Done(queue.Used{Input: c.req.Input})
-		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id)
+		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, and the function that is there now does not go on with it (request %s)", c.req.id)
 	}
 	c.a.picks.add(c, s)
 	last := c.limit(s.Spec.RequestTimeout, tookTooLong)
@@ -345,7 +345,7 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code
-		if e.Code == api.CodeEvicted {
+		if e.Code == queue.CodeEvicted {
 			c.f.Metrics.Refused(e.Code)
 		}
 		c.a.log.Error("answer cut", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "error", err)

@@ -3,6 +3,8 @@ package activator
 import (
 	"context"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -15,16 +17,25 @@ func shuttingDown() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the server is shutting down: try again").WithRetryAfter(retryElsewhere)
 }
 
-// arrive counts a request in, and returns false if the activator is draining. Each call needs a matching
-// [Activator.leave].
-func (a *Activator) arrive() bool {
-	a.inFlight.Add(1)
-	return !a.draining.Load()
+// flight counts the requests between their first line and last byte.
+type flight struct {
+	n        atomic.Int64
+	draining atomic.Bool
+	// idle is closed, once, when the activator drains and no request is in flight.
+	idle     chan struct{}
+	idleOnce sync.Once
 }
 
-func (a *Activator) leave() {
-	if a.inFlight.Add(-1) == 0 && a.draining.Load() {
-		a.idleOnce.Do(func() { close(a.idle) })
+// arrive counts a request in, and returns false if the activator is draining. Each call needs a matching
+// [flight.leave].
+func (f *flight) arrive() bool {
+	f.n.Add(1)
+	return !f.draining.Load()
+}
+
+func (f *flight) leave() {
+	if f.n.Add(-1) == 0 && f.draining.Load() {
+		f.idleOnce.Do(func() { close(f.idle) })
 	}
 }
 
@@ -32,11 +43,11 @@ func (a *Activator) leave() {
 // ends first, it refuses the waiting requests and ends the running ones with an error. It then waits until their
 // clients have been told, and returns ctx's cause. Draining can't be undone.
 func (a *Activator) Drain(ctx context.Context) error {
-	a.inFlight.Add(1)
-	a.draining.Store(true)
-	a.leave()
+	a.inFlight.arrive()
+	a.inFlight.draining.Store(true)
+	a.inFlight.leave()
 	select {
-	case <-a.idle:
+	case <-a.inFlight.idle:
 		return nil
 	case <-ctx.Done():
 	}
@@ -47,7 +58,7 @@ func (a *Activator) Drain(ctx context.Context) error {
 	grace := time.NewTimer(cutGrace)
 	defer grace.Stop()
 	select {
-	case <-a.idle:
+	case <-a.inFlight.idle:
 	case <-grace.C: // for a client that does not read
 	}
 	return context.Cause(ctx)

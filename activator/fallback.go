@@ -21,9 +21,9 @@ const headerFallback = "Rouse-Fallback"
 
 // fallsBack reports whether another model may answer a request that was refused with an error.
 func (c *call) fallsBack(e *api.Error) bool {
-	at, _ := api.NamedPath(c.req.in.URL.Path)
+	at, _ := api.FindPath("", c.req.in.URL.Path)
 	switch {
-	case at.Model != api.ModelInJSON, c.atOnce, c.background, c.req.plain, c.req.via != nil, c.reply.answered != 0, c.ctx.Err() != nil, e.Code == api.CodeShutdown:
+	case at.Model != "json", c.atOnce, c.background, c.req.plain, c.req.via != nil, c.reply.answered != 0, c.ctx.Err() != nil, e.Code == api.CodeShutdown:
 		return false
 	}
 	return e.Status == http.StatusServiceUnavailable || e.Code == api.CodeHoldFull

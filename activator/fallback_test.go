@@ -95,7 +95,7 @@ func TestNoFallback(t *testing.T) {
 	b.failed(one)
 	b.failed(two)
 	up.chat = func(w http.ResponseWriter, _ *http.Request) {
-		api.WriteError(w, api.Errorf(503, api.CodeRuntimeError, "the runtime's own"))
+		api.WriteError(w, api.Errorf(503, "runtime_error", "the runtime's own"))
 	}
 	for what, body := range map[string]string{"the runtime's own 503": `{"model":"up"}`, "a circle": `{"model":"one"}`} {
 		resp, got := b.post(chatPath, body)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -21,14 +22,14 @@ const headerDropped = "X-Llm-D-Request-Dropped-Reason"
 
 // dropped maps error codes to values of headerDropped.
 var dropped = map[string]string{
-	api.CodeHoldFull:    "rejected-saturated",
-	api.CodeBusy:        "rejected-saturated",
-	api.CodeHoldTimeout: "rejected-ttl-expired",
-	api.CodeNoCapacity:  "rejected-no-endpoints",
-	api.CodeStartFailed: "rejected-no-endpoints",
-	api.CodeShutdown:    "rejected-shutting-down",
-	api.CodeClientLeft:  "rejected-context-cancelled",
-	api.CodeEvicted:     "evicted-priority",
+	api.CodeHoldFull:      "rejected-saturated",
+	api.CodeBusy:          "rejected-saturated",
+	queue.CodeHoldTimeout: "rejected-ttl-expired",
+	api.CodeNoCapacity:    "rejected-no-endpoints",
+	api.CodeStartFailed:   "rejected-no-endpoints",
+	api.CodeShutdown:      "rejected-shutting-down",
+	api.CodeClientLeft:    "rejected-context-cancelled",
+	queue.CodeEvicted:     "evicted-priority",
 }
 
 // first returns the first nonempty value among some headers, or "".

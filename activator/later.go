@@ -85,7 +85,7 @@ func laterOf(ctx context.Context) *later {
 // ServeLater serves a request at the front door for a caller, by the rules of a direct request: keys, limits, order,
 // charges, access log. Its path must be one whose body names the model.
 func (a *Activator) ServeLater(w http.ResponseWriter, r *http.Request, c Caller, t Terms) {
-	if p, _ := api.NamedPath(r.URL.Path); p.Model == api.ModelNowhere {
+	if p, _ := api.FindPath("", r.URL.Path); p.Model == "" {
 		a.notFound(w, r)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
@@ -132,7 +133,7 @@ func TestInTheBackgroundIsEvicted(t *testing.T) {
 	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != http.StatusOK {
 		t.Errorf("an ordinary request: %s %s", resp.Status, got)
 	}
-	if w := <-evicted; w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), api.CodeEvicted) {
+	if w := <-evicted; w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), queue.CodeEvicted) {
 		t.Errorf("the one in the background: %d %s", w.Code, w.Body)
 	}
 }
@@ -161,7 +162,7 @@ func TestServedForAKey(t *testing.T) {
 		t.Errorf("a priority that the key may not claim: %d %s", w.Code, w.Body)
 	}
 	b.later(mine, Terms{}, `{"model":"m"}`)
-	if w := b.later(mine, Terms{Background: true}, `{"model":"m"}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), api.CodeRateLimit) {
+	if w := b.later(mine, Terms{Background: true}, `{"model":"m"}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), keys.CodeRateLimit) {
 		t.Errorf("beyond the key's limit: %d %s", w.Code, w.Body)
 	}
 	if w := b.later(Caller{Client: "127.0.0.1", Local: true}, Terms{}, `{"model":"m"}`); w.Code != http.StatusUnauthorized {
@@ -186,7 +187,7 @@ func TestLeavingIsCharged(t *testing.T) {
 			t.Errorf("request %d: %v", n, err)
 		}
 	}
-	if e := api.AsError(b.a.Charge(t.Context(), mine)); e.Status != http.StatusTooManyRequests || e.Code != api.CodeRateLimit || e.RetryAfter <= 0 {
+	if e := api.AsError(b.a.Charge(t.Context(), mine)); e.Status != http.StatusTooManyRequests || e.Code != keys.CodeRateLimit || e.RetryAfter <= 0 {
 		t.Errorf("beyond the key's limit: %+v", e)
 	}
 	for range 3 {

@@ -99,7 +99,7 @@ func TestLeaveAtEveryStage(t *testing.T) {
 				return false
 			}
 		}
-		return b.a.door.Memory().Used() == 0 && b.a.inFlight.Load() == 0
+		return b.a.door.Memory().Used() == 0 && b.a.inFlight.n.Load() == 0
 	})
 	b.eventually("the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+10 })
 	if i.served.Load() == 0 || asleep.wakes.Load() == 0 {

@@ -14,9 +14,9 @@ import (
 
 // Messages to a client whose request was ended; %s is the limit.
 const (
-	tookTooLong   = "the answer took longer than the function's limit of %s (timeoutSeconds or " + api.AnnotationRequestTimeout + ")"
-	beganTooLate  = "the answer did not begin within the function's limit of %s (responseStartTimeoutSeconds, idleTimeoutSeconds or " + api.AnnotationFirstByteTimeout + ")"
-	pausedTooLong = "the answer paused for longer than the function's limit of %s (idleTimeoutSeconds or " + api.AnnotationIdleTimeout + ")"
+	tookTooLong   = "the answer took longer than the function's limit of %s (timeoutSeconds or rouse.dev/request-timeout)"
+	beganTooLate  = "the answer did not begin within the function's limit of %s (responseStartTimeoutSeconds, idleTimeoutSeconds or rouse.dev/first-byte-timeout)"
+	pausedTooLong = "the answer paused for longer than the function's limit of %s (idleTimeoutSeconds or rouse.dev/idle-timeout)"
 	clientsLimit  = "the answer took longer than the client's " + headerTimeout + " of %s"
 )
 

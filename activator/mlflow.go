@@ -41,7 +41,7 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 // ifTaken answers with a text unless the activator is draining.
 func (a *Activator) ifTaken(contentType, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if a.draining.Load() {
+		if a.inFlight.draining.Load() {
 			api.WriteError(w, shuttingDown())
 			return
 		}

@@ -17,7 +17,7 @@ func (b *bench) tenant(service api.FunctionName, hour int, model api.ModelName, 
 	}
 	b.a.PutService(service, time.Unix(0, 0).Add(time.Duration(hour)*time.Hour))
 	b.a.PutFunction(f)
-	b.a.PutTraffic(api.Traffic{Service: service, Shares: []api.Share{{Function: f.Name, Percent: 100}}})
+	b.a.PutTraffic(Traffic{Service: service, Shares: []Share{{Function: f.Name, Percent: 100}}})
 }
 
 // finds compares the functions that names lead to; "" is a name without a function.

@@ -39,7 +39,7 @@ func isOllama(path string, f *queue.Function) bool {
 
 // isLikeOllama reports whether a function certainly has Ollama's own API. Its own handler gets requests unchanged.
 func isLikeOllama(spec *api.Function) bool {
-	chat, _ := api.NamedPath("/api/chat")
+	chat, _ := api.FindPath("", "/api/chat")
 	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
 }
 

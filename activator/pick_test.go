@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/activator/queue"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -46,7 +47,7 @@ func TestConversationStays(t *testing.T) {
 				at[n] = instance
 				continue
 			}
-			if why := picks[0]; instance != at[n] || why.By != api.ByPrefix || why.Known != why.Prompt {
+			if why := picks[0]; instance != at[n] || why.By != route.ByPrefix || why.Known != why.Prompt {
 				t.Errorf("turn %d of %d went to %s (%+v), want %s", turn, n, instance, why.Choice, at[n])
 			}
 		}
@@ -72,7 +73,7 @@ func TestSession(t *testing.T) {
 		}
 		return picks[0].Instance, picks[0].Choice
 	}
-	if _, why := ask("", chatOf("m", "x", 1)); why.By != api.ByOnly || why.Prompt != 0 {
+	if _, why := ask("", chatOf("m", "x", 1)); why.By != route.ByOnly || why.Prompt != 0 {
 		t.Errorf("one instance: got %+v", why)
 	}
 	for n := range 5 {
@@ -81,7 +82,7 @@ func TestSession(t *testing.T) {
 	for session, body := range map[string]string{"s": `{"model":"m","user":"%d"}`, "": `{"model":"m","x":%d,"user":"u"}`} {
 		at, why := ask(session, fmt.Sprintf(body, 0))
 		for n := range 10 {
-			if next, _ := ask(session, fmt.Sprintf(body, n)); next != at || why.By != api.BySession {
+			if next, _ := ask(session, fmt.Sprintf(body, n)); next != at || why.By != route.BySession {
 				t.Errorf("session %q went to %s (%+v), then to %s", session, at, why, next)
 			}
 		}
@@ -91,7 +92,7 @@ func TestSession(t *testing.T) {
 		}
 		header = "X-Session-Id"
 	}
-	if _, why := ask("", `{"model":"m"}`); why.By != api.ByLoad {
+	if _, why := ask("", `{"model":"m"}`); why.By != route.ByLoad {
 		t.Errorf("no prompt: got %+v", why)
 	}
 }
@@ -137,11 +138,11 @@ func TestTenantsShareNoPrompt(t *testing.T) {
 		address, body string
 		by            string
 	}{
-		{"192.0.2.1", chat, api.ByPrompt}, {"192.0.2.1", chat, api.ByPrefix},
-		{"192.0.2.2", chat, api.ByPrompt}, {"192.0.2.2", chat, api.ByPrefix},
-		{"192.0.2.1", salted, api.ByPrompt}, {"192.0.2.1", salted, api.ByPrefix},
+		{"192.0.2.1", chat, route.ByPrompt}, {"192.0.2.1", chat, route.ByPrefix},
+		{"192.0.2.2", chat, route.ByPrompt}, {"192.0.2.2", chat, route.ByPrefix},
+		{"192.0.2.1", salted, route.ByPrompt}, {"192.0.2.1", salted, route.ByPrefix},
 	} {
-		if why := ask(tc.address, tc.body); why.By != tc.by || why.By == api.ByPrompt && why.Known != 0 {
+		if why := ask(tc.address, tc.body); why.By != tc.by || why.By == route.ByPrompt && why.Known != 0 {
 			t.Errorf("request %d: got %+v, want by %s", n, why, tc.by)
 		}
 	}
@@ -171,7 +172,7 @@ func TestHeldAndGivenBack(t *testing.T) {
 	if resp := <-done; resp.StatusCode != http.StatusOK {
 		t.Fatalf("got %s", resp.Status)
 	}
-	if picks := b.a.Picks("held"); len(picks) != 1 || picks[0].Instance != two.id || picks[0].By != api.ByPrefix {
+	if picks := b.a.Picks("held"); len(picks) != 1 || picks[0].Instance != two.id || picks[0].By != route.ByPrefix {
 		t.Errorf("held: got %+v, want %s by its prompt", picks, two.id)
 	}
 	b.a.ObserveInstance(one.set(api.Awake))

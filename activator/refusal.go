@@ -20,8 +20,8 @@ func (a *Activator) explain(e *api.Error, f api.FunctionName, r *http.Request) *
 	return &t
 }
 
-// notStored refuses a request that uses a store of responses: in front of this activator nothing handles the field.
-func (a *Activator) notStored(field string) *api.Error {
-	how := cmp.Or(a.cfg.Stored, "this server has no store")
-	return api.BadRequest(field, "%s can't be kept: responses are not stored here: %s, or leave it out", field, how)
+// notStored refuses a request that uses a store of responses: in front of this activator nothing handles the field. how
+// is [Config.Stored].
+func notStored(field, how string) *api.Error {
+	return api.BadRequest(field, "%s can't be kept: responses are not stored here: %s, or leave it out", field, cmp.Or(how, "this server has no store"))
 }

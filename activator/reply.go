@@ -236,7 +236,7 @@ func (c *call) endUnread() bool {
 	stuck := c.reply.unread.Stuck()
 	if stuck {
 		go c.reply.unread.Cut(c.reply.out, func() {
-			c.cancel(api.Errorf(api.StatusClientClosed, api.CodeEvicted, "the client left its answer unread for %s while other requests waited", relay.CutAfter))
+			c.cancel(api.Errorf(api.StatusClientClosed, queue.CodeEvicted, "the client left its answer unread for %s while other requests waited", relay.CutAfter))
 		})
 	}
 	return stuck

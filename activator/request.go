@@ -35,9 +35,9 @@ type request struct {
 // parse extracts the needed fields of the body. With mustName, a body of a kind that can't name a model is an error.
 func (r *request) parse(mustName bool) *api.Error {
 	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
-	known, _ := api.NamedPath(path)
-	isJSON := known.Model == api.ModelInJSON && r.ollama == (known.Instead != "") ||
-		path == api.PathImageEdits && !strings.HasPrefix(media, "multipart/") // OpenAI's is a form or JSON, Ollama's JSON
+	known, _ := api.FindPath("", path)
+	isJSON := known.Model == "json" && r.ollama == (known.Instead != "") ||
+		path == "/v1/images/edits" && !strings.HasPrefix(media, "multipart/") // OpenAI's is a form or JSON, Ollama's JSON
 	r.style = api.EventsOf(path)
 	r.prompts = known.Stream != api.StreamPlain
 	var bad *api.Error

@@ -60,7 +60,7 @@ func (c *call) elsewhere(s *queue.Slot, err error) {
 	u := queue.Used{Input: used.input, Output: used.output}
 	if errors.Is(err, errPaused) {
 		s.Pause(u)
-		c.f.Metrics.Retried(api.CodeEvicted)
+		c.f.Metrics.Retried(queue.CodeEvicted)
 		c.a.log.Info("stream paused for other clients", "request", c.req.id, "function", c.f.Name, "instance", s.Instance)
 		return
 	}

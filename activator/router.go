@@ -26,7 +26,7 @@ func Routes() *mux.Router {
 // first and share one matcher: the router tries its routes in order.
 func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
-	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
+	r.MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return a.OwnHost(r.Host) }).HandlerFunc(a.serveHost)
 	r.Path(api.PathRealtime).Methods(http.MethodGet).HandlerFunc(a.serveRealtime)
 	r.MatcherFunc(isWebSocket).HandlerFunc(a.refuseWebSocket)
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
@@ -34,8 +34,11 @@ func (a *Activator) router() *mux.Router {
 	a.routeMLflow(r)
 	get(r, "/v1/models", a.listed(a.listModels))
 	get(r, "/v1/models/{model:.+}", a.showModel)
-	get(r, api.PathTokenizerInfo, a.serveOnly)
-	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(a.refuseCompact)
+	get(r, "/tokenizer_info", a.serveOnly)
+	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
+		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
+	})
 	get(r, "/healthz", healthz)
 	get(r, "/health", healthz) // model servers have it, and guidellm requests it
 	get(r, "/readyz", a.ifTaken("text/plain; charset=utf-8", "ok\n"))
@@ -92,11 +95,9 @@ func (a *Activator) unauthorized(w http.ResponseWriter, r *http.Request, err *ap
 }
 
 func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
-	p, _ := api.NamedPath(r.URL.Path)
-	return p.Model != api.ModelNowhere
+	p, _ := api.FindPath("", r.URL.Path)
+	return p.Model != ""
 }
-
-func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool { return a.OwnHost(r.Host) }
 
 // serveModel serves a request at the front door whose body names the model.
 func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil, false) }
@@ -220,11 +221,6 @@ func takeProtocolKey(h http.Header) {
 	if delete(h, headerProtocols); len(rest) > 0 {
 		h[headerProtocols] = []string{strings.Join(rest, ", ")}
 	}
-}
-
-func (a *Activator) refuseCompact(w http.ResponseWriter, r *http.Request) {
-	inbound.Unread(w, r)
-	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
 }
 
 // serveOnly serves a request without a model field. Its query names the model, or there is only one.

@@ -31,7 +31,7 @@ type backend struct {
 
 // servicesOf groups functions by service. Services with traffic come first, so that a new one takes no name from
 // them; then they are sorted by name.
-func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]api.Share) []service {
+func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]Share) []service {
 	byName := make(map[api.FunctionName]*service)
 	var order []api.FunctionName
 	for _, f := range list {
@@ -76,7 +76,7 @@ func (s service) newest() backend {
 	return m
 }
 
-func percentOf(shares []api.Share, name api.FunctionName) int {
+func percentOf(shares []Share, name api.FunctionName) int {
 	for _, s := range shares {
 		if s.Function == name {
 			return s.Percent

@@ -68,7 +68,7 @@ func TestTraffic(t *testing.T) {
 	}
 
 	// All to the first revision: the second one's own names do not exist yet.
-	b.a.PutTraffic(api.Traffic{Service: "default/tiny", Shares: []api.Share{{Function: one, Percent: 100}}})
+	b.a.PutTraffic(Traffic{Service: "default/tiny", Shares: []Share{{Function: one, Percent: 100}}})
 	for _, name := range append(all, "old") {
 		b.expectShares(name, map[api.FunctionName]float64{one: 1})
 	}
@@ -79,7 +79,7 @@ func TestTraffic(t *testing.T) {
 	}
 
 	// 90 to 10: a name that only one of them declares leads to that one.
-	b.a.PutTraffic(api.Traffic{Service: "default/tiny", Shares: []api.Share{{Function: two, Percent: 10}, {Function: one, Percent: 60}, {Function: one, Percent: 30}, {Function: "default/tiny-00003", Percent: 0}}})
+	b.a.PutTraffic(Traffic{Service: "default/tiny", Shares: []Share{{Function: two, Percent: 10}, {Function: one, Percent: 60}, {Function: one, Percent: 30}, {Function: "default/tiny-00003", Percent: 0}}})
 	for _, name := range all {
 		b.expectShares(name, map[api.FunctionName]float64{one: 0.9, two: 0.1})
 	}
@@ -127,9 +127,9 @@ func TestServicesClash(t *testing.T) {
 	b.function("a-1", func(f *api.Function) { f.Service, f.Model = "default/a", "m" })
 	b.function("b-1", func(f *api.Function) { f.Service, f.Model = "default/b", "m" })
 	b.function("b-2", func(f *api.Function) { f.Service, f.Aliases = "default/b", []api.ModelName{"b"} })
-	b.a.PutTraffic(api.Traffic{Service: "default/b", Shares: []api.Share{{Function: "default/b-1", Percent: 50}, {Function: "default/b-2", Percent: 50}}})
+	b.a.PutTraffic(Traffic{Service: "default/b", Shares: []Share{{Function: "default/b-1", Percent: 50}, {Function: "default/b-2", Percent: 50}}})
 	b.expectShares("m", map[api.FunctionName]float64{"default/b-1": 1})
-	b.a.PutTraffic(api.Traffic{Service: "default/a", Shares: []api.Share{{Function: "default/a-1", Percent: 100}}})
+	b.a.PutTraffic(Traffic{Service: "default/a", Shares: []Share{{Function: "default/a-1", Percent: 100}}})
 	b.expectShares("m", map[api.FunctionName]float64{"default/a-1": 1})
 	want := []string{`the name "m" of default/b finds default/a, which was there first: choose another name, or ask for default/b`}
 	if stats, _ := b.a.Stats("default/b-1"); !slices.Equal(stats.LostNames, want) {

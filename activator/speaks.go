@@ -21,7 +21,7 @@ var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, ap
 func lacksPath(f *queue.Function, path string) *api.Error {
 	spec := f.Spec()
 	kind, handled := spec.Runtime.Kind, len(spec.Handler) > 0
-	known, _ := api.NamedPath(path)
+	known, _ := api.FindPath("", path)
 	kinds := known.Runtimes
 	if kinds == nil || handled || !slices.Contains(certain, kind) || slices.Contains(kinds, kind) {
 		return nil

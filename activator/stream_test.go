@@ -64,7 +64,7 @@ func TestErrorsAfterComments(t *testing.T) {
 		want string
 	}{
 		{"context too long", func(w http.ResponseWriter, _ *http.Request) {
-			api.WriteError(w, api.Errorf(400, api.CodeContextLength, "5000 tokens, and the context has 4096"))
+			api.WriteError(w, api.Errorf(400, "context_length_exceeded", "5000 tokens, and the context has 4096"))
 		}, `"message":"5000 tokens, and the context has 4096","type":"invalid_request_error"`},
 		{"flat error body", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(400)

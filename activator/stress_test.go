@@ -62,7 +62,7 @@ func TestStress(t *testing.T) {
 	chaos.Wait()
 	b.eventually("all slots are free and nobody waits", func() bool {
 		s, _ := b.a.Stats(name)
-		return s.Running == 0 && s.Waiting == 0 && s.HeldBytes == 0 && b.a.door.Memory().Used() == 0 && b.a.inFlight.Load() == 0
+		return s.Running == 0 && s.Waiting == 0 && s.HeldBytes == 0 && b.a.door.Memory().Used() == 0 && b.a.inFlight.n.Load() == 0
 	})
 	mu.Lock()
 	defer mu.Unlock()

@@ -7,15 +7,31 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// Traffic says how the requests for a service are divided among its functions. In a cluster a service is a Knative
+// Service, and each of its revisions is a function. On one machine every function is its own service.
+type Traffic struct {
+	// Service is the Knative Service, "namespace/name".
+	Service api.FunctionName
+	// Shares lists the revisions that receive requests; empty: none is ready yet.
+	Shares []Share
+}
+
+// Share is one revision's part of the traffic.
+type Share struct {
+	Function api.FunctionName
+	// Percent is above zero; the shares of one service add up to 100.
+	Percent int
+}
+
 // PutTraffic sets how the functions of a service share the requests that name it, one of its models or an adapter.
 // Each request is divided among the functions that have the name, by their shares. It replaces the previous traffic.
 // Undeclared functions get nothing. Waiting requests stay with their function.
 //
 // It matters only for functions with an [api.Function.Service]: one without is its own service.
-func (a *Activator) PutTraffic(t api.Traffic) {
-	var shares []api.Share
+func (a *Activator) PutTraffic(t Traffic) {
+	var shares []Share
 	for _, s := range t.Shares {
-		at := slices.IndexFunc(shares, func(o api.Share) bool { return o.Function == s.Function })
+		at := slices.IndexFunc(shares, func(o Share) bool { return o.Function == s.Function })
 		switch {
 		case s.Percent <= 0:
 		case at >= 0:

@@ -85,7 +85,7 @@ func (t *target) choose() *queue.Function {
 // err. It returns false if there is none, or the client's time is up.
 func (c *call) moveToVariant(err error) bool {
 	var refused *api.Error
-	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == api.CodeHoldTimeout {
+	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == queue.CodeHoldTimeout {
 		return false
 	}
 	sent := refused == queue.ErrElsewhere

@@ -4,7 +4,7 @@ import "time"
 
 // Choice records why an instance was chosen for a request.
 type Choice struct {
-	// By is the deciding reason, one of the By constants.
+	// By is the deciding reason, one of those of package activator/route.
 	By string `json:"by"`
 	// Known estimates how many of the prompt's tokens the instance has cached, out of Prompt; 0 also where the cache
 	// did not matter.
@@ -17,17 +17,6 @@ type Choice struct {
 	Free  int `json:"free"`
 	Least int `json:"least"`
 }
-
-// Reasons for a choice, in the order in which they apply.
-const (
-	ByOnly    = "only"    // there is only one instance
-	ByWake    = "wake"    // it was woken for the request
-	ByPrefix  = "prefix"  // it has cached at least half of the prompt
-	BySession = "session" // the client's session prefers it
-	ByPrompt  = "prompt"  // no instance has cached the prompt; the hash of its beginning prefers this one
-	ByAdapter = "adapter" // it has the adapter and the smallest load of those that have it
-	ByLoad    = "load"    // it has the smallest load
-)
 
 // Pick is one choice made by an activator.
 type Pick struct {

@@ -1,5 +1,5 @@
 // Package api holds the contracts that the parts of Rouse share: names and units, functions, instance states, events,
-// grants, errors and manifest keys. It imports only the standard library and starts nothing.
+// grants and errors. It imports only the standard library and starts nothing.
 //
 // The parts communicate like this:
 //

@@ -30,12 +30,10 @@ type Error struct {
 	NoRetry bool
 }
 
-// Codes that programs branch on.
+// Codes that programs branch on, besides those that only one part gives: activator/queue and keys, functions/runtime and the page.
 const (
 	CodeModelNotFound  = "model_not_found"
-	CodeContextLength  = "context_length_exceeded"
 	CodeHoldFull       = "hold_full"
-	CodeHoldTimeout    = "hold_timeout"
 	CodeAsleep         = "asleep"
 	CodeLoading        = "loading"
 	CodeUnhealthy      = "unhealthy"
@@ -46,7 +44,6 @@ const (
 	CodeNoCapacity     = "no_capacity"
 	CodeStartFailed    = "start_failed"
 	CodeRuntimeFailed  = "runtime_failed"
-	CodeRuntimeError   = "runtime_error" // reported by the runtime itself, with 5xx or in mid-stream; the codes before and after it are ours
 	CodeStreamCut      = "stream_cut"
 	CodeMoved          = "moved" // the instance is going away, and the request continues at another one
 	CodeTooLarge       = "body_too_large"
@@ -55,15 +52,8 @@ const (
 	CodeClientLeft     = "client_left"
 	CodeRequestTimeout = "request_timeout"
 
-	CodeForbiddenOrigin = "forbidden_origin"
-
-	CodeEvicted = "evicted" // in favor of another request
-
-	CodeInvalidKey = "invalid_api_key"     // OpenAI's code, as is rate_limit_exceeded
-	CodeNotAllowed = "not_allowed"         // the key does not permit the request
-	CodeRateLimit  = "rate_limit_exceeded" // the key's limit
-	CodeNoIssuer   = "issuer_unavailable"  // the issuer that must verify the token is unreachable
-	CodeSignIn     = "sign_in"             // the page's session has ended or does not exist
+	CodeInvalidKey = "invalid_api_key" // OpenAI's code
+	CodeNotAllowed = "not_allowed"     // the key does not permit the request
 )
 
 // StatusClientClosed is nginx's status for a client that closed the connection; it is only counted, never sent.
@@ -212,10 +202,4 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 	}
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // an error means that the client left
-}
-
-// NotGoneOn returns the message for a stream that ended with CodeStreamCut; who names the part that could have
-// continued it.
-func NotGoneOn(who string) string {
-	return "the answer was cut, and " + who + " does not go on with it"
 }

@@ -278,12 +278,8 @@ func (f Function) WithDefaults() Function {
 
 func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
-// Defaults of durations if a manifest sets none.
-const (
-	DefaultSleepAfter  = time.Minute
-	DefaultUnloadAfter = 15 * time.Minute
-	DefaultRemoveAfter = 10 * time.Minute
-)
+// DefaultRemoveAfter is the default of [Function.RemoveAfter].
+const DefaultRemoveAfter = 10 * time.Minute
 
 // WithoutSecrets returns f without its environment and its manifest, which contains the environment too.
 func (f Function) WithoutSecrets() Function {

@@ -14,8 +14,9 @@ type ClientPath struct {
 	Method string
 	// Pattern is the path in metrics; "…" stands for any segments.
 	Pattern string
-	// Model is where a request names its model; the front door looks it up there.
-	Model ModelField
+	// Model is where a request names its model, and the front door looks it up: "json", the field "model" of a JSON body;
+	// "form", the part "model" of a form body; empty: nowhere.
+	Model string
 	// Stream is the protocol of a streamed answer.
 	Stream Stream
 	// Prompts means that runtimes cache the prompts of these requests.
@@ -29,25 +30,8 @@ type ClientPath struct {
 	Instead string
 }
 
-// PathTokenizerInfo returns a model's special tokens and chat template. lm-eval asks servers of a single model for
-// it.
-const PathTokenizerInfo = "/tokenizer_info"
-
 // PathRealtime is OpenAI's Realtime API: a WebSocket whose query names the model.
 const PathRealtime = "/v1/realtime"
-
-// PathImageEdits names its model in a form or in JSON.
-const PathImageEdits = "/v1/images/edits"
-
-// ModelField is where a request names its model.
-type ModelField int
-
-// Places of the field.
-const (
-	ModelNowhere ModelField = iota
-	ModelInJSON             // in the field "model" of a JSON body
-	ModelInForm             // in the part "model" of a form body
-)
 
 // clientPaths maps exact paths to their description.
 var clientPaths = func() map[string]ClientPath {
@@ -63,24 +47,24 @@ var clientPaths = func() map[string]ClientPath {
 	// OpenAI's API, Anthropic's, and extensions of model servers.
 	add(ClientPath{Method: get, Describes: true}, "/v1/models")
 	add(ClientPath{Method: get}, "/version")
-	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
-	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true}, "/v1/embeddings")
+	add(ClientPath{Method: post, Model: "json", Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
+	add(ClientPath{Method: post, Model: "json", Prompts: true}, "/v1/embeddings")
 	speakers := []string{vllm, sglang, llamacpp, ollama}
 	translated := append([]string{engine}, speakers...) // translated for the engine: functions/translate
-	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
-	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: translated}, "/v1/messages/count_tokens")
-	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/v1/audio/speech")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/generations")
-	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: []string{vllm, sglang, ollama}}, PathImageEdits)
-	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
-	add(ClientPath{Method: get, Runtimes: []string{engine, vllm}}, PathTokenizerInfo)
+	add(ClientPath{Method: post, Model: "json", Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
+	add(ClientPath{Method: post, Model: "json", Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
+	add(ClientPath{Method: post, Model: "json", Runtimes: translated}, "/v1/messages/count_tokens")
+	add(ClientPath{Method: post, Model: "form", Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
+	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm, sglang}}, "/v1/audio/speech")
+	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/generations")
+	add(ClientPath{Method: post, Model: "form", Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/edits")
+	add(ClientPath{Method: post, Model: "json", Prompts: true, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
+	add(ClientPath{Method: post, Model: "json", Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
+	add(ClientPath{Method: get, Runtimes: []string{engine, vllm}}, "/tokenizer_info")
 	add(ClientPath{Method: get, Runtimes: []string{vllm}}, PathRealtime)
-	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang}}, "/v2/rerank", "/v1/score", "/score")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/classify", "/pooling")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm}},
+	add(ClientPath{Method: post, Model: "json", Prompts: true, Runtimes: []string{engine, vllm, sglang}}, "/v2/rerank", "/v1/score", "/score")
+	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm, sglang}}, "/classify", "/pooling")
+	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm}},
 		"/v2/embed", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/chat/completions/render", "/v1/completions/render")
 	// SGLang's own.
 	add(ClientPath{Method: post, Stream: StreamCompletion, Prompts: true, Runtimes: []string{sglang}}, "/generate")
@@ -92,7 +76,7 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
 	// Ollama's own.
 	likeOllama := []string{engine, RuntimeRayServe, ollama} // translated for the first two
-	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: likeOllama}
+	own := ClientPath{Method: post, Model: "json", Runtimes: likeOllama}
 	own.Instead = "POST /v1/embeddings"
 	add(own, "/api/embed", "/api/embeddings")
 	own.Instead, own.Describes, own.Runtimes = "GET /v1/models/NAME", true, []string{engine, ollama}
@@ -127,19 +111,14 @@ func ClientPaths() []ClientPath {
 	return all
 }
 
-// NamedPath finds a client path without variable segments, for any method; path is decoded.
-func NamedPath(path string) (ClientPath, bool) {
-	p, found := clientPaths[path]
-	return p, found
-}
-
-// FindPath finds the client path of a request; path is decoded. It does not find a path that a server could interpret
+// FindPath finds the client path of a request; path is decoded. An empty method stands for any, and then paths with
+// variable segments are not found. It does not find a path that a server could interpret
 // as another one.
 func FindPath(method, path string) (ClientPath, bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	if p, found := clientPaths[path]; found && p.Method == method {
+	if p, found := clientPaths[path]; found && (p.Method == method || method == "") {
 		return p, true
 	}
 	for _, o := range openPaths {

@@ -7,14 +7,7 @@ import (
 	"strings"
 )
 
-// RequestCPU is CPU in thousandths; RequestPods counts pods. Other resources have Kubernetes' names; memory is in
-// bytes.
-const (
-	RequestCPU  = "cpu"
-	RequestPods = "pods"
-)
-
-// Requests are amounts by resource: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
+// Requests are amounts by Kubernetes' name of the resource, CPU in thousandths and memory in bytes: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
 // modify it.
 type Requests map[string]int64
 
@@ -54,9 +47,9 @@ func (r Requests) String() string {
 		n := r[name]
 		switch {
 		case n == 0:
-		case name == RequestCPU && n%1000 == 0:
+		case name == "cpu" && n%1000 == 0:
 			parts = append(parts, fmt.Sprintf("%d cpu", n/1000))
-		case name == RequestCPU:
+		case name == "cpu":
 			parts = append(parts, fmt.Sprintf("%dm cpu", n))
 		case strings.HasSuffix(name, "memory") || strings.HasSuffix(name, "storage"):
 			parts = append(parts, Bytes(n).String()+" "+name)

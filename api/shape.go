@@ -22,7 +22,7 @@ const (
 	ShapeOpenAI   Shape = iota // {"error":{…}}
 	ShapeOllama                // {"error":"text"}
 	ShapeMessages              // Anthropic's: {"type":"error","error":{…}}
-	ShapeMLflow                // of MLflow's scoring server: {"error_code":…,"message":…}
+	shapeMLflow                // of MLflow's scoring server: {"error_code":…,"message":…}
 )
 
 // ShapeOf returns the error shape for a path: Ollama's below /api/, Anthropic's below /v1/messages, MLflow's at
@@ -30,13 +30,13 @@ const (
 func ShapeOf(path string) Shape {
 	switch {
 	case strings.HasPrefix(path, "/api/2.0/"):
-		return ShapeMLflow
+		return shapeMLflow
 	case strings.HasPrefix(path, "/api/"):
 		return ShapeOllama
 	case strings.HasPrefix(path, "/v1/messages"):
 		return ShapeMessages
 	case path == "/invocations", strings.HasSuffix(path, "/invocations") && (strings.HasPrefix(path, "/serving-endpoints/") || strings.HasPrefix(path, "/endpoints/")):
-		return ShapeMLflow
+		return shapeMLflow
 	}
 	return ShapeOpenAI
 }
@@ -48,7 +48,7 @@ func (e *Error) Body(s Shape) []byte {
 		return e.Line()
 	case ShapeMessages:
 		return e.Messages()
-	case ShapeMLflow:
+	case shapeMLflow:
 		return e.MLflow()
 	}
 	body, _ := e.MarshalJSON() // strings always marshal

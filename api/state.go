@@ -28,9 +28,6 @@ const (
 	Suspended Level = 3
 )
 
-// StageWaking is the stage of an instance that wakes from a sleep.
-const StageWaking = "waking"
-
 // InstanceStatus is an instance's full report on itself. It is the payload of [EventInstanceState] and the answer to
 // a state request.
 type InstanceStatus struct {
@@ -131,9 +128,6 @@ type Snapshot struct {
 	// Missing is why there is none.
 	Missing string `json:"missing,omitempty"`
 }
-
-// SameWay is the difference up to which two round trips count as equal.
-const SameWay = 20 * time.Millisecond
 
 // Load is a model server's load at the last read of its metrics.
 type Load struct {

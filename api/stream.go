@@ -23,7 +23,7 @@ func EventsOf(path string) Stream {
 	switch ShapeOf(path) {
 	case ShapeMessages:
 		return StreamMessages
-	case ShapeMLflow:
+	case shapeMLflow:
 		return StreamAgent
 	case ShapeOllama: // Ollama streams lines
 		return StreamPlain

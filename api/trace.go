@@ -10,9 +10,6 @@ import (
 // HeaderTrace carries a trace between parts (W3C Trace Context, Level 1).
 const HeaderTrace = "Traceparent"
 
-// EnvTrace carries a trace to a process that is started for it.
-const EnvTrace = "TRACEPARENT"
-
 // Trace is a W3C trace context: a position in a trace. The zero value is no trace.
 type Trace struct {
 	// ID is the trace ID, 32 hexadecimal digits; Span is the ID of the current span, 16 digits.
@@ -30,18 +27,14 @@ func ParseTrace(s string) (Trace, bool) {
 	}
 	t := Trace{ID: s[3:35], Span: s[36:52]}
 	flags, err := hex.DecodeString(s[53:55])
-	if err != nil || !isHex(s[:2]) || !ValidTrace(t.ID) || !ValidSpan(t.Span) {
+	if err != nil || !isHex(s[:2]) || !isID(t.ID) || !isID(t.Span) {
 		return Trace{}, false
 	}
 	t.Unsampled = flags[0]&1 == 0
 	return t, true
 }
 
-// ValidTrace reports whether id is a valid trace ID.
-func ValidTrace(id string) bool { return len(id) == 32 && isHex(id) && strings.Trim(id, "0") != "" }
-
-// ValidSpan reports whether id is a valid span ID.
-func ValidSpan(id string) bool { return len(id) == 16 && isHex(id) && strings.Trim(id, "0") != "" }
+func isID(s string) bool { return isHex(s) && strings.Trim(s, "0") != "" }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 

@@ -9,18 +9,10 @@ import (
 // with the spans of the activator, which sends it; the autoscaler adds the other parts' spans.
 const EventWoken = "dev.rouse.function.woken.v1"
 
-// Path is how an instance came up. The words hot, warm and cold come from the dual-pod reference. Its "cold" with and
-// without a launcher is one here, as nothing is launched ahead; cold-freed means that memory had to be freed first.
+// Path is how an instance came up: the autoscaler has its values. The words hot, warm and cold come from the dual-pod
+// reference. Its "cold" with and without a launcher is one here, as nothing is launched ahead; cold-freed means that
+// memory had to be freed first.
 type Path string
-
-// Paths of a wake.
-const (
-	PathHot       Path = "hot"        // a sleeping runtime was woken in place, whether or not another had to make room
-	PathWarm      Path = "warm"       // a runtime was started in an existing instance
-	PathCold      Path = "cold"       // an instance was created
-	PathColdFreed Path = "cold-freed" // an instance was created after another was stopped or put to sleep
-	PathAwake     Path = "awake"      // an instance was already up but accepted nothing at that moment
-)
 
 // Part is a part of Rouse, or a system around it.
 type Part string
@@ -31,37 +23,16 @@ const (
 	PartAutoscaler Part = "autoscaler"
 	PartInstance   Part = "instance"
 	PartKubernetes Part = "kubernetes"
-	PartCluster    Part = "cluster" // another cluster, which joins a front door
 )
 
-// Names of spans. [PartInstance] also uses the names of [Step].
+// Names of spans. [PartInstance] also uses the names of [Step], the autoscaler has names of its own, and a front door
+// names the work of a cluster.
 const (
-	SpanHold       = "hold"           // activator: from the request's arrival until an instance is awake
-	SpanEvent      = "event"          // the demand, from the activator's sending to the autoscaler's receiving
-	SpanDecision   = "decision"       // autoscaler: from the demand until it acts
-	SpanVictim     = "victim's sleep" // autoscaler: freeing memory, with the victim's draining
-	SpanWake       = "wake call"      // activator or autoscaler: the call to the instance
-	SpanStart      = "start call"     // autoscaler: until there is a process, or Kubernetes was asked for a pod
-	SpanStartup    = "start"          // autoscaler: from the decision to start until the instance is awake
-	SpanDispatch   = "dispatch"       // activator: from awake until the request is sent
-	SpanFirstToken = "first token"    // activator: from then until the first byte of the answer
-
-	SpanElsewhere = "woken elsewhere" // cluster: work of another cluster for a request that a front door held; the note says which
-
-	// In a cluster.
-	SpanWrite     = "API write"    // autoscaler: one write request to the API server; its note says which
-	SpanVictimEnd = "victim's end" // Kubernetes: from a victim's deletion until all its processes are gone
-
-	// What Kubernetes does for a new pod; with dual pods, for the pod that claims the devices.
-	SpanCreated   = "pod created"
-	SpanScheduled = "scheduled"
-	SpanStarted   = "started"
-
-	// Dual pods: the claim and the server pod are bound.
-	SpanBound    = "bound"
-	SpanMade     = "server pod made" // until the server pod exists, after the pods that had to go first have ended
-	SpanServerUp = "server pod up"   // from then until its function reports that it is up
-	SpanReady    = "ready"
+	SpanHold       = "hold"         // activator: from the request's arrival until an instance is awake
+	SpanWake       = "wake call"    // activator or autoscaler: the call to the instance
+	SpanDispatch   = "dispatch"     // activator: from awake until the request is sent
+	SpanFirstToken = "first token"  // activator: from then until the first byte of the answer
+	SpanVictimEnd  = "victim's end" // Kubernetes: from a victim's deletion until all its processes are gone
 )
 
 // Names of [Step] besides the stages of [InstanceStatus].
@@ -70,7 +41,6 @@ const (
 	StepWeights   = "weights"   // within it: weights are read again
 	StepCache     = "cache"     // within it: memory for the KV cache is allocated; its old content is lost
 	StepProbing   = "probing"   // until a token is generated
-	StepCanary    = "canary"    // the canary's tokens are compared
 	StepRestoring = "restoring" // adapters, and everything in front of the runtime
 	StepFetching  = "fetching"  // the model's files
 	StepForking   = "starting runtime"

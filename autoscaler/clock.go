@@ -2,8 +2,6 @@ package autoscaler
 
 import (
 	"time"
-
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // clock is the loop's clock, read once a round. It runs at an even pace although the machine's clock may be set or the machine
@@ -41,7 +39,10 @@ func (c *clock) until(t time.Time) time.Duration { return t.Sub(c.base.Add(time.
 // shift moves all times in the loop's state by d.
 func (a *loop) shift(d time.Duration) {
 	for _, f := range a.order {
-		shiftFunction(&f.Function, d)
+		move(d, &f.WaitingSince, &f.LastRequest, &f.PressedSince, &f.ServedUntil, &f.RetryAt, &f.FailedAt, &f.RefusedAt, &f.OrderedAt, &f.Scale.Until, &f.Past.Arrivals.At)
+		for k := range f.NeededAt {
+			move(d, &f.NeededAt[k])
+		}
 		for who, r := range f.demands {
 			r.heard = r.heard.Add(d)
 			f.demands[who] = r
@@ -53,13 +54,6 @@ func (a *loop) shift(d time.Duration) {
 	}
 	for _, c := range a.calls.under {
 		move(d, &c.Began)
-	}
-}
-
-func shiftFunction(f *decide.Function, d time.Duration) {
-	move(d, &f.WaitingSince, &f.LastRequest, &f.PressedSince, &f.ServedUntil, &f.RetryAt, &f.FailedAt, &f.RefusedAt, &f.OrderedAt, &f.Scale.Until, &f.Past.Arrivals.At)
-	for k := range f.NeededAt {
-		move(d, &f.NeededAt[k])
 	}
 }
 

@@ -65,15 +65,6 @@ func (a *loop) notice(seen []inventory.Usage) {
 	}
 }
 
-// keepOthers copies what others use, as measured, into a new list of devices.
-func (a *loop) keepOthers(devices []inventory.Device) {
-	for k := range devices {
-		if d := &devices[k]; d.Others == 0 {
-			d.Others = min(a.others[d.ID], d.Capacity)
-		}
-	}
-}
-
 // forgive forgets failed starts on GPUs of nodes that gained or lost devices: another device may work. A renamed device is no
 // change, and failures that depend on no device stay.
 func (a *loop) forgive(devices []inventory.Device) {

@@ -10,12 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// input is a message that the loop's state and decisions depend on. Its exported fields are recorded, and a replay applies them again.
-// Its unexported fields serve callers that wait for an answer.
-type input interface {
-	apply(a *loop)
-}
-
 // The inputs. The methods that post them document them.
 type (
 	functionPut struct {
@@ -69,9 +63,6 @@ type (
 	}
 )
 
-// put posts an input. It does not block. It returns false if the loop has ended.
-func (a *loop) put(in input) bool { return a.box.post(message{in: in}) }
-
 func (p *functionPut) apply(a *loop) {
 	spec := p.Spec
 	f := a.record(spec.Name)
@@ -122,7 +113,11 @@ func (p *devicesSet) apply(a *loop) {
 	devices := slices.Clone(p.Devices)
 	a.forgive(devices)
 	a.markLost(devices, now)
-	a.keepOthers(devices)
+	for k := range devices { // what others use, as measured
+		if d := &devices[k]; d.Others == 0 {
+			d.Others = min(a.others[d.ID], d.Capacity)
+		}
+	}
 	for _, f := range a.order {
 		for _, i := range f.Instances {
 			i.Status.Devices, i.Grant.Devices = renamed(i.Status.Devices, now), renamed(i.Grant.Devices, now)
@@ -182,4 +177,12 @@ func (p *allStopped) apply(a *loop) {
 			f.answer(errEnded)
 		}
 	}
+}
+
+// UsedBy is the usage by one client, known by a digest only, since Begun.
+type UsedBy struct {
+	Instance                api.InstanceID // in records of earlier versions only
+	Who                     string
+	Begun                   time.Time
+	Requests, Input, Output int64
 }

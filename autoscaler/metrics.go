@@ -76,7 +76,7 @@ func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 		m.came[placement(f)] = c
 	}
 	c.all++
-	if path == string(api.PathHot) {
+	if path == string(PathHot) {
 		c.hot++
 	}
 }
@@ -85,11 +85,11 @@ func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 func (i *instance) path() string {
 	switch {
 	case i.From >= inventory.Stopped:
-		return string(api.PathCold)
+		return string(PathCold)
 	case i.Unloaded:
-		return string(api.PathWarm)
+		return string(PathWarm)
 	}
-	return string(api.PathHot)
+	return string(PathHot)
 }
 
 // Describe implements [prometheus.Collector].

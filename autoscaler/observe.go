@@ -211,7 +211,7 @@ func (a *loop) exceeds(i *instance, now time.Time) {
 		return
 	}
 	d := api.Decision{At: now, Function: f.Spec.Name, Instance: i.Status.Instance, Action: "exceed",
-		Reason: fmt.Sprintf("it uses %s of host memory and declares %s: what was measured counts; raise %s", uses, declared, api.AnnotationMemory)}
+		Reason: fmt.Sprintf("it uses %s of host memory and declares %s: what was measured counts; raise rouse.dev/memory", uses, declared)}
 	a.log.Warn("an instance uses more than its function declares", "function", f.Spec.Name, "instance", d.Instance, "uses", uses, "declares", declared)
 	a.tell(d)
 }
@@ -347,12 +347,4 @@ func because(message string) string {
 		return ""
 	}
 	return ": " + message
-}
-
-// finishRemoval forgets a removed function once its last instance is gone.
-func (a *loop) finishRemoval(f *function) {
-	if f.removed && len(f.Instances) == 0 {
-		f.Undeclared = true
-		a.forgetFunction(f)
-	}
 }

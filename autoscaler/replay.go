@@ -49,14 +49,6 @@ type Used struct {
 	By        []UsedBy
 }
 
-// UsedBy is the usage by one client, known by a digest only, since Begun.
-type UsedBy struct {
-	Instance                api.InstanceID // in records of earlier versions only
-	Who                     string
-	Begun                   time.Time
-	Requests, Input, Output int64
-}
-
 // NewReplay begins to replay s. The error says why s can't be replayed.
 func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	defer func() {

@@ -226,3 +226,58 @@ func (f *function) decided(d api.Decision) {
 	}
 	f.decisions = append(f.decisions, d)
 }
+
+// finishRemoval forgets a removed function once its last instance is gone.
+func (a *loop) finishRemoval(f *function) {
+	if f.removed && len(f.Instances) == 0 {
+		f.Undeclared = true
+		a.forgetFunction(f)
+	}
+}
+
+// tellShare tells activators how many GPUs an instance holds awake, if that has changed.
+func (a *loop) tellShare(f api.FunctionName, id api.InstanceID, gpus float64) {
+	if a.cfg.Hold == nil || a.shares[id] == gpus {
+		return
+	}
+	if a.shares[id] = gpus; gpus == 0 {
+		delete(a.shares, id)
+	}
+	a.cfg.Hold(f, id, gpus)
+}
+
+// common redistributes the cost of a file that several instances of a node have mapped, after the report or the end of one
+// of them.
+func (a *loop) common(node string, shared api.SharedMemory) {
+	if shared.File == "" {
+		return
+	}
+	var among []*decide.Instance
+	for _, i := range a.instances {
+		if s := &i.Status; s.Node == node && s.Shared.File == shared.File {
+			among = append(among, &i.Instance)
+		}
+	}
+	for k, i := range among {
+		f := a.functions[i.Status.Function]
+		if f != nil && !f.OneFile && slices.ContainsFunc(among[:k], func(o *decide.Instance) bool { return o.Status.Function == i.Status.Function }) {
+			f.OneFile = true // so that future instances count it, too
+		}
+	}
+	decide.Share(among)
+}
+
+// share redistributes the cost of the file that i shares with others, and of the one that it shared before.
+func (a *loop) share(i *instance, old api.InstanceStatus) {
+	s := i.Status
+	if s.Shared == old.Shared && s.Node == old.Node && s.Memory.Host == old.Memory.Host {
+		return
+	}
+	if s.Shared.File != old.Shared.File || s.Node != old.Node {
+		a.common(old.Node, old.Shared)
+	}
+	if s.Shared.File == "" && i.Borne+i.Common > 0 {
+		i.Borne, i.Common = 0, 0
+	}
+	a.common(s.Node, s.Shared)
+}

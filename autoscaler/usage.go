@@ -30,17 +30,6 @@ func (a *loop) holds(f *function) {
 	}
 }
 
-// tellShare tells activators how many GPUs an instance holds awake, if that has changed.
-func (a *loop) tellShare(f api.FunctionName, id api.InstanceID, gpus float64) {
-	if a.cfg.Hold == nil || a.shares[id] == gpus {
-		return
-	}
-	if a.shares[id] = gpus; gpus == 0 {
-		delete(a.shares, id)
-	}
-	a.cfg.Hold(f, id, gpus)
-}
-
 // held returns what an instance holds, for the history. A starting one holds its need, if more than measured; an awake one holds
 // its need until it is measured.
 func held(f *function, i *decide.Instance, now time.Time) admin.Held {

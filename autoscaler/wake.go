@@ -53,8 +53,8 @@ func (w *wake) of(id api.InstanceID) *startup {
 
 // pathOf returns how an instance came up; came is the path by its own state.
 func (w *wake) pathOf(came api.Path) api.Path {
-	if came == api.PathCold && w.freed {
-		came = api.PathColdFreed
+	if came == PathCold && w.freed {
+		came = PathColdFreed
 	}
 	return cmp.Or(w.path, w.bound, came)
 }
@@ -70,7 +70,7 @@ func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 				s.Who = up.instance
 			}
 		}
-		room := s.Name == api.SpanVictim || s.Name == api.SpanVictimEnd
+		room := s.Name == spanVictim || s.Name == api.SpanVictimEnd
 		if others[s.Parent] || s.Who != "" && s.Who != o.Instance && !room && s.Note == "" {
 			others[s.ID] = true
 		}
@@ -98,7 +98,7 @@ func (w *wake) aside(o *api.WakeTrace) {
 			busy = max(busy, s.After)
 		}
 	}
-	way := api.Span{ID: w.way, Parent: within.ID, Name: api.SpanEvent, Part: api.PartAutoscaler, After: min(max(0, w.sent.Sub(o.Start)), within.End())}
+	way := api.Span{ID: w.way, Parent: within.ID, Name: spanEvent, Part: api.PartAutoscaler, After: min(max(0, w.sent.Sub(o.Start)), within.End())}
 	if took := w.heard.Sub(w.sent); took > 0 && took <= within.End()-way.After-busy {
 		way.Took = took
 	}

@@ -128,7 +128,7 @@ func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	if way := now.Sub(began); way < 0 || way > mostWay {
 		began = now
 	}
-	w.way = w.root.Start(waketrace.Step{Name: api.SpanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
+	w.way = w.root.Start(waketrace.Step{Name: spanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
 }
 
 // decided returns the attempt that an action belongs to; if none is under way it begins one that no request asked for. The
@@ -140,7 +140,7 @@ func (s *wakeStore) decided(name api.FunctionName, reason string, now time.Time)
 		w = s.add(&wake{function: name, trace: root.Trace().ID, root: root, own: true, heard: now})
 	}
 	if !w.acted && !w.own {
-		w.root.Start(waketrace.Step{Name: api.SpanDecision, Part: api.PartAutoscaler, Began: w.heard, Ended: now, Note: reason})
+		w.root.Start(waketrace.Step{Name: spanDecision, Part: api.PartAutoscaler, Began: w.heard, Ended: now, Note: reason})
 	}
 	w.acted = true
 	return w
@@ -159,8 +159,8 @@ func (s *wakeStore) Startup(name api.FunctionName, id api.InstanceID, asleep boo
 	if asleep {
 		up.call = w.root.Start(waketrace.Step{Name: api.SpanWake, Part: api.PartAutoscaler, Instance: id, Began: now})
 	} else { // its name may change
-		up.start = w.root.Start(waketrace.Step{Name: api.SpanStartup, Part: api.PartAutoscaler, Began: now})
-		up.call = up.start.Start(waketrace.Step{Name: api.SpanStart, Part: api.PartAutoscaler, Began: now})
+		up.start = w.root.Start(waketrace.Step{Name: spanStartup, Part: api.PartAutoscaler, Began: now})
+		up.call = up.start.Start(waketrace.Step{Name: spanStart, Part: api.PartAutoscaler, Began: now})
 	}
 	w.startups = append(w.startups[max(0, len(w.startups)-mostStartups):], up)
 	return up.call, up.told().Trace()
@@ -172,7 +172,7 @@ func (s *wakeStore) Room(name api.FunctionName, victim api.InstanceID, reason st
 	defer s.mu.Unlock()
 	w := s.decided(name, reason, now)
 	w.freed = true
-	return w.root.Start(waketrace.Step{Name: api.SpanVictim, Part: api.PartAutoscaler, Instance: victim, Began: now})
+	return w.root.Start(waketrace.Step{Name: spanVictim, Part: api.PartAutoscaler, Instance: victim, Began: now})
 }
 
 // Rename changes an instance's ID to its real one.
@@ -272,7 +272,7 @@ func (s *wakeStore) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	case came != "" && o.By != "":
 		o.Path = came
 	default:
-		o.Path = api.PathAwake
+		o.Path = pathAwake
 	}
 	if attempt != nil && attempt.root != nil {
 		if attempt.done = true; o.By == "" {
@@ -294,4 +294,39 @@ func (s *wakeStore) List(name api.FunctionName) []api.WakeTrace {
 		}
 	}
 	return all
+}
+
+// observe counts a record.
+func (s *wakeStore) observe(o api.WakeTrace) {
+	s.took.WithLabelValues(string(o.Path)).Observe(o.Total.Seconds())
+	for _, span := range o.Spans {
+		label, found := stepLabels[span.Name]
+		if !found {
+			label = "other"
+		}
+		s.step.WithLabelValues(label, string(o.Path)).Observe(span.Took.Seconds())
+	}
+}
+
+// mostSpans bounds the spans of an activator's record.
+const mostSpans = 64
+
+// checkWake cuts a record to its bounds and reports what is wrong with it.
+func checkWake(event string, o *api.WakeTrace) error {
+	_, valid := api.ParseTrace("00-" + o.Trace + "-" + o.Root + "-01")
+	switch {
+	case o.Function == "" || o.Instance == "" || o.Activator == "":
+		return api.BadRequest("data", "event %s: want a function, an instance and an activator", event)
+	case !valid:
+		return api.BadRequest("data", "event %s: want the IDs of a trace and of its root span, 32 and 16 hexadecimal digits", event)
+	case o.Total < 0 || len(o.Spans) > mostSpans:
+		return api.BadRequest("data", "event %s: want a total of at least 0, and at most %d spans (have %d)", event, mostSpans, len(o.Spans))
+	}
+	spans := o.Spans
+	o.Spans, o.Path = nil, ""
+	for _, s := range spans {
+		s.Name, s.Note = waketrace.Clip(s.Name), waketrace.Clip(s.Note)
+		o.Add(s)
+	}
+	return nil
 }

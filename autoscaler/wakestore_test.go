@@ -39,13 +39,13 @@ func TestPodSteps(t *testing.T) {
 	s.Demand(waitsOf(now), 1, now)
 	s.Startup(tiny, "made-up", false, "it is wanted", now)
 	s.Rename(tiny, "made-up", "a-0001")
-	step := waketrace.Step{Name: api.SpanScheduled, Began: now.Add(-time.Hour), Ended: now.Add(time.Second)}
-	s.PodSteps(tiny, "a-0001", api.PathColdFreed, step, waketrace.Step{Name: api.SpanCreated, Began: now, Ended: now.Add(10 * ms)})
+	step := waketrace.Step{Name: SpanScheduled, Began: now.Add(-time.Hour), Ended: now.Add(time.Second)}
+	s.PodSteps(tiny, "a-0001", PathColdFreed, step, waketrace.Step{Name: SpanCreated, Began: now, Ended: now.Add(10 * ms)})
 	s.PodSteps("default/nobody", "nobody", "", step)
-	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, now.Add(2*time.Second))
+	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, PathCold, now.Add(2*time.Second))
 	o := s.List(tiny)[0]
 	got := recordText(o)
-	if o.Path != api.PathColdFreed || strings.Count(got, "\n  kubernetes scheduled: 0s +1s\n") != 1 || !strings.Contains(got, "\n  kubernetes pod created: 0s +10ms\n") {
+	if o.Path != PathColdFreed || strings.Count(got, "\n  kubernetes scheduled: 0s +1s\n") != 1 || !strings.Contains(got, "\n  kubernetes pod created: 0s +10ms\n") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -60,13 +60,13 @@ func TestWork(t *testing.T) {
 	if told.ID != theTrace || told.Span == call.Trace().Span {
 		t.Errorf("the instance is told %v, in the trace %s", told, theTrace)
 	}
-	call.Start(waketrace.Step{Name: api.SpanWrite, Part: api.PartAutoscaler, Note: "scale of a to 1", Began: at(10 * ms), Ended: at(30 * ms)})
+	call.Start(waketrace.Step{Name: SpanWrite, Part: api.PartAutoscaler, Note: "scale of a to 1", Began: at(10 * ms), Ended: at(30 * ms)})
 	room.DoneAt(at(500*ms), nil)
 	end := room.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: "b-0001", Began: at(time.Second)})
 	end.DoneAt(at(3*time.Second), nil)
-	(*waketrace.Span)(nil).Start(waketrace.Step{Name: api.SpanWrite}).Done(nil) // of no wake
+	(*waketrace.Span)(nil).Start(waketrace.Step{Name: SpanWrite}).Done(nil) // of no wake
 	call.DoneAt(at(4*time.Second), nil)
-	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, at(5*time.Second))
+	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, PathCold, at(5*time.Second))
 	room.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: "b-0001"}) // it is over
 	o := s.List(tiny)[0]
 	got := recordText(o)
@@ -75,10 +75,10 @@ func TestWork(t *testing.T) {
 			t.Errorf("not once %q in\n%s", want, got)
 		}
 	}
-	if o.Path != api.PathColdFreed {
+	if o.Path != PathColdFreed {
 		t.Errorf("the path is %s", o.Path)
 	}
-	s.Woken(seenWake(tiny, "a-0001", now), api.PathCold, at(6*time.Second))
+	s.Woken(seenWake(tiny, "a-0001", now), PathCold, at(6*time.Second))
 	if got := recordText(s.List(tiny)[0]); strings.Count(got, "victim's end") != 1 || !strings.Contains(got, "  autoscaler decision: ") {
 		t.Errorf("not one end of one victim, and the decision, in\n%s", got)
 	}
@@ -103,7 +103,7 @@ func TestStepsOfTheirOwnCall(t *testing.T) {
 		} else if x.span == "none" {
 			st.StepsSpan = ""
 		}
-		s.Awake(st, api.PathHot, now.Add(time.Second))
+		s.Awake(st, PathHot, now.Add(time.Second))
 		if o := s.List(tiny)[0]; len(o.Spans) != x.want {
 			t.Errorf("with the steps of %q the record is %s", x.span, recordText(o))
 		}
@@ -119,7 +119,7 @@ func TestWhatFailedBefore(t *testing.T) {
 	failed.Done(errors.New("no memory"))
 	s.Startup(tiny, "a-0002", false, "it is wanted", at(time.Second))
 	s.Startup(tiny, "a-0003", false, "two are wanted", at(time.Second))
-	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0002"}, api.PathCold, at(3*time.Second))
+	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0002"}, PathCold, at(3*time.Second))
 	got := recordText(s.List(tiny)[0])
 	if !strings.Contains(got, "wake call of a-0001") || !strings.Contains(got, "(no memory)") || strings.Contains(got, "a-0003") || strings.Count(got, "start call") != 1 {
 		t.Errorf("got\n%s", got)
@@ -131,7 +131,7 @@ func TestSpansAreExported(t *testing.T) {
 	sink := tracetest.NewSpanRecorder()
 	s, now := newStore(t, waketrace.ExportTo(sink)), time.Now()
 	s.Startup(tiny, "a-0001", false, "one is always awake", now)
-	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, now.Add(time.Second))
+	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, PathCold, now.Add(time.Second))
 	o := s.List(tiny)[0]
 	exported := map[string]string{}
 	for _, e := range sink.Ended() {
@@ -140,7 +140,7 @@ func TestSpansAreExported(t *testing.T) {
 		}
 		exported[e.SpanContext().SpanID().String()] = e.Name()
 	}
-	if exported[o.Root] != "wake a" || len(exported) < 2 || !api.ValidTrace(o.Trace) {
+	if exported[o.Root] != "wake a" || len(exported) < 2 || !(len(o.Trace) == 32) {
 		t.Errorf("the root is not exported: %v of %s", exported, recordText(o))
 	}
 	d := waitsOf(now)
@@ -151,7 +151,7 @@ func TestSpansAreExported(t *testing.T) {
 	if call.SpanContext().IsSampled() || !told.Unsampled {
 		t.Error("a span is sampled whose client wants none")
 	}
-	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathHot, now.Add(time.Second))
+	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, PathHot, now.Add(time.Second))
 	if all := s.List(tiny); len(all) != 2 || !all[1].Unsampled || len(all[1].Spans) < 2 {
 		t.Errorf("a wake that is not exported is not recorded: %+v", all)
 	}
@@ -166,7 +166,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		for k := range keptWakes + 3 {
 			o := seenWake(name, "i", time.Now())
 			o.Trace = fmt.Sprintf("%032x", n*1000+k+1)
-			s.Woken(o, api.PathHot, time.Now())
+			s.Woken(o, PathHot, time.Now())
 		}
 	}
 	all := 0

@@ -114,7 +114,7 @@ func TestTraceOfAGrantedWake(t *testing.T) {
 		w.a.ObserveWoken(o)
 		synctest.Wait()
 		list := w.a.WakeTraces("default/a")
-		if last := list[len(list)-1]; last.Path != api.PathHot && last.Path != api.PathWarm || last.By != api.PartActivator || len(last.Spans) != 2 {
+		if last := list[len(list)-1]; last.Path != PathHot && last.Path != PathWarm || last.By != api.PartActivator || len(last.Spans) != 2 {
 			t.Errorf("got %s", recordText(last))
 		}
 	})
@@ -126,7 +126,7 @@ func TestTraceWithoutARequest(t *testing.T) {
 		w.add("a", api.GiB, func(f *fakeFunction) { f.spec.MinScale = 1 })
 		pass(10 * time.Second)
 		list := w.a.WakeTraces("default/a")
-		if len(list) != 1 || list[0].Path != api.PathCold || list[0].Activator != "" || list[0].Reason == "" || !api.ValidTrace(list[0].Trace) {
+		if len(list) != 1 || list[0].Path != PathCold || list[0].Activator != "" || list[0].Reason == "" || !(len(list[0].Trace) == 32) {
 			t.Fatalf("got %+v", list)
 		}
 		if n := w.paths(); n != 0 {
@@ -173,7 +173,7 @@ func TestTraceOfOneThatIsNamedByOthers(t *testing.T) {
 				w.a.ObserveWoken(seen("default/tiny", "pod-1", began, 0))
 				synctest.Wait()
 				list := w.a.WakeTraces("default/tiny")
-				if len(list) != 1 || list[0].Path != api.PathCold {
+				if len(list) != 1 || list[0].Path != PathCold {
 					t.Fatalf("early %t: got %+v", early, list)
 				}
 				for _, s := range list[0].Spans {

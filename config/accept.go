@@ -86,7 +86,7 @@ func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Functio
 	rt := f.Runtime
 	switch {
 	case rt.Endpoint != "" || len(s.Spec.Template.Spec.Containers) != 1:
-		return f, nil, fmt.Errorf("this cluster accepts no function with %s or a sidecar: it would let others reach a server of its own", api.AnnotationEndpoint)
+		return f, nil, fmt.Errorf("this cluster accepts no function with %s or a sidecar: it would let others reach a server of its own", AnnotationEndpoint)
 	case a.Programs:
 		return f, annotations, nil
 	case len(rt.Command)+len(f.Handler)+len(rt.Env) > 0:

@@ -75,7 +75,7 @@ func TestAccept(t *testing.T) {
 		switch {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want an error with %q", c.name, err, c.want)
-		case c.want == "" && (err != nil || f.Name != "default/chat" || annotations[api.AnnotationModel] == ""):
+		case c.want == "" && (err != nil || f.Name != "default/chat" || annotations[config.AnnotationModel] == ""):
 			t.Errorf("%s: %v, annotations %v", c.name, err, annotations)
 		}
 	}
@@ -106,15 +106,15 @@ func TestAcceptPrograms(t *testing.T) {
 // TestEveryAnnotationIsJudged checks that a key not known to be harmless is rejected.
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
-		api.AnnotationEndpoint, "rouse.dev/adapter-root", "rouse.dev/handler",
-		"rouse.dev/runtime-sleeps", api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts, "rouse.dev/reuse-connections", "rouse.dev/snapshot",
+		config.AnnotationEndpoint, "rouse.dev/adapter-root", "rouse.dev/handler",
+		"rouse.dev/runtime-sleeps", config.AnnotationDualPods, config.AnnotationProviderPatch, config.AnnotationInject, config.AnnotationMediaHosts, "rouse.dev/reuse-connections", "rouse.dev/snapshot",
 	}
 	values := map[string]string{
-		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", "rouse.dev/adapter-root": "/x",
-		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", "rouse.dev/hold-memory": "1Gi",
-		"rouse.dev/rehearse": "never", "rouse.dev/suspend": "off", "rouse.dev/evict-sheddable": "true", "rouse.dev/prewake": "true", "rouse.dev/runtime-sleeps": "true", "rouse.dev/reuse-connections": "true", api.AnnotationDualPods: "true",
-		api.AnnotationInject: "true", "rouse.dev/client-credentials": "drop", "rouse.dev/prefix-cache": "client", api.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
-		api.AnnotationMediaHosts: "a.example", api.AnnotationClusters: "a", api.AnnotationRegions: "a", "rouse.dev/handler": "sh", "rouse.dev/variant-of": "m",
+		config.AnnotationRuntime: "engine", config.AnnotationModel: "pico", config.AnnotationAdapters: "a=pico/shout", config.AnnotationEndpoint: "http://127.0.0.1:1", "rouse.dev/adapter-root": "/x",
+		config.AnnotationMemory: "1Gi", config.AnnotationDeviceMemory: "1Gi", "rouse.dev/hold-memory": "1Gi",
+		"rouse.dev/rehearse": "never", "rouse.dev/suspend": "off", "rouse.dev/evict-sheddable": "true", "rouse.dev/prewake": "true", "rouse.dev/runtime-sleeps": "true", "rouse.dev/reuse-connections": "true", config.AnnotationDualPods: "true",
+		config.AnnotationInject: "true", "rouse.dev/client-credentials": "drop", "rouse.dev/prefix-cache": "client", config.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
+		config.AnnotationMediaHosts: "a.example", config.AnnotationClusters: "a", config.AnnotationRegions: "a", "rouse.dev/handler": "sh", "rouse.dev/variant-of": "m",
 	}
 	harmless := 0
 	for _, key := range config.Keys(&api.Function{}) {
@@ -125,7 +125,7 @@ func TestEveryAnnotationIsJudged(t *testing.T) {
 				text = "1m"
 			}
 		}
-		annotations := map[string]string{api.AnnotationModel: "pico", key.Name: text}
+		annotations := map[string]string{config.AnnotationModel: "pico", key.Name: text}
 		var all []string
 		for _, name := range slices.Sorted(maps.Keys(annotations)) {
 			all = append(all, name+": \""+annotations[name]+"\"")

@@ -20,7 +20,7 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 type settings map[string]func(value string) error
 
 func settingsOf(f *api.Function) settings {
-	s := settings{api.AnnotationClass: checkClass}
+	s := settings{AnnotationClass: checkClass}
 	for _, k := range Keys(f) {
 		s[k.Name] = k.read
 	}
@@ -37,9 +37,9 @@ func passing(f *api.Function, has func(key string) bool) {
 // spellings maps older names of keys, Knative's and Rouse's, to the current ones. If both are present, the newer one
 // wins, as in Knative.
 var spellings = map[string]string{
-	"autoscaling.knative.dev/minScale": api.AnnotationMinScale,
-	"autoscaling.knative.dev/maxScale": api.AnnotationMaxScale,
-	"rouse.dev/gone-after":             api.AnnotationUnloadAfter,
+	"autoscaling.knative.dev/minScale": AnnotationMinScale,
+	"autoscaling.knative.dev/maxScale": AnnotationMaxScale,
+	"rouse.dev/gone-after":             AnnotationUnloadAfter,
 }
 
 // annotate applies one annotation; has reports whether another is present. It ignores annotations of Knative and
@@ -135,7 +135,7 @@ func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 		}
 		_, known := s[key]
 		switch {
-		case key == api.AnnotationAdapters:
+		case key == AnnotationAdapters:
 			f.Runtime.Adapters = read.Runtime.Adapters
 		case known, strings.HasPrefix(key, scalingPrefix):
 			return fmt.Errorf("the annotation %s stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations", key)
@@ -267,21 +267,21 @@ func mediaHost(h string) (string, error) {
 }
 
 func (f *target) setRegions(s string) error {
-	f.Regions = api.ParseRegions(s)
+	f.Regions = parseRegions(s)
 	if len(f.Regions) == 0 {
 		return fmt.Errorf("%q: want regions separated by commas, such as eu-west-1,eu-central-1", s)
 	}
 	return nil
 }
 
-// Adapters parses the value of the annotation [api.AnnotationAdapters]; empty: none.
+// Adapters parses the value of the annotation [AnnotationAdapters]; empty: none.
 func Adapters(s string) ([]api.Adapter, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
 	}
 	var f target
 	if err := f.setAdapters(s); err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", api.AnnotationAdapters, err)
+		return nil, fmt.Errorf("annotation %s: %w", AnnotationAdapters, err)
 	}
 	return f.Runtime.Adapters, nil
 }
@@ -401,8 +401,8 @@ func number(s string) (int, error) {
 }
 
 func checkClass(s string) error {
-	if s != api.Class {
-		return fmt.Errorf("%q: Rouse serves functions of the class %s", s, api.Class)
+	if s != Class {
+		return fmt.Errorf("%q: Rouse serves functions of the class %s", s, Class)
 	}
 	return nil
 }

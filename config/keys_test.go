@@ -35,7 +35,7 @@ nearest known one. This page is made from `+"`config/keys.go`"+` by `+"`make key
 	fmt.Fprintf(&want, `
 The environment variables %s and %s of the container mean the same as the annotations
 %s and %s, which win.
-`, api.EnvRuntime, api.EnvModel, api.AnnotationRuntime, api.AnnotationModel)
+`, config.EnvRuntime, config.EnvModel, config.AnnotationRuntime, config.AnnotationModel)
 	if *update {
 		if err := os.WriteFile(path, []byte(want.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -147,14 +147,14 @@ func CheckUnique(functions []api.Function) error {
 		for _, m := range f.Names() {
 			key := name{f.Name.Namespace(), m}
 			if other, found := models[key]; found {
-				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, annotationAliases)
+				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, AnnotationServedName, annotationAliases)
 			}
 			models[key] = f.Name
 		}
 	}
 	for _, f := range functions {
 		if other, found := models[name{f.Name.Namespace(), f.VariantOf}]; found {
-			return fmt.Errorf("%s is a variant of %q, which is the name of %s: give that one another name (%s), and make it a variant too", f.Name, f.VariantOf, other, api.AnnotationServedName)
+			return fmt.Errorf("%s is a variant of %q, which is the name of %s: give that one another name (%s), and make it a variant too", f.Name, f.VariantOf, other, AnnotationServedName)
 		}
 	}
 	return nil
@@ -257,8 +257,8 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	f := api.Function{
 		Name:        name,
 		Concurrency: spec.ContainerConcurrency,
-		SleepAfter:  api.DefaultSleepAfter,
-		UnloadAfter: api.DefaultUnloadAfter,
+		SleepAfter:  DefaultSleepAfter,
+		UnloadAfter: DefaultUnloadAfter,
 		Origin:      src.name,
 	}
 	spec.Timeouts.bound(&f)
@@ -273,7 +273,7 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	}
 	asCommandLine(&f.Runtime)
 	if len(spec.Containers) > 1 && f.Runtime.Endpoint == "" {
-		return api.Function{}, src.errorf(n, "the function %s has a sidecar container: say where its runtime listens with the annotation %s", f.Name.Name(), api.AnnotationEndpoint)
+		return api.Function{}, src.errorf(n, "the function %s has a sidecar container: say where its runtime listens with the annotation %s", f.Name.Name(), AnnotationEndpoint)
 	}
 	if err := checkRuntime(f, n, src); err != nil {
 		return api.Function{}, err
@@ -324,9 +324,9 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 			return src.errorf(&e.ValueFrom, "the environment variable %s takes its value from the cluster (valueFrom), which one machine does not have: give it a value", e.Name)
 		case e.Name == "" || strings.ContainsAny(e.Name, "=\x00"):
 			return src.errorf(n, "an environment variable is named %q: want a name without '='", e.Name)
-		case e.Name == api.EnvRuntime:
+		case e.Name == EnvRuntime:
 			f.Runtime.Kind = e.Value
-		case e.Name == api.EnvModel:
+		case e.Name == EnvModel:
 			f.Runtime.Model = e.Value
 		default:
 			f.Runtime.Env = append(f.Runtime.Env, e.Name+"="+e.Value)
@@ -339,7 +339,7 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 			}
 		}
 	}
-	if err := c.Resources.add(&f.Memory, api.GPUResources()); err != nil {
+	if err := c.Resources.add(&f.Memory, GPUResources()); err != nil {
 		return src.errorf(n, "%v", err)
 	}
 	return nil
@@ -365,13 +365,13 @@ func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 		}
 	case "", api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeOllama, api.RuntimeLlamaCpp, api.RuntimeRayServe:
 		if f.Runtime.Model == "" && f.Runtime.Endpoint == "" {
-			return src.errorf(n, "the function %s names no model: set the annotation %s or the environment variable %s", f.Name.Name(), api.AnnotationModel, api.EnvModel)
+			return src.errorf(n, "the function %s names no model: set the annotation %s or the environment variable %s", f.Name.Name(), AnnotationModel, EnvModel)
 		}
 	default:
 		return src.errorf(n, "the function %s has the runtime %q, want one of %s", f.Name.Name(), f.Runtime.Kind, strings.Join(api.RuntimeKinds, ", "))
 	}
 	if (f.Runtime.Kind == "" || f.Runtime.Kind == api.RuntimeEngine) && f.Runtime.Endpoint != "" {
-		return src.errorf(n, "the function %s has %s and the runtime %q, which an instance starts itself: name the runtime that listens there with the annotation %s", f.Name.Name(), api.AnnotationEndpoint, api.RuntimeEngine, api.AnnotationRuntime)
+		return src.errorf(n, "the function %s has %s and the runtime %q, which an instance starts itself: name the runtime that listens there with the annotation %s", f.Name.Name(), AnnotationEndpoint, api.RuntimeEngine, AnnotationRuntime)
 	}
 	if f.Concurrency < 0 || min(f.RequestTimeout, f.FirstByteTimeout, f.IdleTimeout) < 0 {
 		return src.errorf(n, "the function %s: containerConcurrency, timeoutSeconds, responseStartTimeoutSeconds and idleTimeoutSeconds can't be negative", f.Name.Name())

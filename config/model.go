@@ -138,8 +138,8 @@ func forModel(ref, name, origin string) api.Function {
 	return api.Function{
 		Name:        api.NewFunctionName("", name),
 		Runtime:     api.Runtime{Kind: kind, Model: resolveModel(kind, ref, ".")},
-		SleepAfter:  api.DefaultSleepAfter,
-		UnloadAfter: api.DefaultUnloadAfter,
+		SleepAfter:  DefaultSleepAfter,
+		UnloadAfter: DefaultUnloadAfter,
 		Origin:      origin,
 	}.WithDefaults()
 }

@@ -15,7 +15,7 @@ import (
 // declaring cluster.
 var placedFields = []string{"name", "image", "args", "command", "env", "envFrom", "ports", "resources"}
 
-// Placed converts a revision with the annotation [api.AnnotationClusters] to the function for other clusters. It has
+// Placed converts a revision with the annotation [AnnotationClusters] to the function for other clusters. It has
 // the Service's name and the manifest that they receive. What one machine could not run is an error, as in [Parse].
 func Placed(r RevisionSource) (api.Function, error) {
 	var spec struct {
@@ -41,8 +41,8 @@ func Placed(r RevisionSource) (api.Function, error) {
 		}
 	}
 	if r.Adapters != nil {
-		if annotations[api.AnnotationAdapters] = AdapterList(*r.Adapters); len(*r.Adapters) == 0 {
-			delete(annotations, api.AnnotationAdapters)
+		if annotations[AnnotationAdapters] = AdapterList(*r.Adapters); len(*r.Adapters) == 0 {
+			delete(annotations, AnnotationAdapters)
 		}
 	}
 	type object map[string]any

@@ -49,7 +49,7 @@ func TestPlacedBadly(t *testing.T) {
 		`{"containers": []}`: "0 entries",
 		`{"containers": [{"image": "i", "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]}]}`: "HF_TOKEN",
 	} {
-		if _, err := config.Placed(revision(spec, map[string]string{api.AnnotationClusters: "gpu", api.AnnotationModel: "pico"})); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := config.Placed(revision(spec, map[string]string{config.AnnotationClusters: "gpu", config.AnnotationModel: "pico"})); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", spec, err, want)
 		}
 	}

@@ -38,7 +38,7 @@ func Portable(path string) ([]Manifest, error) {
 // whole replaces the paths in a document by the resolved ones of f.
 func whole(doc *yaml.Node, f api.Function) {
 	annotations := at(doc.Content[0], "spec", "template", "metadata", "annotations")
-	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, annotationAdapterRoot: f.Runtime.AdapterRoot} {
+	for key, path := range map[string]string{AnnotationModel: f.Runtime.Model, annotationAdapterRoot: f.Runtime.AdapterRoot} {
 		if n := at(annotations, key); n != nil && path != "" {
 			n.Value = path
 		}
@@ -53,7 +53,7 @@ func whole(doc *yaml.Node, f api.Function) {
 			continue
 		}
 		for _, e := range env.Content {
-			if name, value := at(e, "name"), at(e, "value"); name != nil && name.Value == api.EnvModel && value != nil {
+			if name, value := at(e, "name"), at(e, "value"); name != nil && name.Value == EnvModel && value != nil {
 				value.Value = f.Runtime.Model
 			}
 		}
@@ -79,7 +79,7 @@ func at(n *yaml.Node, keys ...string) *yaml.Node {
 // ManifestOf returns a manifest that declares f: its annotations that differ from the defaults, command, options, environment, GPUs and
 // concurrency. It has one container.
 func ManifestOf(f api.Function) (Manifest, error) {
-	usual := api.Function{Name: f.Name, Runtime: f.Runtime, MinScale: f.MinScale, ActivationScale: f.ActivationScale, SleepAfter: api.DefaultSleepAfter, UnloadAfter: api.DefaultUnloadAfter}.WithDefaults()
+	usual := api.Function{Name: f.Name, Runtime: f.Runtime, MinScale: f.MinScale, ActivationScale: f.ActivationScale, SleepAfter: DefaultSleepAfter, UnloadAfter: DefaultUnloadAfter}.WithDefaults()
 	usual.Runtime, usual.MinScale, usual.ActivationScale = api.Runtime{}, 0, 0
 	usual.PassCredentials = f.Runtime.Kind == api.RuntimeHTTP
 	annotations := map[string]string{}
@@ -100,7 +100,7 @@ func ManifestOf(f api.Function) (Manifest, error) {
 		container["args"] = args
 	}
 	if f.Memory.Devices > 0 {
-		container["resources"] = map[string]any{"limits": map[string]int{api.GPUResources()[0]: f.Memory.Devices}}
+		container["resources"] = map[string]any{"limits": map[string]int{GPUResources()[0]: f.Memory.Devices}}
 	}
 	var env []map[string]string
 	for _, kv := range f.Runtime.Env {

@@ -99,7 +99,7 @@ func TestManifestOf(t *testing.T) {
 	}
 	f, err := config.Named(api.Function{
 		Runtime: api.Runtime{Kind: api.RuntimeCommand, Command: []string{"serve", "--port", "$(PORT)", "a b", "1"}, Model: "org/name", Env: []string{"A=1"}},
-		Memory:  api.Memory{Devices: 2}, Concurrency: 3, MinScale: 1, StartTimeout: time.Minute, FirstByteTimeout: time.Second, UnloadAfter: api.DefaultUnloadAfter, Origin: "a test",
+		Memory:  api.Memory{Devices: 2}, Concurrency: 3, MinScale: 1, StartTimeout: time.Minute, FirstByteTimeout: time.Second, UnloadAfter: config.DefaultUnloadAfter, Origin: "a test",
 	}, "Org/Name:7b")
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestManifestOfEachKey(t *testing.T) {
 	with := map[string]string{"rouse.dev/runtime-endpoint": "rouse.dev/runtime", "rouse.dev/provider-patch": "rouse.dev/dual-pods", "rouse.dev/adapters": "rouse.dev/runtime", "autoscaling.knative.dev/activation-scale": "autoscaling.knative.dev/max-scale"}
 	for _, k := range config.Keys(&api.Function{}) {
 		_, is := values[k.Name]
-		if k.Name == api.AnnotationInject || k.Name == api.AnnotationClusters { // of no function here
+		if k.Name == config.AnnotationInject || k.Name == config.AnnotationClusters { // of no function here
 			continue
 		}
 		if !is {

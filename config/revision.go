@@ -19,11 +19,11 @@ type RevisionSource struct {
 	// Service is the Knative Service of the revision (its label serving.knative.dev/service); empty: none.
 	Service     string
 	Annotations map[string]string
-	// Adapters are the adapters from the Service's own annotation [api.AnnotationAdapters], which override the
+	// Adapters are the adapters from the Service's own annotation [AnnotationAdapters], which override the
 	// revision's; nil: none.
 	Adapters *[]api.Adapter
 	Spec     []byte
-	// GPUs are the cluster's extended GPU resources besides those of [api.GPUMakers].
+	// GPUs are the cluster's extended GPU resources besides those of [GPUMakers].
 	GPUs []string
 }
 
@@ -80,8 +80,8 @@ const defaultPort = 8080
 func Revision(r RevisionSource) (api.Function, error) {
 	f := api.Function{
 		Name:        api.NewFunctionName(r.Namespace, r.Name),
-		SleepAfter:  api.DefaultSleepAfter,
-		UnloadAfter: api.DefaultUnloadAfter,
+		SleepAfter:  DefaultSleepAfter,
+		UnloadAfter: DefaultUnloadAfter,
 		Origin:      "revision " + r.Namespace + "/" + r.Name,
 	}
 	if r.Service != "" {
@@ -94,12 +94,12 @@ func Revision(r RevisionSource) (api.Function, error) {
 	spec.chosen().bound(&f)
 	own.describe(&f)
 	for _, c := range spec.Containers {
-		wrong.add(c.Resources.add(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))
+		wrong.add(c.Resources.add(&f.Memory, slices.Concat(GPUResources(), r.GPUs)))
 	}
 	has := func(key string) bool { _, found := r.Annotations[key]; return found }
 	set := settingsOf(&f)
 	for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
-		if key == api.AnnotationClass {
+		if key == AnnotationClass {
 			continue
 		}
 		good := f
@@ -109,7 +109,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 		}
 	}
 	wrong.add(fromKnative(&f, func(key string) (string, bool) { v, found := r.Annotations[key]; return v, found }))
-	wrong.add(checkKind(&f, has(api.AnnotationRuntime)))
+	wrong.add(checkKind(&f, has(AnnotationRuntime)))
 	passing(&f, has)
 	if r.Adapters != nil {
 		f.Runtime.Adapters = *r.Adapters
@@ -209,9 +209,9 @@ func flagValue(args []string, flag string) (value string) {
 
 // checkKind checks the runtime's kind, from an annotation or the container, and clears an invalid one.
 func checkKind(f *api.Function, annotated bool) error {
-	kind, place := f.Runtime.Kind, "the container's argument --runtime or environment variable "+api.EnvRuntime
+	kind, place := f.Runtime.Kind, "the container's argument --runtime or environment variable "+EnvRuntime
 	if annotated {
-		place = "annotation " + api.AnnotationRuntime
+		place = "annotation " + AnnotationRuntime
 	}
 	switch {
 	case kind != "" && !slices.Contains(api.RuntimeKinds, kind):
@@ -219,7 +219,7 @@ func checkKind(f *api.Function, annotated bool) error {
 		return fmt.Errorf("%s: the runtime %q: want one of %s", place, kind, strings.Join(api.RuntimeKinds, ", "))
 	case kind == api.RuntimeEngine && f.Runtime.Endpoint != "":
 		f.Runtime.Endpoint = ""
-		return fmt.Errorf("annotation %s: the runtime %q is one that an instance starts itself: name the runtime that listens there with the annotation %s", api.AnnotationEndpoint, kind, api.AnnotationRuntime)
+		return fmt.Errorf("annotation %s: the runtime %q is one that an instance starts itself: name the runtime that listens there with the annotation %s", AnnotationEndpoint, kind, AnnotationRuntime)
 	}
 	return nil
 }

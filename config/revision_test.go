@@ -53,7 +53,7 @@ func TestRevisionReadsEveryField(t *testing.T) {
 		Runtime:  api.Runtime{Kind: api.RuntimeVLLM, Model: "from-env", Endpoint: "http://127.0.0.1:8000"},
 		MinScale: 1, MaxScale: 3, Concurrency: 3,
 		Memory:      api.Memory{Host: 1536 * api.MiB, Devices: 3},
-		UnloadAfter: api.DefaultUnloadAfter, SleepLevel: api.Level1,
+		UnloadAfter: config.DefaultUnloadAfter, SleepLevel: api.Level1,
 		Hold:         api.Hold{Capacity: 1000, MaxBytes: 256 * api.MiB, Timeout: 5 * time.Minute},
 		StartTimeout: 10 * time.Minute, WakeTimeout: time.Minute,
 		RequestTimeout: 20 * time.Minute, FirstByteTimeout: time.Minute, IdleTimeout: 30 * time.Second,
@@ -81,9 +81,9 @@ func TestConcurrency(t *testing.T) {
 		{`"containers": [{"image": "i"}]`, "sglang", 64, "default for sglang"},
 		{`"containerConcurrency": 3, "containers": [{"image": "i", "args": ["--", "--parallel", "5"]}]`, "llamacpp", 3, ""},
 	} {
-		annotations := map[string]string{api.AnnotationModel: "m"}
+		annotations := map[string]string{config.AnnotationModel: "m"}
 		if tc.runtime != "" {
-			annotations[api.AnnotationRuntime] = tc.runtime
+			annotations[config.AnnotationRuntime] = tc.runtime
 		}
 		f, err := config.Revision(revision(`{`+tc.spec+`}`, annotations))
 		if err != nil || f.Concurrency != tc.want || f.ConcurrencyBy != tc.by {
@@ -109,7 +109,7 @@ func TestTimeouts(t *testing.T) {
 		{`"timeoutSeconds": 20, "idleTimeoutSeconds": 5`, nil, 20 * time.Second, 5 * time.Second, 5 * time.Second},
 		{`"responseStartTimeoutSeconds": 10, "idleTimeoutSeconds": 15`, nil, 0, 10 * time.Second, 15 * time.Second},
 		{`"timeoutSeconds": 20, "responseStartTimeoutSeconds": 10, "idleTimeoutSeconds": 5`,
-			map[string]string{api.AnnotationRequestTimeout: "0", api.AnnotationFirstByteTimeout: "1m", api.AnnotationIdleTimeout: "0"}, 0, time.Minute, 0},
+			map[string]string{config.AnnotationRequestTimeout: "0", config.AnnotationFirstByteTimeout: "1m", config.AnnotationIdleTimeout: "0"}, 0, time.Minute, 0},
 	} {
 		source := revision(`{`+tc.fields+`, "containers": [{"image": "i"}]}`, tc.annotations)
 		inCluster, err := config.Revision(source)
@@ -119,7 +119,7 @@ func TestTimeouts(t *testing.T) {
 		if tc.annotations == nil {
 			tc.annotations = map[string]string{}
 		}
-		tc.annotations[api.AnnotationModel], tc.annotations[api.AnnotationClusters] = "pico", "gpu"
+		tc.annotations[config.AnnotationModel], tc.annotations[config.AnnotationClusters] = "pico", "gpu"
 		source.Annotations = tc.annotations
 		placed, err := config.Placed(source)
 		if err != nil {
@@ -147,9 +147,9 @@ func TestKnativesScaling(t *testing.T) {
 	}{
 		{map[string]string{"window": "6s"}, 6 * time.Second, ""},
 		{map[string]string{"window": "40s", "scale-down-delay": "1m", "scaleToZeroPodRetentionPeriod": "10s", "metric": "concurrency"}, 110 * time.Second, ""},
-		{map[string]string{"scale-down-delay": "1m"}, api.DefaultSleepAfter + time.Minute, ""},
-		{map[string]string{"window": "5s"}, api.DefaultSleepAfter, `window: "5s": want a duration from 6s to 1h0m0s`},
-		{map[string]string{"metric": "rps"}, api.DefaultSleepAfter, `metric: "rps": a function is scaled by the requests`},
+		{map[string]string{"scale-down-delay": "1m"}, config.DefaultSleepAfter + time.Minute, ""},
+		{map[string]string{"window": "5s"}, config.DefaultSleepAfter, `window: "5s": want a duration from 6s to 1h0m0s`},
+		{map[string]string{"metric": "rps"}, config.DefaultSleepAfter, `metric: "rps": a function is scaled by the requests`},
 	} {
 		annotations := map[string]string{}
 		for key, value := range tc.annotations {
@@ -159,7 +159,7 @@ func TestKnativesScaling(t *testing.T) {
 		if f.SleepAfter != tc.want || (err != nil) != (tc.wrong != "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
 			t.Errorf("%v: %s, %v; want %s, %q", tc.annotations, f.SleepAfter, err, tc.want, tc.wrong)
 		}
-		annotations[api.AnnotationSleepAfter] = "7m"
+		annotations[config.AnnotationSleepAfter] = "7m"
 		if f, _ := config.Revision(revision(`{"containers": [{"image": "i"}]}`, annotations)); f.SleepAfter != 7*time.Minute {
 			t.Errorf("%v with a sleep-after of 7m: %s", tc.annotations, f.SleepAfter)
 		}
@@ -171,12 +171,12 @@ func TestKnativesScaling(t *testing.T) {
 }
 
 func TestRevisionThatSaysNothing(t *testing.T) {
-	source := revision(`{"timeoutSeconds": 300, "containers": [{"image": "i"}]}`, map[string]string{api.AnnotationMaxScale: "0"})
+	source := revision(`{"timeoutSeconds": 300, "containers": [{"image": "i"}]}`, map[string]string{config.AnnotationMaxScale: "0"})
 	got, err := config.Revision(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 0 || got.FirstByteTimeout != 0 || got.IdleTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != api.DefaultSleepAfter {
+	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 0 || got.FirstByteTimeout != 0 || got.IdleTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != config.DefaultSleepAfter {
 		t.Errorf("function %+v; runtime (-want +got):\n%s", got, diff)
 	}
 	if port := config.RevisionPort(source); port != 8080 {

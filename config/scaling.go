@@ -25,10 +25,10 @@ var idleKeys = []struct {
 }
 
 // fromKnative reads the scaling annotations of Knative that together are one setting of ours. An instance sleeps
-// after the window (or our default) plus both delays without a request, unless [api.AnnotationSleepAfter] is set. A
+// after the window (or our default) plus both delays without a request, unless [AnnotationSleepAfter] is set. A
 // metric other than concurrency is an error.
 func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
-	idle := api.DefaultSleepAfter
+	idle := DefaultSleepAfter
 	for _, k := range idleKeys {
 		text, found := value(scalingPrefix + k.key)
 		if !found && k.older != "" {
@@ -46,7 +46,7 @@ func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 		}
 		idle += d
 	}
-	if _, own := value(api.AnnotationSleepAfter); !own {
+	if _, own := value(AnnotationSleepAfter); !own {
 		f.SleepAfter = idle
 	}
 	if metric, found := value(scalingPrefix + "metric"); found && metric != "concurrency" {
@@ -113,19 +113,19 @@ func checkTogether(f *api.Function) error {
 	var wrong problems
 	if f.DualPods && f.Memory.Devices < 1 {
 		f.DualPods = false
-		wrong.add(fmt.Errorf("annotation %s: an instance claims no GPU: give the container a limit nvidia.com/gpu of at least 1, or another maker's, or leave the annotation out", api.AnnotationDualPods))
+		wrong.add(fmt.Errorf("annotation %s: an instance claims no GPU: give the container a limit nvidia.com/gpu of at least 1, or another maker's, or leave the annotation out", AnnotationDualPods))
 	} else if f.ProviderPatch != "" && !f.DualPods {
 		f.ProviderPatch = ""
-		wrong.add(fmt.Errorf("annotation %s: it patches the second of dual pods, and the function has one: add %s: \"true\", or leave the annotation out", api.AnnotationProviderPatch, api.AnnotationDualPods))
+		wrong.add(fmt.Errorf("annotation %s: it patches the second of dual pods, and the function has one: add %s: \"true\", or leave the annotation out", AnnotationProviderPatch, AnnotationDualPods))
 	}
 	name := cmp.Or(f.Model, api.ModelName(f.ServiceName().Name()))
 	if f.VariantOf != "" && f.VariantOf == name {
 		f.VariantOf = ""
-		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", annotationVariantOf, name, api.AnnotationServedName))
+		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", annotationVariantOf, name, AnnotationServedName))
 	}
 	if err := f.Runtime.CheckAdapters(); err != nil {
 		f.Runtime.Adapters = nil
-		wrong.add(fmt.Errorf("annotation %s: %w", api.AnnotationAdapters, err))
+		wrong.add(fmt.Errorf("annotation %s: %w", AnnotationAdapters, err))
 	}
 	return wrong.join()
 }
@@ -135,9 +135,9 @@ func boundScales(f *api.Function) (errs []error) {
 	for _, s := range []struct {
 		name string
 		n    *int
-	}{{api.AnnotationMinScale, &f.MinScale}, {annotationActivationScale, &f.ActivationScale}} {
+	}{{AnnotationMinScale, &f.MinScale}, {annotationActivationScale, &f.ActivationScale}} {
 		if f.MaxScale > 0 && *s.n > f.MaxScale {
-			errs = append(errs, fmt.Errorf("%s is %d and %s is %d: the first can't be larger", s.name, *s.n, api.AnnotationMaxScale, f.MaxScale))
+			errs = append(errs, fmt.Errorf("%s is %d and %s is %d: the first can't be larger", s.name, *s.n, AnnotationMaxScale, f.MaxScale))
 			*s.n = f.MaxScale
 		}
 	}

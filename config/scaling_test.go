@@ -15,13 +15,13 @@ const patch = `{"spec":{"containers":[{"name":"user-container"}]}}`
 
 // scaling has annotations with every scaling key.
 var scaling = map[string]string{
-	"rouse.dev/target-ttft":     "800ms",
-	"rouse.dev/cost":            "2.5",
-	"rouse.dev/variant-of":      "big",
-	"rouse.dev/fallback":        "small, other/tiny",
-	api.AnnotationDualPods:      "true",
-	api.AnnotationProviderPatch: patch,
-	"rouse.dev/canary-tokens":   "0",
+	"rouse.dev/target-ttft":        "800ms",
+	"rouse.dev/cost":               "2.5",
+	"rouse.dev/variant-of":         "big",
+	"rouse.dev/fallback":           "small, other/tiny",
+	config.AnnotationDualPods:      "true",
+	config.AnnotationProviderPatch: patch,
+	"rouse.dev/canary-tokens":      "0",
 }
 
 var scalingWant = api.Function{
@@ -68,14 +68,14 @@ func TestScalingKeys(t *testing.T) {
 // TestScalingErrorsSayWhatToChange sets each key to a bad value, in a manifest and in a revision.
 func TestScalingErrorsSayWhatToChange(t *testing.T) {
 	for key, bad := range map[string]map[string]string{ // the value, and words of the error
-		"rouse.dev/target-ttft":       {"fast": "30s", "-1s": "30s"},
-		"rouse.dev/cost":              {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
-		"rouse.dev/variant-of":        {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
-		"rouse.dev/fallback":          {"": "name of one model", "a,,b": "name of one model", "a, https://api.example.com/v1": "not sent to other providers"},
-		api.AnnotationDualPods:        {"both": "true or false"},
-		api.AnnotationProviderPatch:   {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
-		"rouse.dev/reuse-connections": {"maybe": "true or false"},
-		"rouse.dev/canary-tokens":     {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
+		"rouse.dev/target-ttft":        {"fast": "30s", "-1s": "30s"},
+		"rouse.dev/cost":               {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
+		"rouse.dev/variant-of":         {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
+		"rouse.dev/fallback":           {"": "name of one model", "a,,b": "name of one model", "a, https://api.example.com/v1": "not sent to other providers"},
+		config.AnnotationDualPods:      {"both": "true or false"},
+		config.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": config.AnnotationDualPods},
+		"rouse.dev/reuse-connections":  {"maybe": "true or false"},
+		"rouse.dev/canary-tokens":      {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
 	} {
 		for value, want := range bad {
 			annotations := map[string]string{key: value}
@@ -83,7 +83,7 @@ func TestScalingErrorsSayWhatToChange(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 				t.Errorf("manifest with %s: %q: error %v\nlacks the key or %q", key, value, err, want)
 			}
-			annotations[api.AnnotationServedName] = "tiny-chat"
+			annotations[config.AnnotationServedName] = "tiny-chat"
 			f, err := config.Revision(revision(`{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}`, annotations))
 			if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), want) {
 				t.Errorf("revision with %s: %q: error %v\nlacks the key or %q", key, value, err, want)
@@ -96,7 +96,7 @@ func TestScalingErrorsSayWhatToChange(t *testing.T) {
 }
 
 func TestDualPodsNeedGPUs(t *testing.T) {
-	annotations := map[string]string{api.AnnotationDualPods: "true", api.AnnotationProviderPatch: patch}
+	annotations := map[string]string{config.AnnotationDualPods: "true", config.AnnotationProviderPatch: patch}
 	manifest := strings.Replace(manifestWith(annotations), "nvidia.com/gpu: 2", "cpu: 2", 1)
 	_, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
 	if err == nil || !strings.Contains(err.Error(), "nvidia.com/gpu of at least 1") {

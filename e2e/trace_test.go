@@ -94,10 +94,10 @@ func TestTraces(t *testing.T) {
 		traceparent string
 		names       []string
 	}{
-		{api.PathCold, api.PartAutoscaler, "", []string{"rouse-activator hold", "rouse-autoscaler decision", "rouse-autoscaler start", "rouse-function loading"}},
-		{api.PathHot, api.PartActivator, "00-" + client + "-" + clientSpan + "-01", []string{"rouse-activator hold", "rouse-activator wake call", "rouse-function waking"}},
+		{"cold", api.PartAutoscaler, "", []string{"rouse-activator hold", "rouse-autoscaler decision", "rouse-autoscaler start", "rouse-function loading"}},
+		{"hot", api.PartActivator, "00-" + client + "-" + clientSpan + "-01", []string{"rouse-activator hold", "rouse-activator wake call", "rouse-function waking"}},
 	} {
-		if want.path == api.PathHot {
+		if want.path == "hot" {
 			if _, err := p.rouse("sleep", "pico"); err != nil {
 				t.Fatal(err)
 			}

@@ -268,8 +268,8 @@ func (a *registrar) advice(err error) string {
 	}
 	switch refused.Status {
 	case http.StatusNotFound:
-		return fmt.Sprintf("see whether pod %s of revision %s exists in namespace %s, and whether the revision has the annotation %s: %s; set ROUSE_NAMESPACE if the namespace is wrong",
-			a.cfg.Request.Instance, a.cfg.Request.Revision, a.cfg.Request.Namespace, api.AnnotationClass, api.Class)
+		return fmt.Sprintf("see whether pod %s of revision %s exists in namespace %s, and whether the revision has the annotation autoscaling.knative.dev/class: gpu.autoscaling.rouse.dev; set ROUSE_NAMESPACE if the namespace is wrong",
+			a.cfg.Request.Instance, a.cfg.Request.Revision, a.cfg.Request.Namespace)
 	case http.StatusUnprocessableEntity:
 		return "mend what the error names, in a new revision (kn service update)"
 	case http.StatusForbidden, http.StatusUnauthorized:

@@ -197,12 +197,12 @@ func TestProof(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	m := testRegistrar(t, carrier(nil), nil)
 	for want, err := range map[string]error{
-		"ROUSE_CONTROL=none": errors.New("no such host"),
-		api.AnnotationClass:  api.Errorf(404, "", "x"),
-		"own address":        api.Errorf(403, "", "x"),
-		"new revision":       api.Errorf(422, "", "x"),
-		"leader":             api.Errorf(503, "", "x"),
-		"log":                api.Errorf(400, "", "x"),
+		"ROUSE_CONTROL=none":            errors.New("no such host"),
+		"autoscaling.knative.dev/class": api.Errorf(404, "", "x"),
+		"own address":                   api.Errorf(403, "", "x"),
+		"new revision":                  api.Errorf(422, "", "x"),
+		"leader":                        api.Errorf(503, "", "x"),
+		"log":                           api.Errorf(400, "", "x"),
 	} {
 		if got := m.advice(err); !strings.Contains(got, want) {
 			t.Errorf("to %v: %q, want %q in it", err, got, want)

@@ -8,7 +8,6 @@ import (
 
 	admission "k8s.io/api/admissionregistration/v1"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
@@ -63,7 +62,7 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	limits := string(read(t, "base/limits.yaml"))
-	for _, key := range []string{api.AnnotationPriority, api.AnnotationMinScale, "autoscaling.knative.dev/activation-scale", api.AnnotationClass, api.Class} {
+	for _, key := range []string{"rouse.dev/priority", "autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/activation-scale", "autoscaling.knative.dev/class", "gpu.autoscaling.rouse.dev"} {
 		if !strings.Contains(limits, "'"+key+"'") {
 			t.Errorf("the limits say nothing of %s", key)
 		}

@@ -42,8 +42,8 @@ func TestExamples(t *testing.T) {
 				t.Errorf("Knative refuses it: %v", err)
 			}
 			template := service.Spec.Template
-			if got := template.Annotations[api.AnnotationClass]; got != api.Class {
-				t.Errorf("class %q, want %s", got, api.Class)
+			if got := template.Annotations["autoscaling.knative.dev/class"]; got != "gpu.autoscaling.rouse.dev" {
+				t.Errorf("class %q, want %s", got, "gpu.autoscaling.rouse.dev")
 			}
 			spec, err := json.Marshal(template.Spec)
 			if err != nil {
@@ -162,8 +162,8 @@ func TestDockerfiles(t *testing.T) {
 	for _, e := range entries {
 		content := string(read(t, "examples/images/"+e.Name()))
 		_, kind, found := strings.Cut(e.Name(), ".")
-		if !found || !slices.Contains(api.RuntimeKinds, kind) || !strings.Contains(content, "ENV "+api.EnvRuntime+"="+kind+"\n") {
-			t.Errorf("%s does not set %s to a runtime", e.Name(), api.EnvRuntime)
+		if !found || !slices.Contains(api.RuntimeKinds, kind) || !strings.Contains(content, "ENV "+"ROUSE_RUNTIME"+"="+kind+"\n") {
+			t.Errorf("%s does not set %s to a runtime", e.Name(), "ROUSE_RUNTIME")
 		}
 		if !strings.Contains(content, `ENTRYPOINT ["/usr/local/bin/rouse-function"]`) {
 			t.Errorf("%s does not run the function", e.Name())

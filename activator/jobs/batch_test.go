@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -238,7 +239,7 @@ func TestSentAgain(t *testing.T) {
 		b.front.answer = func(w http.ResponseWriter, r *http.Request, body string) {
 			switch {
 			case strings.Contains(body, `"n":0`) && refusals.Add(1) <= 20:
-				api.WriteError(w, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "slower").WithRetryAfter(20*time.Second))
+				api.WriteError(w, api.Errorf(http.StatusTooManyRequests, keys.CodeRateLimit, "slower").WithRetryAfter(20*time.Second))
 			case strings.Contains(body, `"n":1`):
 				failures.Add(1)
 				api.WriteError(w, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "it fell over"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
@@ -14,6 +15,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
+
+// conversations serves the paths of conversations.
+type conversations struct {
+	*keeper
+	front Front
+	reads places // of whole conversations
+}
 
 // mostNewItems bounds the items that one request adds to a conversation, as OpenAI's.
 const mostNewItems = 20
@@ -37,7 +45,7 @@ func conversationOf(_ *http.Request, c store.Job) conversationObject {
 // findConversation returns a conversation.
 func (k *keeper) findConversation(owner, id string) (store.Job, error) {
 	c, err := k.store.Job(owner, id)
-	if err == nil && !store.IsConversation(id) {
+	if err == nil && !strings.HasPrefix(id, store.PrefixConversation) {
 		err = store.ErrNotFound
 	}
 	return c, err
@@ -58,7 +66,7 @@ type conversationRequest struct {
 }
 
 // readConversation reads a body, and checks it. Items is empty if there are none.
-func (s *Server) readConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) (q conversationRequest, err error) {
+func (s *conversations) readConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) (q conversationRequest, err error) {
 	body, err := s.front.ReadBody(w, r, c)
 	if err != nil {
 		return q, err
@@ -125,7 +133,7 @@ func checkItem(n int, item []byte) *api.Error {
 	return nil
 }
 
-func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) createConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
 		return err
@@ -139,7 +147,7 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, c ac
 	return writeJob(w, r, err, made, conversationOf)
 }
 
-func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) updateConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
 		return err
@@ -147,15 +155,15 @@ func (s *Server) updateConversation(w http.ResponseWriter, r *http.Request, c ac
 	if q.Metadata == nil {
 		return absent("metadata")
 	}
-	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	had, err := s.findConversation(c.Owner(), r.PathValue("id"))
 	if err == nil {
 		had, err = s.store.SetMetadata(c.Owner(), had.ID, q.Metadata)
 	}
 	return writeJob(w, r, err, had, conversationOf)
 }
 
-func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+func (s *conversations) deleteConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	had, err := s.findConversation(c.Owner(), r.PathValue("id"))
 	if err == nil {
 		err = s.store.DeleteConversation(c.Owner(), had.ID)
 	}
@@ -163,7 +171,7 @@ func (s *Server) deleteConversation(w http.ResponseWriter, r *http.Request, c ac
 }
 
 // whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client.
-func (s *Server) whole(h handler) handler {
+func (s *conversations) whole(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 		if err := s.reads.await(r.Context(), c.Client, 20*time.Millisecond); err != nil {
 			return err
@@ -203,15 +211,15 @@ func (k *keeper) fits(owner string, n int64, made bool) func(last string) error 
 }
 
 // conversationItems returns a conversation with its items, the oldest first, and their ids.
-func (s *Server) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
-	c, err = s.findJob(owner, id, store.PrefixConversation)
+func (s *conversations) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
+	c, err = s.findConversation(owner, id)
 	if err == nil && c.Previous != "" {
-		ids, items, err = s.keeper.itemsOf(owner, c.Previous, true)
+		ids, items, err = s.itemsOf(owner, c.Previous, true)
 	}
 	return c, ids, items, err
 }
 
-func (s *Server) listItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) listItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := query(r.URL.Query(), usualItems, mostItems)
 	if err != nil {
 		return err
@@ -223,7 +231,7 @@ func (s *Server) listItems(w http.ResponseWriter, r *http.Request, c activator.C
 	return writeItems(w, q, ids, items)
 }
 
-func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) addItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	q, err := s.readConversation(w, r, c)
 	if err != nil {
 		return err
@@ -231,11 +239,11 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 	if q.Items == nil {
 		return absent("items")
 	}
-	had, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixConversation)
+	had, err := s.findConversation(c.Owner(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	fits := s.keeper.fits(c.Owner(), int64(len(q.Items)), false)
+	fits := s.fits(c.Owner(), int64(len(q.Items)), false)
 	if err := fits(had.Previous); err != nil {
 		return err
 	}
@@ -251,7 +259,7 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, c activator.Ca
 }
 
 // findItem returns a conversation, the ids and items in it, and the index of the item in the path.
-func (s *Server) findItem(r *http.Request, c activator.Caller) (had store.Job, items []json.RawMessage, at int, err error) {
+func (s *conversations) findItem(r *http.Request, c activator.Caller) (had store.Job, items []json.RawMessage, at int, err error) {
 	had, ids, items, err := s.conversationItems(c.Owner(), r.PathValue("id"))
 	if err != nil {
 		return had, nil, 0, err
@@ -262,7 +270,7 @@ func (s *Server) findItem(r *http.Request, c activator.Caller) (had store.Job, i
 	return had, items, at, err
 }
 
-func (s *Server) showItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) showItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	_, items, at, err := s.findItem(r, c)
 	if err == nil {
 		api.WriteJSON(w, http.StatusOK, items[at])
@@ -271,7 +279,7 @@ func (s *Server) showItem(w http.ResponseWriter, r *http.Request, c activator.Ca
 }
 
 // deleteItem makes one turn of the items that are left.
-func (s *Server) deleteItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+func (s *conversations) deleteItem(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	for {
 		had, items, at, err := s.findItem(r, c)
 		if err != nil {

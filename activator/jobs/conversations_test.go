@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,8 +155,13 @@ func TestConversationRefusals(t *testing.T) {
 		}{
 			{400, "POST", pathConversations, `[]`, "JSON object"},
 			{400, "POST", pathConversations, `{"items":"x"}`, "array of items"},
-			{400, "POST", pathConversations, `{"items":["x"]}`, "array of items"},
-			{400, "POST", pathConversations, `{"items":[` + strings.Repeat("{},", 20) + `{}]}`, "20 at most"},
+			{400, "POST", pathConversations, `{"items":["x"]}`, `items[0] is \"x\": want an object`},
+			{400, "POST", pathConversations, `{"items":[` + fmt.Sprintf(user, "x") + `,{}]}`, "items[1].role"},
+			{400, "POST", pathConversations, `{"items":[{"role":"user"}]}`, "items[0].content"},
+			{400, "POST", pathConversations, `{"items":[{"role":"tool","content":"x"}]}`, "want user, assistant"},
+			{400, "POST", pathConversations, `{"items":[{"type":"item_reference","id":"x"}]}`, "items[0] is of the type"},
+			{400, "POST", pathConversations, `{"items":[{"id":"` + strings.Repeat("x", 300) + `","role":"user","content":"x"}]}`, "items[0].id"},
+			{400, "POST", pathConversations, `{"items":[` + strings.Repeat(fmt.Sprintf(user, "x")+",", 20) + fmt.Sprintf(user, "x") + `]}`, "20 at most"},
 			{400, "POST", pathConversations, `{"metadata":{"k":"` + strings.Repeat("x", 600) + `"}}`, "metadata"},
 			{400, "POST", pathConversations + "/" + made.ID, `{}`, "metadata"},
 			{400, "POST", pathConversations + "/" + made.ID + "/items", `{}`, "items"},
@@ -175,7 +181,7 @@ func TestConversationRefusals(t *testing.T) {
 			}
 		}
 		for _, c := range []struct{ method, path, body string }{
-			{"GET", "", ""}, {"POST", "", `{"metadata":{}}`}, {"DELETE", "", ""}, {"GET", "/items", ""}, {"POST", "/items", `{"items":[{}]}`},
+			{"GET", "", ""}, {"POST", "", `{"metadata":{}}`}, {"DELETE", "", ""}, {"GET", "/items", ""}, {"POST", "/items", `{"items":[` + fmt.Sprintf(user, "x") + `]}`},
 		} {
 			if w := b.do(c.method, pathConversations+"/"+made.ID+c.path, "b", strings.NewReader(c.body)); w.Code != http.StatusNotFound {
 				t.Errorf("another tenant's: %s %s: %d %s", c.method, c.path, w.Code, w.Body)
@@ -327,4 +333,72 @@ func TestTurnsAtOnce(t *testing.T) {
 			t.Errorf("after its end: %v, %d bytes", err, s.Bytes())
 		}
 	}
+}
+
+// TestTurnsThatDoNotFit: turns that are added at the same time are judged one after the other, and one that is refused leaves nothing.
+func TestTurnsThatDoNotFit(t *testing.T) {
+	s, err := store.Open(store.Config{At: t.TempDir()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.NewConversation("a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("full")
+	fits := func(last string) error {
+		for n := 0; last != ""; n++ {
+			if n == 4 {
+				return full
+			}
+			turn, err := s.Job("a", last)
+			if err != nil {
+				return err
+			}
+			last = turn.Previous
+		}
+		return nil
+	}
+	var all sync.WaitGroup
+	var kept atomic.Int32
+	for range 16 {
+		all.Go(func() {
+			if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil, fits); err == nil {
+				kept.Add(1)
+			} else if !errors.Is(err, full) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if c, err = s.Job("a", c.ID); err != nil || kept.Load() != 5 || !errors.Is(fits(c.Previous), full) {
+		t.Errorf("%d turns are kept, %v", kept.Load(), err)
+	}
+	if err := s.DeleteConversation("a", c.ID); err != nil || s.Bytes() != 0 {
+		t.Errorf("deleted: %v, %d bytes are left", err, s.Bytes())
+	}
+}
+
+// TestItemsWithOneID: ids that a client uses again are other ones in the list, so that pages end.
+func TestItemsWithOneID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", "{}")
+		again := `{"id":"msg_a","role":"user","content":"x"}`
+		for range 2 {
+			converse[itemPage](b, http.StatusOK, http.MethodPost, "/"+made.ID+"/items", `{"items":[`+again+","+again+`]}`)
+		}
+		ids, after := map[string]bool{}, ""
+		for range 5 {
+			page := converse[itemPage](b, http.StatusOK, http.MethodGet, "/"+made.ID+"/items?order=asc&limit=1"+after, "")
+			if ids[page.Last] = true; !page.More {
+				break
+			}
+			after = "&after=" + page.Last
+		}
+		if len(ids) != 4 || !ids["msg_a"] {
+			t.Errorf("the items are %v, want four", ids)
+		}
+	})
 }

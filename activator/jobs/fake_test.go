@@ -19,6 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -66,7 +67,7 @@ func (f *fakeFront) Charge(_ context.Context, c activator.Caller) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.limit > 0 && f.charged[c.Account] == f.limit {
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key has used its requests").WithRetryAfter(time.Second)
+		return api.Errorf(http.StatusTooManyRequests, keys.CodeRateLimit, "the key has used its requests").WithRetryAfter(time.Second)
 	}
 	if f.charged == nil {
 		f.charged = map[string]int{}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -142,7 +143,7 @@ func TestLaterAgain(t *testing.T) {
 		b.front.answer = func(w http.ResponseWriter, r *http.Request, body string) {
 			switch n.Add(1) {
 			case 1, 2, 3, 4, 5:
-				api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout, "later").WithRetryAfter(time.Second))
+				api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, queue.CodeHoldTimeout, "later").WithRetryAfter(time.Second))
 			case 6:
 				<-r.Context().Done()
 				api.WriteError(w, context.Cause(r.Context()))

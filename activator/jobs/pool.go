@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -181,7 +182,7 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 	}
 	s.mu.Unlock()
 	if n >= most {
-		return j, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, tooMany, n).WithRetryAfter(time.Minute)
+		return j, api.Errorf(http.StatusTooManyRequests, keys.CodeRateLimit, tooMany, n).WithRetryAfter(time.Minute)
 	}
 	var err error
 	if j.Caller, err = json.Marshal(c); err != nil {

@@ -57,7 +57,7 @@ type laterObject struct {
 // askLater accepts a request whose client does not wait. next serves requests to other paths, and those that would be
 // refused at once anyway: its answer then gives the reason.
 func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if path, _ := api.NamedPath(r.URL.Path); path.Model == api.ModelNowhere {
+	if path, _ := api.FindPath("", r.URL.Path); path.Model == "" {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -126,9 +126,9 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 
 // ask extracts the model from a body. A stream can't be answered later.
 func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
-	path, _ := api.NamedPath(r.URL.Path)
+	path, _ := api.FindPath("", r.URL.Path)
 	var asked parse.Request
-	if path.Model == api.ModelInForm {
+	if path.Model == "form" {
 		media := r.Header.Get("Content-Type")
 		if kind, _, err := mime.ParseMediaType(media); err != nil || kind != "multipart/form-data" {
 			return "", api.BadRequest("", "the Content-Type is %.80q: want multipart/form-data", media)

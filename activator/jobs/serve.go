@@ -15,6 +15,8 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -127,8 +129,8 @@ const (
 )
 
 // refusals are the codes of requests that no instance has seen and that may be accepted later.
-var refusals = []string{api.CodeBusy, api.CodeHoldFull, api.CodeHoldTimeout, api.CodeRateLimit, api.CodeAsleep, api.CodeLoading, api.CodeDraining,
-	api.CodeShutdown, api.CodeNoCapacity, api.CodeNoIssuer}
+var refusals = []string{api.CodeBusy, api.CodeHoldFull, queue.CodeHoldTimeout, keys.CodeRateLimit, api.CodeAsleep, api.CodeLoading, api.CodeDraining,
+	api.CodeShutdown, api.CodeNoCapacity, keys.CodeNoIssuer}
 
 // judge returns what follows an attempt, and how long to wait before the next one, if the answer specifies it.
 func judge(a answer) (f fate, code string, after time.Duration) {
@@ -156,7 +158,7 @@ func judge(a answer) (f fate, code string, after time.Duration) {
 	if ms, err := strconv.Atoi(a.header.Get("Retry-After-Ms")); err == nil {
 		after = time.Duration(min(ms, 60_000)) * time.Millisecond
 	}
-	if code == api.CodeEvicted || a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) { // evicted is not its own failure
+	if code == queue.CodeEvicted || a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) { // evicted is not its own failure
 		return refused, code, after
 	}
 	return failed, code, after

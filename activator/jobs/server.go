@@ -88,20 +88,20 @@ type Front interface {
 
 // Server serves files, batches, later answers and stored responses. See the package comment.
 type Server struct {
-	cfg     Config
-	store   *store.Store
-	front   Front
-	log     *slog.Logger
-	metrics *metrics
-	keeper  *keeper
-	gate    gate
-	pace    pace
-	memory  memory
-	uploads places
-	checks  places
-	reads   places        // of whole conversations
-	lines   chan struct{} // a place for each line in flight; taken and given back by runs; linesAbreast places
-	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
+	cfg           Config
+	store         *store.Store
+	front         Front
+	log           *slog.Logger
+	metrics       *metrics
+	keeper        *keeper
+	conversations conversations
+	gate          gate
+	pace          pace
+	memory        memory
+	uploads       places
+	checks        places
+	lines         chan struct{} // a place for each line in flight; taken and given back by runs; linesAbreast places
+	work          chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
 
 	began time.Time // when Run began; set before it starts anything
 
@@ -124,7 +124,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, reads: places{all: 4, each: 2}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
@@ -132,6 +132,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 	b.batches = newPool(cfg.Active, max(1, cfg.Active/8), b.runBatch, b.metrics.running)
 	b.requests = newPool(requestsAbreast, requestsAbreast, b.runRequest, b.metrics.waiting)
 	b.keeper = newKeeper(cfg.MaxAnswer, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
+	b.conversations = conversations{keeper: b.keeper, front: front, reads: places{all: 4, each: 2}}
 	return b, nil
 }
 
@@ -247,16 +248,18 @@ func (s *Server) routes() []route {
 		{"DELETE /v1/async/{id}", s.deleteRequest(store.PrefixAsync, "async")},
 		{"GET /v1/responses/{id}", s.showResponse},
 		{"DELETE /v1/responses/{id}", s.deleteRequest(store.PrefixResponse, "response")},
-		{"GET /v1/responses/{id}/input_items", s.whole(s.responseItems)},
+		{"GET /v1/responses/{id}/input_items", s.conversations.whole(func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+			return s.keeper.Items(w, r, c.Owner(), r.PathValue("id"))
+		})},
 		{"POST /v1/responses/{id}/cancel", s.cancelResponse},
-		{"POST /v1/conversations", s.createConversation},
+		{"POST /v1/conversations", s.conversations.createConversation},
 		{"GET /v1/conversations/{id}", withJob(s.findJob, store.PrefixConversation, conversationOf)},
-		{"POST /v1/conversations/{id}", s.updateConversation},
-		{"DELETE /v1/conversations/{id}", s.deleteConversation},
-		{"GET /v1/conversations/{id}/items", s.whole(s.listItems)},
-		{"POST /v1/conversations/{id}/items", s.addItems},
-		{"GET /v1/conversations/{id}/items/{item}", s.whole(s.showItem)},
-		{"DELETE /v1/conversations/{id}/items/{item}", s.whole(s.deleteItem)},
+		{"POST /v1/conversations/{id}", s.conversations.updateConversation},
+		{"DELETE /v1/conversations/{id}", s.conversations.deleteConversation},
+		{"GET /v1/conversations/{id}/items", s.conversations.whole(s.conversations.listItems)},
+		{"POST /v1/conversations/{id}/items", s.conversations.addItems},
+		{"GET /v1/conversations/{id}/items/{item}", s.conversations.whole(s.conversations.showItem)},
+		{"DELETE /v1/conversations/{id}/items/{item}", s.conversations.whole(s.conversations.deleteItem)},
 	}
 }
 

@@ -122,10 +122,6 @@ func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
 	return nil
 }
 
-func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	return s.keeper.Items(w, r, c.Owner(), r.PathValue("id"))
-}
-
 // takeBackground accepts a background response: a request that is answered later, with the response's id.
 func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activator.Caller, q responseRequest, body []byte) error {
 	if q.Stream {

@@ -146,7 +146,7 @@ func (a *Account) charge(ctx context.Context, u control.Use, now time.Time, told
 		sure, _ = a.sure(u, now)
 	}
 	if !sure {
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used this front door's part of its limits, and another front door can't be asked for the rest", a.Name).
+		return api.Errorf(http.StatusTooManyRequests, CodeRateLimit, "the key %s has used this front door's part of its limits, and another front door can't be asked for the rest", a.Name).
 			WithRetryAfter(max(time.Second, a.requests.part.until(u.Requests), a.tokens.part.until(u.Tokens)))
 	}
 	a.use(u, told)
@@ -157,14 +157,14 @@ func (a *Account) charge(ctx context.Context, u control.Use, now time.Time, told
 // mu.
 func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if n := a.running + a.theirs; a.rights.Concurrent > 0 && n+int(u.Running) > a.rights.Concurrent {
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests of the key %s wait or run already, which is its limit", n, a.Name).WithRetryAfter(time.Second)
+		return api.Errorf(http.StatusTooManyRequests, CodeRateLimit, "%d requests of the key %s wait or run already, which is its limit", n, a.Name).WithRetryAfter(time.Second)
 	}
 	wait, limit, per := a.requests.wait(u.Requests, now), "requests", a.rights.RequestsPerMinute
 	if w := a.tokens.wait(u.Tokens, now); w > wait {
 		wait, limit, per = w, "tokens", a.rights.TokensPerMinute
 	}
 	if wait > 0 {
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s a minute: try again in %s", a.Name, per, limit, wait.Round(time.Millisecond)).WithRetryAfter(wait)
+		return api.Errorf(http.StatusTooManyRequests, CodeRateLimit, "the key %s has used its %d %s a minute: try again in %s", a.Name, per, limit, wait.Round(time.Millisecond)).WithRetryAfter(wait)
 	}
 	if !a.budgeted() {
 		return nil

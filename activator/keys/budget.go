@@ -44,7 +44,7 @@ func (a *Account) overBudget(now time.Time) *api.Error {
 		next := begun.AddDate(0, k, 1-k)
 		for n, used := range [...]float64{b[k].Tokens, b[k].GPUSeconds} {
 			if limit := limits[n]; limit > 0 && used >= float64(limit) {
-				return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s of this %s: the next one begins at %s",
+				return api.Errorf(http.StatusTooManyRequests, CodeRateLimit, "the key %s has used its %d %s of this %s: the next one begins at %s",
 					a.Name, limit, [...]string{"tokens", "GPU-seconds"}[n], [...]string{"day", "month"}[k], next.Format(time.RFC3339)).WithRetryAfter(next.Sub(now))
 			}
 		}

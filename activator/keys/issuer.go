@@ -20,6 +20,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
+// Codes of refusals, besides those of [api].
+const (
+	CodeRateLimit = "rate_limit_exceeded" // the key's limit; OpenAI's code
+	CodeNoIssuer  = "issuer_unavailable"  // the issuer that must verify the token is unreachable
+)
+
 // maxTenants bounds the remembered tenants of one issuer. Unused ones are forgotten for new ones.
 const maxTenants = 10_000
 
@@ -139,7 +145,7 @@ func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 }
 
 func unreachable(url string) *api.Error {
-	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
+	return api.Errorf(http.StatusServiceUnavailable, CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
 }
 
 // claim returns the claim of a token that names the tenant.

@@ -175,7 +175,7 @@ func TestLimits(t *testing.T) {
 			if err == nil {
 				return c, ""
 			}
-			if err.Status != http.StatusTooManyRequests || err.Code != api.CodeRateLimit || err.RetryAfter <= 0 {
+			if err.Status != http.StatusTooManyRequests || err.Code != CodeRateLimit || err.RetryAfter <= 0 {
 				t.Errorf("got %+v, want a 429 that says when to come back", err)
 			}
 			return c, err.RetryAfter.String()

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -51,7 +52,7 @@ func TestTheAutoscalerIsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := &rig{core: core, watch: newWatch(core, known, slog.New(slog.DiscardHandler)), instances: known}
-		g.watch.revision(revision("tiny-00001", api.Class, "rouse.dev/hold-timeout", "10m"))
+		g.watch.revision(revision("tiny-00001", config.Class, "rouse.dev/hold-timeout", "10m"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var parts sync.WaitGroup
 		parts.Go(func() { _ = e.run(ctx) })

@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 const function = "default/tiny-00001"
@@ -49,7 +50,7 @@ func TestControls(t *testing.T) {
 		}
 		return answer(200, "ok")
 	})
-	g.watch.revision(revision("tiny-00001", api.Class))
+	g.watch.revision(revision("tiny-00001", config.Class))
 	token := &clusterToken{}
 	h := (&controls{core: g.core, instances: g.instances, observe: g.core.ObserveInstance, failed: g.core.Fail, token: token, log: slog.New(slog.DiscardHandler)}).handler()
 	if w := order(h, "POST", control.PathGrants, "", api.Grant{}); w.Code != 503 || !strings.Contains(w.Body.String(), control.ControlSecret) {
@@ -137,7 +138,7 @@ func TestProber(t *testing.T) {
 			}
 			return nil, errors.New("nobody asked for that")
 		})
-		g.watch.revision(revision("tiny-00001", api.Class))
+		g.watch.revision(revision("tiny-00001", config.Class))
 		g.watch.pod(pod("tiny-00001", "a", "10.0.0.1"))
 		g.watch.pod(pod("tiny-00002", "of-another", "10.0.0.2"))
 		ctx, cancel := context.WithCancel(t.Context())

@@ -11,7 +11,7 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // TestDispatch: which handler serves a request, and which of its headers reach an instance.
@@ -23,12 +23,12 @@ func TestDispatch(t *testing.T) {
 		return answer(200, "instance")
 	})
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	for _, rev := range []*v1.Revision{revision("ours", api.Class), revision("new", api.Class), revision("theirs", "kpa.autoscaling.knative.dev")} {
+	for _, rev := range []*v1.Revision{revision("ours", config.Class), revision("new", config.Class), revision("theirs", "kpa.autoscaling.knative.dev")} {
 		if err := indexer.Add(rev); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rig.watch.revision(revision("ours", api.Class))
+	rig.watch.revision(revision("ours", config.Class))
 	rig.core.ObserveInstance(awake("ours", "ours-a", "10.0.0.1"))
 	rig.core.ObserveInstance(awake("new", "new-a", "10.0.0.2"))
 	says := func(who string) http.Handler {

@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // FuzzOrders sends any body to any control path: nothing panics, and it is carried out or refused as the sender's
@@ -21,7 +21,7 @@ func FuzzOrders(f *testing.F) {
 	f.Add(3, []byte(`{"status":{"instance":"a","function":"/","state":"awake","endpoint":"http://%zz","concurrency":-5}}`))
 	f.Fuzz(func(t *testing.T, path int, body []byte) {
 		g := newRig(t, host)
-		g.watch.revision(revision("tiny-00001", api.Class))
+		g.watch.revision(revision("tiny-00001", config.Class))
 		token, value := &clusterToken{}, "the cluster's"
 		token.value.Store(&value)
 		h := (&controls{core: g.core, instances: g.instances, observe: g.core.ObserveInstance, failed: g.core.Fail, token: token, log: slog.New(slog.DiscardHandler)}).handler()

@@ -16,6 +16,7 @@ import (
 	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // sources are the informers that feed a watch. The informers of revisions, which are Knative's, and of the token's
@@ -85,20 +86,20 @@ func strip(object any) (any, error) {
 	case *corev1.Pod:
 		meta := kept(o.ObjectMeta)
 		meta.Labels = map[string]string{serving.RevisionLabelKey: o.Labels[serving.RevisionLabelKey]}
-		if port, has := o.Annotations[api.AnnotationInjected]; has {
-			meta.Annotations = map[string]string{api.AnnotationInjected: port}
+		if port, has := o.Annotations[config.AnnotationInjected]; has {
+			meta.Annotations = map[string]string{config.AnnotationInjected: port}
 		}
 		return &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP}}, nil
 	case *autoscalingv1alpha1.PodAutoscaler:
 		meta := kept(o.ObjectMeta)
-		meta.Annotations = map[string]string{api.AnnotationClass: o.Annotations[api.AnnotationClass]}
+		meta.Annotations = map[string]string{config.AnnotationClass: o.Annotations[config.AnnotationClass]}
 		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: meta}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: kept(o.ObjectMeta)}, nil
 	case *v1.Service:
 		meta := kept(o.ObjectMeta)
-		if list, has := o.Annotations[api.AnnotationAdapters]; has {
-			meta.Annotations = map[string]string{api.AnnotationAdapters: list}
+		if list, has := o.Annotations[config.AnnotationAdapters]; has {
+			meta.Annotations = map[string]string{config.AnnotationAdapters: list}
 		}
 		keepMarks(&meta, o.ObjectMeta)
 		return &v1.Service{ObjectMeta: meta}, nil

@@ -80,7 +80,7 @@ type Config struct {
 	// an empty At: none.
 	Store store.Config
 	// Join, if not nil, makes the process only an agent of front doors. It serves their requests alone, and only for
-	// functions of [api.Class].
+	// functions of [config.Class].
 	Join *agent.Config
 	// AcceptImages are the images by runtime of functions that front doors may create. They are created in the one
 	// namespace of the patterns in Join's Accept.

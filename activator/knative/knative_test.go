@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // transportFunc is a function as a transport.
@@ -59,7 +60,7 @@ func newRig(t *testing.T, instance transportFunc) *rig {
 func revision(name, class string, annotations ...string) *v1.Revision {
 	rev := &v1.Revision{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "default", Labels: map[string]string{serving.ServiceLabelKey: "tiny"},
-		Annotations: map[string]string{api.AnnotationClass: class},
+		Annotations: map[string]string{config.AnnotationClass: class},
 	}}
 	for i := 0; i+1 < len(annotations); i += 2 {
 		rev.Annotations[annotations[i]] = annotations[i+1]

@@ -62,7 +62,7 @@ type offers struct {
 
 	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
 	revisions map[api.FunctionName]api.Function
-	traffic   map[api.FunctionName][]api.Share
+	traffic   map[api.FunctionName][]activator.Share
 	drawn     map[wanted]map[api.FunctionName]int // by revision
 	all       map[api.FunctionName][]backend      // the cached result of backends, which is not modified; nil: something has changed
 }
@@ -75,7 +75,7 @@ type wanted struct {
 
 func newOffers(core *activator.Activator, out api.Emitter, pod string) *offers {
 	return &offers{core: core, out: out, pod: pod, revisions: map[api.FunctionName]api.Function{},
-		traffic: map[api.FunctionName][]api.Share{}, drawn: map[wanted]map[api.FunctionName]int{}}
+		traffic: map[api.FunctionName][]activator.Share{}, drawn: map[wanted]map[api.FunctionName]int{}}
 }
 
 // put adds or updates a revision.
@@ -104,7 +104,7 @@ func (o *offers) remove(name api.FunctionName) {
 }
 
 // route sets the traffic of a Service; without shares it is unknown.
-func (o *offers) route(t api.Traffic) {
+func (o *offers) route(t activator.Traffic) {
 	if o == nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // offering is a rig whose cluster is offered to front doors.
@@ -54,8 +55,8 @@ func TestOffersAService(t *testing.T) {
 	if got := o.asks("default/tiny"); got.Code != http.StatusNotFound {
 		t.Errorf("before there is a Service: %d", got.Code)
 	}
-	o.watch.revision(revision("tiny-00001", api.Class, api.AnnotationServedName, "small", api.AnnotationMaxScale, "2"))
-	o.watch.revision(revision("tiny-00002", api.Class, api.AnnotationServedName, "tiny-2"))
+	o.watch.revision(revision("tiny-00001", config.Class, config.AnnotationServedName, "small", config.AnnotationMaxScale, "2"))
+	o.watch.revision(revision("tiny-00002", config.Class, config.AnnotationServedName, "tiny-2"))
 	o.watch.revision(revision("stock-00001", "kpa.autoscaling.knative.dev"))
 	one := func() api.Function {
 		t.Helper()
@@ -83,11 +84,11 @@ func TestOffersAService(t *testing.T) {
 		t.Errorf("%d %s, want it answered where a slot is free", got.Code, got.Body)
 	}
 	clear(o.touched)
-	o.watch.noRevision(revision("tiny-00001", api.Class))
+	o.watch.noRevision(revision("tiny-00001", config.Class))
 	if f := one(); f.Model != "tiny-2" || len(f.Aliases) > 0 || o.touched["default/tiny"] == 0 {
 		t.Errorf("without the first revision: %+v, said %d times", f, o.touched["default/tiny"])
 	}
-	o.watch.noRevision(revision("tiny-00002", api.Class))
+	o.watch.noRevision(revision("tiny-00002", config.Class))
 	if list := o.offers.functions(); len(list) != 0 {
 		t.Errorf("without revisions: %+v", list)
 	}
@@ -97,8 +98,8 @@ func TestOffersAService(t *testing.T) {
 // revision while it waits.
 func TestOffersDivideDemand(t *testing.T) {
 	o := newOffering(t)
-	o.watch.revision(revision("tiny-00001", api.Class))
-	o.watch.revision(revision("tiny-00002", api.Class))
+	o.watch.revision(revision("tiny-00001", config.Class))
+	o.watch.revision(revision("tiny-00002", config.Class))
 	o.watch.route(route(map[string]int64{"tiny-00001": 50, "tiny-00002": 50}))
 	sum := func() (n int) {
 		for v := range maps.Values(o.demand) {

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 var _ agent.Applier = (*applier)(nil)
@@ -76,7 +77,7 @@ func TestLife(t *testing.T) {
 	if token := template.Spec.AutomountServiceAccountToken; token == nil || *token {
 		t.Error("the function has the token of a service account")
 	}
-	if an := template.Annotations; an[api.AnnotationClass] != api.Class || an[api.AnnotationModel] != "pico" || an["autoscaling.knative.dev/initial-scale"] != "0" || an[api.AnnotationClusters]+an[api.AnnotationRemoveAfter] != "" {
+	if an := template.Annotations; an[config.AnnotationClass] != config.Class || an[config.AnnotationModel] != "pico" || an["autoscaling.knative.dev/initial-scale"] != "0" || an[config.AnnotationClusters]+an[config.AnnotationRemoveAfter] != "" {
 		t.Errorf("annotations %v", an)
 	}
 	if got := a.Owners("default/chat"); !slices.Equal(got, []string{"x", "y"}) {
@@ -89,7 +90,7 @@ func TestLife(t *testing.T) {
 	if err := a.Remove(ctx, "default/chat", "x"); err != nil || chat() == nil || !slices.Equal(a.Owners("default/chat"), []string{"y"}) {
 		t.Errorf("removed for one: %v, it is there for %v", err, a.Owners("default/chat"))
 	}
-	if err := a.Apply(ctx, manifest(", rouse.dev/sleep-after: 1m", ""), "y"); err != nil || chat().Spec.Template.Annotations[api.AnnotationSleepAfter] != "1m" {
+	if err := a.Apply(ctx, manifest(", rouse.dev/sleep-after: 1m", ""), "y"); err != nil || chat().Spec.Template.Annotations[config.AnnotationSleepAfter] != "1m" {
 		t.Errorf("changed by the only one that has it: %v", err)
 	}
 	if err := a.Remove(ctx, "default/chat", "y"); err != nil || chat() != nil {

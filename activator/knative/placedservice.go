@@ -21,7 +21,7 @@ import (
 )
 
 // dropped are annotations for front doors only.
-var dropped = []string{api.AnnotationClusters, api.AnnotationRemoveAfter, api.AnnotationRegions}
+var dropped = []string{config.AnnotationClusters, config.AnnotationRemoveAfter, config.AnnotationRegions}
 
 // service returns the Service for a front door's manifest, or an error for a part that is not accepted.
 func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error) {
@@ -46,11 +46,11 @@ func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error
 	for _, key := range dropped {
 		delete(annotations, key)
 	}
-	annotations[api.AnnotationClass], annotations["autoscaling.knative.dev/initial-scale"] = api.Class, "0"
-	annotations[api.AnnotationRuntime], annotations[api.AnnotationModel] = kind, f.Runtime.Model
+	annotations[config.AnnotationClass], annotations["autoscaling.knative.dev/initial-scale"] = config.Class, "0"
+	annotations[config.AnnotationRuntime], annotations[config.AnnotationModel] = kind, f.Runtime.Model
 	own := map[string]string{annotationManifest: fmt.Sprintf("%x", sha256.Sum256([]byte(m.YAML)))}
 	if len(f.Runtime.Adapters) > 0 {
-		own[api.AnnotationAdapters] = config.AdapterList(f.Runtime.Adapters)
+		own[config.AnnotationAdapters] = config.AdapterList(f.Runtime.Adapters)
 	}
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: f.Name.Name(), Labels: map[string]string{labelPlaced: "true"}, Annotations: own},

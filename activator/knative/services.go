@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 
+	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -21,7 +22,7 @@ type farServices interface {
 
 // services tells a front door of clusters about the cluster's Services. A Service is described by the revision with
 // the most of its traffic, or without traffic the newest. That revision determines whether it is a function of this
-// cluster or, with [api.AnnotationClusters], is to be created elsewhere. The methods are safe for concurrent use, and
+// cluster or, with [config.AnnotationClusters], is to be created elsewhere. The methods are safe for concurrent use, and
 // do nothing on nil.
 type services struct {
 	far farServices
@@ -76,7 +77,7 @@ func (s *services) remove(service, revision api.FunctionName) {
 }
 
 // route sets the traffic of a Service; without shares it is unknown.
-func (s *services) route(t api.Traffic) {
+func (s *services) route(t activator.Traffic) {
 	if s == nil {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // toldFar records the calls to a front door of clusters about Services.
@@ -44,10 +45,10 @@ func TestServices(t *testing.T) {
 		}
 		far = nil
 	}
-	one := revision("tiny-00001", api.Class)
+	one := revision("tiny-00001", config.Class)
 	g.watch.revision(one)
 	told("own default/tiny default/tiny-00001 tiny")
-	two := revision("tiny-00002", api.Class, api.AnnotationModel, "pico", api.AnnotationClusters, "gpu")
+	two := revision("tiny-00002", config.Class, config.AnnotationModel, "pico", config.AnnotationClusters, "gpu")
 	g.watch.revision(two)
 	told("disown default/tiny", "place default/tiny gpu")
 	if g.core.Declared("default/tiny-00002") || g.watch.services.elsewhere("default/tiny-00002") != "default/tiny" || g.watch.services.elsewhere("default/tiny-00001") != "default/tiny-00001" {
@@ -57,7 +58,7 @@ func TestServices(t *testing.T) {
 	told("disown default/tiny", "own default/tiny default/tiny-00001 tiny")
 	g.watch.route(route(map[string]int64{"tiny-00001": 10, "tiny-00002": 90}))
 	told("disown default/tiny", "place default/tiny gpu")
-	three := revision("tiny-00003", api.Class, api.AnnotationModel, "pico", api.AnnotationClusters, "gpu=h100")
+	three := revision("tiny-00003", config.Class, config.AnnotationModel, "pico", config.AnnotationClusters, "gpu=h100")
 	g.watch.revision(three)
 	told()
 	g.watch.route(route(map[string]int64{"tiny-00003": 100}))
@@ -74,21 +75,21 @@ func TestServices(t *testing.T) {
 // other clusters could not have it. An agent offers none of the Services that its own cluster has elsewhere.
 func TestForNobody(t *testing.T) {
 	g := newRig(t, host)
-	g.watch.revision(revision("tiny-00001", api.Class, api.AnnotationModel, "pico", api.AnnotationClusters, "gpu"))
+	g.watch.revision(revision("tiny-00001", config.Class, config.AnnotationModel, "pico", config.AnnotationClusters, "gpu"))
 	if status, got := g.ask("tiny"); status != 503 || !strings.Contains(got, "manifests/components/front") {
 		t.Errorf("no front door: %d %s", status, got)
 	}
 	g = newRig(t, host)
 	var far toldFar
 	g.watch.services = newServices(&far, slog.New(slog.DiscardHandler))
-	g.watch.revision(revision("tiny-00001", api.Class, api.AnnotationRuntime, "vllm", api.AnnotationClusters, "gpu"))
+	g.watch.revision(revision("tiny-00001", config.Class, config.AnnotationRuntime, "vllm", config.AnnotationClusters, "gpu"))
 	if status, got := g.ask("tiny"); status != 503 || !strings.Contains(got, "can't be sent to other clusters") || strings.Contains(strings.Join(far, ";"), "place") {
 		t.Errorf("without a model: %d %s; %v", status, got, far)
 	}
 	g = newRig(t, host)
 	g.watch.offers = newOffers(g.core, api.EmitterFunc(func(api.Event) {}), "pod")
 	g.watch.offers.changed = func(api.FunctionName) {}
-	g.watch.revision(revision("tiny-00001", api.Class, api.AnnotationModel, "pico", api.AnnotationClusters, "gpu"))
+	g.watch.revision(revision("tiny-00001", config.Class, config.AnnotationModel, "pico", config.AnnotationClusters, "gpu"))
 	if list := g.watch.offers.functions(); len(list) > 0 || g.core.Declared("default/tiny-00001") {
 		t.Errorf("an agent offers %v", list)
 	}
@@ -235,7 +236,7 @@ func TestOwnAndElsewhere(t *testing.T) {
 		return st
 	}
 	for k, name := range []string{"tiny-00001", "tiny-00002"} {
-		g.watch.revision(revision(name, api.Class))
+		g.watch.revision(revision(name, config.Class))
 		g.watch.route(route(map[string]int64{name: 100}))
 		g.watch.observe(asleep(name, fmt.Sprint("pod-", k)))
 		for range 3 {
@@ -272,7 +273,7 @@ func TestOwnAndElsewhere(t *testing.T) {
 // TestNearIsFar: when the cluster no longer has a Service, an agent's is still available.
 func TestNearIsFar(t *testing.T) {
 	g := newFarRig(t)
-	rev := revision("tiny-00001", api.Class)
+	rev := revision("tiny-00001", config.Class)
 	g.watch.revision(rev)
 	g.join(t, "default/tiny")
 	g.asked(t, "tiny", "the desk's default/tiny")

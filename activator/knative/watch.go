@@ -64,12 +64,12 @@ func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *wa
 func (w *watch) isOurs(rev *v1.Revision) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return api.IsFunction(rev.Annotations, map[string]string{api.AnnotationClass: w.classes[api.NewFunctionName(rev.Namespace, rev.Name)]})
+	return config.IsFunction(rev.Annotations, map[string]string{config.AnnotationClass: w.classes[api.NewFunctionName(rev.Namespace, rev.Name)]})
 }
 
 // podAutoscaler records the class in a PodAutoscaler, for its revision of the same name that does not declare one.
 func (w *watch) podAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
-	name, class := api.NewFunctionName(pa.Namespace, pa.Name), pa.Annotations[api.AnnotationClass]
+	name, class := api.NewFunctionName(pa.Namespace, pa.Name), pa.Annotations[config.AnnotationClass]
 	w.mu.Lock()
 	news := w.classes[name] != class
 	w.classes[name] = class
@@ -145,12 +145,12 @@ func (w *watch) declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	case w.offers != nil:
 		d.away = true
 	case w.services == nil:
-		d.fault = "it is for other clusters (" + api.AnnotationClusters + "), and the activators are no front door of any: " +
+		d.fault = "it is for other clusters (" + config.AnnotationClusters + "), and the activators are no front door of any: " +
 			"add the component manifests/components/front, or take the annotation away"
 	case d.fault == "":
 		there, err := config.Placed(source)
 		if err != nil {
-			d.fault = "it can't be sent to other clusters (" + api.AnnotationClusters + "): " + err.Error()
+			d.fault = "it can't be sent to other clusters (" + config.AnnotationClusters + "): " + err.Error()
 		} else {
 			d.function, d.away = there, true
 		}
@@ -210,10 +210,10 @@ func (w *watch) endpoint(name api.FunctionName, ip string) api.Endpoint {
 
 // route handles a route. Shares of other classes' revisions do no harm: the activator does not know them.
 func (w *watch) route(route *v1.Route) {
-	t := api.Traffic{Service: serviceOf(route)}
+	t := activator.Traffic{Service: serviceOf(route)}
 	for _, target := range route.Status.Traffic {
 		if target.Percent != nil && *target.Percent > 0 && target.RevisionName != "" {
-			t.Shares = append(t.Shares, api.Share{Function: api.NewFunctionName(route.Namespace, target.RevisionName), Percent: int(*target.Percent)})
+			t.Shares = append(t.Shares, activator.Share{Function: api.NewFunctionName(route.Namespace, target.RevisionName), Percent: int(*target.Percent)})
 		}
 	}
 	w.core.PutTraffic(t)
@@ -223,8 +223,8 @@ func (w *watch) route(route *v1.Route) {
 
 func (w *watch) noRoute(route *v1.Route) {
 	w.core.RemoveTraffic(serviceOf(route))
-	w.offers.route(api.Traffic{Service: serviceOf(route)})
-	w.services.route(api.Traffic{Service: serviceOf(route)})
+	w.offers.route(activator.Traffic{Service: serviceOf(route)})
+	w.services.route(activator.Traffic{Service: serviceOf(route)})
 }
 
 // service handles a Service, for its age and its adapters.
@@ -234,7 +234,7 @@ func (w *watch) service(s *v1.Service) {
 	if w.placed.See(s) {
 		w.offers.changed(name)
 	}
-	text, has := s.Annotations[api.AnnotationAdapters]
+	text, has := s.Annotations[config.AnnotationAdapters]
 	list, err := config.Adapters(text)
 	if err != nil {
 		w.log.Warn("a service's adapters can't be read and stay as they are", "service", name, "error", err)
@@ -281,7 +281,7 @@ func (w *watch) pod(pod *corev1.Pod) {
 		return
 	}
 	w.instances.pod(functionOf(pod), api.InstanceID(pod.Name), pod.Status.PodIP)
-	port, _ := strconv.Atoi(pod.Annotations[api.AnnotationInjected]) // an invalid number counts as none
+	port, _ := strconv.Atoi(pod.Annotations[config.AnnotationInjected]) // an invalid number counts as none
 	w.instances.listens(api.InstanceID(pod.Name), port)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // ask sends a request that names a model to the front door.
@@ -47,21 +48,21 @@ func host(r *http.Request) (*http.Response, error) {
 // first.
 func TestClassOfTheCluster(t *testing.T) {
 	pa := func(class string) *autoscalingv1alpha1.PodAutoscaler {
-		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny-00001", Annotations: map[string]string{api.AnnotationClass: class}}}
+		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny-00001", Annotations: map[string]string{config.AnnotationClass: class}}}
 	}
 	for name, tt := range map[string]struct {
 		class string
 		first bool
 		want  int
 	}{
-		"the revision first":      {api.Class, false, 200},
-		"the PodAutoscaler first": {api.Class, true, 200},
+		"the revision first":      {config.Class, false, 200},
+		"the PodAutoscaler first": {config.Class, true, 200},
 		"another default":         {"kpa.autoscaling.knative.dev", true, 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, host)
 			rev := revision("tiny-00001", "")
-			delete(rev.Annotations, api.AnnotationClass)
+			delete(rev.Annotations, config.AnnotationClass)
 			if !tt.first {
 				g.watch.revision(rev)
 				g.watch.find = func(n api.FunctionName) *servingv1.Revision {
@@ -92,7 +93,7 @@ func TestAdaptersOfAService(t *testing.T) {
 	g := newRig(t, host)
 	service := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny"}}
 	g.watch.service(service)
-	g.watch.revision(revision("tiny-00001", api.Class, api.AnnotationAdapters, "old=a"))
+	g.watch.revision(revision("tiny-00001", config.Class, config.AnnotationAdapters, "old=a"))
 	g.watch.route(route(map[string]int64{"tiny-00001": 100}))
 	g.core.ObserveInstance(awake("tiny-00001", "a", "10.0.0.1"))
 	want := func(known ...string) {
@@ -106,7 +107,7 @@ func TestAdaptersOfAService(t *testing.T) {
 	}
 	want("old")
 	for _, list := range []string{"fr=a,de=b", "de=b", ""} {
-		object, err := strip(&servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{api.AnnotationAdapters: list, "other": "x"}}})
+		object, err := strip(&servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{config.AnnotationAdapters: list, "other": "x"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +119,7 @@ func TestAdaptersOfAService(t *testing.T) {
 		}
 		want(names...)
 	}
-	broken := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{api.AnnotationAdapters: "fr=a,,"}}}
+	broken := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{config.AnnotationAdapters: "fr=a,,"}}}
 	g.watch.service(broken) // it removes nothing
 	want()
 	if status, got := g.ask("tiny"); status != 200 {
@@ -130,7 +131,7 @@ func TestAdaptersOfAService(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	g := newRig(t, host)
-	one, two := revision("tiny-00001", api.Class), revision("tiny-00002", api.Class, "rouse.dev/aliases", "second")
+	one, two := revision("tiny-00001", config.Class), revision("tiny-00002", config.Class, "rouse.dev/aliases", "second")
 	g.watch.revision(one)
 	g.watch.revision(two)
 	g.watch.revision(revision("tiny-00003", "hpa.autoscaling.knative.dev"))
@@ -174,13 +175,13 @@ func TestWatch(t *testing.T) {
 // TestFaultyRevision: clients are told what is wrong, once, and the autoscaler's failure survives each status update.
 func TestFaultyRevision(t *testing.T) {
 	g := newRig(t, host)
-	bad := revision("tiny-00001", api.Class, "rouse.dev/hold-capacty", "5")
+	bad := revision("tiny-00001", config.Class, "rouse.dev/hold-capacty", "5")
 	g.watch.revision(bad)
 	status, got := g.serve("tiny-00001")
 	if status != 503 || !strings.Contains(got, "rouse.dev/hold-capacty") || !strings.Contains(got, api.CodeStartFailed) {
 		t.Errorf("got %d %s, want what is wrong", status, got)
 	}
-	good := revision("tiny-00002", api.Class)
+	good := revision("tiny-00002", config.Class)
 	g.watch.revision(good)
 	g.core.Fail("default/tiny-00002", api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "no device is large enough"))
 	changed := good.DeepCopy()
@@ -193,7 +194,7 @@ func TestFaultyRevision(t *testing.T) {
 
 func TestPods(t *testing.T) {
 	g := newRig(t, host)
-	g.watch.revision(revision("tiny-00001", api.Class))
+	g.watch.revision(revision("tiny-00001", config.Class))
 	p := pod("tiny-00001", "a", "")
 	g.watch.pod(p)
 	if got := g.instances.addresses("default/tiny-00001"); len(got) != 0 {
@@ -209,7 +210,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("endpoint: got %s", got)
 	}
 	injected := pod("tiny-00001", "b", "10.0.0.2")
-	injected.Annotations = map[string]string{api.AnnotationInjected: "8014"}
+	injected.Annotations = map[string]string{config.AnnotationInjected: "8014"}
 	kept, err := strip(injected)
 	if err != nil {
 		t.Fatal(err)
@@ -235,12 +236,12 @@ func TestFeed(t *testing.T) {
 	defer cancel()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: control.ControlSecret, Namespace: control.SystemNamespace}, Data: map[string][]byte{control.ControlSecretKey: []byte("first")}}
 	kube := kubefake.NewClientset(secret, pod("tiny-00001", "a", "10.0.0.1"))
-	other := revision("other-00001", api.Class, "rouse.dev/aliases", "tiny, default/more, quiet/more, third")
+	other := revision("other-00001", config.Class, "rouse.dev/aliases", "tiny, default/more, quiet/more, third")
 	other.Namespace, other.Labels[serving.ServiceLabelKey] = "team", "other"
 	made := func(namespace, name string, hour int64) *servingv1.Service {
 		return &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(3600*hour, 0)}}
 	}
-	knative := servingfake.NewSimpleClientset(revision("tiny-00001", api.Class, "rouse.dev/aliases", "third"), route(map[string]int64{"tiny-00001": 100}), other,
+	knative := servingfake.NewSimpleClientset(revision("tiny-00001", config.Class, "rouse.dev/aliases", "third"), route(map[string]int64{"tiny-00001": 100}), other,
 		made("default", "tiny", 1), made("team", "other", 2))
 	_ = kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}})
 	revisions := servinginformers.NewSharedInformerFactory(knative, 0)

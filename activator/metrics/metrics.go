@@ -177,7 +177,7 @@ func (f *Function) Retried(code string) {
 // reasons bounds the label's values: the code comes from an instance's header.
 var reasons = map[string]bool{
 	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
-	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true, api.CodeEvicted: true,
+	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true, "evicted": true,
 }
 
 func reason(code string) string {

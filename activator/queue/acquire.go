@@ -9,6 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // Want is one request as the queue sees it. Its owner sets the exported fields before the first [Function.Acquire], and
@@ -188,7 +189,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
-			return f.run(w, f.take(i, why, f.termsOf(w))), q, nil
+			return f.take(i, why, f.termsOf(w)).assign(w), q, nil
 		}
 	}
 	if w.AtOnce {
@@ -203,7 +204,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 
 // startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
 func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
-	f.callAgain(now.Add(shareEvery), now)
+	f.retry.arm(now.Add(shareEvery), now)
 	asleep := !f.set.Awake(now)
 	if asleep {
 		f.traceWake(w)
@@ -216,7 +217,7 @@ func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitSt
 		q.ahead = &Target{Instance: q.waking.ID, Base: q.waking.Base(), Spec: f.Spec()}
 	}
 	if len(displaced) > 0 {
-		q.crowded = f.crowdedOut(now)
+		q.crowded = f.full(w, fullCrowded, now)
 	}
 	return q
 }
@@ -251,7 +252,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 		displaced = out
 	}
 	w.entry, w.ctx, w.done = e, ctx, done
-	f.queueUp(w, 1, now)
+	f.costs.queueUp(w, 1, now)
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return displaced, nil
 }
@@ -294,7 +295,7 @@ func (f *Function) wait(w *Want, since time.Time, q *waitStart) (*Slot, error) {
 func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitStart) {
 	now := time.Now()
 	f.mu.Lock()
-	f.queueUp(w, -1, now)
+	f.costs.queueUp(w, -1, now)
 	left := f.queue.Leave(w.entry)
 	if f.queue.Len() == 0 {
 		f.trace.abandon()
@@ -304,7 +305,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		if s.trace == nil {
 			w.wake.goesTo(s.Instance, now) // a trace of the slot's own knows it already
 		}
-		f.run(w, s)
+		s.assign(w)
 	}
 	woke := f.unavailable.at(now) - q.unavailable
 	w.held, w.woke = w.held+now.Sub(since), w.woke+woke
@@ -312,7 +313,9 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		if !ok { // the wake goes on
 			woke += f.expected(now)
 		}
-		f.chargeWake(w, woke)
+		if f.outputs.tokens > 0 { // charge its client what a slot would have generated while nobody was served
+			f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, f.outputs.generates(woke)))
+		}
 	}
 	w.paused += f.paused.at(now) - q.paused
 	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
@@ -396,7 +399,7 @@ func (f *Function) offer(e *entry, s *Slot) {
 	if f.trace == nil && f.queue.Len() > 0 {
 		f.trace = s.trace
 	}
-	f.release(s, 0)
+	s.release(0)
 }
 
 // answered gives e, if it still waits, a slot of the instance that answers the request that was sent ahead. The
@@ -409,7 +412,7 @@ func (f *Function) answered(e *entry, i *route.Instance) {
 	}
 	f.set.Reserve(i, e.Want.Adapter)
 	f.set.Sent(i, e.Want, time.Now())
-	s := f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
+	s := f.hand(i, api.Choice{By: route.ByWake, Running: i.Running() - 1}, e)
 	f.mu.Unlock()
 	f.offer(e, s)
 	f.dispatch() // if it has left

@@ -67,8 +67,8 @@ func (c *costs) change(id api.InstanceID, n int, now time.Time, change func(*hol
 }
 
 // occupy adds n to the requests with slots of s's instance; the request of s pays what it owes.
-func (f *Function) occupy(s *Slot, n int, now time.Time) {
-	clock := f.costs.change(s.Instance, n, now, func(*holder) {})
+func (c *costs) occupy(s *Slot, n int, now time.Time) {
+	clock := c.change(s.Instance, n, now, func(*holder) {})
 	if n <= 0 {
 		s.want.pay(clock - s.paid)
 	}
@@ -76,8 +76,8 @@ func (f *Function) occupy(s *Slot, n int, now time.Time) {
 }
 
 // queueUp adds n to the waiting requests; w, which is one of them, pays what it owes.
-func (f *Function) queueUp(w *Want, n int, now time.Time) {
-	clock := f.costs.queue.join(f.costs.rising, n, now)
+func (c *costs) queueUp(w *Want, n int, now time.Time) {
+	clock := c.queue.join(c.rising, n, now)
 	if n <= 0 {
 		w.pay(clock - w.paid)
 	}
@@ -85,8 +85,8 @@ func (f *Function) queueUp(w *Want, n int, now time.Time) {
 }
 
 // rises records whether an instance starts or wakes.
-func (f *Function) rises(id api.InstanceID, rising bool, now time.Time) {
-	f.costs.change(id, 0, now, func(h *holder) { h.rising = rising })
+func (c *costs) rises(id api.InstanceID, rising bool, now time.Time) {
+	c.change(id, 0, now, func(h *holder) { h.rising = rising })
 }
 
 // pay adds to what the request has used.
@@ -115,10 +115,10 @@ func (q *Queues) Charge() {
 		now := time.Now()
 		for w := range f.wants {
 			if w.queued {
-				f.queueUp(w, 0, now)
+				f.costs.queueUp(w, 0, now)
 			}
 			if w.slot != nil {
-				f.occupy(w.slot, 0, now)
+				f.costs.occupy(w.slot, 0, now)
 			}
 		}
 		f.mu.Unlock()

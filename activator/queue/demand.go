@@ -36,8 +36,7 @@ type meter struct {
 	dirty atomic.Bool
 
 	mu     sync.Mutex // guards all below; held while an event is emitted, so that events stay in order
-	timer  *time.Timer
-	due    time.Time // when the timer fires; zero: stopped
+	due    alarm
 	last   time.Time // when the last event was sent
 	sent   api.Demand
 	closed bool
@@ -47,8 +46,7 @@ type meter struct {
 // meter. source is the source of the events.
 func newMeter(level func() api.Demand, e api.Emitter, source string) *meter {
 	m := &meter{level: level, emitter: e, source: source}
-	m.timer = time.AfterFunc(time.Hour, m.sendNow)
-	m.timer.Stop()
+	m.due = newAlarm(m.sendNow)
 	return m
 }
 
@@ -78,18 +76,36 @@ func (m *meter) schedule() {
 	}
 	if !m.closed {
 		now := time.Now()
-		m.arm(now, now.Add(max(sendSoon, sendEvery-now.Sub(m.last))))
+		m.due.arm(now.Add(max(sendSoon, sendEvery-now.Sub(m.last))), now)
 	}
 	m.mu.Unlock()
 }
 
-// arm sets the timer to fire at the given time, unless it fires earlier already.
-func (m *meter) arm(now, at time.Time) {
-	if !m.due.IsZero() && !at.Before(m.due) {
+// alarm is a timer that calls a function at the earliest of the times that it was given. A lock of its owner guards it.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time // when it calls; zero: not
+}
+
+func newAlarm(do func()) alarm {
+	a := alarm{timer: time.AfterFunc(time.Hour, do)}
+	a.timer.Stop()
+	return a
+}
+
+// arm makes the call happen at the given time, unless it happens earlier already.
+func (a *alarm) arm(at, now time.Time) {
+	if !a.at.IsZero() && !at.Before(a.at) {
 		return
 	}
-	m.due = at
-	m.timer.Reset(max(at.Sub(now), 0))
+	a.at = at
+	a.timer.Reset(max(at.Sub(now), 0))
+}
+
+// stop forgets the time.
+func (a *alarm) stop() {
+	a.at = time.Time{}
+	a.timer.Stop()
 }
 
 // send reads and sends the level, and arms the timer for the next send.
@@ -98,10 +114,9 @@ func (m *meter) send(now time.Time) {
 	m.sent = m.level()
 	m.last = now
 	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, m.sent.Function, m.sent))
-	m.due = time.Time{}
-	m.timer.Stop()
+	m.due.stop()
 	if !m.sent.Zero() {
-		m.arm(now, now.Add(sendRepeat))
+		m.due.arm(now.Add(sendRepeat), now)
 	}
 }
 
@@ -113,7 +128,7 @@ func (m *meter) close() {
 		return
 	}
 	m.closed = true
-	m.timer.Stop()
+	m.due.stop()
 	if m.sent.Zero() && !m.dirty.Load() {
 		return
 	}

@@ -37,8 +37,7 @@ type Function struct {
 	seen       []api.ModelName    // the adapters in the instances' last reports
 	model      *api.ModelFacts    // from the last report with them; nil: none
 	last       time.Time          // when the last request arrived
-	output     float64            // the mean output of the last answers, in tokens; 0: unknown
-	took       float64            // the mean time that they took, in nanoseconds
+	outputs    outputs
 	// Why the function can't start, from the autoscaler; nil: it can. And until when; zero: until an instance is
 	// awake.
 	failed      *api.Error
@@ -48,11 +47,10 @@ type Function struct {
 	trace       *Wake // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
-	unavailable        clock                // no instance is awake
-	paused             clock                // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
-	retry              *time.Timer          // dispatches again when an instance is avoided or a wake is paused
-	retryAt            time.Time            // zero: not armed
-	restrained         map[string]time.Time // until when clients leave a slot free
+	unavailable        clock // no instance is awake
+	paused             clock // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
+	retry              alarm // dispatches again when an instance is avoided or a wake is paused
+	restrained         restraints
 	costs              costs
 }
 
@@ -80,19 +78,18 @@ func (c *clock) at(now time.Time) time.Duration {
 }
 
 func newFunction(q *Queues, name api.FunctionName) *Function {
-	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), restrained: make(map[string]time.Time), costs: costs{holders: make(map[api.InstanceID]*holder)}}
+	f := &Function{Name: name, Created: time.Now(), Metrics: q.cfg.Metrics.Of(name), q: q, wants: make(map[*Want]struct{}), restrained: make(restraints), costs: costs{holders: make(map[api.InstanceID]*holder)}}
 	f.spec.Store(&api.Function{Name: name})
 	f.meter = newMeter(f.level, q.cfg.Emitter, "/activator/"+q.cfg.Name)
 	f.unavailable.set(true, f.Created)
-	f.retry = time.AfterFunc(time.Hour, f.again)
-	f.retry.Stop()
+	f.retry = newAlarm(f.again)
 	return f
 }
 
 // close stops f's timers and sends its last demand.
 func (f *Function) close() {
 	f.mu.Lock()
-	f.retry.Stop()
+	f.retry.stop()
 	f.mu.Unlock()
 	f.meter.close()
 }
@@ -234,19 +231,17 @@ func (f *Function) level() api.Demand {
 
 // RefuseWaiting refuses all requests that wait.
 func (f *Function) RefuseWaiting(err *api.Error) {
-	for e := f.evict(); e != nil; e = f.evict() {
+	for {
+		f.mu.Lock()
+		e := f.queue.Next()
+		f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+		f.mu.Unlock()
+		if e == nil {
+			break
+		}
 		e.Offer(&Slot{refused: err}) // a client that left needs no refusal
 	}
 	f.meter.changed()
-}
-
-// evict removes the first request from the queue and returns it, or nil.
-func (f *Function) evict() *entry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e := f.queue.Next()
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
-	return e
 }
 
 // EndAll ends all waiting and running requests with err.

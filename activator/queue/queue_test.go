@@ -129,7 +129,7 @@ func TestShedding(t *testing.T) {
 		}()
 		<-ends[1].Done()
 		var cause *api.Error
-		if !errors.As(context.Cause(ends[1]), &cause) || cause.Code != api.CodeEvicted || ends[0].Err() != nil {
+		if !errors.As(context.Cause(ends[1]), &cause) || cause.Code != CodeEvicted || ends[0].Err() != nil {
 			t.Errorf("ended with %v and %v", context.Cause(ends[1]), context.Cause(ends[0]))
 		}
 		running[1].Done(Used{})
@@ -160,7 +160,7 @@ func TestDrainEndsBackground(t *testing.T) {
 		}
 		f.q.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: f.Name, State: api.Draining, PID: 7, Seq: 2, Endpoint: "http://192.0.2.1:80", Since: time.Now()})
 		var cause *api.Error
-		if !errors.As(context.Cause(ends[0]), &cause) || cause.Code != api.CodeEvicted || ends[1].Err() != nil {
+		if !errors.As(context.Cause(ends[0]), &cause) || cause.Code != CodeEvicted || ends[1].Err() != nil {
 			t.Errorf("ended with %v and %v, want the first evicted", context.Cause(ends[0]), context.Cause(ends[1]))
 		}
 		for _, s := range slots {
@@ -310,7 +310,7 @@ func TestTurnsAtTheInstance(t *testing.T) {
 			t.Error("the instance is avoided")
 		}
 		var refused *api.Error
-		if _, err := f.Acquire(ctx, first); !errors.As(err, &refused) || refused.Code != api.CodeHoldTimeout {
+		if _, err := f.Acquire(ctx, first); !errors.As(err, &refused) || refused.Code != CodeHoldTimeout {
 			t.Errorf("got %v, want a refusal after 70 s", err)
 		}
 		if held, woke, _ := first.Waited(); held != 70*time.Second || woke != 0 {

@@ -7,6 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// Codes of refusals.
+const (
+	CodeHoldTimeout = "hold_timeout"
+	CodeEvicted     = "evicted" // in favor of another request
+)
+
 // refusal returns why f accepts no requests at all; nil if it does. The caller holds mu.
 func (f *Function) refusal(now time.Time) *api.Error {
 	switch {
@@ -29,7 +35,7 @@ func notAmong() *api.Error {
 // timedOut returns the error for a request that waited too long. why names the obstacle, empty if unknown. The
 // caller holds mu.
 func (f *Function) timedOut(now time.Time, why string) *api.Error {
-	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+	err := api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.Name, f.Spec().Hold.Timeout)
 	if st, found := f.obstacle(now); found {
 		why = st.Message
@@ -40,7 +46,7 @@ func (f *Function) timedOut(now time.Time, why string) *api.Error {
 	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// full returns the error for a request that can't enter the queue. The caller holds mu.
+// full returns the error for a request that can't enter the queue, or was displaced by w. The caller holds mu.
 func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 	expected := f.expected(now)
 	after := f.queue.RetryAfter(expected)
@@ -51,21 +57,18 @@ func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 		if !w.Deadline.IsZero() {
 			wait = min(wait, w.Deadline.Sub(now))
 		}
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+		return api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
 			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
 			f.Name, expected.Round(time.Millisecond), wait.Round(time.Millisecond)).WithRetryAfter(after)
 	case fullBytes:
 		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
 			f.queue.Len(), f.Name, f.queue.Bytes(), limits.MaxBytes).WithRetryAfter(after)
+	case fullCrowded:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them",
+			f.queue.Len(), f.Name).WithRetryAfter(after)
 	}
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 		"%d requests wait for %s already, which is the limit (rouse.dev/hold-capacity)", f.queue.Len(), f.Name).WithRetryAfter(after)
-}
-
-// crowdedOut returns the error for requests that another one displaced. The caller holds mu.
-func (f *Function) crowdedOut(now time.Time) *api.Error {
-	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-		"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them", f.queue.Len(), f.Name).
-		WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }

@@ -42,12 +42,15 @@ func (f *Function) leavesFree(client string, now time.Time) bool {
 	return now.Before(f.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
 }
 
-// restrain lets a client leave a slot free for a while. The caller holds mu.
-func (f *Function) restrain(client string, now time.Time) {
-	if len(f.restrained) >= mostRestrained {
-		clear(f.restrained)
+// restraints say until when clients leave a slot free. The function's mutex guards them.
+type restraints map[string]time.Time
+
+// add lets a client leave a slot free for a while.
+func (r restraints) add(client string, now time.Time) {
+	if len(r) >= mostRestrained {
+		clear(r)
 	}
-	f.restrained[client] = now.Add(restrains)
+	r[client] = now.Add(restrains)
 }
 
 // checkShares looks at the running requests while others wait. The caller holds mu.
@@ -56,13 +59,13 @@ func (f *Function) checkShares(now time.Time) {
 	if f.queue.Len() == 0 {
 		return
 	}
-	f.callAgain(now.Add(shareEvery), now)
+	f.retry.arm(now.Add(shareEvery), now)
 	var running []*Want
 	for w := range f.wants {
 		switch {
 		case w.slot == nil:
 		case w.EndUnread != nil && w.EndUnread():
-			f.restrain(w.Client, now)
+			f.restrained.add(w.Client, now)
 		case w.Pause != nil:
 			running = append(running, w)
 		}
@@ -95,7 +98,7 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 				continue
 			}
 			s.asked = now
-			f.restrain(w.Client, now)
+			f.restrained.add(w.Client, now)
 		}
 		asked++
 		paused[w.Client] += s.terms.sequences

@@ -228,7 +228,7 @@ func TestSequencesCount(t *testing.T) {
 		c := newCrowd(t, 4)
 		one, many := &Want{Input: 10, Tokens: 20}, &Want{Input: 10, Tokens: 20, Sequences: 128}
 		c.f.mu.Lock()
-		if got, want := c.f.cost(many)-10, 128*(c.f.cost(one)-10); got != want {
+		if got, want := c.f.outputs.cost(many)-10, 128*(c.f.outputs.cost(one)-10); got != want {
 			t.Errorf("the output of 128 sequences costs %g, want %g", got, want)
 		}
 		c.f.queue.order.Elsewhere(clientOf(0, "b"), 0, 1e9) // it was served a lot
@@ -263,8 +263,8 @@ func TestNobodyPassesOneThatWaits(t *testing.T) {
 		c.ask("a-0", nil)
 		c.ask("b-0", nil)
 		c.f.mu.Lock()
-		c.f.restrain("a", time.Now())
-		c.f.release(c.slots["a-0"], 0) // and nobody has handed it on yet
+		c.f.restrained.add("a", time.Now())
+		c.slots["a-0"].release(0) // and nobody has handed it on yet
 		c.f.mu.Unlock()
 		c.ask("c-0", nil)
 		c.want("a-0")

@@ -60,10 +60,27 @@ type Used struct {
 // usualOutput is the assumed number of output tokens before any answer was seen.
 const usualOutput api.Tokens = 256
 
+// outputs describe the last answers of a function. Its mutex guards them.
+type outputs struct {
+	tokens float64 // the mean output, in tokens; 0: unknown
+	took   float64 // the mean time that they took, in nanoseconds
+}
+
+// add records an answer.
+func (o *outputs) add(output api.Tokens, took time.Duration) {
+	o.tokens, o.took = mean(o.tokens, float64(output)), mean(o.took, float64(took))
+}
+
 // cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
-// bounds it. The caller holds mu.
-func (f *Function) cost(w *Want) float64 {
-	return control.Cost(w.Input, w.atMost(cmp.Or(api.Tokens(f.output), usualOutput))*api.Tokens(max(w.Sequences, 1)))
+// bounds it.
+func (o *outputs) cost(w *Want) float64 {
+	return control.Cost(w.Input, w.atMost(cmp.Or(api.Tokens(o.tokens), usualOutput))*api.Tokens(max(w.Sequences, 1)))
+}
+
+// generates returns the tokens that a slot generates in a time. The mean times for a token of answers would count
+// short answers, which are mostly prompt, as much as long ones.
+func (o *outputs) generates(in time.Duration) api.Tokens {
+	return api.Tokens(float64(in) * o.tokens / max(o.took, 1))
 }
 
 // atMost bounds an estimate of w's output by what w asks for.
@@ -76,7 +93,7 @@ func (w *Want) atMost(output api.Tokens) api.Tokens {
 
 // termsOf returns the terms of w's slot. The caller holds mu.
 func (f *Function) termsOf(w *Want) terms {
-	return terms{w.Adapter, clientOf(w.Source, w.Client), w.Client, w.Priority, w.Sequences, f.cost(w), w.AtOnce}
+	return terms{w.Adapter, clientOf(w.Source, w.Client), w.Client, w.Priority, w.Sequences, f.outputs.cost(w), w.AtOnce}
 }
 
 // take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
@@ -92,27 +109,27 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 		Target: Target{Instance: i.ID, Base: i.Base(), Spec: f.Spec()}, Choice: why, Waits: i.Status().Waits > 0,
 		f: f, instance: i, terms: t, taken: now,
 	}
-	f.occupy(s, 1, s.taken)
+	f.costs.occupy(s, 1, s.taken)
 	return s
 }
 
-// run records that w has s, and returns s. The caller holds mu.
-func (f *Function) run(w *Want, s *Slot) *Slot {
+// assign records that w has s, and returns s. The caller holds the function's mutex.
+func (s *Slot) assign(w *Want) *Slot {
 	s.want, w.slot, w.pauses = w, s, false
 	if w.Background {
-		f.background++
+		s.f.background++
 	}
 	return s
 }
 
-// release gives a slot back and corrects its charge to the actual cost of what was done there. The caller holds mu.
-func (f *Function) release(s *Slot, cost float64) {
-	t := s.terms
+// release frees the slot and corrects its charge to the actual cost of what was done there. The caller holds the function's mutex.
+func (s *Slot) release(cost float64) {
+	f, t := s.f, s.terms
 	f.queue.order.Settle(t.who, t.priority, cost-t.cost)
 	f.queue.shares.Add(t.client, 0, -t.sequences)
 	f.tellOthers(t, cost-t.cost)
 	f.slots--
-	f.occupy(s, -1, time.Now())
+	f.costs.occupy(s, -1, time.Now())
 	if w := s.want; w != nil {
 		w.slot = nil
 		if w.Background {
@@ -121,14 +138,6 @@ func (f *Function) release(s *Slot, cost float64) {
 	}
 	f.Metrics.Running(-1)
 	f.set.Release(s.instance, t.adapter)
-}
-
-// chargeWake charges w's client for the time in which nobody was served because of its wake: what a slot would have
-// generated. The caller holds mu.
-func (f *Function) chargeWake(w *Want, took time.Duration) {
-	if f.output > 0 {
-		f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, f.generates(took)))
-	}
 }
 
 // tellOthers tells the other activators the cost of a client's requests. It does not block.
@@ -142,9 +151,9 @@ func (f *Function) tellOthers(t terms, cost float64) {
 func (s *Slot) Done(u Used) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
-	f.release(s, s.want.charge(u))
+	s.release(s.want.charge(u))
 	if u.Served && u.Output > 0 {
-		f.output, f.took = mean(f.output, float64(u.Output)), mean(f.took, float64(now.Sub(s.taken)))
+		f.outputs.add(u.Output, now.Sub(s.taken))
 	}
 	if u.Served {
 		f.queue.Served(now)
@@ -178,9 +187,9 @@ func (w *Want) charge(u Used) float64 {
 func (s *Slot) giveBack(code string, cost float64) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
-	f.release(s, cost)
+	s.release(cost)
 	if code != "" {
-		f.callAgain(f.set.Avoid(s.instance, code, now), now)
+		f.retry.arm(f.set.Avoid(s.instance, code, now), now)
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.mu.Unlock()
@@ -192,16 +201,10 @@ func (s *Slot) giveBack(code string, cost float64) {
 func (s *Slot) Generated() api.Tokens {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
-	if s.f.output == 0 {
+	if s.f.outputs.tokens == 0 {
 		return s.want.atMost(usualOutput)
 	}
-	return s.want.atMost(s.f.generates(time.Since(s.taken)))
-}
-
-// generates returns the tokens that a slot generates in a time, by the last answers. Their mean times for a token would count
-// short answers, which are mostly prompt, as much as long ones. The caller holds mu.
-func (f *Function) generates(in time.Duration) api.Tokens {
-	return api.Tokens(float64(in) * f.output / max(f.took, 1))
+	return s.want.atMost(s.f.outputs.generates(time.Since(s.taken)))
 }
 
 // mean adds a value to an exponential mean over about the last eight; 0 begins one.
@@ -247,10 +250,10 @@ func (s *Slot) Move(host string) bool {
 	f.mu.Lock()
 	i := f.set.Move(s.instance, host, now, s.want.Want)
 	if i != nil {
-		f.occupy(s, -1, now)
+		f.costs.occupy(s, -1, now)
 		s.instance, s.Instance, s.Base = i, i.ID, i.Base()
-		f.occupy(s, 1, now)
-		f.callAgain(f.set.NextTry(now), now)
+		f.costs.occupy(s, 1, now)
+		f.retry.arm(f.set.NextTry(now), now)
 	}
 	f.mu.Unlock()
 	if i != nil {
@@ -259,22 +262,13 @@ func (s *Slot) Move(host string) bool {
 	return i != nil
 }
 
-// callAgain schedules another dispatch at the given time. The caller holds mu.
-func (f *Function) callAgain(at, now time.Time) {
-	if !f.retryAt.IsZero() && !at.Before(f.retryAt) {
-		return
-	}
-	f.retryAt = at
-	f.retry.Reset(max(at.Sub(now), 0))
-}
-
 // again runs on the timer: an instance may be retried, a wake begun, or slots given to others.
 func (f *Function) again() {
 	now := time.Now()
 	f.mu.Lock()
-	f.retryAt = time.Time{}
+	f.retry.at = time.Time{}
 	if next := f.set.NextTry(now); !next.IsZero() {
-		f.callAgain(next, now)
+		f.retry.arm(next, now)
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.beginWake(now)
@@ -302,6 +296,6 @@ func (f *Function) shed(w *Want) {
 		return
 	}
 	victim.slot.asked = time.Now()
-	victim.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
+	victim.End(api.Errorf(http.StatusTooManyRequests, CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.Name).
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }

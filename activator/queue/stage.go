@@ -45,7 +45,7 @@ func (f *Function) ownStage(now time.Time) Stage {
 	case f.set.Awake(now):
 		s.Word = "queue"
 	case f.waking.instance != "":
-		s.Word = api.StageWaking
+		s.Word = api.StepWaking
 	case !found:
 		s.Word = string(api.Starting)
 	default:
@@ -76,7 +76,7 @@ func (f *Function) expected(now time.Time) time.Duration {
 		return f.expectedWake(st)
 	case st.Unplaced():
 		return 0
-	case st.State == api.Starting && st.Stage == api.StageWaking:
+	case st.State == api.Starting && st.Stage == api.StepWaking:
 		return max(f.wakeTime-now.Sub(st.Since), 0)
 	case st.State == api.Starting:
 		return max(f.loadTime-now.Sub(st.Since), 0)
@@ -117,19 +117,6 @@ func (f *Function) patience(ctx context.Context, limit, now time.Time) (_ contex
 		timer.Stop()
 		cancel(nil)
 	}
-}
-
-// onItsWay reports whether f waits only for a node, or for its model to be fetched. The caller holds mu.
-func (f *Function) onItsWay(now time.Time) bool {
-	if f.set.Awake(now) {
-		return false
-	}
-	for _, i := range f.set.All() {
-		if i.Status().OnItsWay() {
-			return true
-		}
-	}
-	return false
 }
 
 // obstacle returns the instance that waits for a node, if f waits for that. The caller holds mu.

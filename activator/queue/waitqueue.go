@@ -121,6 +121,7 @@ const (
 	fullCount    fullReason = "count"    // the number of entries is at its limit
 	fullBytes    fullReason = "bytes"    // the memory of the bodies is at its limit
 	fullDeadline fullReason = "deadline" // the entry's deadline is nearer than the expected wake
+	fullCrowded  fullReason = "crowded"  // another entry has displaced it
 )
 
 // Enter admits e, or returns the reason why not. out are the entries that e displaced: they have left the queue, and

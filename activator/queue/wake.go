@@ -39,13 +39,13 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 		switch out {
 		case wakeBegun:
 			f.waking = underway{instance: id, began: now, takes: f.expectedWake(st)}
-			f.rises(id, true, now)
+			f.costs.rises(id, true, now)
 			trace.begun()
 			return i
 		case wakeUnderWay:
 			return nil
 		case wakePaused:
-			f.callAgain(retry, now)
+			f.retry.arm(retry, now)
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time
 	if !now.Before(f.preferred.until) || !slices.ContainsFunc(sleepers, func(i *route.Instance) bool { return f.q.grants.granted(i.ID) }) {
 		return false
 	}
-	f.callAgain(f.preferred.until, now)
+	f.retry.arm(f.preferred.until, now)
 	return true
 }
 
@@ -96,7 +96,7 @@ type underway struct {
 // wokenByOthers reports whether i reports that it is being woken: by the autoscaler, if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
-	return st.State == api.Starting && st.Stage == api.StageWaking
+	return st.State == api.Starting && st.Stage == api.StepWaking
 }
 
 // woke records the end of a call to wake an instance; trace is nil if the call is not traced.
@@ -107,7 +107,7 @@ func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	}
 	f.update(func(now time.Time) {
 		f.waking = underway{}
-		f.rises(id, false, now)
+		f.costs.rises(id, false, now)
 		if err == nil {
 			trace.wokenBy(id)
 			f.learn(st, now)
@@ -126,7 +126,9 @@ func (f *Function) update(change func(now time.Time)) {
 	f.mu.Lock()
 	change(now)
 	f.beginWake(now)
-	renamed := f.renamed()
+	names := f.adapters()
+	renamed := !slices.Equal(names, f.known)
+	f.known = names
 	f.mu.Unlock()
 	f.dispatch()
 	if renamed {
@@ -134,22 +136,12 @@ func (f *Function) update(change func(now time.Time)) {
 	}
 }
 
-// renamed reports whether the adapters have changed since its last call. The caller holds mu.
-func (f *Function) renamed() bool {
-	names := f.adapters()
-	if slices.Equal(names, f.known) {
-		return false
-	}
-	f.known = names
-	return true
-}
-
 // learn applies a report. The caller holds mu.
 func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 	if !f.set.Observe(st, now) {
 		return
 	}
-	f.rises(st.Instance, st.State == api.Starting, now)
+	f.costs.rises(st.Instance, st.State == api.Starting, now)
 	if st.State == api.Draining { // the function that needs its memory does not wait for them
 		for w := range f.wants {
 			if w.slot == nil || w.slot.Instance != st.Instance {
@@ -159,7 +151,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 				w.Drains()
 			}
 			if w.Background {
-				w.End(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended because its instance drains: send it again"))
+				w.End(api.Errorf(http.StatusTooManyRequests, CodeEvicted, "the request was ended because its instance drains: send it again"))
 			}
 		}
 	}
@@ -174,6 +166,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 		f.trace.sawAwake(now)
 		f.failed = nil
 	}
-	f.unavailable.set(!f.set.Awake(now), now)
-	f.paused.set(f.onItsWay(now), now)
+	awake := f.set.Awake(now)
+	f.unavailable.set(!awake, now)
+	f.paused.set(!awake && slices.ContainsFunc(f.set.All(), func(i *route.Instance) bool { return i.Status().OnItsWay() }), now)
 }

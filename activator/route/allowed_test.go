@@ -90,7 +90,7 @@ func TestMove(t *testing.T) {
 	}
 	s.Served(from) // it is the least busy one now
 	w.Adapter = ""
-	if got, why := s.PickFor(epoch, w, nil); got != to || why.By != api.ByPrefix {
+	if got, why := s.PickFor(epoch, w, nil); got != to || why.By != ByPrefix {
 		t.Errorf("the next turn goes to %s by %s, want %s by its prompt", got.ID, why.By, to.ID)
 	}
 }

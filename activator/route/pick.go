@@ -9,6 +9,20 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// Reasons for a choice, in the order in which they apply.
+const (
+	ByOnly    = "only"    // there is only one instance
+	ByWake    = "wake"    // it was woken for the request
+	ByPrefix  = "prefix"  // it has cached at least half of the prompt
+	BySession = "session" // the client's session prefers it
+	ByPrompt  = "prompt"  // no instance has cached the prompt; the hash of its beginning prefers this one
+	ByAdapter = "adapter" // it has the adapter and the smallest load of those that have it
+	ByLoad    = "load"    // it has the smallest load
+)
+
+// SameWay is the difference up to which two round trips count as equal.
+const SameWay = 20 * time.Millisecond
+
 // Want lists the preferences and requirements of a request. The zero value accepts any instance.
 type Want struct {
 	// Adapter is the adapter that should be loaded; empty: none.
@@ -74,7 +88,7 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 	var why api.Choice
 	best := free[0].Instance
 	if len(s.all) == 1 {
-		why.By = api.ByOnly
+		why.By = ByOnly
 	} else {
 		best, why = s.choose(free, w)
 		s.turn = (slices.Index(s.all, best) + 1) % len(s.all)
@@ -143,20 +157,20 @@ func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	}
 	free = s.nearest(free)
 	least, limit := spread(free)
-	why := api.Choice{By: api.ByLoad, Prompt: tokens(w.Prefix.Len()), Least: least.running}
+	why := api.Choice{By: ByLoad, Prompt: tokens(w.Prefix.Len()), Least: least.running}
 	if most > 0 {
-		why.By = api.ByAdapter
+		why.By = ByAdapter
 	}
 	if i, known := s.cached(free, w, limit); i != nil {
-		why.By, why.Known = api.ByPrefix, tokens(known)
+		why.By, why.Known = ByPrefix, tokens(known)
 		return i, why
 	}
 	switch {
 	case w.Session != 0:
-		why.By = api.BySession
+		why.By = BySession
 		return preferred(free, w.Session, limit), why
 	case w.Prefix.Len() > 0:
-		why.By = api.ByPrompt
+		why.By = ByPrompt
 		return preferred(free, w.Prefix.Key(s.index.Seen(w.Prefix)), limit), why
 	}
 	return least.Instance, why
@@ -172,7 +186,7 @@ func (s *Set) nearest(free []candidate) []candidate {
 	for _, c := range free {
 		way = min(way, c.status.Way)
 	}
-	free = slices.DeleteFunc(free, func(c candidate) bool { return c.status.Way > way+api.SameWay })
+	free = slices.DeleteFunc(free, func(c candidate) bool { return c.status.Way > way+SameWay })
 	_, limit := spread(free)
 	least := math.Inf(1)
 	for _, c := range free {
@@ -316,7 +330,7 @@ func lostCache(was, is api.InstanceStatus) bool {
 	case api.Asleep:
 		return !kept(is)
 	case api.Starting: // from a known sleep
-		return was.State != api.Asleep && was.State != api.Starting || is.Stage != api.StageWaking
+		return was.State != api.Asleep && was.State != api.Starting || is.Stage != api.StepWaking
 	}
 	return true
 }

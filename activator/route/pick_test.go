@@ -51,7 +51,7 @@ func TestConversation(t *testing.T) {
 			case turn == 0:
 				at[n] = i.ID
 				used[i.ID]++
-			case at[n] != i.ID || why.By != api.ByPrefix || why.Known != tokens(3+2*(turn-1)):
+			case at[n] != i.ID || why.By != ByPrefix || why.Known != tokens(3+2*(turn-1)):
 				t.Fatalf("turn %d of %d went to %s (%+v), want %s", turn, n, i.ID, why, at[n])
 			}
 		}
@@ -137,7 +137,7 @@ func TestLost(t *testing.T) {
 		s.Release(first, "")
 		tc.event(s, first)
 		next, why := pick(t, s, prompt("a", "x", 12))
-		if (why.By == api.ByPrefix) != tc.keeps || tc.keeps && next != first {
+		if (why.By == ByPrefix) != tc.keeps || tc.keeps && next != first {
 			t.Errorf("after %s: %s by %s, want %s again: %t", name, next.ID, why.By, first.ID, tc.keeps)
 		}
 	}
@@ -213,7 +213,7 @@ func TestAgree(t *testing.T) {
 		w := prompt("a", fmt.Sprint(n), 5)
 		one, _ := pick(t, fleet(5, 8), w)
 		two, why := pick(t, fleet(5, 8), prompt("a", fmt.Sprint(n), 7))
-		if one.ID == two.ID && why.By == api.ByPrompt {
+		if one.ID == two.ID && why.By == ByPrompt {
 			same++
 		}
 	}
@@ -223,7 +223,7 @@ func TestAgree(t *testing.T) {
 	s := fleet(5, 8)
 	first, why := pick(t, s, Want{Session: 7, Prefix: prompt("a", "x", 3).Prefix})
 	next, _ := pick(t, fleet(5, 8), Want{Session: 7})
-	if first.ID != next.ID || why.By != api.BySession {
+	if first.ID != next.ID || why.By != BySession {
 		t.Errorf("the session went to %s (%+v), then to %s", first.ID, why, next.ID)
 	}
 }
@@ -301,7 +301,7 @@ func TestAdapterInFlight(t *testing.T) {
 	}
 	first, _ := pick(t, s, Want{Adapter: "fr"})
 	second, why := pick(t, s, Want{Adapter: "fr"})
-	if second != first || why.By != api.ByAdapter {
+	if second != first || why.By != ByAdapter {
 		t.Errorf("the second request went to %s by %s", second.ID, why.By)
 	}
 	for range 6 {
@@ -343,9 +343,9 @@ func (w *world) rule(i *Instance, why api.Choice, c Want) string {
 	switch {
 	case !may(i):
 		return "it is too busy"
-	case (why.By == api.ByPrefix) != (2*most >= c.Prefix.Len()):
+	case (why.By == ByPrefix) != (2*most >= c.Prefix.Len()):
 		return fmt.Sprintf("somebody knows %d", most)
-	case why.By == api.ByPrefix && (w.known(i, c) != most || why.Known != tokens(most)):
+	case why.By == ByPrefix && (w.known(i, c) != most || why.Known != tokens(most)):
 		return fmt.Sprintf("it knows %d, another %d", w.known(i, c), most)
 	}
 	return ""

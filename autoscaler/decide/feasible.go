@@ -30,8 +30,8 @@ func (t *Topology) impossible(f *Function, advice Advice) (string, *api.Error) {
 			there = "the largest node has " + largest.String()
 		}
 		return fmt.Sprintf("needs %s of host memory%s, %s", need.Host, of, there),
-			noCapacity("%s needs %s of host memory for one instance and may use %s: %s, or lower %s",
-				f.Spec.Name, need.Host, largest, advice.Memory, api.AnnotationMemory)
+			noCapacity("%s needs %s of host memory for one instance and may use %s: %s, or lower rouse.dev/memory",
+				f.Spec.Name, need.Host, largest, advice.Memory)
 	}
 	if need.Devices == 0 {
 		return "", nil
@@ -51,12 +51,12 @@ func (t *Topology) impossible(f *Function, advice Advice) (string, *api.Error) {
 	}
 	if of != "" && v.large >= need.PerDevice {
 		return fmt.Sprintf("needs %s on one node, and none has all of that", amountOf(need)),
-			noCapacity("%s needs %s on one node and no node of %s has all of that: lower %s or %s",
-				f.Spec.Name, amountOf(need), advice.Place, api.AnnotationMemory, api.AnnotationDeviceMemory)
+			noCapacity("%s needs %s on one node and no node of %s has all of that: lower rouse.dev/memory or rouse.dev/device-memory",
+				f.Spec.Name, amountOf(need), advice.Place)
 	}
 	return fmt.Sprintf("needs %s on each of %s, the largest has %s", need.PerDevice, many(need.Devices, "GPU"), v.large),
-		noCapacity("%s needs %s on each of %s and the largest has %s: lower %s",
-			f.Spec.Name, need.PerDevice, many(need.Devices, "GPU"), v.large, api.AnnotationDeviceMemory)
+		noCapacity("%s needs %s on each of %s and the largest has %s: lower rouse.dev/device-memory",
+			f.Spec.Name, need.PerDevice, many(need.Devices, "GPU"), v.large)
 }
 
 func noCapacity(format string, args ...any) *api.Error {

@@ -22,7 +22,7 @@ type Epochs struct {
 func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 	first := uint64(max(0, now.UnixNano()))
 	if e.Term > 0 {
-		first = api.FirstEpoch(e.Term)
+		first = FirstEpoch(e.Term)
 	}
 	e.Last = max(e.Last, first) + 1
 	if e.Beyond(seen) {
@@ -33,7 +33,7 @@ func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 
 // Beyond reports whether no order of this term can reach an instance that has seen an epoch: it follows a later leader,
 // or lies.
-func (e *Epochs) Beyond(seen uint64) bool { return seen+1 == 0 || api.TermOf(seen+1) > e.Term }
+func (e *Epochs) Beyond(seen uint64) bool { return seen+1 == 0 || termOf(seen+1) > e.Term }
 
 // SettleGrant returns the grant that is left after the instance's report: none, once it has seen a later epoch.
 func SettleGrant(out api.Grant, s api.InstanceStatus) api.Grant {

@@ -16,7 +16,7 @@ func TestEpochsRise(t *testing.T) {
 		t.Errorf("after a clock that jumped back: %d, before it %d", b, a)
 	}
 	first, second := &Epochs{Term: 1}, &Epochs{Term: 2}
-	if e := first.Next(a, now); e <= a || api.TermOf(e) != 1 {
+	if e := first.Next(a, now); e <= a || termOf(e) != 1 {
 		t.Errorf("a cluster after one machine: %d after %d", e, a)
 	}
 	var late uint64
@@ -36,11 +36,11 @@ func TestEpochsRise(t *testing.T) {
 func TestLies(t *testing.T) {
 	now := time.Now()
 	for _, e := range []*Epochs{{}, {Term: 3}} {
-		for _, lie := range []uint64{math.MaxUint64, api.FirstEpoch(4) - 1, api.FirstEpoch(4)} {
+		for _, lie := range []uint64{math.MaxUint64, FirstEpoch(4) - 1, FirstEpoch(4)} {
 			if !e.Beyond(lie) {
 				t.Errorf("term %d: %d is not beyond", e.Term, lie)
 			}
-			if got := e.Next(lie, now); api.TermOf(got) != e.Term {
+			if got := e.Next(lie, now); termOf(got) != e.Term {
 				t.Errorf("term %d after %d: %d", e.Term, lie, got)
 			}
 		}

@@ -73,8 +73,8 @@ func (q *queue) explainWait(dm *demand) {
 	}
 	need := dm.f.Need
 	if pinned := q.pinnedBeside(dm.f); pinned > 0 && need.Host > q.largest-pinned && dm.f.Certain && dm.f.asking() {
-		q.fail(dm.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or %s",
-			dm.f.Spec.Name, need.Host, q.largest, pinned, q.pol.Advice.Memory, api.AnnotationMemory),
+		q.fail(dm.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or rouse.dev/memory",
+			dm.f.Spec.Name, need.Host, q.largest, pinned, q.pol.Advice.Memory),
 			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, q.largest))
 		return
 	}

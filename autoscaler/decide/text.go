@@ -96,7 +96,7 @@ func amountOf(m api.Memory) string {
 	s := m.Host.String() + " of host"
 	switch {
 	case m.Devices > 0 && m.PerDevice == 0 && m.Share == 0:
-		s += fmt.Sprintf(" and %s (nothing says how much of it: %s would, such as %s: 20Gi)", many(m.Devices, "whole GPU"), api.AnnotationDeviceMemory, api.AnnotationDeviceMemory)
+		s += fmt.Sprintf(" and %s (nothing says how much of it: rouse.dev/device-memory would, such as rouse.dev/device-memory: 20Gi)", many(m.Devices, "whole GPU"))
 	case m.Devices > 0 && m.PerDevice == 0 && m.Share == 1:
 		s += " and " + many(m.Devices, "whole GPU")
 	case m.Devices > 0 && m.PerDevice == 0:

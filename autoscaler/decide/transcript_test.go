@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/config"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
@@ -290,9 +291,9 @@ func (s *sim) declareFrom(a args) {
 		VariantOf:   api.ModelName(a.named["variant-of"]),
 		Cost:        a.float("cost"),
 		Target:      api.Target{TTFT: a.duration("target-ttft", 0)},
-		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
+		SleepAfter:  a.duration("sleep-after", config.DefaultSleepAfter),
 		SleepLevel:  api.Level(a.number("sleep-level")),
-		UnloadAfter: a.duration("gone-after", api.DefaultUnloadAfter),
+		UnloadAfter: a.duration("gone-after", config.DefaultUnloadAfter),
 	}.WithDefaults())
 	n.load, n.wake, n.sleep = a.duration("load", n.load), a.duration("wake", n.wake), a.duration("sleep", n.sleep)
 	n.residue[1], n.residue[2] = a.bytes("residue1"), a.bytes("residue2")

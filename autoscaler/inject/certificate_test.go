@@ -23,8 +23,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // replica is one before a cluster with what the component installs.
@@ -105,13 +105,13 @@ func TestAWebhookThatSomebodyRemoved(t *testing.T) {
 func TestReview(t *testing.T) {
 	kube := installedObjects()
 	revision := func(name, class string) *servingv1.Revision {
-		return &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{api.AnnotationClass: class, api.AnnotationModel: "m"}}}
+		return &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{config.AnnotationClass: class, config.AnnotationModel: "m"}}}
 	}
 	scaled := func(name, class string) *autoscalingv1alpha1.PodAutoscaler {
-		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{api.AnnotationClass: class}}}
+		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{config.AnnotationClass: class}}}
 	}
-	s := replica(t, kube, revision("chat-00001", api.Class), revision("stock-00001", "kpa.autoscaling.knative.dev"), revision("default-00001", ""), revision("new-00001", ""),
-		scaled("default-00001", api.Class), revision("other-00001", ""), scaled("other-00001", "kpa.autoscaling.knative.dev"))
+	s := replica(t, kube, revision("chat-00001", config.Class), revision("stock-00001", "kpa.autoscaling.knative.dev"), revision("default-00001", ""), revision("new-00001", ""),
+		scaled("default-00001", config.Class), revision("other-00001", ""), scaled("other-00001", "kpa.autoscaling.knative.dev"))
 	if err := s.authorize(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestReview(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: serviceHost}}}
 	ask := func(revision, image string) *admissionv1.AdmissionResponse {
 		t.Helper()
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"serving.knative.dev/revision": revision}, Annotations: map[string]string{api.AnnotationModel: "m"}},
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"serving.knative.dev/revision": revision}, Annotations: map[string]string{config.AnnotationModel: "m"}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: image, Ports: []corev1.ContainerPort{{Name: servingv1.UserPortName, ContainerPort: 8080}}}}}}
 		raw, err := json.Marshal(pod)
 		if err != nil {
@@ -180,7 +180,7 @@ func TestReview(t *testing.T) {
 // the account says which that is. Both webhooks are kept in order, and no other.
 func TestProviders(t *testing.T) {
 	kube := installedObjects()
-	s := replica(t, kube, &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "chat-00001", Annotations: map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "m", api.AnnotationDualPods: "true"}}})
+	s := replica(t, kube, &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "chat-00001", Annotations: map[string]string{config.AnnotationClass: config.Class, config.AnnotationModel: "m", config.AnnotationDualPods: "true"}}})
 	for range 2 {
 		if err := errors.Join(s.announce(t.Context()), s.authorize(t.Context(), time.Now())); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestProviders(t *testing.T) {
 		}
 	}
 	try(`{"op":"add","path":"/metadata/labels/rouse.dev~1injected","value":"true"}`)
-	pod.Annotations = map[string]string{api.AnnotationInjected: "8080"}
+	pod.Annotations = map[string]string{config.AnnotationInjected: "8080"}
 	pod.Spec.InitContainers = []corev1.Container{{Name: "mine", Image: "x"}, {Name: volume, Image: from.name}}
 	try("")
 	pod.Spec.InitContainers[1].Image = "rouse-function:old"

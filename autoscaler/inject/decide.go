@@ -14,6 +14,7 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // verdict is the decision about a pod.
@@ -76,14 +77,14 @@ type reader func(ctx context.Context, image string) (*v1.Config, error)
 //  4. The image's configuration tells what it starts.
 func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string, read reader) (verdict, error) {
 	index := servingContainer(pod)
-	if index < 0 || annotations[api.AnnotationInject] == "false" || pod.Annotations[api.AnnotationInjected] != "" || annotations[api.AnnotationEndpoint] != "" {
+	if index < 0 || annotations[config.AnnotationInject] == "false" || pod.Annotations[config.AnnotationInjected] != "" || annotations[config.AnnotationEndpoint] != "" {
 		return verdict{}, nil
 	}
 	c := &pod.Spec.Containers[index]
 	if isFunction(c.Command) || repository(c.Image) == "rouse-function" { // 1.
 		return verdict{}, nil
 	}
-	w := wrapping{container: c, annotations: annotations, kind: cmp.Or(annotations[api.AnnotationRuntime], value(c.Env, api.EnvRuntime))}
+	w := wrapping{container: c, annotations: annotations, kind: cmp.Or(annotations[config.AnnotationRuntime], value(c.Env, config.EnvRuntime))}
 	if w.kind == api.RuntimeEngine {
 		return verdict{}, nil
 	}
@@ -94,9 +95,9 @@ func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string,
 		switch {
 		case errors.Is(err, errBusy):
 			return verdict{}, err
-		case err != nil && (!server || known == "" && annotations[api.AnnotationInject] != "true"):
+		case err != nil && (!server || known == "" && annotations[config.AnnotationInject] != "true"):
 			return verdict{missing: err.Error()}, nil
-		case err == nil && annotations[api.AnnotationInject] != "true" && (isFunction(image.Entrypoint) || image.Labels[labelFunction] == "true"):
+		case err == nil && annotations[config.AnnotationInject] != "true" && (isFunction(image.Entrypoint) || image.Labels[labelFunction] == "true"):
 			return verdict{}, nil
 		case err == nil:
 			w.image = image
@@ -172,7 +173,7 @@ func (w *wrapping) plan() (*plan, error) {
 	if w.kind == "" {
 		w.kind = kindOf(line)
 	}
-	model := w.annotations[api.AnnotationModel] != "" || value(w.container.Env, api.EnvModel) != ""
+	model := w.annotations[config.AnnotationModel] != "" || value(w.container.Env, config.EnvModel) != ""
 	if w.kind == "" && model {
 		w.kind = api.RuntimeCommand
 	}
@@ -180,7 +181,7 @@ func (w *wrapping) plan() (*plan, error) {
 	var err error
 	switch server, found := programs[w.kind]; {
 	case w.kind == "":
-		return nil, fmt.Errorf("nothing says what the image %s runs: set the annotation %s, to %s for a server that knows nothing of models", w.container.Image, api.AnnotationRuntime, api.RuntimeHTTP)
+		return nil, fmt.Errorf("nothing says what the image %s runs: set the annotation %s, to %s for a server that knows nothing of models", w.container.Image, config.AnnotationRuntime, api.RuntimeHTTP)
 	case found:
 		p, err = w.server(server, line, model)
 	case w.kind == api.RuntimeCommand, w.kind == api.RuntimeHTTP:
@@ -189,7 +190,7 @@ func (w *wrapping) plan() (*plan, error) {
 		}
 		p = &plan{words: line, serves: true, everything: w.kind == api.RuntimeHTTP}
 	default:
-		return nil, fmt.Errorf("annotation %s: the runtime %q: want one of %s", api.AnnotationRuntime, w.kind, strings.Join(api.RuntimeKinds, ", "))
+		return nil, fmt.Errorf("annotation %s: the runtime %q: want one of %s", config.AnnotationRuntime, w.kind, strings.Join(api.RuntimeKinds, ", "))
 	}
 	if err != nil {
 		return nil, err
@@ -255,7 +256,7 @@ func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	case begins:
 	case len(w.container.Command) > 0:
 		return nil, fmt.Errorf("the container's command is %s, which is no way to start %s that its function knows: leave the command out, write it as %s, or set the annotation %s to %s",
-			path.Base(line[0]), w.kind, strings.Join(s.words[0], " "), api.AnnotationRuntime, api.RuntimeCommand)
+			path.Base(line[0]), w.kind, strings.Join(s.words[0], " "), config.AnnotationRuntime, api.RuntimeCommand)
 	default: // the image's entrypoint is something else, or was not read: the options are the container's
 		options = w.container.Args
 		if _, rest, begins := s.begins(slices.Concat(s.words[0][:1], options)); begins && len(s.words[0]) > 1 { // the options begin with "serve"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // podText is a pod as Knative makes it. %s is the serving container's image and what else it has.
@@ -132,35 +133,35 @@ func TestWhatBecomesOfAContainer(t *testing.T) {
 		"by its digest":             {image: "index.docker.io/vllm/vllm-openai" + digest, args: vllm},
 		"its options":               {image: "vllm/vllm-openai", container: `args: [--max-model-len, "8192", --port, "8000", --host=0.0.0.0]`, args: append(vllm, "--", "--max-model-len", "8192")},
 		"its model":                 {image: "vllm/vllm-openai", container: `args: [--model, Qwen/Q, --served-model-name=q]`, args: append(vllm, "--served-model-name=q", "--model=Qwen/Q")},
-		"the annotation's model":    {image: "vllm/vllm-openai", container: `args: [Qwen/Q, -tp, "2"]`, annotations: map[string]string{api.AnnotationModel: "R"}, args: append(vllm, "--", "-tp", "2")},
+		"the annotation's model":    {image: "vllm/vllm-openai", container: `args: [Qwen/Q, -tp, "2"]`, annotations: map[string]string{config.AnnotationModel: "R"}, args: append(vllm, "--", "-tp", "2")},
 		"serve":                     {image: "vllm/vllm-openai", container: `args: [serve, Qwen/Q]`, args: append(vllm, "--model=Qwen/Q")},
 		"its command":               {image: "reg/any", container: `command: [vllm, serve, Qwen/Q, --dtype, half]`, args: append(vllm, "--model=Qwen/Q", "--", "--dtype", "half")},
 		"its module":                {image: "reg/any", container: `command: [python3, -m, vllm.entrypoints.openai.api_server, --model=Qwen/Q]`, args: append(vllm, "--model=Qwen/Q")},
 		"a shell that starts it":    {image: "vllm/vllm-openai", container: `command: [sh, -c, vllm serve x]`, refused: "leave the command out, write it as vllm serve"},
-		"a shell as a command":      {image: "vllm/vllm-openai", container: `command: [sh, -c, vllm serve x]`, annotations: map[string]string{api.AnnotationRuntime: "command"}, args: []string{"--runtime=command", "--listen=:8014", "--runtime-port=8080", "--", "sh", "-c", "vllm serve x"}},
+		"a shell as a command":      {image: "vllm/vllm-openai", container: `command: [sh, -c, vllm serve x]`, annotations: map[string]string{config.AnnotationRuntime: "command"}, args: []string{"--runtime=command", "--listen=:8014", "--runtime-port=8080", "--", "sh", "-c", "vllm serve x"}},
 		"SGLang":                    {image: "lmsysorg/sglang:v1", container: `args: [python3, -m, sglang.launch_server, --model-path, Q, --tp, "2"]`, args: []string{"--runtime=sglang", "--model=Q", "--", "--tp", "2"}},
-		"Ollama":                    {image: "ollama/ollama", annotations: map[string]string{api.AnnotationModel: "q"}, args: []string{"--runtime=ollama"}},
+		"Ollama":                    {image: "ollama/ollama", annotations: map[string]string{config.AnnotationModel: "q"}, args: []string{"--runtime=ollama"}},
 		"llama.cpp":                 {image: "ghcr.io/ggml-org/llama.cpp:server", config: &v1.Config{Entrypoint: []string{"/app/llama-server"}}, container: `args: [-m, /m.gguf, -c, "512"]`, args: []string{"--runtime=llamacpp", "--model=/m.gguf", "--", "/app/llama-server", "-c", "512"}},
 		"llama.cpp, unread":         {image: "ghcr.io/ggml-org/llama.cpp:server", err: errUnread, args: []string{"--runtime=llamacpp"}},
 		"what its entrypoint says":  {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/usr/bin/vllm", "serve"}}, args: append(vllm, "--", "/usr/bin/vllm", "serve")},
-		"any model server":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationModel: "m"}, config: &v1.Config{Entrypoint: []string{"/serve"}, Cmd: []string{"--price=$(X)"}, StopSignal: "SIGQUIT"}, args: []string{"--runtime=command", "--stop-signal=SIGQUIT", "--listen=:8014", "--runtime-port=8080", "--", "/serve", "--price=$$(X)"}},
-		"any server":                {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, config: &v1.Config{Entrypoint: []string{"/serve"}, Cmd: []string{"a"}}, container: `args: [b, $(PORT)]`, args: []string{"--runtime=http", "--listen=:8014", "--runtime-port=8080", "--", "/serve", "b", "$(PORT)"}},
+		"any model server":          {image: "reg/mine" + digest, annotations: map[string]string{config.AnnotationModel: "m"}, config: &v1.Config{Entrypoint: []string{"/serve"}, Cmd: []string{"--price=$(X)"}, StopSignal: "SIGQUIT"}, args: []string{"--runtime=command", "--stop-signal=SIGQUIT", "--listen=:8014", "--runtime-port=8080", "--", "/serve", "--price=$$(X)"}},
+		"any server":                {image: "reg/mine" + digest, annotations: map[string]string{config.AnnotationRuntime: "http"}, config: &v1.Config{Entrypoint: []string{"/serve"}, Cmd: []string{"a"}}, container: `args: [b, $(PORT)]`, args: []string{"--runtime=http", "--listen=:8014", "--runtime-port=8080", "--", "/serve", "b", "$(PORT)"}},
 		"nobody says what it is":    {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/serve"}}, refused: "set the annotation rouse.dev/runtime, to http"},
-		"nothing to start":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, config: &v1.Config{}, refused: "set the container's command"},
-		"an unknown runtime":        {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{api.AnnotationRuntime: "vlm"}, refused: `the runtime "vlm"`},
+		"nothing to start":          {image: "reg/mine" + digest, annotations: map[string]string{config.AnnotationRuntime: "http"}, config: &v1.Config{}, refused: "set the container's command"},
+		"an unknown runtime":        {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{config.AnnotationRuntime: "vlm"}, refused: `the runtime "vlm"`},
 		"an option without a value": {image: "vllm/vllm-openai", container: `args: [--model]`, refused: "the option --model has no value"},
-		"of dual pods":              {image: "vllm/vllm-openai", annotations: map[string]string{api.AnnotationDualPods: "true"}, args: vllm},
-		"it can't be read":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, err: errUnread, missing: "the registry is away"},
-		"a server's, unread":        {image: "reg/rouse-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm"}, err: errUnread, missing: "the registry is away"},
-		"a server's, told":          {image: "reg/mine-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm", api.AnnotationInject: "true"}, err: errUnread, args: vllm},
+		"of dual pods":              {image: "vllm/vllm-openai", annotations: map[string]string{config.AnnotationDualPods: "true"}, args: vllm},
+		"it can't be read":          {image: "reg/mine" + digest, annotations: map[string]string{config.AnnotationRuntime: "http"}, err: errUnread, missing: "the registry is away"},
+		"a server's, unread":        {image: "reg/rouse-vllm" + digest, annotations: map[string]string{config.AnnotationRuntime: "vllm"}, err: errUnread, missing: "the registry is away"},
+		"a server's, told":          {image: "reg/mine-vllm" + digest, annotations: map[string]string{config.AnnotationRuntime: "vllm", config.AnnotationInject: "true"}, err: errUnread, args: vllm},
 		"the function's image":      {image: "dev.local/rouse-function:v1", err: errUnread},
 		"an image with it":          {image: "reg/rouse-vllm" + digest, config: &v1.Config{Entrypoint: []string{"/usr/local/bin/rouse-function"}}},
 		"an image with rouse":       {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/rouse", "function"}}},
 		"an image that is one":      {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/greeter"}, Labels: map[string]string{labelFunction: "true"}}},
 		"a command that is one":     {image: "reg/mine", container: `command: [/rouse-function]`},
-		"a sidecar":                 {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{api.AnnotationEndpoint: "http://127.0.0.1:1"}},
-		"the engine":                {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{api.AnnotationRuntime: "engine"}},
-		"one that was told not to":  {image: "vllm/vllm-openai", annotations: map[string]string{api.AnnotationInject: "false"}},
+		"a sidecar":                 {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{config.AnnotationEndpoint: "http://127.0.0.1:1"}},
+		"the engine":                {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{config.AnnotationRuntime: "engine"}},
+		"one that was told not to":  {image: "vllm/vllm-openai", annotations: map[string]string{config.AnnotationInject: "false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod, raw := parse(t, fmt.Sprintf(podText, tt.image, tt.container))
@@ -228,7 +229,7 @@ func TestEverythingElseIsKept(t *testing.T) {
 	}
 	spec := after["spec"].(map[string]any)
 	delete(spec, "initContainers")
-	delete(after["metadata"].(map[string]any)["annotations"].(map[string]any), api.AnnotationInjected)
+	delete(after["metadata"].(map[string]any)["annotations"].(map[string]any), config.AnnotationInjected)
 	spec["volumes"] = spec["volumes"].([]any)[:1]
 	own := spec["containers"].([]any)[0].(map[string]any)
 	delete(own, "command")
@@ -306,7 +307,7 @@ func TestProbesAskTheFunction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(fmt.Sprintf(podText, "reg/a", probes+"\n      command: [vllm, serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`, readiness, 1)
 			pod, raw := parse(t, text)
-			v, err := decide(t.Context(), &pod, map[string]string{api.AnnotationRuntime: tt.kind}, reads(nil, errUnread))
+			v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: tt.kind}, reads(nil, errUnread))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,7 +352,7 @@ func TestReadinessByHTTP(t *testing.T) {
 	text := strings.Replace(fmt.Sprintf(podText, "reg/a", "\n      command: [serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`,
 		`{"httpGet":{"path":"/ready","port":8080,"host":"127.0.0.1"},"periodSeconds":2,"successThreshold":1}`, 1)
 	pod, raw := parse(t, text)
-	v, err := decide(t.Context(), &pod, map[string]string{api.AnnotationRuntime: api.RuntimeHTTP}, reads(nil, errUnread))
+	v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: api.RuntimeHTTP}, reads(nil, errUnread))
 	if err != nil {
 		t.Fatal(err)
 	}

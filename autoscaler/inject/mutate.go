@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // Where the function is in a pod.
@@ -121,9 +121,9 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	}
 	out.set([]string{installed}, at+"/command") // 2.
 	out.set(flags, at+"/args")
-	out.mark(pod, api.AnnotationInjected, strconv.Itoa(int(port)))
+	out.mark(pod, config.AnnotationInjected, strconv.Itoa(int(port)))
 	if pod.Labels[labelProvider] != "" { // the admission policy of such pods requires the label for our container
-		out.set("true", "/metadata/labels/"+strings.ReplaceAll(api.AnnotationInjected, "/", "~1"))
+		out.set("true", "/metadata/labels/"+strings.ReplaceAll(config.AnnotationInjected, "/", "~1"))
 	}
 	return out.all, nil
 }

@@ -19,7 +19,6 @@ import (
 	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 )
 
@@ -56,8 +55,8 @@ func TestPublishedImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, err := config.Revision(config.RevisionSource{Namespace: "default", Name: s.Name + "-00001", Service: s.Name, Annotations: template.Annotations, Spec: spec})
-		if err != nil || template.Annotations[api.AnnotationClass] != api.Class {
-			t.Errorf("%s: %v, of the class %q", name, err, template.Annotations[api.AnnotationClass])
+		if err != nil || template.Annotations[config.AnnotationClass] != config.Class {
+			t.Errorf("%s: %v, of the class %q", name, err, template.Annotations[config.AnnotationClass])
 		}
 		if claims := template.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"]; int64(f.Memory.Devices) != claims.Value() {
 			t.Errorf("%s: %d GPUs, want %s", name, f.Memory.Devices, claims.String())

@@ -25,8 +25,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -242,7 +242,7 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	case err != nil:
 		return nil, "", fmt.Errorf("the revision %s: %w", revision, err)
 	case v.missing != "":
-		out.mark(pod, api.AnnotationNotInjected, v.missing)
+		out.mark(pod, config.AnnotationNotInjected, v.missing)
 		return out.all, "unknown", nil
 	case v.plan == nil:
 		out.renew(pod, s.image)
@@ -255,15 +255,15 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 // isFunction reports whether a revision is of our class. If it names no class, it waits for its PodAutoscaler, which Knative creates after the
 // Deployment.
 func (s *server) isFunction(ctx context.Context, r *servingv1.Revision) (ours bool, err error) {
-	if r.Annotations[api.AnnotationClass] != "" {
-		return api.IsFunction(r.Annotations, nil), nil
+	if r.Annotations[config.AnnotationClass] != "" {
+		return config.IsFunction(r.Annotations, nil), nil
 	}
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		pa, err := s.cfg.Serving.AutoscalingV1alpha1().PodAutoscalers(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
-		ours = err == nil && api.IsFunction(r.Annotations, pa.Annotations)
+		ours = err == nil && config.IsFunction(r.Annotations, pa.Annotations)
 		return true, err
 	})
 	if err != nil {

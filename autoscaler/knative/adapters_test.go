@@ -9,12 +9,13 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // TestAdaptersOfAService checks that the Service's own annotation takes the place of its revisions', and that a change
 // of it is applied without a new revision.
 func TestAdaptersOfAService(t *testing.T) {
-	inCluster(t, 0, map[string]string{api.AnnotationAdapters: "old=a"}, func(t *testing.T, c *cluster) {
+	inCluster(t, 0, map[string]string{config.AnnotationAdapters: "old=a"}, func(t *testing.T, c *cluster) {
 		asked := 0
 		c.fleet.mu.Lock()
 		c.fleet.changed = func(n api.FunctionName) {
@@ -49,7 +50,7 @@ func TestAdaptersOfAService(t *testing.T) {
 			c.fleet.mu.Lock()
 			before := asked
 			c.fleet.mu.Unlock()
-			s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{api.AnnotationAdapters: tc.list}}}
+			s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{config.AnnotationAdapters: tc.list}}}
 			if _, err := services.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}

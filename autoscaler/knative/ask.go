@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // askAll asks every running pod for a report, so that existing instances are known at once.
@@ -82,7 +83,7 @@ func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) 
 // another. It does so once for a revision, and reports whether it did. The caller holds the mutex.
 func (tr *tracker) replacePod(p *pod) bool {
 	r, has := tr.revisions[p.function], p.object.Annotations
-	if r == nil || r.replaced || p.stopping || p.role != control.RoleInstance || has[api.AnnotationInjected]+has[api.AnnotationNotInjected]+has[api.AnnotationEndpoint] != "" || has[api.AnnotationInject] == "false" {
+	if r == nil || r.replaced || p.stopping || p.role != control.RoleInstance || has[config.AnnotationInjected]+has[config.AnnotationNotInjected]+has[config.AnnotationEndpoint] != "" || has[config.AnnotationInject] == "false" {
 		return false
 	}
 	d, err := tr.deployment(p.function)
@@ -104,11 +105,11 @@ func (tr *tracker) replacePod(p *pod) bool {
 
 // describeForeign says how to turn a pod whose image has no function into one.
 func describeForeign(o *corev1.Pod) string {
-	switch why := o.Annotations[api.AnnotationNotInjected]; {
+	switch why := o.Annotations[config.AnnotationNotInjected]; {
 	case why != "":
-		return fmt.Sprintf("%s. Set the container's command, or the annotation %s to \"true\" for a model server's own image, or start it through rouse-function", strings.TrimSuffix(why, "."), api.AnnotationInject)
-	case o.Annotations[api.AnnotationInject] == "false":
-		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
+		return fmt.Sprintf("%s. Set the container's command, or the annotation %s to \"true\" for a model server's own image, or start it through rouse-function", strings.TrimSuffix(why, "."), config.AnnotationInject)
+	case o.Annotations[config.AnnotationInject] == "false":
+		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", config.AnnotationInject)
 	}
-	return "install what brings the function into any image (the component any-image), and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
+	return "install what brings the function into any image (the component any-image), and set the annotation " + config.AnnotationRuntime + ", start it through rouse-function"
 }

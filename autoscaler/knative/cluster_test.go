@@ -36,6 +36,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -89,7 +90,7 @@ func newCluster(t *testing.T, replicas int32, annotations map[string]string) *cl
 	c := &cluster{t: t, functions: map[api.FunctionName]api.Function{}, instances: map[string]http.Handler{},
 		kube: kubefake.NewClientset(), serving: servingfake.NewSimpleClientset(), network: networkingfake.NewSimpleClientset()}
 	c.kube.PrependReactor("patch", "deployments", c.scale)
-	c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{api.GPUMakers[0].Count: "2", labelGPUMemory: "1024"}},
+	c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{config.GPUMakers[0].Count: "2", labelGPUMemory: "1024"}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}}})
 	c.revision(replicas, annotations)
 	return c
@@ -107,14 +108,14 @@ func (c *cluster) add(objects ...runtime.Object) {
 // revision adds the revision with its PodAutoscaler and its Deployment.
 func (c *cluster) revision(replicas int32, annotations map[string]string) {
 	c.t.Helper()
-	a := map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "pico"}
+	a := map[string]string{config.AnnotationClass: config.Class, config.AnnotationModel: "pico"}
 	for k, v := range annotations {
 		a[k] = v
 	}
 	meta := metav1.ObjectMeta{Namespace: "default", Name: tiny.Name(), UID: "rev-uid", ResourceVersion: "1", Annotations: a,
 		Labels: map[string]string{serving.RevisionLabelKey: tiny.Name(), serving.ServiceLabelKey: "tiny"}}
 	spec := servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: "dev.local/rouse-function:v1"}}}}
-	if annotations[api.AnnotationDualPods] != "" {
+	if annotations[config.AnnotationDualPods] != "" {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
 	}
 	for _, o := range []runtime.Object{

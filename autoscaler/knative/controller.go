@@ -26,6 +26,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	rouseconfig "github.com/rouse-dev/rouse/config"
 )
 
 // NewController returns the reconciler of PodAutoscalers of our class. Call it after [Fleet.Sync] and [Fleet.Attach]
@@ -45,8 +46,8 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: control.AutoscalerName})
 	ctx = controller.WithEventRecorder(ctx, events)
 
-	ours := pkgreconciler.AnnotationFilterFunc(api.AnnotationClass, api.Class, false)
-	impl := pareconciler.NewImpl(ctx, &reconciler{fleet}, api.Class, func(impl *controller.Impl) controller.Options {
+	ours := pkgreconciler.AnnotationFilterFunc(rouseconfig.AnnotationClass, rouseconfig.Class, false)
+	impl := pareconciler.NewImpl(ctx, &reconciler{fleet}, rouseconfig.Class, func(impl *controller.Impl) controller.Options {
 		resync := configmap.TypeFilter(&autoscalerconfig.Config{}, &deployment.Config{})(func(string, any) {
 			impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer())
 		})

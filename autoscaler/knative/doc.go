@@ -1,5 +1,5 @@
 // Package knative carries out the autoscaler's decisions in a Knative cluster. A function is a revision of the class
-// [api.Class], an instance is one of its pods, and starting or stopping one changes the scale of the revision's Deployment.
+// [config.Class], an instance is one of its pods, and starting or stopping one changes the scale of the revision's Deployment.
 //
 // It makes no decisions: package autoscaler does, and the [Fleet] is its [autoscaler.Effects]. It carries no requests and serves
 // no HTTP: joins and reports reach it as method calls.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // Marks on the pods of a pair.
@@ -18,7 +19,7 @@ const (
 	// Deployments and counts ignore it.
 	LabelProvider = "rouse.dev/provider"
 	// LabelInjected is on a provider's pod whose image has no function: it is injected, as into the requester's.
-	LabelInjected = api.AnnotationInjected
+	LabelInjected = config.AnnotationInjected
 	// AnnotationDevices has the GPUs of a provider, or of a pod that is about to be deleted, separated by commas.
 	AnnotationDevices = "rouse.dev/devices"
 	// AnnotationBound has the name of the other pod of a bound pair.
@@ -80,8 +81,8 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 		},
 		Spec: *from.Spec.DeepCopy(),
 	}
-	if port := from.Annotations[api.AnnotationInjected]; port != "" { // the function was injected there, and will be here
-		out.Annotations[api.AnnotationInjected] = port
+	if port := from.Annotations[config.AnnotationInjected]; port != "" { // the function was injected there, and will be here
+		out.Annotations[config.AnnotationInjected] = port
 		out.Labels[LabelInjected] = "true"
 	}
 	if p.Requester != "" {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // requesterPod is as Knative makes one.
@@ -18,7 +19,7 @@ func requesterPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "a-00001-deployment-x-y", Namespace: "team", UID: "1", GenerateName: "a-00001-deployment-x-",
 			Labels:      map[string]string{"serving.knative.dev/revision": "a-00001", "serving.knative.dev/revisionUID": "u", "pod-template-hash": "x", "app": "a-00001"},
-			Annotations: map[string]string{api.AnnotationDualPods: "true", "autoscaling.knative.dev/class": api.Class}},
+			Annotations: map[string]string{config.AnnotationDualPods: "true", "autoscaling.knative.dev/class": config.Class}},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", Hostname: "h", Priority: new(int32(7)), RestartPolicy: corev1.RestartPolicyAlways,
 			Containers: []corev1.Container{
@@ -80,14 +81,14 @@ func TestDeriveOfAnyImage(t *testing.T) {
 	if o, err := Derive(from, place); err != nil || o.Labels[LabelInjected] != "" {
 		t.Errorf("an image with the function: %v %v", o.Labels, err)
 	}
-	from.Annotations[api.AnnotationInjected] = "8014"
+	from.Annotations[config.AnnotationInjected] = "8014"
 	bring := corev1.Container{Name: injected, Image: "rouse-function:v1", Command: []string{"/rouse-function"}, Args: []string{"install", "/.rouse"}}
 	from.Spec.InitContainers = []corev1.Container{bring, {Name: "mine", Image: "image"}}
 	o, err := Derive(from, place)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Labels[LabelInjected] != "true" || o.Annotations[api.AnnotationInjected] != "8014" {
+	if o.Labels[LabelInjected] != "true" || o.Annotations[config.AnnotationInjected] != "8014" {
 		t.Errorf("labels %v, annotations %v", o.Labels, o.Annotations)
 	}
 	if diff := cmp.Diff(bring, o.Spec.InitContainers[0]); diff != "" || value(o.Spec.InitContainers[1].Env, EnvRole) == "" {

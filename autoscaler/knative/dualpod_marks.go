@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
 )
 
 // Marks are the times of the steps of a start or wake; zero: it did not happen, or is unknown. Kubernetes' times are by
@@ -27,11 +28,11 @@ func (m Marks) Steps(each func(name string, began, ended time.Time)) {
 			last = at
 		}
 	}
-	add(api.SpanCreated, m.Created)
-	add(api.SpanScheduled, m.Scheduled)
-	add(api.SpanStarted, m.Started)
-	add(api.SpanBound, m.Bound)
-	add(api.SpanMade, m.Made)
-	add(api.SpanServerUp, m.Up)
-	add(api.SpanReady, m.Ready)
+	add(autoscaler.SpanCreated, m.Created)
+	add(autoscaler.SpanScheduled, m.Scheduled)
+	add(autoscaler.SpanStarted, m.Started)
+	add(autoscaler.SpanBound, m.Bound)
+	add(autoscaler.SpanMade, m.Made)
+	add(autoscaler.SpanServerUp, m.Up)
+	add(autoscaler.SpanReady, m.Ready)
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // providerPatch is all that a user may change in a provider's pod beyond its revision. Everyone who may create Knative
@@ -111,7 +111,7 @@ func wrongPatch(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("annotation %s: %w", api.AnnotationProviderPatch, err)
+	return fmt.Errorf("annotation %s: %w", config.AnnotationProviderPatch, err)
 }
 
 // parsePatch parses a patch strictly: exact case, no duplicate and no unknown names.

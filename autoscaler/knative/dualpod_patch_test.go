@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // A function's owner may make Knative Services, and not pods with rights on their nodes.
@@ -106,7 +106,7 @@ func TestPatchesThatAreRefused(t *testing.T) {
 	} {
 		p := place
 		p.Patch = patch
-		if _, err := Derive(requesterPod(), p); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), api.AnnotationProviderPatch) {
+		if _, err := Derive(requesterPod(), p); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), config.AnnotationProviderPatch) {
 			t.Errorf("%s: got %v, want an error that names %s and the annotation", patch, err, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
 )
 
 // plan is the state of one planning. It changes its own copies of the input, so that later decisions see the earlier
@@ -325,9 +326,9 @@ func (p *plan) unclaimed() int {
 }
 
 func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
-	path := api.PathHot
+	path := autoscaler.PathHot
 	if !v.Process {
-		path = api.PathWarm
+		path = autoscaler.PathWarm
 	}
 	a := Action{Kind: Wake, Function: w.Function, Want: w.ID, Provider: v.ID, Node: v.Node, Devices: v.Devices, Path: path, Reason: reason}
 	v.Asleep, v.Busy, v.Since = false, true, p.Now
@@ -340,13 +341,13 @@ func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
 
 // make creates a provider, after ending the least recently used sleepers that are too many or leave too little memory.
 func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
-	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: api.PathCold,
+	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: autoscaler.PathCold,
 		Reason: fmt.Sprintf("no instance of the function sleeps on %v of %s", devices, node)}
 	for _, d := range devices {
 		a.Delete = append(a.Delete, p.crowd(d, node, w.Need)...)
 	}
 	if len(a.Delete) > 0 {
-		a.Path = api.PathColdFreed
+		a.Path = autoscaler.PathColdFreed
 		a.Reason += fmt.Sprintf("; %v end for it", a.Delete)
 	}
 	made := &Provider{Function: w.Function, Node: node, Devices: devices, Busy: true, Since: p.Now}
@@ -356,7 +357,7 @@ func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 		r.Bound, r.Spent = "new", false
 		for _, o := range p.rs { // it waits for another's claim to go
 			if o != r && o.Leaving && overlap(o.Devices, devices) {
-				a.Path = api.PathColdFreed
+				a.Path = autoscaler.PathColdFreed
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -25,7 +26,7 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 	r := f.revision(spec.Name)
 	if r == nil {
 		f.mu.Unlock()
-		return "", fmt.Errorf("start %s: there is no revision %s of the class %s any more", id, spec.Name, api.Class)
+		return "", fmt.Errorf("start %s: there is no revision %s of the class %s any more", id, spec.Name, config.Class)
 	}
 	r.adoptScale(d)
 	if r.spec.DualPods {

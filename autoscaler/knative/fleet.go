@@ -45,7 +45,7 @@ type Config struct {
 	NodesOnDemand bool
 	// KeepRequests keeps the CPU and memory requests of sleepers' pods, although Kubernetes could resize them in place.
 	KeepRequests bool
-	// GPUResources are extended resources that are GPUs, in addition to those of [api.GPUMakers].
+	// GPUResources are extended resources that are GPUs, in addition to those of [config.GPUMakers].
 	GPUResources []string
 	// DeviceMemory is the memory assumed for GPUs of nodes without a label for it. Default 80 GiB.
 	DeviceMemory api.Bytes
@@ -61,7 +61,7 @@ func (c Config) firstEpoch() uint64 {
 	if c.Term == 0 {
 		return 0
 	}
-	return api.FirstEpoch(c.Term)
+	return decide.FirstEpoch(c.Term)
 }
 
 // Validate reports what is wrong with c; nil if nothing is.

@@ -53,7 +53,7 @@ func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	if err != nil {
 		return nil
 	}
-	text, has := s.Annotations[api.AnnotationAdapters]
+	text, has := s.Annotations[config.AnnotationAdapters]
 	if !has {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (fs *functions) followAdapters() error {
 		AddFunc: again, DeleteFunc: again,
 		UpdateFunc: func(before, now any) {
 			a, b := before.(*servingv1.Service), now.(*servingv1.Service)
-			if was, had := a.Annotations[api.AnnotationAdapters]; had != hasAdapters(b) || was != b.Annotations[api.AnnotationAdapters] {
+			if was, had := a.Annotations[config.AnnotationAdapters]; had != hasAdapters(b) || was != b.Annotations[config.AnnotationAdapters] {
 				again(b)
 			}
 		},
@@ -103,7 +103,7 @@ func (fs *functions) followAdapters() error {
 }
 
 func hasAdapters(s *servingv1.Service) bool {
-	_, has := s.Annotations[api.AnnotationAdapters]
+	_, has := s.Annotations[config.AnnotationAdapters]
 	return has
 }
 
@@ -143,7 +143,7 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 	case s.unreachable:
 		fn.MinScale = 0
 		if fn.SleepAfter == 0 {
-			fn.SleepAfter = api.DefaultSleepAfter
+			fn.SleepAfter = config.DefaultSleepAfter
 		}
 		fn.UnloadAfter = unreachableGone
 	case !s.initialized && !failed:
@@ -206,7 +206,7 @@ func (fs *functions) isFunction(o any) bool {
 		return false
 	}
 	pa, err := fs.watch.pas.Lister().PodAutoscalers(rev.Namespace).Get(rev.Name)
-	return err == nil && api.IsFunction(rev.Annotations, pa.Annotations)
+	return err == nil && config.IsFunction(rev.Annotations, pa.Annotations)
 }
 
 // hasFunction reports whether an object has the label of a revision of our class.
@@ -228,10 +228,10 @@ func (fs *functions) registeredFunction(ctx context.Context, name api.FunctionNa
 	fs.mu.Unlock()
 	if r == nil {
 		pa, err := fs.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance continues on its own
-			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
+		if err == nil && !config.IsFunction(nil, pa.Annotations) { // never ours: the instance continues on its own
+			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[config.AnnotationClass], config.Class)
 		}
-		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
+		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, config.Class)
 	}
 	if !loaded {
 		fn, _, problem, err := fs.readFunction(ctx, name)

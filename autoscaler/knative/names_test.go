@@ -16,6 +16,7 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // service adds a Knative Service that was made at some hour, and where aliases are given a revision of it, NAME-00001.
@@ -26,7 +27,7 @@ func (c *cluster) service(name api.FunctionName, hour int64, aliases string) {
 	if aliases != "" {
 		meta := metav1.ObjectMeta{Namespace: name.Namespace(), Name: name.Name() + "-00001",
 			Labels:      map[string]string{serving.ServiceLabelKey: name.Name()},
-			Annotations: map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "pico", "rouse.dev/aliases": aliases}}
+			Annotations: map[string]string{config.AnnotationClass: config.Class, config.AnnotationModel: "pico", "rouse.dev/aliases": aliases}}
 		objects = append(objects, &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: meta},
 			&servingv1.Revision{ObjectMeta: meta, Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: "any"}}}}})
 	}

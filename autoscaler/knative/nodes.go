@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // Makers' labels for the memory of a node's GPUs.
@@ -151,7 +152,7 @@ func (ns *nodes) renameDevice(from, to api.DeviceID) {
 //  3. Else it is computed from the number of shares offered.
 func (ns *nodes) countGPUs(o *corev1.Node) (count int, shared bool) {
 	own, _ := strconv.Atoi(o.Labels[labelOwnShares])
-	makers := append(slices.Clone(api.GPUMakers), api.GPUMaker{Resources: ns.cfg.GPUResources})
+	makers := append(slices.Clone(config.GPUMakers), config.GPUMaker{Resources: ns.cfg.GPUResources})
 	for _, m := range makers {
 		var offered int64
 		for _, r := range m.Resources {
@@ -176,7 +177,7 @@ func (ns *nodes) countGPUs(o *corev1.Node) (count int, shared bool) {
 
 // product returns the product name of a node's GPUs; empty: unknown.
 func product(o *corev1.Node) string {
-	for _, m := range api.GPUMakers {
+	for _, m := range config.GPUMakers {
 		if name := o.Labels[m.Product]; name != "" {
 			return name
 		}
@@ -374,7 +375,7 @@ func (ns *nodes) nodeOf(ids []api.DeviceID) string {
 func (ns *nodes) claimedGPUs(o *corev1.Pod) int {
 	var n int64
 	for k := range o.Spec.Containers {
-		for _, name := range slices.Concat(api.GPUResources(), ns.cfg.GPUResources) {
+		for _, name := range slices.Concat(config.GPUResources(), ns.cfg.GPUResources) {
 			q := o.Spec.Containers[k].Resources.Limits[corev1.ResourceName(name)]
 			n += q.Value()
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // reasonClass is the reason of the event on a revision that has Rouse's annotations but another class.
@@ -40,14 +40,14 @@ const newFor = 5 * time.Minute
 
 // missingClass says what is wrong with the class in a revision's annotations, "" if nothing is.
 func missingClass(annotations map[string]string) string {
-	class := annotations[api.AnnotationClass]
-	if class == api.Class {
+	class := annotations[config.AnnotationClass]
+	if class == config.Class {
 		return ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, "rouse.dev/") {
 			return fmt.Sprintf("the annotation %s does nothing here: Rouse serves revisions of the class %s, and this one has %s: set the annotation %s=%s",
-				key, api.Class, cmp.Or(class, "none"), api.AnnotationClass, api.Class)
+				key, config.Class, cmp.Or(class, "none"), config.AnnotationClass, config.Class)
 		}
 	}
 	return ""

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 func TestAMissingClassIsTold(t *testing.T) {
@@ -18,10 +18,10 @@ func TestAMissingClassIsTold(t *testing.T) {
 		age         time.Duration
 		want        string
 	}{
-		"ours":           {map[string]string{api.AnnotationClass: api.Class, "rouse.dev/model": "pico"}, 0, ""},
-		"somebody's":     {map[string]string{api.AnnotationClass: "kpa.autoscaling.knative.dev"}, 0, ""},
+		"ours":           {map[string]string{config.AnnotationClass: config.Class, "rouse.dev/model": "pico"}, 0, ""},
+		"somebody's":     {map[string]string{config.AnnotationClass: "kpa.autoscaling.knative.dev"}, 0, ""},
 		"without class":  {map[string]string{"rouse.dev/sleep-after": "1m", "rouse.dev/model": "pico"}, 0, "rouse.dev/model does nothing here"},
-		"misspelt class": {map[string]string{api.AnnotationClass: "gpu.rouse.dev", "rouse.dev/model": "pico"}, 0, "this one has gpu.rouse.dev"},
+		"misspelt class": {map[string]string{config.AnnotationClass: "gpu.rouse.dev", "rouse.dev/model": "pico"}, 0, "this one has gpu.rouse.dev"},
 		"from before":    {map[string]string{"rouse.dev/model": "pico"}, time.Hour, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -82,7 +83,7 @@ func checkDual(fn api.Function) error {
 		return nil
 	case fn.Runtime.Endpoint != "":
 		return fmt.Errorf("annotation %s: a sidecar container would run in the pod that only claims GPUs: leave %s out and let the function start its runtime, or leave the annotation out",
-			api.AnnotationDualPods, api.AnnotationEndpoint)
+			config.AnnotationDualPods, config.AnnotationEndpoint)
 	}
 	return CheckPatch(fn.ProviderPatch)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
 )
 
 // dualMetrics count the ways in which instances of functions with dual pods came up.
@@ -30,7 +31,7 @@ func newDualMetrics() *dualMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 13),
 		}, []string{"path"}),
 	}
-	for _, path := range []api.Path{api.PathHot, api.PathWarm, api.PathCold, api.PathColdFreed} {
+	for _, path := range []api.Path{autoscaler.PathHot, autoscaler.PathWarm, autoscaler.PathCold, autoscaler.PathColdFreed} {
 		m.starts.WithLabelValues(string(path))
 	}
 	return m

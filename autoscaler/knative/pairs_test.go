@@ -19,12 +19,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // gpuOne and gpuTwo are the node's.
 const gpuOne, gpuTwo = api.DeviceID("GPU-1"), api.DeviceID("GPU-2")
 
-var dualFunction = map[string]string{api.AnnotationDualPods: "true", api.AnnotationRuntime: api.RuntimeVLLM, api.AnnotationDeviceMemory: "600Mi"}
+var dualFunction = map[string]string{config.AnnotationDualPods: "true", config.AnnotationRuntime: api.RuntimeVLLM, config.AnnotationDeviceMemory: "600Mi"}
 
 // inPairs runs test in a cluster whose function has dual pods.
 func inPairs(t *testing.T, test func(t *testing.T, c *cluster)) {
@@ -212,7 +213,7 @@ func (c *cluster) came(t *testing.T) (all, hot float64) {
 		}
 		for _, m := range f.GetMetric() {
 			all += m.GetCounter().GetValue()
-			if m.GetLabel()[0].GetValue() == string(api.PathHot) {
+			if m.GetLabel()[0].GetValue() == string(autoscaler.PathHot) {
 				hot += m.GetCounter().GetValue()
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -205,9 +207,9 @@ func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 		p.pair.used = time.Now()
 	}
 	if s.State == api.Awake && p.pair.down && p.role == control.RoleProvider { // an activator has woken it under its grant
-		p.pair.marks = Marks{Path: api.PathHot, Asked: time.Now().Add(-s.WakeTime)}
+		p.pair.marks = Marks{Path: autoscaler.PathHot, Asked: time.Now().Add(-s.WakeTime)}
 		if p.status.PID == 0 {
-			p.pair.marks.Path = api.PathWarm
+			p.pair.marks.Path = autoscaler.PathWarm
 		}
 	}
 	if s.State == api.Awake || s.State == api.Asleep {
@@ -239,7 +241,7 @@ func roleOf(o *corev1.Pod) control.Role {
 
 // declaresDual reports whether the annotations of a revision ask for dual pods.
 func declaresDual(annotations map[string]string) bool {
-	dual, err := strconv.ParseBool(annotations[api.AnnotationDualPods])
+	dual, err := strconv.ParseBool(annotations[config.AnnotationDualPods])
 	return err == nil && dual
 }
 

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // TestFences: the pods of a revision that are made here are behind a NetworkPolicy, which ends with
@@ -20,7 +20,7 @@ func TestFences(t *testing.T) {
 		var annotations map[string]string
 		want := []string{"tiny-00001-rouse"}
 		if dual {
-			annotations = map[string]string{api.AnnotationDualPods: "true"}
+			annotations = map[string]string{config.AnnotationDualPods: "true"}
 			want = append(want, "tiny-00001-rouse-provider")
 		}
 		inCluster(t, 1, annotations, func(t *testing.T, c *cluster) {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // TestAProcessThatBeginsAnew is told what its predecessor had seen, and begins asleep: what it
@@ -58,8 +59,8 @@ func TestAPodFromBefore(t *testing.T) {
 		c.fleet.cfg.Term = 5
 		c.fleet.tracker.onPod(o)
 		a, err := c.join("pod-2", "10.0.0.2")
-		if err != nil || !a.Asleep || a.Epoch != api.FirstEpoch(5) {
-			t.Errorf("asleep %t, epoch %d, %v; want asleep with the term's first epoch, %d", a.Asleep, a.Epoch, err, api.FirstEpoch(5))
+		if err != nil || !a.Asleep || a.Epoch != decide.FirstEpoch(5) {
+			t.Errorf("asleep %t, epoch %d, %v; want asleep with the term's first epoch, %d", a.Asleep, a.Epoch, err, decide.FirstEpoch(5))
 		}
 	})
 }

@@ -109,7 +109,7 @@ func (rz *resizer) sparedRequests(p *pod, holds api.Bytes) api.Requests {
 			spare[name] += max(0, has[name]-n)
 		}
 	}
-	if spare[api.RequestCPU] == 0 { // its CPU request shows whether a pod has shrunk
+	if spare["cpu"] == 0 { // its CPU request shows whether a pod has shrunk
 		return nil
 	}
 	return spare
@@ -120,7 +120,7 @@ func (rz *resizer) hasShrunk(p *pod) bool {
 	full := rz.awakeSizes(p)
 	for k := range p.object.Spec.Containers {
 		c := &p.object.Spec.Containers[k]
-		if amounts(full[c.Name])[api.RequestCPU] > leastCPU && amounts(c.Resources.Requests)[api.RequestCPU] == leastCPU {
+		if amounts(full[c.Name])["cpu"] > leastCPU && amounts(c.Resources.Requests)["cpu"] == leastCPU {
 			return true
 		}
 	}

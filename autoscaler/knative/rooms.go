@@ -33,7 +33,7 @@ type rooms struct {
 // requestsOf returns what the scheduler counts for a pod: the sum of its containers, or the largest init container if that is more, plus one pod. A container that
 // is being resized counts with what it has, if that is more.
 func requestsOf(o *corev1.Pod) api.Requests {
-	sum := amounts(o.Spec.Overhead).Plus(api.Requests{api.RequestPods: 1})
+	sum := amounts(o.Spec.Overhead).Plus(api.Requests{"pods": 1})
 	for k := range o.Spec.Containers {
 		sum = sum.Plus(counted(o, &o.Spec.Containers[k]))
 	}
@@ -56,7 +56,7 @@ func amounts(list corev1.ResourceList) api.Requests {
 	r := make(api.Requests, len(list))
 	for name, q := range list {
 		if name == corev1.ResourceCPU {
-			r[api.RequestCPU] = q.MilliValue()
+			r["cpu"] = q.MilliValue()
 		} else {
 			r[string(name)] = q.Value()
 		}

@@ -227,7 +227,7 @@ func TestWhatASleeperGaveUpIsThereWhenItHasIt(t *testing.T) {
 			if len(c.rooms) != 1 {
 				t.Fatalf("got %+v, want what one node has left", c.rooms)
 			}
-			return c.rooms[0].Free[api.RequestCPU]
+			return c.rooms[0].Free["cpu"]
 		}
 		if got := cpu(); got != 2000-525 {
 			t.Fatalf("at first %d are left", got)

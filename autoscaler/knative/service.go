@@ -17,8 +17,8 @@ import (
 	sksresources "knative.dev/serving/pkg/reconciler/serverlessservice/resources"
 	"knative.dev/serving/pkg/reconciler/serverlessservice/resources/names"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // labelManaged, with the value [control.AutoscalerName], is on objects that the fleet creates for revisions.
@@ -140,6 +140,6 @@ func takeOver[T metav1.Object](ctx context.Context, objects interface {
 func (f *Fleet) Reached() bool {
 	all, err := f.watch.skss.Lister().List(labels.Everything())
 	return err == nil && !slices.ContainsFunc(all, func(s *networkingv1alpha1.ServerlessService) bool {
-		return s.Annotations[api.AnnotationClass] == api.Class
+		return s.Annotations[config.AnnotationClass] == config.Class
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // activatorsAt are the activators' Endpoints.
@@ -53,7 +54,7 @@ func (c *cluster) reached() (*corev1.Service, []string) {
 		if owner == nil || owner.Kind != "PodAutoscaler" || owner.Name != tiny.Name() || len(o.GetOwnerReferences()) != 1 {
 			c.t.Errorf("it is owned by %+v, want its PodAutoscaler, with which it goes", o.GetOwnerReferences())
 		}
-		if o.GetAnnotations()[api.AnnotationClass] != api.Class {
+		if o.GetAnnotations()[config.AnnotationClass] != config.Class {
 			c.t.Errorf("its annotations are %v, want the class, by which admission policies know it", o.GetAnnotations())
 		}
 	}
@@ -163,7 +164,7 @@ func TestClassOfTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		rev = rev.DeepCopy()
-		delete(rev.Annotations, api.AnnotationClass)
+		delete(rev.Annotations, config.AnnotationClass)
 		if rev, err = c.serving.ServingV1().Revisions("default").Update(t.Context(), rev, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
 )
 
 // theWake is the trace of the calls of tests.
@@ -44,7 +45,7 @@ func TestWorkOfAStartAndAStop(t *testing.T) {
 		}
 		c.worked("API write: scale of tiny-00001-deployment to 2")
 		c.two()
-		if want := []string{api.SpanCreated, api.SpanScheduled, api.SpanStarted}; !contains(c.steps, want) {
+		if want := []string{autoscaler.SpanCreated, autoscaler.SpanScheduled, autoscaler.SpanStarted}; !contains(c.steps, want) {
 			t.Errorf("of the pod that was made the core was told %v, want %v", c.steps, want)
 		}
 		c.work = nil
@@ -68,7 +69,7 @@ func TestWorkOfAPair(t *testing.T) {
 	inPairs(t, func(t *testing.T, c *cluster) {
 		id := c.up()
 		c.worked("API write: scale of tiny-00001-deployment to 1", "API write: pair of pod-1", "API write: pod tiny-00001-provider")
-		if want := []string{api.SpanCreated, api.SpanStarted, api.SpanBound, api.SpanMade, api.SpanServerUp, api.SpanReady}; !contains(c.steps, want) {
+		if want := []string{autoscaler.SpanCreated, autoscaler.SpanStarted, autoscaler.SpanBound, autoscaler.SpanMade, autoscaler.SpanServerUp, autoscaler.SpanReady}; !contains(c.steps, want) {
 			t.Errorf("the core was told of the steps %v, want %v", c.steps, want)
 		}
 		c.sleepNow(id)
@@ -87,7 +88,7 @@ func TestWorkOfAPair(t *testing.T) {
 		}
 		synctest.Wait()
 		c.worked("API write: pair of pod-2", "API write: pair of tiny-00001-provider", "API write: scale of tiny-00001-deployment to 1")
-		if slices.Contains(c.steps, api.SpanMade) {
+		if slices.Contains(c.steps, autoscaler.SpanMade) {
 			t.Errorf("the steps of a wake have the making of a pod: %v", c.steps)
 		}
 	})

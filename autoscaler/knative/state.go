@@ -14,6 +14,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -80,7 +82,7 @@ func (st *state) traceWrite(ctx context.Context, do func() error, what string, a
 	if waketrace.From(ctx) == nil {
 		return do()
 	}
-	_, span := waketrace.Start(ctx, waketrace.Step{Name: api.SpanWrite, Part: api.PartAutoscaler, Note: fmt.Sprintf(what, about...)})
+	_, span := waketrace.Start(ctx, waketrace.Step{Name: autoscaler.SpanWrite, Part: api.PartAutoscaler, Note: fmt.Sprintf(what, about...)})
 	err := do()
 	span.Done(err)
 	return err
@@ -92,7 +94,7 @@ func (st *state) revision(name api.FunctionName) *revision {
 		return r
 	}
 	pa, err := st.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-	if err != nil || !api.IsFunction(nil, pa.Annotations) || pa.DeletionTimestamp != nil {
+	if err != nil || !config.IsFunction(nil, pa.Annotations) || pa.DeletionTimestamp != nil {
 		return nil
 	}
 	r := &revision{name: name, want: -1, pods: make(map[api.InstanceID]*pod), patching: make(chan struct{}, 1),

@@ -7,6 +7,7 @@ import (
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // census is the number of instances of a revision, and what prevents more.
@@ -83,7 +84,7 @@ func (c census) writeStatus(status *autoscalingv1alpha1.PodAutoscalerStatus, s s
 		if status.ServiceName != "" {
 			status.MarkScaleTargetInitialized()
 		}
-		status.MarkInactive(reasonElsewhere, "It runs in other clusters ("+api.AnnotationClusters+"): kn rouse why says in which.")
+		status.MarkInactive(reasonElsewhere, "It runs in other clusters ("+config.AnnotationClusters+"): kn rouse why says in which.")
 		return
 	}
 	least := max(s.min, 1)

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // examine looks for problems that prevent a pod from coming up, and for the end of its process.
@@ -75,7 +75,7 @@ func diagnose(o *corev1.Pod) *trouble {
 // adviseRoom returns advice about a scheduler's message.
 func adviseRoom(message string) string {
 	switch {
-	case slices.ContainsFunc(api.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
+	case slices.ContainsFunc(config.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
 		return ". GPUs are held by pods, sleeping ones too: share them by time slicing, add a node, or lower the container's limit of GPUs"
 	case strings.Contains(message, "Insufficient memory"):
 		return ". Lower the container's memory request, or add a node"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 func TestTroublesSayWhatToDo(t *testing.T) {
@@ -86,7 +87,7 @@ func TestAPodThatNeverJoins(t *testing.T) {
 						w.WriteHeader(test.answer)
 					})
 				}
-				c.edit("pod-1", func(o *corev1.Pod) { o.Annotations = map[string]string{api.AnnotationInject: "false"} })
+				c.edit("pod-1", func(o *corev1.Pod) { o.Annotations = map[string]string{config.AnnotationInject: "false"} })
 				c.runs("pod-1", "10.0.0.1")
 				time.Sleep(time.Minute)
 				synctest.Wait()

@@ -114,7 +114,7 @@ func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Ou
 // which are copied to its PodAutoscaler.
 func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
 	t := Target{Revision, r.Namespace, r.Name}
-	if r.Annotations[autoscaling.ClassAnnotationKey] == api.Class { // 1.
+	if r.Annotations[autoscaling.ClassAnnotationKey] == "gpu.autoscaling.rouse.dev" { // 1.
 		if c.Functions == nil {
 			return Outcome{}, fmt.Errorf("scale %s: it is a function of Rouse, and the relay has no address of Rouse's autoscaler: set --autoscaler", t)
 		}

@@ -18,8 +18,6 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // scales is an API server that has scales only.
@@ -111,7 +109,7 @@ func TestSetFunction(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"message": "there is no function ns/f"}})
 	}))
 	defer server.Close()
-	c := &Cluster{Serving: servingfake.NewSimpleClientset(revision("f", map[string]string{"autoscaling.knative.dev/class": api.Class}))}
+	c := &Cluster{Serving: servingfake.NewSimpleClientset(revision("f", map[string]string{"autoscaling.knative.dev/class": "gpu.autoscaling.rouse.dev"}))}
 	target := Target{Revision, "ns", "f"}
 	if _, err := c.Set(t.Context(), target, 2, false); err == nil || !strings.Contains(err.Error(), "--autoscaler") {
 		t.Errorf("%v, want what to set", err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"sync"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
@@ -15,7 +14,7 @@ import (
 func (s *server) admin() *Admin {
 	return NewAdmin(AdminConfig{
 		Decider: s.Decider, Info: func() any { return s.Info() }, Resolve: s.Fleet.Resolve, Activity: s.Activators.Stats, Report: s.Activators.Report, Clusters: s.Activators.Clusters, Picks: s.Activators.Picks, Far: s.Activators.Far,
-		Logs: s.logs, Events: s.Events, None: ": a Knative Service is one if its revision has the annotation " + api.AnnotationClass + ": " + api.Class,
+		Logs: s.logs, Events: s.Events, None: ": a Knative Service is one if its revision has the annotation autoscaling.knative.dev/class: gpu.autoscaling.rouse.dev",
 	})
 }
 

@@ -65,7 +65,7 @@ func (b *brain) Status(name api.FunctionName) (admin.Function, bool) {
 }
 
 func (b *brain) WakeTraces(name api.FunctionName) []api.WakeTrace {
-	return []api.WakeTrace{{Function: name, Instance: "i-1", Path: api.PathHot}}
+	return []api.WakeTrace{{Function: name, Instance: "i-1", Path: "hot"}}
 }
 
 func (b *brain) Why(name api.FunctionName) []api.Decision {

@@ -216,7 +216,7 @@ func TestFunctions(t *testing.T) {
 	if w := b.ask("GET", admin.PathFunctions, "", HeaderToken, clusterToken); strings.TrimSpace(w.Body.String()) != "[]" {
 		t.Errorf("no functions: %s, want []", w.Body)
 	}
-	if w := b.ask("GET", admin.PathFunctions+"/default/tiny", "", HeaderToken, clusterToken); !strings.Contains(w.Body.String(), api.Class) {
+	if w := b.ask("GET", admin.PathFunctions+"/default/tiny", "", HeaderToken, clusterToken); !strings.Contains(w.Body.String(), "gpu.autoscaling.rouse.dev") {
 		t.Errorf("no functions: %s, want what makes one", w.Body)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // prewakes compares a trace with and without waking for predicted requests. It returns the ratios of GPU-hours and of
@@ -49,7 +50,7 @@ func TestPrewake(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			hours, cold, _, aheads := prewakes(t, Config{Devices: 16}, trace, length, tc.from, api.DefaultUnloadAfter)
+			hours, cold, _, aheads := prewakes(t, Config{Devices: 16}, trace, length, tc.from, config.DefaultUnloadAfter)
 			t.Logf("%s, seed %d: %+.1f %% GPU-hours, %+.1f %% p95 of cold hits, %d rose ahead", tc.load, seed, 100*(hours-1), 100*(cold-1), aheads)
 			if hours > tc.hours || cold > tc.least || aheads == 0 {
 				t.Errorf("%s, seed %d: want at most %.2f of the GPU-hours and %.2f of the p95", tc.load, seed, tc.hours, tc.least)

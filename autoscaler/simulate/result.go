@@ -83,7 +83,7 @@ var controllers = map[string]func(*world, Policy) controller{
 
 // defaultKeep has the policies' defaults.
 var defaultKeep = map[string]time.Duration{
-	"rouse":     time.Minute,     // api.DefaultSleepAfter
+	"rouse":     time.Minute,     // config.DefaultSleepAfter
 	"knative":   time.Minute,     // stable-window; scale-to-zero-pod-retention-period is 0
 	"keepalive": 5 * time.Minute, // OLLAMA_KEEP_ALIVE
 	"random":    time.Minute,     // as ours: its source leaves it to the requesters' scaler

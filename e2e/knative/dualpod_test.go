@@ -109,7 +109,7 @@ func twoPodsOfAFunction(t *testing.T) {
 	f := dualPods(t, 1, "dual-a")[0]
 	c := f.c
 	t.Logf("cold: %v", f.mustComplete("the first request"))
-	f.traced(f.wakeTrace(api.PathCold), api.PathCold, api.SpanWrite, api.SpanCreated, api.SpanStarted, api.SpanBound, api.SpanMade, api.SpanServerUp, api.SpanReady, api.StepLoading)
+	f.traced(f.wakeTrace("cold"), "cold", "API write", "pod created", "started", "bound", "server pod made", "server pod up", "ready", api.StepLoading)
 	if out, err := c.Kn(t.Context(), "rouse", "trace", f.name); err != nil {
 		t.Error(err)
 	} else {

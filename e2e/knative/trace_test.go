@@ -22,12 +22,12 @@ func TestWakeTrace(t *testing.T) {
 	}
 	f.ask("red blue")
 	cold := f.wakeTrace("cold")
-	f.traced(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanStartup, api.SpanStart, api.SpanWrite, api.SpanCreated, api.SpanScheduled, api.SpanStarted,
+	f.traced(cold, "cold", api.SpanHold, "event", "decision", "start", "start call", "API write", "pod created", "scheduled", "started",
 		api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	f.hasState("asleep")
 	f.ask("sun moon")
 	hot := f.wakeTrace("hot")
-	f.traced(hot, api.PathHot, api.SpanHold, api.SpanWake, api.StepWaking, api.SpanDispatch, api.SpanFirstToken)
+	f.traced(hot, "hot", api.SpanHold, api.SpanWake, api.StepWaking, api.SpanDispatch, api.SpanFirstToken)
 	if hot.Trace == cold.Trace || hot.Instance != cold.Instance {
 		t.Errorf("two wakes of one pod: %s of %s and %s of %s", cold.Trace, cold.Instance, hot.Trace, hot.Instance)
 	}
@@ -52,17 +52,17 @@ func traceOfAColdStartThatDeletesAVictim(t *testing.T) {
 	pod := victim.onlyPod()
 	f := simulated(t, in, "freed-b", large)
 	o.right(f, 1)
-	freed := f.wakeTrace(api.PathColdFreed)
-	f.traced(freed, api.PathColdFreed, api.SpanHold, api.SpanDecision, api.SpanVictim, api.SpanVictimEnd, api.SpanWrite, api.SpanStartup, api.SpanStart,
-		api.SpanCreated, api.SpanScheduled, api.SpanStarted, api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
+	freed := f.wakeTrace("cold-freed")
+	f.traced(freed, "cold-freed", api.SpanHold, "decision", "victim's sleep", api.SpanVictimEnd, "API write", "start", "start call",
+		"pod created", "scheduled", "started", api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	var writes []string
 	for _, s := range freed.Spans {
 		switch s.Name {
-		case api.SpanVictim, api.SpanVictimEnd:
+		case "victim's sleep", api.SpanVictimEnd:
 			if string(s.Who) != pod {
 				t.Errorf("%s is of %s, want %s", s.Name, s.Who, pod)
 			}
-		case api.SpanWrite:
+		case "API write":
 			writes = append(writes, s.Note)
 		}
 	}

@@ -175,7 +175,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			close(kill)
 		}
 	}()
-	f.Cfg.Trace, _ = api.ParseTrace(os.Getenv(api.EnvTrace))
+	f.Cfg.Trace, _ = api.ParseTrace(os.Getenv("TRACEPARENT"))
 	err := functions.Run(ctx, f.Cfg)
 	close(ended)
 	<-listened

@@ -21,7 +21,7 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	x.body = read
 	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.Proxy.moved
 	if control.KnownState(x.r.Header.Get(control.HeaderState)) && !x.tellsState() && !x.cfg.Inside { // it would begin again
-		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "%s: ask again", api.NotGoneOn("this runtime"))
+		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "the answer was cut, and this runtime does not go on with it: ask again")
 	}
 	body := read.Bytes()
 	kind := x.r.Header.Get("Content-Type")

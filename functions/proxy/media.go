@@ -141,5 +141,5 @@ func checkMedia(text, field string, hosts []string) *api.Error {
 		have = "only " + strings.Join(hosts, ", ")
 	}
 	return &api.Error{Status: http.StatusBadRequest, Param: field, Message: "this function fetches media from " + have + ": send " + field +
-		" as a data: URL (data:image/png;base64,…), or have whoever declares the function name the host (" + api.AnnotationMediaHosts + ")"}
+		" as a data: URL (data:image/png;base64,…), or have whoever declares the function name the host (rouse.dev/media-hosts)"}
 }

@@ -214,7 +214,7 @@ func (x *exchange) unknown(err error) (*http.Response, error) {
 
 func (x *exchange) refuse(why string) *http.Response {
 	text, _ := json.Marshal(map[string]any{"error": map[string]any{ // strings always marshal
-		"message": api.NotGoneOn("another instance") + ": " + why, "type": "invalid_request_error", "param": nil, "code": api.CodeStreamCut}})
+		"message": "the answer was cut, and another instance does not go on with it: " + why, "type": "invalid_request_error", "param": nil, "code": api.CodeStreamCut}})
 	return x.made(http.StatusBadRequest, "application/json", text)
 }
 

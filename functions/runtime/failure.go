@@ -38,7 +38,7 @@ func failure(path string, status int, body []byte) []byte {
 		case api.CodeBusy:
 			e.Message = "the model server is busy: try again later"
 		case "":
-			e.Code = api.CodeRuntimeError
+			e.Code = "runtime_error"
 		}
 	case right:
 		return body
@@ -144,7 +144,7 @@ func codeFor(status int, message string) string {
 	case status == http.StatusNotFound && strings.Contains(m, "model"):
 		return api.CodeModelNotFound
 	case status == http.StatusBadRequest && (strings.Contains(m, "context length") || strings.Contains(m, "context size")):
-		return api.CodeContextLength
+		return "context_length_exceeded"
 	case (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) &&
 		(strings.Contains(m, "busy") || strings.Contains(m, "backpressure") || strings.Contains(m, "queue")):
 		return api.CodeBusy

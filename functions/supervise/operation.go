@@ -320,7 +320,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 func (s *Supervisor) wakeUnsure(level, own api.Level) {
 	s.phase, s.proc.level, s.proc.own = waking, level, own
 	s.coming.step(api.StepWaking)
-	s.enterState(api.Starting, api.StageWaking)
+	s.enterState(api.Starting, api.StepWaking)
 	s.beginOperation(opWake)
 }
 

@@ -155,7 +155,7 @@ func TestExport(t *testing.T) {
 		tracer, at := NewTracer(e), time.Unix(1000, 0)
 		root := tracer.Root("default/m", api.Trace{ID: theTrace, Span: theSpan}, api.PartActivator, at)
 		hold := root.Start(Step{Name: api.SpanHold, Part: api.PartActivator, Began: at, Ended: at.Add(time.Second)})
-		decision := hold.Start(Step{Name: api.SpanDecision, Part: api.PartAutoscaler, Note: "w" + strings.Repeat("ü", 400), Began: at})
+		decision := hold.Start(Step{Name: "decision", Part: api.PartAutoscaler, Note: "w" + strings.Repeat("ü", 400), Began: at})
 		decision.DoneAt(at.Add(time.Second), errors.New("what a program wrote: \xff"))
 		hold.Start(Step{Name: api.StepWaking, Part: api.PartInstance, Instance: "m-1", Began: at, Ended: at.Add(time.Second)})
 		tracer.Root("default/m", api.Trace{ID: theTrace, Span: theSpan, Unsampled: true}, api.PartActivator, at).Done(nil)

@@ -88,7 +88,7 @@ func TestSteps(t *testing.T) {
 
 // TestContexts checks that contexts carry spans, also to calls to other parts, and that nil spans are safe.
 func TestContexts(t *testing.T) {
-	ctx, span := Start(t.Context(), Step{Name: api.SpanWrite})
+	ctx, span := Start(t.Context(), Step{Name: "API write"})
 	if span != nil || ctx != t.Context() || From(ctx) != nil {
 		t.Error("a span begins below none")
 	}
@@ -98,7 +98,7 @@ func TestContexts(t *testing.T) {
 		t.Error("none has children")
 	}
 	root := NewTracer(nil).Join(api.Trace{ID: theTrace, Span: theSpan})
-	ctx, span = Start(With(t.Context(), root), Step{Name: api.SpanWrite, Note: "a pod"})
+	ctx, span = Start(With(t.Context(), root), Step{Name: "API write", Note: "a pod"})
 	if got := api.TraceOf(ctx); got.ID != theTrace || got != span.Trace() || got.Unsampled {
 		t.Errorf("the context of %v carries %v", span.Trace(), got)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -65,7 +66,7 @@ func (c candidate) room() int {
 }
 
 // orderCandidates drops excluded clusters and sorts the others, best first, by the expected time to the first token:
-// the way to the cluster, and its reported time of a wake or start or a default. Times within api.SameWay of one
+// the way to the cluster, and its reported time of a wake or start or a default. Times within route.SameWay of one
 // another count as equal. Then the smaller share of used slots comes first, then the cheaper, the nearer, and the first
 // by name. A cluster that had demand before keeps its place unless another is sooner by [stay]: two equal clusters must
 // not take turns in waking.
@@ -75,7 +76,7 @@ func orderCandidates(clusters []candidate) []candidate {
 	// Clusters near the first of a run count as equal to it: the other criteria order them.
 	for from := 0; from < len(list); {
 		to := from + 1
-		for to < len(list) && list[to].rank()-list[from].rank() <= api.SameWay {
+		for to < len(list) && list[to].rank()-list[from].rank() <= route.SameWay {
 			to++
 		}
 		slices.SortFunc(list[from:to], func(a, b candidate) int {

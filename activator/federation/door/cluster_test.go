@@ -331,7 +331,7 @@ func (c *cluster) woken(name api.FunctionName) []api.WakeTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, _ := api.ParseTrace(c.trace)
-	return []api.WakeTrace{{Function: name, Instance: c.status.Instance, Trace: at.ID, Root: at.Span, Path: api.PathHot, By: api.PartAutoscaler, Reason: "1 request waits", Start: time.Now().Add(-time.Hour),
+	return []api.WakeTrace{{Function: name, Instance: c.status.Instance, Trace: at.ID, Root: at.Span, Path: "hot", By: api.PartAutoscaler, Reason: "1 request waits", Start: time.Now().Add(-time.Hour),
 		Total: time.Microsecond, Spans: []api.Span{{ID: "1111111111111111", Parent: at.Span, Name: api.SpanWake, Part: api.PartAutoscaler, Took: time.Microsecond}}}}
 }
 

@@ -19,9 +19,9 @@ func bars(d Declaration, regions []string, tenant string) string {
 	region := d.Labels[LabelRegion]
 	switch {
 	case len(regions) > 0 && region == "":
-		return fmt.Sprintf("its region is not declared, and requests may not leave %s (%s)", strings.Join(regions, ", "), api.AnnotationRegions)
+		return fmt.Sprintf("its region is not declared, and requests may not leave %s (rouse.dev/regions)", strings.Join(regions, ", "))
 	case len(regions) > 0 && !slices.Contains(regions, region):
-		return fmt.Sprintf("its region is %s, and requests may not leave %s (%s)", region, strings.Join(regions, ", "), api.AnnotationRegions)
+		return fmt.Sprintf("its region is %s, and requests may not leave %s (rouse.dev/regions)", region, strings.Join(regions, ", "))
 	case len(d.Tenants) == 0 || tenant != "" && slices.Contains(d.Tenants, tenant):
 		return ""
 	case tenant == "":

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -113,7 +114,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 		if up.Beat > 0 {
 			s.beat, s.way = up.Beat, up.Way
 			s.nudge()
-			if (s.way - s.wayTold).Abs() >= api.SameWay/4 {
+			if (s.way - s.wayTold).Abs() >= route.SameWay/4 {
 				s.wayTold = s.way
 				f.markAgent(s)
 			}

@@ -60,7 +60,7 @@ type refusal struct {
 func (f *Front) Place(spec api.Function) error {
 	chosen, err := parseSelector(spec.Clusters)
 	if err != nil {
-		return api.BadRequest("clusters", "the annotation %s: %v", api.AnnotationClusters, err)
+		return api.BadRequest("clusters", "the annotation rouse.dev/clusters: %v", err)
 	}
 	if len(spec.Manifest) == 0 || len(spec.Manifest) > protocol.MaxManifest {
 		return api.BadRequest("manifest", "the manifest of %s has %d bytes: want 1 to %d", spec.Name, len(spec.Manifest), protocol.MaxManifest)
@@ -254,7 +254,7 @@ func (fn *function) unacceptable(s *session) string {
 	case !s.declared.allows(fn.name):
 		return "not among the functions that the front door declares for it"
 	case !fn.placed.selector.matches(s.labels()):
-		return fmt.Sprintf("its labels are not as %s says (%s)", api.AnnotationClusters, fn.placed.spec.Clusters)
+		return fmt.Sprintf("its labels are not as rouse.dev/clusters says (%s)", fn.placed.spec.Clusters)
 	case !protocol.Matches(s.accepts.Functions, string(fn.name)):
 		return "it accepts no function of that name from a front door (rouse up --accept-functions)"
 	}

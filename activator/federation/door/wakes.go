@@ -73,7 +73,7 @@ func within(o *api.WakeTrace, part api.WakeTrace) {
 	o.Path, o.By, o.Reason = cmp.Or(o.Path, part.Path), cmp.Or(o.By, part.By), cmp.Or(o.Reason, part.Reason)
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails
-	all := api.Span{ID: hex.EncodeToString(id[:]), Parent: hold.ID, Name: api.SpanElsewhere, Part: api.PartCluster, Took: part.Total, Note: "in the cluster " + part.Cluster}
+	all := api.Span{ID: hex.EncodeToString(id[:]), Parent: hold.ID, Name: "woken elsewhere", Part: "cluster", Took: part.Total, Note: "in the cluster " + part.Cluster}
 	add(all)
 	for _, s := range part.Spans {
 		if s.Parent == part.Root {

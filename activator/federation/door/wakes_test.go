@@ -26,7 +26,7 @@ func TestWithin(t *testing.T) {
 		var got struct{ after, took, callAfter, callTook time.Duration }
 		for _, s := range w.list()[0].Spans {
 			switch s.Name {
-			case api.SpanElsewhere:
+			case "woken elsewhere":
 				got.after, got.took = s.After, s.Took
 			case api.SpanWake:
 				got.callAfter, got.callTook = s.After, s.Took

@@ -108,8 +108,8 @@ func TestWokenElsewhere(t *testing.T) {
 	for _, s := range o.Spans {
 		by[s.Name] = s
 	}
-	hold, there, call := by[api.SpanHold], by[api.SpanElsewhere], by[api.SpanWake]
-	if o.Cluster != "west" || o.Activator != "front" || o.Path != api.PathHot || there.Parent != hold.ID || call.Parent != there.ID ||
+	hold, there, call := by[api.SpanHold], by["woken elsewhere"], by[api.SpanWake]
+	if o.Cluster != "west" || o.Activator != "front" || o.Path != "hot" || there.Parent != hold.ID || call.Parent != there.ID ||
 		there.After < hold.After || there.End() > hold.End() || call.After < there.After || call.End() > there.End() || by[api.SpanDispatch].ID == "" {
 		t.Errorf("%+v", o)
 	}

@@ -270,9 +270,11 @@ func (s *stream) Close() error {
 
 // Open implements [Objects]. Closing the bucket ends it.
 func (b *Bucket) Open(key string, from int64) (in io.ReadCloser, err error) {
-	err = b.try(0, func(_ context.Context, _ bool) error {
+	err = b.try(0, func(attempt context.Context, _ bool) error {
 		ctx, cancel := context.WithCancel(b.closing)
+		begun := context.AfterFunc(attempt, cancel) // the body has no limit, but its beginning has
 		body, _, err := b.bucket.Get(ctx, b.prefix+key, from, 0)
+		begun()
 		if err != nil {
 			cancel()
 			return err

@@ -25,7 +25,7 @@ type Claim struct {
 // Claim claims a job for working on it. [Claim.Close] ends the claim. ErrState: the job has ended. ErrHeld: another
 // works on it; with take, the job is taken from that one instead.
 func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
-	if err := s.joinMembers(); err != nil {
+	if err := s.members.join(); err != nil {
 		return nil, err
 	}
 	before := ""
@@ -34,24 +34,25 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 			return ErrState
 		}
 		if !take {
-			if err := s.mayClaim(j.Holder); err != nil {
+			if err := s.members.mayClaim(j.Holder); err != nil {
 				return err
 			}
 		}
 		before = claimHint(j.Epoch, j.Holder)
 		j.Epoch++
-		j.Holder = s.member
+		j.Holder = s.members.own
 		return nil
 	})
 	if errors.Is(err, ErrState) {
 		s.forgetHints(owner, id) // the member that ended it may not have deleted them
 	}
 	if err != nil {
-		s.forgetClaim(id)
+		s.members.dropClaim(id)
 		return nil, err
 	}
 	c := &Claim{s: s, job: j, version: version}
-	s.recordClaim(j, before)
+	s.members.addClaim(j)
+	c.changeHint(before, claimHint(j.Epoch, s.members.own))
 	if !j.Sealed.IsZero() {
 		defer c.Close()
 		if err := c.endBatch(); err != nil {
@@ -88,7 +89,17 @@ func (c *Claim) Close() {
 	next := c.job.clone()
 	next.Holder = ""
 	if _, err := put(c.s, c.key(), Condition{Version: c.version}, next); err == nil {
-		c.s.changeHint(next, claimHint(next.Epoch, c.s.member), claimHint(next.Epoch, ""))
+		c.changeHint(claimHint(next.Epoch, c.s.members.own), claimHint(next.Epoch, ""))
+	}
+}
+
+// changeHint replaces a hint about the claim, which only other members need.
+func (c *Claim) changeHint(before, after string) {
+	if !c.s.objects.Shared() {
+		return
+	}
+	if err := c.s.write(hintKey(c.job.Owner, c.job.ID, after), nil); err == nil {
+		c.s.forget(hintKey(c.job.Owner, c.job.ID, before))
 	}
 }
 
@@ -97,7 +108,7 @@ func (c *Claim) key() string { return keyOf(kindJob, c.job.Owner, c.job.ID) }
 // markLost ends a claim that does not count any more.
 func (c *Claim) markLost() error {
 	c.ended, c.tails = true, [2][]byte{}
-	c.s.forgetClaim(c.job.ID)
+	c.s.members.dropClaim(c.job.ID)
 	return ErrFenced
 }
 
@@ -118,7 +129,7 @@ func (c *Claim) rereadRecord() error {
 		return c.markLost()
 	case err != nil:
 		return err
-	case j.Epoch != c.job.Epoch || j.Holder != c.s.member && !j.Done():
+	case j.Epoch != c.job.Epoch || j.Holder != c.s.members.own && !j.Done():
 		return c.markLost()
 	}
 	c.job, c.version, c.unsure = j, version, false
@@ -316,7 +327,7 @@ func (c *Claim) endBatch() error {
 		return err
 	}
 	c.forgetEnded()
-	c.s.forgetPieces(c.job)
+	c.forgetPieces()
 	return nil
 }
 
@@ -332,7 +343,8 @@ func (c *Claim) forgetEnded() {
 }
 
 // forgetPieces deletes a batch's unused pieces: those of attempts that did not count.
-func (s *Store) forgetPieces(j *Job) {
+func (c *Claim) forgetPieces() {
+	s, j := c.s, c.job
 	kept := map[string]bool{}
 	for _, pieces := range j.Pieces {
 		for _, p := range pieces {

@@ -13,9 +13,6 @@ const (
 	prefixTurn         = "turn_"
 )
 
-// IsConversation reports whether an id is a conversation's.
-func IsConversation(id string) bool { return strings.HasPrefix(id, PrefixConversation) }
-
 // IsTurn reports whether an id is a turn's.
 func IsTurn(id string) bool { return strings.HasPrefix(id, prefixTurn) }
 

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,6 +284,33 @@ func TestUnavailable(t *testing.T) {
 			t.Errorf("available again: %v", err)
 		}
 	}
+}
+
+// TestStalledOpen: opening an object is tried again if the service does not begin to answer.
+func TestStalledOpen(t *testing.T) {
+	fake, gave := s3test.NewFake(), make(chan struct{}, 1)
+	var stalled atomic.Bool
+	b := openBucket(t, s3test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/a/b/c") && !stalled.Swap(true) {
+			select {
+			case <-r.Context().Done():
+				gave <- struct{}{}
+			case <-time.After(time.Minute): // only if the client waits forever
+			}
+			return
+		}
+		fake.ServeHTTP(w, r)
+	})))
+	putBody(t, b, "a/b/c", "0123456789", Condition{})
+	in, err := b.Open("a/b/c", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if got, err := io.ReadAll(in); err != nil || string(got) != "3456789" {
+		t.Errorf("%q, %v", got, err)
+	}
+	<-gave
 }
 
 // TestNotABucket: a bucket that can't be used is recognised by the first answer.

@@ -110,32 +110,15 @@ func (c Config) Validate() error {
 type Store struct {
 	cfg     Config
 	objects Objects
-	member  string // this process's name in the store
+	members members
 	ids     ids
 	room    *room
 	log     *slog.Logger
 	ready   Gate
-	joined  Gate
 
-	mu       sync.Mutex           // guards the fields below
-	held     map[string]hold      // the claims of this member, by id
-	members  map[string]beat      // as last seen, by name
-	seen     map[string]time.Time // when work without a holder was first seen, by id
-	looked   time.Time            // when members were last read
+	mu       sync.Mutex // guards the fields below
 	surveyed time.Time
 	expiries map[string]expiry // of files, by key, so that each is read once
-}
-
-// hold is a claim of this member.
-type hold struct {
-	owner string
-	epoch uint64
-}
-
-// beat is a member's last beat.
-type beat struct {
-	version string
-	since   time.Time // when this version was first seen
 }
 
 // Open opens the store; cfg.At must not be empty. log may be nil. It fails if a bucket can't be used: see
@@ -167,8 +150,8 @@ func OpenIn(in Objects, cfg Config, log *slog.Logger) (*Store, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg, objects: in, member: strings.ToLower(rand.Text()), room: &room{limits: cfg.Limits, used: map[string]use{}}, log: log,
-		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
+	s := &Store{cfg: cfg, objects: in, room: &room{limits: cfg.Limits, used: map[string]use{}}, log: log, expiries: map[string]expiry{},
+		members: members{objects: in, own: strings.ToLower(rand.Text()), lease: cfg.Lease, poll: cfg.Poll, held: map[string]hold{}, seen: map[string]time.Time{}}}
 	if err := s.prepare(); errors.Is(err, ErrUnavailable) {
 		s.log.Warn("the store does not answer: requests that need it are refused until it does", "error", err)
 	} else if err != nil {
@@ -243,8 +226,8 @@ func (s *Store) Fits(owner string, n int64, responses int) error {
 
 // Close closes the store. No method may be called afterwards. Others may take over this member's claims at once.
 func (s *Store) Close() error {
-	if s.joined.Open() {
-		s.forget("members/" + s.member)
+	if s.members.joined.Open() {
+		s.forget("members/" + s.members.own)
 	}
 	return s.objects.Close()
 }

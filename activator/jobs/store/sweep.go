@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"time"
 )
@@ -67,11 +68,14 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 	}
 	s.mu.Lock()
 	s.surveyed = time.Now()
+	maps.DeleteFunc(s.expiries, func(key string, _ expiry) bool {
+		_, there := v.records[key]
+		return !there
+	})
 	s.mu.Unlock()
 	if s.objects.Shared() { // otherwise this process has counted all changes
 		s.room.set(v.used)
 	}
-	s.forgetExpiries(v)
 	for key, e := range v.records {
 		expire := s.expireJob
 		if strings.HasPrefix(key, kindFile+"/") {
@@ -85,17 +89,6 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 	}
 	s.sweepOrphans(v, time.Hour)
 	return n, err
-}
-
-// forgetExpiries drops the cached expiries of deleted files.
-func (s *Store) forgetExpiries(v *survey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.expiries {
-		if _, there := v.records[key]; !there {
-			delete(s.expiries, key)
-		}
-	}
 }
 
 // expireJob deletes a job if it has expired. It reads only those whose last write is as old as the time that they are

@@ -57,95 +57,6 @@ func parseHint(key string) (h hint, ok bool) {
 	return h, found && err == nil
 }
 
-// joinMembers makes this process a member, before it claims anything, so that a member without a beat is gone.
-func (s *Store) joinMembers() error {
-	if !s.objects.Shared() {
-		return nil
-	}
-	return s.joined.Pass(s.writeBeat)
-}
-
-func (s *Store) writeBeat() error {
-	return s.write("members/"+s.member, []byte(time.Now().UTC().Format(time.RFC3339Nano)))
-}
-
-// readMembers reads the beats of all members.
-func (s *Store) readMembers() error {
-	all, err := s.objects.List("members/")
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	members := map[string]beat{}
-	for _, e := range all {
-		name := strings.TrimPrefix(e.Key, "members/")
-		b := beat{e.Version, now}
-		if old, known := s.members[name]; known && old.version == e.Version {
-			b.since = old.since
-		}
-		members[name] = b
-	}
-	s.members, s.looked = members, now
-	return nil
-}
-
-// alive reports whether a member was alive when members were last read: it existed, and its beat had changed within a
-// lease. The caller holds mu.
-func (s *Store) alive(member string) bool {
-	b, known := s.members[member]
-	return known && s.looked.Sub(b.since) < s.cfg.Lease
-}
-
-// mayClaim returns nil if a record held by holder may be claimed, ErrHeld, or an error. Members are read after the
-// record was, unless the holder is known to be alive: it became a member before it claimed anything.
-func (s *Store) mayClaim(holder string) error {
-	if holder == "" || holder == s.member || !s.objects.Shared() {
-		return nil
-	}
-	s.mu.Lock()
-	known := s.alive(holder) && time.Since(s.looked) < s.cfg.Poll
-	s.mu.Unlock()
-	if !known {
-		if err := s.readMembers(); err != nil {
-			return err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alive(holder) {
-		return ErrHeld
-	}
-	return nil
-}
-
-// recordClaim records a claim of this member. before is the hint of the earlier claim.
-func (s *Store) recordClaim(j *Job, before string) {
-	s.mu.Lock()
-	s.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
-	s.mu.Unlock()
-	s.changeHint(j, before, claimHint(j.Epoch, s.member))
-}
-
-// forgetClaim forgets a claim. If its job has not ended, it is reported again.
-func (s *Store) forgetClaim(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.held, id)
-	delete(s.seen, id)
-}
-
-// changeHint replaces a hint about a claim, which only other members need.
-func (s *Store) changeHint(j *Job, before, after string) {
-	if !s.objects.Shared() {
-		return
-	}
-	if err := s.write(hintKey(j.Owner, j.ID, after), nil); err == nil {
-		s.forget(hintKey(j.Owner, j.ID, before))
-	}
-}
-
 func (s *Store) forgetHints(owner, id string) {
 	all, err := s.objects.List(hintKey(owner, id, ""))
 	if err != nil { // the next claimant does this
@@ -161,9 +72,9 @@ func (s *Store) forgetHints(owner, id string) {
 func (s *Store) Watch(ctx context.Context, tell func(News)) {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
-	s.mu.Lock()
-	clear(s.seen)
-	s.mu.Unlock()
+	s.members.mu.Lock()
+	clear(s.members.seen)
+	s.members.mu.Unlock()
 	silent := false
 	for ctx.Err() == nil {
 		news, err := s.poll()
@@ -191,7 +102,7 @@ func (s *Store) poll() (news News, err error) {
 		return news, err
 	}
 	if s.objects.Shared() {
-		if err := errors.Join(s.joinMembers(), s.writeBeat()); err != nil {
+		if err := errors.Join(s.members.join(), s.members.beat()); err != nil {
 			return news, err
 		}
 	}
@@ -200,7 +111,7 @@ func (s *Store) poll() (news News, err error) {
 		return news, err
 	}
 	if s.objects.Shared() { // after the hints, so that every live member that they name is included
-		if err := s.readMembers(); err != nil {
+		if err := s.members.read(); err != nil {
 			return news, err
 		}
 	}
@@ -226,7 +137,7 @@ func (s *Store) poll() (news News, err error) {
 	}
 	for _, id := range order {
 		h := open[id]
-		if !s.isFree(h) {
+		if !s.members.isFree(h) {
 			continue
 		}
 		j, _, err := read[Job](s, kindJob+"/"+h.owner+"/"+h.id) // it has the owner's name
@@ -239,34 +150,6 @@ func (s *Store) poll() (news News, err error) {
 	return news, s.checkHeld(open, cancelled, &news)
 }
 
-// isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
-// since the last poll; this member counts as none for work that it no longer has.
-func (s *Store) isFree(h *hint) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	_, held := s.held[h.id]
-	if held || h.member != "" && h.member != s.member && s.alive(h.member) {
-		delete(s.seen, h.id)
-		return false
-	}
-	first, known := s.seen[h.id]
-	if !known {
-		if len(s.seen) > maxSeen {
-			clear(s.seen)
-		}
-		s.seen[h.id] = now
-		first = now
-	}
-	if !s.objects.Shared() { // reported once: no one else claims it
-		return !known
-	}
-	return h.member != "" && h.member != s.member || now.Sub(first) >= s.cfg.Poll/2
-}
-
-// maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
-const maxSeen = 100_000
-
 // unlessGone returns err, or nil for ErrNotFound: a hint is created before its record and deleted after it.
 func unlessGone(err error) error {
 	if errors.Is(err, ErrNotFound) {
@@ -277,22 +160,22 @@ func unlessGone(err error) error {
 
 // checkHeld reports the claims of this member that no longer count, or are cancelled.
 func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news *News) error {
-	s.mu.Lock()
+	s.members.mu.Lock()
 	doubtful := map[string]hold{}
-	for id, have := range s.held {
+	for id, have := range s.members.held {
 		if h := open[id]; h == nil || h.epoch > have.epoch || cancelled[id] {
 			doubtful[id] = have
 		}
 	}
-	s.mu.Unlock()
+	s.members.mu.Unlock()
 	for id, have := range doubtful {
 		j, _, err := read[Job](s, keyOf(kindJob, have.owner, id))
 		if unlessGone(err) != nil {
 			return err
 		}
-		s.mu.Lock()
-		now, still := s.held[id]
-		s.mu.Unlock()
+		s.members.mu.Lock()
+		now, still := s.members.held[id]
+		s.members.mu.Unlock()
 		switch {
 		case !still || now != have: // it has ended here meanwhile
 		case err != nil || j.Epoch != have.epoch || j.Done():

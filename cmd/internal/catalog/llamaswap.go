@@ -303,6 +303,6 @@ func forCommand(line, origin string, gpus int) (api.Function, error) {
 	}
 	return api.Function{
 		Runtime: api.Runtime{Kind: api.RuntimeCommand, Command: words}, Memory: api.Memory{Devices: gpus},
-		SleepAfter: api.DefaultSleepAfter, UnloadAfter: api.DefaultUnloadAfter, Origin: origin,
+		SleepAfter: config.DefaultSleepAfter, UnloadAfter: config.DefaultUnloadAfter, Origin: origin,
 	}, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // swapConfig has each setting of llama-swap once, and ways to write them wrongly.
@@ -95,7 +96,7 @@ func TestLlamaSwap(t *testing.T) {
 		},
 	}
 	for i := range want {
-		want[i].Origin, want[i].UnloadAfter = path, api.DefaultUnloadAfter
+		want[i].Origin, want[i].UnloadAfter = path, config.DefaultUnloadAfter
 		want[i] = want[i].WithDefaults()
 	}
 	if diff := cmp.Diff(want, functions); diff != "" {

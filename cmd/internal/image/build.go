@@ -123,7 +123,7 @@ func (o options) derived() ([]product, error) {
 		all = append(all, product{
 			name: kind, title: "A function of Rouse on " + image, onto: image,
 			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/rouse-function", "/usr/local/bin/rouse-suspend": "cmd/rouse-suspend"},
-			entrypoint: "/usr/local/bin/rouse-function", env: []string{api.EnvRuntime + "=" + kind},
+			entrypoint: "/usr/local/bin/rouse-function", env: []string{"ROUSE_RUNTIME=" + kind},
 		})
 	}
 	return all, nil

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // discovery describes each maker of GPUs: the node label with the memory of a GPU (if another program sets it), how to
@@ -39,7 +39,7 @@ func (c *checker) nodes(ctx context.Context) {
 		return
 	}
 	any := false
-	for _, m := range api.GPUMakers {
+	for _, m := range config.GPUMakers {
 		maker := discovery[m.Name]
 		offers := map[string]int64{}
 		var bare, unsized []string

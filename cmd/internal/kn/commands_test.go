@@ -104,7 +104,7 @@ func serveAdmin(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, functions())
 	case path == "picks" && r.FormValue("request") == "req_a":
 		api.WriteJSON(w, http.StatusOK, []api.Pick{{Request: "req_a", Instance: "tiny-00002-deployment-7c9-abcde", At: at,
-			Choice: api.Choice{By: api.ByPrefix, Known: 3712, Prompt: 3968, Running: 2, Slots: 8, Free: 4, Least: 1}}})
+			Choice: api.Choice{By: "prefix", Known: 3712, Prompt: 3968, Running: 2, Slots: 8, Free: 4, Least: 1}}})
 	case path == "picks":
 		api.WriteJSON(w, http.StatusOK, []api.Pick{})
 	case path == "devices":
@@ -122,11 +122,11 @@ func serveAdmin(w http.ResponseWriter, r *http.Request) {
 		}
 	case strings.HasSuffix(path, "tiny-00002/wakes"):
 		o := api.WakeTrace{Function: "default/tiny-00002", Instance: "tiny-00002-deployment-7c9-abcde", Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Root: "00f067aa0ba902b7",
-			Path: api.PathHot, By: api.PartActivator, Activator: "a", Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local), Total: 10 * time.Millisecond}
+			Path: "hot", By: api.PartActivator, Activator: "a", Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local), Total: 10 * time.Millisecond}
 		o.Add(api.Span{ID: "00000000000000a1", Name: api.SpanHold, Part: api.PartActivator, Took: 6 * time.Millisecond})
 		o.Add(api.Span{ID: "00000000000000a2", Name: api.SpanFirstToken, Part: api.PartActivator, After: 6 * time.Millisecond, Took: 4 * time.Millisecond})
 		older := o
-		older.Path, older.Start = api.PathCold, o.Start.Add(-time.Hour)
+		older.Path, older.Start = "cold", o.Start.Add(-time.Hour)
 		api.WriteJSON(w, http.StatusOK, []api.WakeTrace{older, o})
 	case strings.HasSuffix(path, "/wakes"):
 		api.WriteJSON(w, http.StatusOK, []api.WakeTrace{})

@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
@@ -184,7 +185,7 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 			return nil, "", err
 		}
 	}
-	for _, a := range [][2]string{{api.AnnotationServedName, w.ServedName}, {api.AnnotationDeviceMemory, w.GPUMemory}, {api.AnnotationSleepAfter, w.SleepAfter}, {api.AnnotationUnloadAfter, w.UnloadAfter}} {
+	for _, a := range [][2]string{{config.AnnotationServedName, w.ServedName}, {config.AnnotationDeviceMemory, w.GPUMemory}, {config.AnnotationSleepAfter, w.SleepAfter}, {config.AnnotationUnloadAfter, w.UnloadAfter}} {
 		if a[1] != "" {
 			n.annotate(a[0], a[1])
 		}
@@ -335,8 +336,8 @@ func (c *creator) occupied(ctx context.Context, n *creation) error {
 	what := ""
 	if err == nil {
 		what = " (which is no function)"
-		if class, err := c.class(ctx, s); err == nil && class == api.Class {
-			what = " (of the model " + cmp.Or(s.Spec.Template.Metadata.Annotations[api.AnnotationModel], "that its image has") + ")"
+		if class, err := c.class(ctx, s); err == nil && class == config.Class {
+			what = " (of the model " + cmp.Or(s.Spec.Template.Metadata.Annotations[config.AnnotationModel], "that its image has") + ")"
 		}
 	}
 	return fmt.Errorf("there is a Service %s/%s already%s, and it was not changed: choose another name, change it with `kn service update %[2]s`, or delete it with `kn service delete %[2]s` first", n.namespace, n.name, what)

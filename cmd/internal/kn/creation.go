@@ -32,7 +32,7 @@ var flagOrder = strings.Fields("namespace image scale-init scale-min scale-max "
 const flagAnnotation = "annotation-revision"
 
 // scaleKeys are the annotations that kn writes for its flags.
-var scaleKeys = map[string]string{"scale-init": "autoscaling.knative.dev/initial-scale", "scale-min": api.AnnotationMinScale, "scale-max": api.AnnotationMaxScale}
+var scaleKeys = map[string]string{"scale-init": "autoscaling.knative.dev/initial-scale", "scale-min": config.AnnotationMinScale, "scale-max": config.AnnotationMaxScale}
 
 // annotationProgress is Knative's.
 const annotationProgress = "serving.knative.dev/progress-deadline"
@@ -51,12 +51,12 @@ func (n *creation) container() *corev1.Container { return &n.pod.Containers[0] }
 
 // describe adds a runtime's annotations: the class, the model, and timeouts for slow loads.
 func (n *creation) describe(kind, model string) {
-	n.annotate(api.AnnotationClass, api.Class)
+	n.annotate(config.AnnotationClass, config.Class)
 	if kind != api.RuntimeEngine {
-		n.annotate(api.AnnotationRuntime, kind)
+		n.annotate(config.AnnotationRuntime, kind)
 	}
 	if model != "" {
-		n.annotate(api.AnnotationModel, model)
+		n.annotate(config.AnnotationModel, model)
 	}
 	slow := ""
 	switch {
@@ -67,8 +67,8 @@ func (n *creation) describe(kind, model string) {
 		slow = "15m"
 	}
 	if slow != "" {
-		n.annotate(api.AnnotationStartTimeout, slow)
-		n.annotate(api.AnnotationHoldTimeout, slow)
+		n.annotate(config.AnnotationStartTimeout, slow)
+		n.annotate(config.AnnotationHoldTimeout, slow)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
@@ -131,7 +132,7 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 		name := api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)
 		r := known[name]
 		switch {
-		case r == nil && !api.IsFunction(o.Metadata.Annotations, classes[name]):
+		case r == nil && !config.IsFunction(o.Metadata.Annotations, classes[name]):
 			continue
 		case r == nil:
 			r = &Revision{Name: name}
@@ -226,9 +227,9 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 		if err != nil {
 			return err
 		}
-		if class != api.Class { // 1.
+		if class != config.Class { // 1.
 			return fmt.Errorf("%s is a Knative Service of the class %s, which Rouse does not serve; to make it a function:\n  kn service update %s -n %s --annotation-revision %s=%s",
-				name, cmp.Or(class, "kpa.autoscaling.knative.dev"), name.Name(), name.Namespace(), api.AnnotationClass, api.Class)
+				name, cmp.Or(class, "kpa.autoscaling.knative.dev"), name.Name(), name.Namespace(), config.AnnotationClass, config.Class)
 		}
 		return fmt.Errorf("%s has no revision yet: `kn service describe %s -n %s` says why", name, name.Name(), name.Namespace())
 	}
@@ -251,12 +252,12 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 
 // class returns a Service's class: from its template, or from the PodAutoscaler of its newest revision.
 func (c *cluster) class(ctx context.Context, o knObject) (string, error) {
-	class, newest := o.Spec.Template.Metadata.Annotations[api.AnnotationClass], o.Status.LatestCreatedRevisionName
+	class, newest := o.Spec.Template.Metadata.Annotations[config.AnnotationClass], o.Status.LatestCreatedRevisionName
 	if class != "" || newest == "" {
 		return class, nil
 	}
 	pa, err := get[knObject](ctx, c, podAutoscalers, o.Metadata.Namespace, newest)
-	return pa.Metadata.Annotations[api.AnnotationClass], err
+	return pa.Metadata.Annotations[config.AnnotationClass], err
 }
 
 // others names the functions of a namespace, as suggestions.

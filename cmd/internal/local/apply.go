@@ -104,7 +104,7 @@ func readApplied(m protocol.Manifest, front string, kinds, models []string) (api
 	case !slices.Contains(kinds, f.Runtime.Kind):
 		return f, fmt.Errorf("this cluster accepts no functions of the runtime %s (--accept-runtimes has %s)", f.Runtime.Kind, strings.Join(kinds, ", "))
 	case f.Priority > 0:
-		return f, fmt.Errorf("this cluster accepts no function with %s above 0 from a front door: its own functions come first", api.AnnotationPriority)
+		return f, fmt.Errorf("this cluster accepts no function with %s above 0 from a front door: its own functions come first", config.AnnotationPriority)
 	}
 	return f, nil
 }

@@ -100,7 +100,7 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 		s.cfg.Logger.Warn("a function is slower than it could be", "function", f.Name, "because", why)
 	}
 	if m := f.Memory; m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
-		s.cfg.Logger.Warn("a function has whole GPUs until it is measured: an annotation says how much it needs", "function", f.Name, "write", api.AnnotationDeviceMemory+": 20Gi")
+		s.cfg.Logger.Warn("a function has whole GPUs until it is measured: an annotation says how much it needs", "function", f.Name, "write", config.AnnotationDeviceMemory+": 20Gi")
 	}
 	if attached(f) && !s.askAttached(ctx, f) {
 		s.silent[f.Name] = true
@@ -162,13 +162,13 @@ func (s *server) unique(f api.Function) error {
 
 // elsewhere returns the error for moving a function between this machine and clusters.
 func elsewhere(name api.FunctionName) error {
-	return api.Errorf(http.StatusConflict, "", "%s is declared with and without %s: remove it first (rouse rm %s)", name, api.AnnotationClusters, name.Short())
+	return api.Errorf(http.StatusConflict, "", "%s is declared with and without %s: remove it first (rouse rm %s)", name, config.AnnotationClusters, name.Short())
 }
 
 // place declares a function that runs in clusters.
 func (s *server) place(f api.Function) (string, error) {
 	if s.far == nil {
-		return "", api.BadRequest("clusters", "%s has the annotation %s, and this server is no front door of clusters (rouse up --clusters)", f.Name, api.AnnotationClusters)
+		return "", api.BadRequest("clusters", "%s has the annotation %s, and this server is no front door of clusters (rouse up --clusters)", f.Name, config.AnnotationClusters)
 	}
 	s.declaring.Lock()
 	defer s.declaring.Unlock()

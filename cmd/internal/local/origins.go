@@ -195,5 +195,5 @@ func preflight(w http.ResponseWriter, r *http.Request, origin string) {
 
 // refuseOrigin refuses a request.
 func refuseOrigin(w http.ResponseWriter, r *http.Request, message string) {
-	api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "%s", message))
+	api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, page.CodeForbiddenOrigin, "%s", message))
 }

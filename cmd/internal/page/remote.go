@@ -18,6 +18,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
+// CodeForbiddenOrigin is the code of the refusal of a request from another page.
+const CodeForbiddenOrigin = "forbidden_origin"
+
 // HeaderToken has the page's token on clients' paths, where Authorization has the client's own key.
 const HeaderToken = "X-Rouse-Page"
 
@@ -63,7 +66,7 @@ func (m Remote) Handler() http.Handler {
 	all := m.Behind(Index(), m.withToken)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !IsLocal(r.Host) {
-			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, fmt.Sprintf("this page is not known as %.100q: ask http://127.0.0.1", r.Host))
+			refuse(w, r, http.StatusForbidden, CodeForbiddenOrigin, fmt.Sprintf("this page is not known as %.100q: ask http://127.0.0.1", r.Host))
 			return
 		}
 		all.ServeHTTP(w, r)
@@ -117,7 +120,7 @@ func asksAdmin(method, path string) bool {
 func (m Remote) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Own(r) {
-			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own")
+			refuse(w, r, http.StatusForbidden, CodeForbiddenOrigin, "this server is for no page but its own")
 			return
 		}
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")

@@ -22,7 +22,7 @@ const ms = time.Millisecond
 func wakeTrace(total time.Duration, spans ...api.Span) api.WakeTrace {
 	o := api.WakeTrace{
 		Function: "default/big", Instance: "big-0001", Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Root: "00f067aa0ba902b7", Activator: "local",
-		Path: api.PathHot, By: api.PartAutoscaler, Start: time.Date(2026, 3, 1, 12, 30, 45, 123e6, time.Local), Total: total,
+		Path: "hot", By: api.PartAutoscaler, Start: time.Date(2026, 3, 1, 12, 30, 45, 123e6, time.Local), Total: total,
 	}
 	for _, s := range spans {
 		o.Add(s)
@@ -34,10 +34,10 @@ func TestWaterfall(t *testing.T) {
 	hold := api.Span{ID: "h", Name: api.SpanHold, Part: api.PartActivator, Took: 2400 * ms}
 	call := api.Span{ID: "w", Parent: "h", Name: api.SpanWake, Part: api.PartAutoscaler, After: 802 * ms, Took: 1590 * ms}
 	swap := wakeTrace(3*time.Second, hold,
-		api.Span{ID: "e", Parent: "h", Name: api.SpanEvent, Part: api.PartAutoscaler, After: 20 * time.Microsecond, Took: 410 * time.Microsecond},
-		api.Span{ID: "d", Parent: "h", Name: api.SpanDecision, Part: api.PartAutoscaler, After: 430 * time.Microsecond, Took: 90 * time.Microsecond,
+		api.Span{ID: "e", Parent: "h", Name: "event", Part: api.PartAutoscaler, After: 20 * time.Microsecond, Took: 410 * time.Microsecond},
+		api.Span{ID: "d", Parent: "h", Name: "decision", Part: api.PartAutoscaler, After: 430 * time.Microsecond, Took: 90 * time.Microsecond,
 			Note: "idle for 2m0s; makes room for default/big, which lacks 40 GiB of GPU-7b1c and would be asleep for\nlonger than its minimum stay otherwise"},
-		api.Span{ID: "v", Parent: "h", Name: api.SpanVictim, Part: api.PartAutoscaler, Who: "small-0007", After: 520 * time.Microsecond, Took: 800 * ms},
+		api.Span{ID: "v", Parent: "h", Name: "victim's sleep", Part: api.PartAutoscaler, Who: "small-0007", After: 520 * time.Microsecond, Took: 800 * ms},
 		call,
 		api.Span{ID: "s1", Parent: "w", Name: api.StepWaking, Part: api.PartInstance, After: 807 * ms, Took: 1200 * ms},
 		api.Span{ID: "s2", Parent: "w", Name: api.StepProbing, Part: api.PartInstance, After: 2007 * ms, Took: 380 * ms},
@@ -45,7 +45,7 @@ func TestWaterfall(t *testing.T) {
 		api.Span{ID: "f", Name: api.SpanFirstToken, Part: api.PartActivator, After: 2400*ms + 60*time.Microsecond, Took: 599 * ms},
 	)
 	lone := wakeTrace(0)
-	lone.Path, lone.By, lone.Activator = api.PathCold, api.PartAutoscaler, ""
+	lone.Path, lone.By, lone.Activator = "cold", api.PartAutoscaler, ""
 	odd := wakeTrace(10*ms,
 		api.Span{ID: "a", Parent: "b", Name: "a step with a very long name indeed", Part: "a part of somebody else", Took: 20 * ms},
 		api.Span{ID: "b", Parent: "a", Name: "its own grandchild", After: 9 * ms, Took: 5 * ms},

@@ -75,19 +75,19 @@ func after(code string) string {
 func choice(c api.Choice) string {
 	var why string
 	switch c.By {
-	case api.ByOnly:
+	case "only":
 		return fmt.Sprintf("the only instance, with %d of %d slots in use", c.Running, c.Slots)
-	case api.ByWake:
+	case "wake":
 		return "it was woken for the request"
-	case api.ByPrefix:
+	case "prefix":
 		why = fmt.Sprintf("it has seen about %d of the prompt's %d tokens", c.Known, c.Prompt)
-	case api.BySession:
+	case "session":
 		why = "the client's session stays with it"
-	case api.ByPrompt:
+	case "prompt":
 		why = "no instance that is free enough has seen half of the prompt, and prompts with this beginning go to it"
-	case api.ByAdapter:
+	case "adapter":
 		why = "it has the adapter, and the smallest load of those that have it"
-	case api.ByLoad:
+	case "load":
 		why = "it has the smallest load"
 	default:
 		why = c.By

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // move says what happened between two states.
@@ -86,7 +87,7 @@ func (m *model) reborn(s *state, i int) status {
 	led := &s.leaders[l]
 	to := status{phase: asleep}
 	if !m.forgetful && !m.noTerm && !m.termless {
-		to.seen = m.name(api.FirstEpoch(uint64(l + 1)))
+		to.seen = m.name(decide.FirstEpoch(uint64(l + 1)))
 	}
 	if v := led.views[i]; m.startsAwake && (v.known.phase == awake || v.known.phase == rising && v.at > 0) && v.doing != toSleep {
 		to.phase = rising

@@ -209,12 +209,12 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 // admitted returns the session of a request; nil: it has been refused.
 func (s *Server) admitted(w http.ResponseWriter, r *http.Request) *session {
 	if !s.own(r) {
-		api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own, %s", s.origin))
+		api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, page.CodeForbiddenOrigin, "this server is for no page but its own, %s", s.origin))
 		return nil
 	}
 	held := s.sessions.find(s.cookies.read(r, s.cookies.session))
 	if held == nil {
-		api.WriteErrorTo(w, r, api.Errorf(http.StatusUnauthorized, api.CodeSignIn, "nobody is signed in, or the session has ended: sign in at %s%s", s.origin, page.PathSignIn))
+		api.WriteErrorTo(w, r, api.Errorf(http.StatusUnauthorized, "sign_in", "nobody is signed in, or the session has ended: sign in at %s%s", s.origin, page.PathSignIn))
 	}
 	return held
 }

@@ -1,13 +1,13 @@
-package api
+package config
 
 import (
 	"slices"
 	"strings"
 )
 
-// ParseRegions parses a comma-separated list such as eu-west-1,eu-central-1. The result is sorted without duplicates;
+// parseRegions parses a comma-separated list such as eu-west-1,eu-central-1. The result is sorted without duplicates;
 // nil: any region.
-func ParseRegions(s string) (regions []string) {
+func parseRegions(s string) (regions []string) {
 	for r := range strings.SplitSeq(s, ",") {
 		if r = strings.TrimSpace(r); r != "" {
 			regions = append(regions, r)

@@ -1,6 +1,9 @@
-package api
+package config
 
-import "cmp"
+import (
+	"cmp"
+	"time"
+)
 
 // Rouse's annotation keys, in spec.template.metadata.annotations.
 const (
@@ -44,6 +47,12 @@ const (
 	AnnotationMaxScale = "autoscaling.knative.dev/max-scale"
 	// Class is the value of AnnotationClass for functions of Rouse.
 	Class = "gpu.autoscaling.rouse.dev"
+)
+
+// Defaults of durations if a manifest sets none.
+const (
+	DefaultSleepAfter  = time.Minute
+	DefaultUnloadAfter = 15 * time.Minute
 )
 
 // IsFunction reports whether a revision is a function, by its annotations and its PodAutoscaler's. If the revision

@@ -1,4 +1,4 @@
-package api
+package config
 
 // GPUMaker describes how cluster nodes advertise the GPUs of one maker: through its device plugin, and through the
 // labels of its feature discovery. An empty label does not exist.
