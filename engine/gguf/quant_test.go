@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-var quantised = []gguf.Type{gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0, gguf.Q2_K, gguf.Q3_K, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.IQ4_XS}
+var quantised = []gguf.Type{gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0, gguf.Q2_K, gguf.Q3_K, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.IQ4_XS, gguf.MXFP4}
 
 // TestQuantise checks that normally distributed values come back with the error that the number of bits
 // allows, that blocks of zeros come back as zeros, and that outliers, constants and signs survive.
@@ -23,7 +23,7 @@ func TestQuantise(t *testing.T) {
 	most := map[gguf.Type]float64{
 		gguf.Q4_0: 0.12, gguf.Q4_1: 0.1, gguf.Q5_0: 0.06, gguf.Q5_1: 0.05, gguf.Q8_0: 0.008,
 		gguf.Q2_K: 0.42, gguf.Q3_K: 0.24, gguf.Q4_K: 0.1, gguf.Q5_K: 0.05, gguf.Q6_K: 0.026,
-		gguf.IQ4_NL: 0.12, gguf.IQ4_XS: 0.12,
+		gguf.IQ4_NL: 0.12, gguf.IQ4_XS: 0.12, gguf.MXFP4: 0.14,
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, typ := range quantised {

@@ -5,7 +5,6 @@
 //	golden -tokens FILE…   ids of texts, for each pre-tokenizer
 //	golden -model GGUF FILE…   logits and continuations of prompts, or the perplexity of conversations
 //	golden -model GGUF -ollama URL -name NAME FILE   a running Ollama's answers, as a second reference
-//	golden -models DIR   logits and continuations of generated models (infertest.GoldenSpecs)
 //	golden -quant FILE   values of decoded blocks of each tensor type
 package main
 
@@ -31,16 +30,12 @@ func main() {
 
 func execute() error {
 	tokens := flag.Bool("tokens", false, "compute the ids of the texts in the files")
-	models := flag.String("models", "", "write logits and continuations of every generated model into this folder")
 	quant := flag.Bool("quant", false, "write what random blocks of every tensor type decode to")
 	model := flag.String("model", "", "model to run for the prompts in the file")
 	ollama := flag.String("ollama", "", "address of a running Ollama to ask the prompts in the file")
 	name := flag.String("name", "pico", "name of the model there")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelError + 1) // llama.cpp's log follows the default logger's level
-	if *models != "" {
-		return makeModels(*models)
-	}
 	for _, path := range flag.Args() {
 		var err error
 		switch {

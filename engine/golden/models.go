@@ -10,14 +10,7 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-
-	"github.com/rouse-dev/rouse/engine/gguf"
-	"github.com/rouse-dev/rouse/engine/infer/infertest"
-	"github.com/rouse-dev/rouse/engine/model"
 )
 
 // run is a prompt and its greedy continuation. Of a large vocabulary it has the best logits instead of all: these would
@@ -93,106 +86,6 @@ func (o *oracle) prompt(r *run) (err error) {
 	r.Best, r.Text, r.Ties = highest(logits)[:len(r.Best)], "", nil
 	r.NLL, err = o.nll(r.IDs)
 	return err
-}
-
-// makeModels computes the prompts of every generated model, a file for each family.
-func makeModels(dir string) error {
-	goldens, err := infertest.Goldens()
-	if err != nil {
-		return err
-	}
-	files := map[string][]infertest.Golden{}
-	for _, g := range goldens {
-		if err := ask(&g); err != nil {
-			return fmt.Errorf("%s: %w", g.Name, err)
-		}
-		family, _, _ := strings.Cut(g.Name, "/")
-		files[family] = append(files[family], g)
-		fmt.Println(g.Name)
-	}
-	for family, models := range files {
-		if err := write(filepath.Join(dir, family+".json"), map[string]any{"madeWith": origin}, "models", models); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ask fills in llama.cpp's results.
-func ask(g *infertest.Golden) error {
-	f, err := os.CreateTemp("", "golden-*.gguf")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	if err := infertest.Write(f, g.Spec); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if g.SHA256, err = fileSum(f.Name()); err != nil {
-		return err
-	}
-	o, err := openOracle(f.Name(), false)
-	if err != nil {
-		return err
-	}
-	defer o.close()
-	file, err := gguf.Open(f.Name())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	m, err := model.Load(file)
-	if err != nil {
-		return err
-	}
-	var runs []infertest.GoldenRun
-	for _, ids := range infertest.GoldenPrompts(o.model.NumVocab()) {
-		r := run{IDs: decide(m, ids)}
-		logits, err := o.greedy(&r, 8, false, g.Near())
-		if err != nil {
-			return err
-		}
-		runs = append(runs, infertest.GoldenRun{IDs: r.IDs, Logits: logits, Greedy: r.Greedy, Ties: ties(m, &r)})
-	}
-	g.Runs = runs
-	return nil
-}
-
-// margin is the gap between the router's logits below which rounding may choose another expert. Their standard
-// deviation is 1.
-const margin = 0.12
-
-// decide shortens a prompt for a mixture of experts, and changes its tokens until the experts of each are chosen clearly.
-func decide(m *model.Model, ids []int32) []int32 {
-	if m.Config.Experts == 0 {
-		return ids
-	}
-	ids = ids[:min(len(ids), 40)]
-	for i := range ids {
-		for infertest.RoutingMargins(m, ids[:i+1])[i] < margin {
-			ids[i] = (ids[i] + 1) % int32(m.Config.Vocab)
-		}
-	}
-	return ids
-}
-
-// ties returns the steps that rounding decides, by the logits or by the choice of experts.
-func ties(m *model.Model, r *run) []int {
-	out := []int{}
-	for _, t := range r.Ties {
-		out = append(out, t.Step)
-	}
-	all := append(r.IDs[:len(r.IDs):len(r.IDs)], r.Greedy[:len(r.Greedy)-1]...)
-	for i, x := range infertest.RoutingMargins(m, all)[len(r.IDs)-1:] {
-		if x < margin && !slices.Contains(out, i) {
-			out = append(out, i)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // answer is a running Ollama's answer to a prompt of one user message at temperature 0.

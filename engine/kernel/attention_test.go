@@ -119,7 +119,7 @@ func inParts(t *testing.T, a *kernel.Attention, p *kernel.Pages, qs []kernel.Que
 	}
 	for i, q := range qs {
 		out := make([]float32, p.HeadDim)
-		kernel.Merge(out, parts[i*size:], len(qs)*size, last-first)
+		(&kernel.Query{Out: out}).Merge(parts[i*size:], len(qs)*size, last-first)
 		same(t, "parts merged", out, q.Out)
 	}
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -9,14 +10,18 @@ import (
 // architecture describes the differences between families of models. The references for the computation are llama.cpp's
 // graphs (src/models) and the authors' code.
 type architecture struct {
-	neox     bool // RoPE pairs are halves of the head
-	qkvBias  bool // attention projections must have biases
-	qkNorm   bool // heads of queries and keys are normed
-	postNorm bool // the outputs of attention and feed-forward layer are normed
-	fused    bool // Q, K and V are one tensor, and so are Gate and Up
-	factors  bool // may have rope_factors_long and rope_factors_short
-	windows  bool // layers may have a sliding window
+	neox     bool     // RoPE pairs are halves of the head
+	qkvBias  bool     // attention projections must have biases
+	qkNorm   presence // heads of queries and keys are normed
+	postNorm bool     // the outputs of attention and feed-forward layer are normed
+	fused    bool     // Q, K and V are one tensor
+	fusedUp  bool     // Gate and Up are one tensor
+	factors  bool     // may have rope_factors_long and rope_factors_short
+	windows  bool     // layers may have a sliding window
 	experts  presence
+	shared   bool                     // some layers have no experts, and tokens also have a shared one
+	biases   bool                     // router, experts and attention's output have biases, and heads have sinks
+	ffnNorm  string                   // the norm before the feed-forward layer; default ffn_norm
 	encoder  bool                     // as BERT: tokens see all others, and LayerNorm follows each half of a block
 	read     func(*metadata, *Config) // reads metadata beyond the common keys
 	skip     []string                 // prefixes of tensors that text alone does not need
@@ -33,14 +38,17 @@ const (
 var architectures = map[string]architecture{
 	"llama":      {windows: true, experts: sometimes, read: readLlama},
 	"qwen2":      {neox: true, qkvBias: true},
-	"qwen3":      {neox: true, qkNorm: true},
-	"qwen3moe":   {neox: true, qkNorm: true, experts: always},
+	"qwen3":      {neox: true, qkNorm: always},
+	"qwen3moe":   {neox: true, qkNorm: always, experts: always},
+	"gpt-oss":    {neox: true, qkvBias: true, windows: true, experts: always, biases: true, ffnNorm: "post_attention_norm", read: readGPTOSS},
+	"glm4":       {postNorm: true, fusedUp: true, read: readGLM4},
+	"glm4moe":    {neox: true, qkNorm: sometimes, experts: always, shared: true, ffnNorm: "post_attention_norm", read: readGLM4MoE},
 	"gemma":      {neox: true, read: readGemma},
 	"gemma2":     {neox: true, windows: true, postNorm: true, read: readGemma2},
-	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: true, read: readGemma3, skip: []string{"v.", "mm."}},
+	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: always, read: readGemma3, skip: []string{"v.", "mm."}},
 	"bert":       {encoder: true, read: readBERT},
-	"nomic-bert": {encoder: true, neox: true, fused: true},
-	"phi3":       {neox: true, fused: true, factors: true, windows: true, read: readPhi3},
+	"nomic-bert": {encoder: true, neox: true, fused: true, fusedUp: true},
+	"phi3":       {neox: true, fused: true, fusedUp: true, factors: true, windows: true, read: readPhi3},
 }
 
 // Architectures returns the supported architectures by their names in GGUF, where Mistral's and Mixtral's models are
@@ -83,6 +91,36 @@ func readGemma3(m *metadata, c *Config) {
 func (c *Config) largest(layers int) {
 	if c.Layers == layers {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Dim/c.Heads)))
+	}
+}
+
+// readGPTOSS: every other layer has a window.
+func readGPTOSS(m *metadata, c *Config) {
+	c.Window, c.GlobalEvery = m.window(c, 0), 2
+	c.ClampedGate = true
+}
+
+// readGLM4: models of images and texts rotate other pairs.
+func readGLM4(m *metadata, _ *Config) {
+	if m.has("rope.dimension_sections") {
+		m.fail("%s.rope.dimension_sections is there: models that see images are not supported", m.arch)
+	}
+}
+
+// readGLM4MoE: the first layers have no experts. Experts are chosen by sigmoids, as in DeepSeek V3. The last layers may
+// guess further tokens (multi-token prediction), and are not used.
+func readGLM4MoE(m *metadata, c *Config) {
+	c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1)
+	if c.DenseLayers = min(m.count("leading_dense_block_count"), c.Layers); c.DenseLayers > 0 {
+		c.FFN = m.size("feed_forward_length", 0)
+	}
+	c.SharedFFN = m.count("expert_shared_count") * c.ExpertFFN
+	c.ExpertNorm, _ = m.file.Bool(m.arch + ".expert_weights_norm")
+	c.ExpertScale = m.number("expert_weights_scale", 0)
+	const softmax, sigmoid = 1, 2 // llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE_…
+	gate := cmp.Or(m.count("expert_gating_func"), sigmoid)
+	if c.ExpertSigmoid = gate == sigmoid; gate > sigmoid {
+		m.fail("%s.expert_gating_func is %d: want %d (softmax) or %d (sigmoid)", m.arch, gate, softmax, sigmoid)
 	}
 }
 

@@ -17,7 +17,7 @@ type Config struct {
 	Heads   int     // query heads
 	KVHeads int     // key and value heads; divides Heads
 	HeadDim int     // width of one head
-	FFN     int     // width of the feed-forward layer; 0 in a mixture of experts
+	FFN     int     // width of the feed-forward layer; 0 if all layers are mixtures of experts
 	Vocab   int     // rows of the embedding, and so the number of logits; at least the tokenizer's size
 	Context int     // positions that the model was trained for
 	RMSEps  float32 // of LayerNorm in an encoder
@@ -48,9 +48,15 @@ type Config struct {
 	Experts     int  // 0: no mixture of experts
 	ExpertsUsed int  // experts per token, the ones with the largest router logits
 	ExpertFFN   int  // width of one expert
-	ExpertNorm  bool // the softmax weights of the used experts are normalised to the sum 1
+	ExpertNorm  bool // the weights of the used experts are normalised to the sum 1
+
+	ExpertSigmoid bool    // weights are sigmoids of the router's logits, else their softmax
+	ExpertScale   float32 // weights are multiplied by this; 0 means none
+	SharedFFN     int     // width of the expert that each token has beside the chosen ones; 0: none
+	DenseLayers   int     // the first so many layers have a feed-forward layer of width FFN instead of experts
 
 	GELU         bool    // the feed-forward layer has GELU (tanh form; in an encoder the exact one, without a gate), else SiLU
+	ClampedGate  bool    // act(gate)·up is gate·sigmoid(1.702·gate)·(up+1), gate at most 7, up from -7 to 7
 	EmbedScale   float32 // embeddings are multiplied by this; 1 means none
 	AttnScale    float32 // query · key is multiplied by this
 	AttnSoftcap  float32 // c·tanh(x/c) of the scaled products, before the mask; 0 means none

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -30,7 +31,7 @@ func Load(f *gguf.File) (*Model, error) {
 	}
 	l := &loader{file: f, used: make(map[string]bool)}
 	m := l.model(c)
-	l.leftovers()
+	l.leftovers(c)
 	if l.err != nil {
 		return nil, fmt.Errorf("load %s model: %w", c.Arch, l.err)
 	}
@@ -124,10 +125,14 @@ func (l *loader) layer(c Config, i int) Layer {
 		y.AttnNorm, y.AttnNormBias = l.norm(outputNorm(i-1), c.Dim)
 		y.FFNNorm, y.FFNNormBias = l.norm(name("attn_output_norm"), c.Dim)
 	} else {
-		y.AttnNorm, y.FFNNorm = l.vector(name("attn_norm.weight"), c.Dim, true), l.vector(name("ffn_norm.weight"), c.Dim, true)
+		y.AttnNorm = l.vector(name("attn_norm.weight"), c.Dim, true)
+		y.FFNNorm = l.vector(name(cmp.Or(a.ffnNorm, "ffn_norm")+".weight"), c.Dim, true)
 	}
 	y.O = l.matrix(name("attn_output.weight"), c.Dim, q)
-	y.OBias = l.vector(name("attn_output.bias"), c.Dim, false)
+	y.OBias = l.vector(name("attn_output.bias"), c.Dim, a.biases)
+	if a.biases {
+		y.Sinks = l.vector(name("attn_sinks.weight"), c.Heads, true)
+	}
 	if a.fused {
 		qkv := l.matrix(name("attn_qkv.weight"), q+2*kv, c.Dim)
 		y.Q, y.K, y.V = qkv.slice(0, q), qkv.slice(q, q+kv), qkv.slice(q+kv, q+2*kv)
@@ -139,9 +144,9 @@ func (l *loader) layer(c Config, i int) Layer {
 		y.KBias = l.vector(name("attn_k.bias"), kv, a.qkvBias)
 		y.VBias = l.vector(name("attn_v.bias"), kv, a.qkvBias)
 	}
-	if a.qkNorm {
-		y.QNorm = l.vector(name("attn_q_norm.weight"), c.HeadDim, true)
-		y.KNorm = l.vector(name("attn_k_norm.weight"), c.HeadDim, true)
+	if a.qkNorm != never {
+		y.QNorm = l.vector(name("attn_q_norm.weight"), c.HeadDim, a.qkNorm == always)
+		y.KNorm = l.vector(name("attn_k_norm.weight"), c.HeadDim, y.QNorm != nil)
 	}
 	if a.postNorm {
 		y.AttnPostNorm = l.vector(name("post_attention_norm.weight"), c.Dim, true)
@@ -150,26 +155,24 @@ func (l *loader) layer(c Config, i int) Layer {
 	if c.windowed(i) {
 		y.Window, y.Rope = c.Window, c.Ropes-1
 	}
-	l.feedForward(&y, c, name)
+	if c.Experts == 0 || i < c.DenseLayers {
+		l.feedForward(&y, c, name)
+	} else {
+		l.mixture(&y, c, name)
+	}
 	return y
 }
 
 // feedForward finds the weights of the second half of a block.
 func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 	switch {
-	case c.Experts > 0:
-		y.Router = l.matrix(name("ffn_gate_inp.weight"), c.Experts, c.Dim)
-		y.ExpertGate = l.experts(name("ffn_gate_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
-		y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
-		y.ExpertDown = l.experts(name("ffn_down_exps.weight"), c.Experts, c.Dim, c.ExpertFFN)
-		return
 	case c.Encoder:
 		y.Up, y.UpBias = l.matrix(name("ffn_up.weight"), c.FFN, c.Dim), l.vector(name("ffn_up.bias"), c.FFN, false)
 		if !c.GELU {
 			y.Gate = l.matrix(name("ffn_gate.weight"), c.FFN, c.Dim)
 		}
 		y.DownBias = l.vector(name("ffn_down.bias"), c.Dim, false)
-	case architectures[c.Arch].fused:
+	case architectures[c.Arch].fusedUp:
 		both := l.matrix(name("ffn_up.weight"), 2*c.FFN, c.Dim)
 		y.Gate, y.Up = both.slice(0, c.FFN), both.slice(c.FFN, 2*c.FFN)
 	default:
@@ -177,6 +180,29 @@ func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 		y.Up = l.matrix(name("ffn_up.weight"), c.FFN, c.Dim)
 	}
 	y.Down = l.matrix(name("ffn_down.weight"), c.Dim, c.FFN)
+}
+
+// mixture finds the weights of the second half of a block with experts.
+func (l *loader) mixture(y *Layer, c Config, name func(string) string) {
+	a := architectures[c.Arch]
+	y.Router = l.matrix(name("ffn_gate_inp.weight"), c.Experts, c.Dim)
+	y.ExpertGate = l.experts(name("ffn_gate_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+	y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+	y.ExpertDown = l.experts(name("ffn_down_exps.weight"), c.Experts, c.Dim, c.ExpertFFN)
+	if a.biases {
+		y.RouterBias = l.vector(name("ffn_gate_inp.bias"), c.Experts, true)
+		y.ExpertGateBias = l.vector(name("ffn_gate_exps.bias"), c.ExpertFFN, true, c.Experts)
+		y.ExpertUpBias = l.vector(name("ffn_up_exps.bias"), c.ExpertFFN, true, c.Experts)
+		y.ExpertDownBias = l.vector(name("ffn_down_exps.bias"), c.Dim, true, c.Experts)
+	}
+	if a.shared {
+		y.Choice = l.vector(name("exp_probs_b.bias"), c.Experts, false)
+	}
+	if c.SharedFFN > 0 {
+		y.Gate = l.matrix(name("ffn_gate_shexp.weight"), c.SharedFFN, c.Dim)
+		y.Up = l.matrix(name("ffn_up_shexp.weight"), c.SharedFFN, c.Dim)
+		y.Down = l.matrix(name("ffn_down_shexp.weight"), c.Dim, c.SharedFFN)
+	}
 }
 
 // experts cuts a tensor of matrices, one after another, into them.
@@ -209,7 +235,7 @@ func (l *loader) take(name string, required bool, dims ...int) (gguf.Tensor, boo
 		return t, false
 	}
 	if !t.Type.Decodable() {
-		l.err = fmt.Errorf("tensor %q has type %s, which is not supported: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS or a K type, such as Q4_K_M", name, t.Type)
+		l.err = fmt.Errorf("tensor %q has type %s, which is not supported: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4 or a K type, such as Q4_K_M", name, t.Type)
 		return t, false
 	}
 	return t, true
@@ -249,12 +275,17 @@ func floats(t gguf.Tensor) []float32 {
 
 // leftovers refuses tensors that nothing uses: a model that has them computes something
 // else than this package knows.
-func (l *loader) leftovers() {
+func (l *loader) leftovers(c Config) {
 	if l.err != nil {
 		return
 	}
+	a := architectures[c.Arch]
 	skipped := func(name string) bool {
-		return slices.ContainsFunc(architectures[l.file.Architecture()].skip, func(p string) bool { return strings.HasPrefix(name, p) })
+		var layer int
+		if _, err := fmt.Sscanf(name, "blk.%d.", &layer); a.shared && err == nil && layer >= c.Layers {
+			return true // it guesses further tokens
+		}
+		return slices.ContainsFunc(a.skip, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	for _, t := range l.file.Tensors() {
 		if !l.used[t.Name] && !skipped(t.Name) {

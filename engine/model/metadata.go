@@ -223,12 +223,15 @@ func (m *metadata) pattern(or int) int {
 
 // refuse rejects features that change the computation and are not implemented.
 func (m *metadata) refuse(a architecture) {
-	names := []string{"expert_shared_count", "expert_group_count", "leading_dense_block_count"}
+	names := []string{"expert_group_count"}
 	if !a.windows {
 		names = append(names, "attention.sliding_window")
 	}
+	if !a.shared {
+		names = append(names, "expert_shared_count", "leading_dense_block_count")
+	}
 	for _, name := range names {
-		if n, ok := m.file.Uint(m.arch + "." + name); ok && n > 0 {
+		if n, ok := m.file.Uint(m.arch + "." + name); ok && n > 0 && !(n == 1 && name == names[0]) { // one group is none
 			m.fail("%s.%s is %d: such models are not supported", m.arch, name, n)
 		}
 	}

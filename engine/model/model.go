@@ -1,8 +1,6 @@
 package model
 
 import (
-	"fmt"
-
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
@@ -44,22 +42,6 @@ func (m *Matrix) Row(dst []float32, row int) {
 	}
 }
 
-// Convert encodes rows lo…hi in another type, for an implementation that does not support the matrix's own. It fails
-// if Cols values are not whole blocks of that type.
-func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
-	x := make([]float32, m.Cols)
-	var out []byte
-	for r := lo; r < hi; r++ {
-		m.Row(x, r)
-		row, err := gguf.Encode(t, x)
-		if err != nil {
-			return nil, fmt.Errorf("convert %s matrix: %w", m.Type, err)
-		}
-		out = append(out, row...)
-	}
-	return out, nil
-}
-
 // Layer holds the weights of one transformer block. Vectors are nil if the model has none. With x the residual stream,
 // a block computes:
 //
@@ -69,8 +51,9 @@ func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
 //  4. y = norm(x, FFNNorm); y = Down·(act(Gate·y) · (Up·y)), normed with FFNPostNorm; x += y.
 //
 // In an encoder, norm is LayerNorm with a bias and replaces x, and without Gate step 4 is y = Down·gelu(Up·y+UpBias)+DownBias.
-// In a mixture of experts Gate, Up and Down are empty, and y in step 4 is the sum of the chosen experts' results,
-// weighted by the softmax over Router·y.
+// In a mixture of experts Gate, Up and Down are the shared expert's, or empty. The results of the chosen experts, times their
+// weights, are added to its result in step 4. Weights are the softmax over Router·y+RouterBias, and the largest are chosen;
+// with Choice those whose sum of weight and Choice is largest.
 type Layer struct {
 	AttnNorm     []float32 // [Dim]
 	Q            Matrix    // [Heads·HeadDim, Dim]
@@ -81,6 +64,7 @@ type Layer struct {
 	VBias        []float32
 	OBias        []float32
 	QNorm, KNorm []float32 // [HeadDim], shared by all heads
+	Sinks        []float32 // [Heads] logits that join each head's softmax and have no value
 	AttnPostNorm []float32 // [Dim]
 	FFNNorm      []float32 // [Dim]
 	AttnNormBias []float32 // [Dim]
@@ -88,13 +72,17 @@ type Layer struct {
 	UpBias       []float32 // [FFN]
 	DownBias     []float32 // [Dim]
 	FFNPostNorm  []float32 // [Dim]
-	Gate, Up     Matrix    // [FFN, Dim]
-	Down         Matrix    // [Dim, FFN]
+	Gate, Up     Matrix    // [FFN, Dim], in a mixture of experts [SharedFFN, Dim]
+	Down         Matrix    // [Dim, FFN], or [Dim, SharedFFN]
 
 	Router     Matrix   // [Experts, Dim]
 	ExpertGate []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertUp   []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertDown []Matrix // Experts × [Dim, ExpertFFN]
+
+	RouterBias, Choice           []float32 // [Experts]
+	ExpertGateBias, ExpertUpBias []float32 // [Experts, ExpertFFN]
+	ExpertDownBias               []float32 // [Experts, Dim]
 
 	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
 	Rope   int // which of Config.Ropes kinds of rotation
@@ -144,37 +132,9 @@ func (m *Model) Bytes() int64 {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias} {
+		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias, l.Sinks, l.RouterBias, l.Choice, l.ExpertGateBias, l.ExpertUpBias, l.ExpertDownBias} {
 			n += int64(len(v)) * 4
 		}
 	}
 	return n
-}
-
-// Features returns, in alphabetical order, what the model needs beyond the plain llama forward pass (grouped-query
-// attention, RoPE by RopeBase, RopeScale and RopeFactors, SiLU, biases). An Inferencer rejects a model with an
-// unsupported feature.
-func (m *Model) Features() []string {
-	c := &m.Config
-	var out []string
-	for _, f := range []struct {
-		name string
-		has  bool
-	}{
-		{"attn-scale", c.AttnScale != plainScale(c.HeadDim)},
-		{"embed-scale", c.EmbedScale != 1},
-		{"encoder", c.Encoder},
-		{"experts", c.Experts > 0},
-		{"gelu", c.GELU},
-		{"post-norm", m.Layers[0].AttnPostNorm != nil},
-		{"qk-norm", m.Layers[0].QNorm != nil},
-		{"rope", c.RopeYaRN || c.RopeMag != 1 || c.Ropes > 1 || m.ropeLong != nil},
-		{"softcap", c.AttnSoftcap != 0 || c.LogitSoftcap != 0},
-		{"window", c.Window > 0},
-	} {
-		if f.has {
-			out = append(out, f.name)
-		}
-	}
-	return out
 }

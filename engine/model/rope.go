@@ -83,6 +83,3 @@ func (m *Model) Limit(n int) {
 		m.Config.Context = min(m.Config.Context, n)
 	}
 }
-
-// plainScale returns the usual scale of query · key.
-func plainScale(headDim int) float32 { return float32(1 / math.Sqrt(float64(headDim))) }

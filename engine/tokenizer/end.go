@@ -52,7 +52,6 @@ func endTokens(v *Vocab, types []Type) map[int32]bool {
 	// 3.
 	if byName["<|return|>"] != None && byName["<|call|>"] != None && byName["<|end|>"] != None {
 		delete(ends, byName["<|end|>"])
-		types[byName["<|end|>"]] = UserDefined
 	}
 	return ends
 }

@@ -116,13 +116,17 @@ func (s *step) cutUnits() bool {
 // queries returns the queries of a unit.
 func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	c, w := &s.conf, &s.members[member]
-	perHead, d := c.Heads/c.KVHeads, c.HeadDim
+	perHead, d, sinks := c.Heads/c.KVHeads, c.HeadDim, s.weights.layers[s.at].sinks
 	w.queries = w.queries[:0]
 	for i := u.lo; i < u.hi; i++ {
 		from, to := s.sees(i), s.tokens[i].to
 		for h := u.kv * perHead; h < (u.kv+1)*perHead; h++ {
 			at := (i*c.Heads + h) * d
-			w.queries = append(w.queries, kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to})
+			q := kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to}
+			if sinks != nil {
+				q.Sink = &sinks[h]
+			}
+			w.queries = append(w.queries, q)
 		}
 	}
 	return w.queries, s.cache.pages(s.at, u.kv-s.share.kvHeads.lo, s.runs[s.tokens[u.lo].run].blocks)
@@ -144,7 +148,7 @@ func (s *step) attendChunk(member, chunk int) {
 		w.attend.Part(w.parts[(span-u.first)*n:][:n], &pages, q, span)
 	}
 	for i := range q {
-		kernel.Merge(q[i].Out, w.parts[i*size:], n, u.last-u.first)
+		q[i].Merge(w.parts[i*size:], n, u.last-u.first)
 	}
 }
 
@@ -165,6 +169,6 @@ func (s *step) mergeChunk(member, chunk int) {
 	q, _ := s.queries(member, u)
 	size := kernel.PartSize(s.conf.HeadDim)
 	for i := range q {
-		kernel.Merge(q[i].Out, p.parts[u.parts+i*size:], len(q)*size, u.last-u.first)
+		q[i].Merge(p.parts[u.parts+i*size:], len(q)*size, u.last-u.first)
 	}
 }

@@ -130,6 +130,10 @@ var references = map[string]infertest.Spec{
 	"gemma2":      {Arch: "gemma2", Window: 9},
 	"gemma3":      {Arch: "gemma3", RopeScale: 8},
 	"phi3":        {Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.2},
+	"gpt-oss":     {Arch: "gpt-oss", KVHeads: 2, Window: 9, RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64},
+	"mxfp4":       {Arch: "gpt-oss", Dim: 128, Type: gguf.MXFP4, Experts: 2},
+	"glm4":        {Arch: "glm4", KVHeads: 2, RopeDim: 8},
+	"glm4moe":     {Arch: "glm4moe", Layers: 3, Experts: 6, ExpertFFN: 48},
 	"yarn":        {Arch: "qwen3", RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64},
 	"f16":         {Type: gguf.F16, Arch: "qwen2", HeadDim: 10},
 	"bf16":        {Type: gguf.BF16},
@@ -310,7 +314,7 @@ func TestBlocks(t *testing.T) {
 // logits.
 func FuzzModel(f *testing.F) {
 	for _, s := range []infertest.Spec{{}, {Arch: "qwen2", Type: gguf.Q8_0, Untied: true, RopeFactors: true}, {Type: gguf.F16, RopeScale: 2},
-		{Arch: "qwen3moe", Experts: 3}, {Arch: "gemma2"}, {Arch: "phi3", RopeFactors: true, RopeTrain: 64}, {Arch: "gemma3", Window: 2}} {
+		{Arch: "qwen3moe", Experts: 3}, {Arch: "gemma2"}, {Arch: "phi3", RopeFactors: true, RopeTrain: 64}, {Arch: "gemma3", Window: 2}, {Arch: "gpt-oss", Window: 2}, {Arch: "glm4moe"}} {
 		s.Dim, s.Layers, s.Heads, s.FFN, s.Vocab, s.NoTemplate = 32, 1, 2, 32, 360, true
 		b, err := infertest.Bytes(s)
 		if err != nil {

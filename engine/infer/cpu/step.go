@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -55,7 +56,7 @@ type step struct {
 	q, k, v []float32 // [T, q], [T, kv]
 	att     []float32 // [T, q], of all ranks
 	out     []float32 // [S, Dim], of all ranks; S is T, or T·ExpertsUsed
-	gate    []float32 // [S, FFN or ExpertFFN], of all ranks
+	gate    []float32 // [T, FFN or SharedFFN] or [S, ExpertFFN], of all ranks
 
 	input   input
 	site    site // the input of prepare
@@ -176,17 +177,19 @@ func (s *step) check(ctx context.Context) error {
 func (s *step) resize(n int) {
 	c := &s.conf
 	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	slots, ffn := n, c.FFN
-	if c.Experts > 0 {
-		slots, ffn = n*c.ExpertsUsed, c.ExpertFFN
-	}
+	out, gate := widths(s.conf)
 	s.x = resize(s.x, n*c.Dim)
 	s.q = resize(s.q, n*qw)
 	s.k = resize(s.k, n*kvw)
 	s.v = resize(s.v, n*kvw)
 	s.att = s.ex.resize(&s.ex.att, s.att, n*qw)
-	s.out = s.ex.resize(&s.ex.out, s.out, slots*c.Dim)
-	s.gate = s.ex.resize(&s.ex.gate, s.gate, slots*ffn)
+	s.out = s.ex.resize(&s.ex.out, s.out, n*out)
+	s.gate = s.ex.resize(&s.ex.gate, s.gate, n*gate)
+}
+
+// widths returns the most values of out and of gate that a token has in any layer.
+func widths(c model.Config) (out, gate int) {
+	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN)
 }
 
 // runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this
@@ -253,22 +256,27 @@ func (s *step) prune() int {
 	return n
 }
 
-// feedForward computes out = Down·(act(Gate·y)·(Up·y)), without Gate Down·gelu(Up·y).
 func (s *step) feedForward(l *layer) error {
-	c, n, sh := &s.conf, len(s.tokens), &s.share
-	t := term{m: l.gate, up: l.up, lo: sh.ffn.lo, hi: sh.ffn.hi, out: s.gate, stride: c.FFN, target: lora.Gate, t1: n}
+	s.normed(l.ffnNorm, l.ffnNormBias, lora.Gate, lora.Up, cmp.Or(l.gate, l.up), l.up)
+	err := s.dense(l, s.conf.FFN, lora.Gate, lora.Down)
+	s.site = site{add: s.out, post: l.ffnPostNorm}
+	return err // compute's check is where ranks wait for out
+}
+
+// dense computes out = Down·(act(Gate·y)·(Up·y)), without Gate Down·gelu(Up·y), of the input y.
+func (s *step) dense(l *layer, width int, gate, down lora.Target) error {
+	n, dim, part := len(s.tokens), s.share.dim, s.share.even(width, kernel.Tile)
+	t := term{m: l.gate, up: l.up, lo: part.lo, hi: part.hi, out: s.gate, stride: width, target: gate, t1: n}
 	if l.gate == nil {
 		t.m, t.up, t.bias, t.gelu = l.up, nil, l.upBias, true
 	}
-	s.normed(l.ffnNorm, l.ffnNormBias, lora.Gate, lora.Up, t.m, l.up)
 	s.mul(t)
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
-	s.raw(s.gate, c.FFN, lora.Down, l.down)
-	s.mul(term{m: l.down, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.downBias, target: lora.Down, t1: n})
-	s.site = site{add: s.out, post: l.ffnPostNorm}
-	return nil // compute's check is where ranks wait for out
+	s.raw(s.gate, width, down, l.down)
+	s.mul(term{m: l.down, lo: dim.lo, hi: dim.hi, out: s.out, stride: s.conf.Dim, bias: l.downBias, target: down, t1: n})
+	return nil
 }
 
 // output computes the wanted logits and hidden states.

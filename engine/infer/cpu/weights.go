@@ -39,14 +39,20 @@ type layer struct {
 	attnNormBias           []float32 // of an encoder
 	ffnNormBias            []float32
 	upBias, downBias       []float32
+	sinks                  []float32
 	q, k, v, o             *matrix
-	gate, up, down         *matrix // nil in a mixture of experts; gate in BERT too
+	gate, up, down         *matrix // nil in a mixture of experts without a shared one; gate in BERT too
+
+	routerBias, choice []float32
+	gatesBias, upsBias []float32 // of all experts, one after another
+	downsBias          []float32
 
 	router   *matrix // nil without experts
 	gates    []*matrix
 	ups      []*matrix
 	downs    []*matrix
 	all      []*matrix // gates and ups
+	first    []*matrix // router, and gate and up of the shared expert
 	window   int
 	ropeKind int
 }
@@ -158,16 +164,20 @@ func (b *builder) layer(l *model.Layer) layer {
 		attnNormBias: slices.Clone(l.AttnNormBias), ffnNormBias: slices.Clone(l.FFNNormBias),
 		upBias: slices.Clone(l.UpBias), downBias: slices.Clone(l.DownBias),
 		qBias: slices.Clone(l.QBias), kBias: slices.Clone(l.KBias), vBias: slices.Clone(l.VBias), oBias: slices.Clone(l.OBias),
+		sinks: slices.Clone(l.Sinks), routerBias: slices.Clone(l.RouterBias), choice: slices.Clone(l.Choice),
+		gatesBias: slices.Clone(l.ExpertGateBias), upsBias: slices.Clone(l.ExpertUpBias), downsBias: slices.Clone(l.ExpertDownBias),
 		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
 		o:      b.matrix("attn_output", &l.O, byRows),
 		window: l.Window, ropeKind: l.Rope,
 	}
-	if len(l.ExpertGate) == 0 {
-		if l.Gate.Rows > 0 {
-			to.gate = b.matrix("ffn_gate", &l.Gate, byRows)
-		}
+	if l.Gate.Rows > 0 {
+		to.gate = b.matrix("ffn_gate", &l.Gate, byRows)
+	}
+	if l.Up.Rows > 0 {
 		to.up = b.matrix("ffn_up", &l.Up, byRows)
 		to.down = b.matrix("ffn_down", &l.Down, byRows)
+	}
+	if len(l.ExpertGate) == 0 {
 		return to
 	}
 	to.router = b.matrix("ffn_gate_inp", &l.Router, whole)
@@ -177,6 +187,9 @@ func (b *builder) layer(l *model.Layer) layer {
 		to.downs = append(to.downs, b.matrix("ffn_down_exps", &l.ExpertDown[e], byRows))
 	}
 	to.all = slices.Concat(to.gates, to.ups)
+	if to.first = []*matrix{to.router}; to.gate != nil {
+		to.first = append(to.first, to.gate, to.up)
+	}
 	return to
 }
 

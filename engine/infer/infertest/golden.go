@@ -125,6 +125,9 @@ var (
 		"gemma2":   {Arch: "gemma2", KVHeads: 2},
 		"gemma3":   {Arch: "gemma3", Untied: true, KVHeads: 1, HeadDim: 128, RopeBase: 1e6},
 		"phi3":     {Arch: "phi3", Untied: true},
+		"gpt-oss":  {Arch: "gpt-oss", KVHeads: 2, RopeBase: 150000, RopeScaling: "yarn", RopeScale: 8, RopeTrain: 64, Untied: true},
+		"glm4":     {Arch: "glm4", KVHeads: 2, RopeDim: 32, Untied: true},
+		"glm4moe":  {Arch: "glm4moe", Layers: 3, KVHeads: 2, RopeDim: 32, RopeBase: 1e6, Untied: true},
 	}
 	goldenVariants = map[string]Spec{
 		"llama3":      {KVHeads: 1, RopeFactors: true, RopeBase: 500000, Pre: "llama-bpe"},
@@ -157,7 +160,12 @@ func GoldenSpecs() []Golden {
 	}
 	for _, name := range slices.Sorted(maps.Keys(goldenFamilies)) {
 		types := goldenTypes
-		if name == "llama" {
+		switch name {
+		case "gpt-oss":
+			types = []gguf.Type{gguf.F32, gguf.Q8_0, gguf.MXFP4}
+		case "glm4", "glm4moe":
+			types = []gguf.Type{gguf.F32, gguf.Q4_K}
+		case "llama":
 			types = append(types[:len(types):len(types)], gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K, gguf.IQ4_NL, gguf.IQ4_XS)
 		}
 		for _, t := range types {

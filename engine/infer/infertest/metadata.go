@@ -2,7 +2,6 @@ package infertest
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
@@ -10,7 +9,7 @@ import (
 // fileTypes are the numbers of general.file_type, from which programs know the name of the quantisation.
 var fileTypes = map[gguf.Type]uint32{
 	gguf.F32: 0, gguf.F16: 1, gguf.Q4_0: 2, gguf.Q4_1: 3, gguf.Q8_0: 7, gguf.Q5_0: 8, gguf.Q5_1: 9, gguf.Q2_K: 10,
-	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32,
+	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32, gguf.MXFP4: 38,
 }
 
 // metadata sets the keys that describe the shape, named as by llama.cpp's converter.
@@ -44,8 +43,15 @@ func (s Spec) metadata(g *gguf.Writer) {
 	if s.Experts > 0 {
 		g.SetUint32(a+"expert_count", uint32(s.Experts))
 		g.SetUint32(a+"expert_used_count", uint32(s.ExpertsUsed))
-		if strings.HasPrefix(s.Arch, "qwen") {
+		if s.mixture() {
 			g.SetUint32(a+"expert_feed_forward_length", uint32(s.ExpertFFN))
+		}
+		if s.Arch == "glm4moe" {
+			g.SetUint32(a+"expert_shared_count", 1)
+			g.SetUint32(a+"leading_dense_block_count", 1)
+			g.SetUint32(a+"expert_gating_func", 2) // sigmoid
+			g.SetFloat32(a+"expert_weights_scale", 1.5)
+			g.SetBool(a+"expert_weights_norm", true)
 		}
 	}
 }

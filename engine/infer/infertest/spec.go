@@ -37,11 +37,11 @@ type Spec struct {
 	// others.
 	Mix []gguf.Type
 
-	Experts     int // mixture of experts, for llama and qwen3moe; default for qwen3moe 4
+	Experts     int // mixture of experts, for llama, qwen3moe, gpt-oss and glm4moe; default for those but llama 4
 	ExpertsUsed int // default 2
 	ExpertFFN   int // default FFN
 
-	Window       int     // sliding window of llama, gemma2, gemma3, phi3; default for gemma2 and gemma3 16
+	Window       int     // sliding window of llama, gemma2, gemma3, gpt-oss, phi3; default for gemma2, gemma3 and gpt-oss 16
 	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
 	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
 
@@ -85,14 +85,14 @@ func (s Spec) withDefaults() Spec {
 	or(&s.Context, 256)
 	or(&s.RopeDim, s.HeadDim)
 	or(&s.RopeTrain, s.Context)
-	if s.Arch == "qwen3moe" {
+	if s.mixture() {
 		or(&s.Experts, 4)
 	}
 	if s.Experts > 0 {
 		or(&s.ExpertsUsed, 2)
 		or(&s.ExpertFFN, s.FFN)
 	}
-	if s.Arch == "gemma2" || s.Arch == "gemma3" {
+	if s.Arch == "gemma2" || s.Arch == "gemma3" || s.Arch == "gpt-oss" {
 		or(&s.Window, 16)
 	}
 	if s.Arch == "gemma2" && s.AttnSoftcap == 0 {
@@ -109,11 +109,21 @@ func (s Spec) withDefaults() Spec {
 	}
 	if s.Pre == "" {
 		s.Pre = "gpt-2"
-		if strings.HasPrefix(s.Arch, "qwen") {
+		switch {
+		case strings.HasPrefix(s.Arch, "qwen"):
 			s.Pre = "qwen2"
+		case strings.HasPrefix(s.Arch, "glm4"):
+			s.Pre = "glm4"
+		case s.Arch == "gpt-oss":
+			s.Pre = "gpt-4o"
 		}
 	}
 	return s
+}
+
+// mixture reports whether all models of the architecture are mixtures of experts.
+func (s Spec) mixture() bool {
+	return s.Arch == "qwen3moe" || s.Arch == "gpt-oss" || s.Arch == "glm4moe"
 }
 
 // types returns the types of the matrices.
@@ -160,7 +170,7 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("model spec: RopeDim is %d, want an even number up to HeadDim %d", s.RopeDim, s.HeadDim)
 	case s.ExpertsUsed > s.Experts:
 		return fmt.Errorf("model spec: ExpertsUsed is %d of %d", s.ExpertsUsed, s.Experts)
-	case s.Experts > 0 && s.Arch != "llama" && s.Arch != "qwen3moe":
+	case s.Experts > 0 && s.Arch != "llama" && !s.mixture():
 		return fmt.Errorf("model spec: %s has no experts", s.Arch)
 	}
 	for _, t := range s.types() {

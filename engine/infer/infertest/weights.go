@@ -21,7 +21,7 @@ func (s Spec) weights(g *gguf.Writer) {
 	}
 	t.matrix("token_embd.weight", s.Dim, s.Vocab)
 	for l := range s.Layers {
-		t.layer(func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) })
+		t.layer(l, func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) })
 	}
 	t.vector("output_norm.weight", s.Dim, 1)
 	if s.Untied {
@@ -46,9 +46,10 @@ type tensors struct {
 	scale float32 // of the next matrix; 0 means 1
 }
 
-func (t *tensors) layer(name func(string) string) {
+func (t *tensors) layer(l int, name func(string) string) {
 	q, kv := t.Heads*t.HeadDim, t.KVHeads*t.HeadDim
-	gemma := t.Arch == "gemma2" || t.Arch == "gemma3"
+	post := t.Arch == "gemma2" || t.Arch == "gemma3" || t.Arch == "glm4"
+	oss, glm := t.Arch == "gpt-oss", t.Arch == "glm4moe"
 	t.vector(name("attn_norm.weight"), t.Dim, 1)
 	if t.Arch == "phi3" {
 		t.matrix(name("attn_qkv.weight"), t.Dim, q+2*kv)
@@ -57,7 +58,7 @@ func (t *tensors) layer(name func(string) string) {
 		t.matrix(name("attn_k.weight"), t.Dim, kv)
 		t.matrix(name("attn_v.weight"), t.Dim, kv)
 	}
-	if t.Arch == "qwen2" {
+	if t.Arch == "qwen2" || oss || glm {
 		t.vector(name("attn_q.bias"), q, 0)
 		t.vector(name("attn_k.bias"), kv, 0)
 		t.vector(name("attn_v.bias"), kv, 0)
@@ -67,27 +68,47 @@ func (t *tensors) layer(name func(string) string) {
 		t.vector(name("attn_k_norm.weight"), t.HeadDim, 1)
 	}
 	t.depth().matrix(name("attn_output.weight"), q, t.Dim)
-	if gemma {
+	if oss {
+		t.vector(name("attn_output.bias"), t.Dim, 0)
+		t.vector(name("attn_sinks.weight"), t.Heads, 1)
+	}
+	if post {
 		t.vector(name("post_attention_norm.weight"), t.Dim, t.share())
 	}
-	t.vector(name("ffn_norm.weight"), t.Dim, 1)
-	t.feedForward(name)
-	if gemma {
+	if oss || glm {
+		t.vector(name("post_attention_norm.weight"), t.Dim, 1)
+	} else {
+		t.vector(name("ffn_norm.weight"), t.Dim, 1)
+	}
+	t.feedForward(l, name)
+	if post {
 		t.vector(name("post_ffw_norm.weight"), t.Dim, t.share())
 	}
 }
 
-func (t *tensors) feedForward(name func(string) string) {
+func (t *tensors) feedForward(l int, name func(string) string) {
 	switch {
-	case t.Experts > 0:
+	case t.Experts > 0 && !(t.Arch == "glm4moe" && l == 0):
 		router := *t
 		router.Mix, router.Type = nil, gguf.F32 // as converters store it
 		router.matrix(name("ffn_gate_inp.weight"), t.Dim, t.Experts)
 		t.matrix(name("ffn_gate_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
 		t.matrix(name("ffn_up_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
 		t.depth().matrix(name("ffn_down_exps.weight"), t.ExpertFFN, t.Dim, t.Experts)
+		switch t.Arch {
+		case "gpt-oss":
+			t.vector(name("ffn_gate_inp.bias"), t.Experts, 0)
+			t.vector(name("ffn_gate_exps.bias"), t.ExpertFFN, 0, t.Experts)
+			t.vector(name("ffn_up_exps.bias"), t.ExpertFFN, 0, t.Experts)
+			t.vector(name("ffn_down_exps.bias"), t.Dim, 0, t.Experts)
+		case "glm4moe":
+			t.vector(name("exp_probs_b.bias"), t.Experts, 0)
+			t.matrix(name("ffn_gate_shexp.weight"), t.Dim, t.ExpertFFN)
+			t.matrix(name("ffn_up_shexp.weight"), t.Dim, t.ExpertFFN)
+			t.depth().matrix(name("ffn_down_shexp.weight"), t.ExpertFFN, t.Dim)
+		}
 		return
-	case t.Arch == "phi3":
+	case t.Arch == "phi3" || t.Arch == "glm4":
 		t.matrix(name("ffn_up.weight"), t.Dim, 2*t.FFN)
 	default:
 		t.matrix(name("ffn_gate.weight"), t.Dim, t.FFN)
@@ -112,25 +133,29 @@ func (t *tensors) factors(name string, step float32) {
 	for i := range f {
 		f[i] = 1 + float32(i)*step
 	}
-	t.floats(name, f)
+	t.floats(name, f, len(f))
 }
 
-// vector adds a norm's weights or a bias: mean ± 0.1.
-func (t *tensors) vector(name string, n int, mean float32) {
+// vector adds a norm's weights or biases: mean ± 0.1.
+func (t *tensors) vector(name string, n int, mean float32, rows ...int) {
 	r := t.random(name, 0)
-	x := make([]float32, n)
+	all := n
+	for _, d := range rows {
+		all *= d
+	}
+	x := make([]float32, all)
 	for i := range x {
 		x[i] = mean + float32(0.1*r.NormFloat64())
 	}
-	t.floats(name, x)
+	t.floats(name, x, append([]int{n}, rows...)...)
 }
 
-func (t *tensors) floats(name string, x []float32) {
+func (t *tensors) floats(name string, x []float32, dims ...int) {
 	data, err := gguf.Encode(gguf.F32, x)
 	if err != nil {
 		panic(err) // F32 can hold any number of values
 	}
-	t.g.AddTensor(name, []int{len(x)}, gguf.F32, data)
+	t.g.AddTensor(name, dims, gguf.F32, data)
 }
 
 // random returns the source of one row of a tensor: the seed, the name and the row determine its values, whatever
