@@ -6,7 +6,7 @@ import (
 )
 
 // IQ4_NL, IQ4_XS and MXFP4 store codes of 4 bits that stand for the values of a table, close to each other near zero where
-// most weights are (ggml-common.h, kvalues_iq4nl). MXFP4 is that of OCP's Microscaling Formats: E2M1, here times two.
+// most weights are (ggml-common.h, kvalues_iq4nl). The table of MXFP4 has OCP's E2M1, times two.
 //
 //	IQ4_NL  32 values: half d, 16 bytes of nibbles as in Q4_0                          x = d·table[q]
 //	IQ4_XS  256 values: half d, 16 bits of high parts of scales, 4 bytes of low parts,
