@@ -94,10 +94,13 @@ func (c *Config) largest(layers int) {
 	}
 }
 
-// readGPTOSS: every other layer has a window.
+// readGPTOSS: every other layer has a window, and the same rotation as the others.
 func readGPTOSS(m *metadata, c *Config) {
-	c.Window, c.GlobalEvery = m.window(c, 0), 2
+	c.Window, c.GlobalEvery = m.window(c, 128), m.pattern(2)
 	c.ClampedGate = true
+	if base := m.number("rope.freq_base_swa", 0); base != 0 && float64(base) != c.RopeBase {
+		m.fail("%s.rope.freq_base_swa is %v and rope.freq_base %v: such models are not supported", m.arch, base, c.RopeBase)
+	}
 }
 
 // readGLM4: models of images and texts rotate other pairs.

@@ -234,6 +234,8 @@ func TestRefusedFamilies(t *testing.T) {
 		`tensor "blk.0.ffn_down.weight" is missing`:                         without(glm, "blk.0.ffn_down.weight"),
 		`tensor "blk.1.ffn_gate_shexp.weight" has no place`:                 key(glm, "glm4moe.expert_shared_count", 0),
 		`glm4moe.expert_gating_func is 3: want 1 (softmax) or 2 (sigmoid)`:  key(glm, "glm4moe.expert_gating_func", 3),
+		`gpt-oss.rope.freq_base_swa is 5`:                                   key(oss, "gpt-oss.rope.freq_base_swa", 5.0),
+		`expert_weights_scale is -1`:                                        key(glm, "glm4moe.expert_weights_scale", -1.0),
 		`glm4moe.expert_group_count is 2`:                                   key(glm, "glm4moe.expert_group_count", 2),
 		`glm4moe.feed_forward_length is missing`:                            key(glm, "glm4moe.feed_forward_length", nil),
 		`models that see images are not supported`:                          key(infertest.Spec{Arch: "glm4"}, "glm4.rope.dimension_sections", []int32{8, 12, 12, 0}),

@@ -143,6 +143,8 @@ func (c Config) check() error {
 		return fmt.Errorf("attn_logit_softcapping is %v, want a positive number, or 0 for none", c.AttnSoftcap)
 	case !cap(c.LogitSoftcap):
 		return fmt.Errorf("final_logit_softcapping is %v, want a positive number, or 0 for none", c.LogitSoftcap)
+	case !cap(c.ExpertScale):
+		return fmt.Errorf("expert_weights_scale is %v, want a positive number, or 0 for none", c.ExpertScale)
 	case c.ExpertsUsed > c.Experts:
 		return fmt.Errorf("expert_used_count is %d and expert_count only %d", c.ExpertsUsed, c.Experts)
 	}

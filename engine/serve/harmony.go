@@ -66,12 +66,11 @@ func (h *harmony) reasoned(w constraint) *constraint {
 
 // harmonyParser splits one answer into reasoning, text and calls.
 type harmonyParser struct {
-	of      *harmony
-	state   harmonyState
-	header  strings.Builder
-	begun   bool // there was a message
-	thought bool // there was reasoning
-	said    bool // there was text
+	of     *harmony
+	state  harmonyState
+	header strings.Builder
+	begun  bool // there was a message
+	said   bool // there was text
 }
 
 type harmonyState int
