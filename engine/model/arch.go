@@ -21,6 +21,7 @@ type architecture struct {
 	experts  presence
 	shared   bool                     // some layers have no experts, and tokens also have a shared one
 	biases   bool                     // router, experts and attention's output have biases, and heads have sinks
+	varies   bool                     // heads and widths may differ between layers
 	ffnNorm  string                   // the norm before the feed-forward layer; default ffn_norm
 	encoder  bool                     // as BERT: tokens see all others, and LayerNorm follows each half of a block
 	read     func(*metadata, *Config) // reads metadata beyond the common keys
@@ -46,6 +47,7 @@ var architectures = map[string]architecture{
 	"gemma":      {neox: true, read: readGemma},
 	"gemma2":     {neox: true, windows: true, postNorm: true, read: readGemma2},
 	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: always, read: readGemma3, skip: []string{"v.", "mm."}},
+	"gemma4":     {neox: true, windows: true, postNorm: true, qkNorm: always, varies: true, read: readGemma4, skip: []string{"v.", "mm.", "a."}},
 	"bert":       {encoder: true, read: readBERT},
 	"nomic-bert": {encoder: true, neox: true, fused: true, fusedUp: true},
 	"phi3":       {neox: true, fused: true, fusedUp: true, factors: true, windows: true, read: readPhi3},
@@ -84,6 +86,36 @@ func readGemma3(m *metadata, c *Config) {
 		c.RopeLocal = float64(m.number("rope.local.freq_base", m.number("rope.freq_base_swa", 10000)))
 	}
 	c.largest(62)
+}
+
+// readGemma4: layers with a window have heads of their own shape. The last layers may use the keys and values of earlier
+// ones, and have a wider feed-forward layer.
+func readGemma4(m *metadata, c *Config) {
+	readGemma(m, c)
+	c.AttnScale = 1
+	c.LogitSoftcap = m.number("final_logit_softcapping", 30)
+	c.Window, c.GlobalEvery = m.window(c, 0), m.pattern(6)
+	if c.Window == 0 || c.GlobalEvery == 0 || c.GlobalEvery > c.Layers {
+		m.fail("%s has layers of one kind only, by attention.sliding_window and its pattern: such models are not supported", m.arch)
+		return
+	}
+	c.Ropes, c.RopeLocal = 2, float64(m.number("rope.freq_base_swa", 10000))
+	c.LocalHeadDim = m.size("attention.key_length_swa", c.HeadDim)
+	c.LocalRopeDim = m.size("rope.dimension_count_swa", c.LocalHeadDim)
+	c.SharedKV, c.LayerInput = m.count("attention.shared_kv_layers"), m.count("embedding_length_per_layer_input")
+	if c.Layers-c.SharedKV < c.GlobalEvery {
+		m.fail("%s.attention.shared_kv_layers is %d of %d: want at least %d layers with keys and values of their own", m.arch, c.SharedKV, c.Layers, c.GlobalEvery)
+		return
+	}
+	global := c.GlobalEvery - 1
+	heads, widths := m.perLayer("attention.head_count_kv", c), m.perLayer("feed_forward_length", c)
+	c.KVHeads, c.LocalKVHeads, c.FFN, c.OwnFFN = heads[global], heads[0], widths[c.Layers-1], widths[0]
+	for i := range heads {
+		if _, kv := c.Shape(i); heads[i] != kv || widths[i] != c.width(i) {
+			m.fail("%s has layers of other shapes than its pattern says (layer %d): such models are not supported", m.arch, i)
+			return
+		}
+	}
 }
 
 // largest sets the attention scale of the 27B models of Gemma 2 and 3, which derives from Dim/Heads instead of

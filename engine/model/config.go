@@ -32,6 +32,12 @@ type Config struct {
 	// positions; 0: none does.
 	Window, GlobalEvery int
 
+	// Of Gemma 4; all are 0 in other models. Layers with a window have LocalKVHeads heads of width LocalHeadDim, of which
+	// LocalRopeDim values rotate. The last SharedKV layers have no keys and values, but use those of the last layer of their kind
+	// before them; the others have a feed-forward layer of width OwnFFN. Each layer has an input of width LayerInput.
+	LocalHeadDim, LocalKVHeads, LocalRopeDim int
+	SharedKV, OwnFFN, LayerInput             int
+
 	RopeBase  float64 // frequency base
 	RopeDim   int     // how many of a head's HeadDim values rotate; even. 0: positions are learned
 	RopeScale float64 // divisor of positions; 1 means none
@@ -85,7 +91,7 @@ func readConfig(f *gguf.File) (Config, error) {
 	case !ok:
 		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", arch, strings.Join(Architectures(), ", "))
 	}
-	m := &metadata{file: f, arch: arch}
+	m := &metadata{file: f, arch: arch, varies: a.varies}
 	c := Config{Arch: arch, RopeNeoX: a.neox, EmbedScale: 1, Ropes: 1}
 	c.Name, _ = f.String("general.name")
 	c.Layers = m.size("block_count", 0)
@@ -143,12 +149,40 @@ func (c Config) check() error {
 		return fmt.Errorf("attn_logit_softcapping is %v, want a positive number, or 0 for none", c.AttnSoftcap)
 	case !cap(c.LogitSoftcap):
 		return fmt.Errorf("final_logit_softcapping is %v, want a positive number, or 0 for none", c.LogitSoftcap)
+	case c.LocalHeadDim > 0 && (c.LocalRopeDim%2 != 0 || c.LocalRopeDim > c.LocalHeadDim || c.Heads%c.LocalKVHeads != 0):
+		return fmt.Errorf("layers with a window have %d query heads, %d key-value heads of width %d and rope.dimension_count_swa %d: want a multiple, and an even number up to the width", c.Heads, c.LocalKVHeads, c.LocalHeadDim, c.LocalRopeDim)
 	case !cap(c.ExpertScale):
 		return fmt.Errorf("expert_weights_scale is %v, want a positive number, or 0 for none", c.ExpertScale)
 	case c.ExpertsUsed > c.Experts:
 		return fmt.Errorf("expert_used_count is %d and expert_count only %d", c.ExpertsUsed, c.Experts)
 	}
 	return nil
+}
+
+// Shape returns the width of a layer's heads, and the number of its key and value heads.
+func (c *Config) Shape(layer int) (headDim, kvHeads int) {
+	if c.LocalHeadDim > 0 && c.windowed(layer) {
+		return c.LocalHeadDim, c.LocalKVHeads
+	}
+	return c.HeadDim, c.KVHeads
+}
+
+// width returns the width of a layer's feed-forward layer.
+func (c *Config) width(layer int) int {
+	if c.OwnFFN > 0 && layer < c.Layers-c.SharedKV {
+		return c.OwnFFN
+	}
+	return c.FFN
+}
+
+// source returns the layer whose keys and values a layer uses.
+func (c *Config) source(layer int) int {
+	at := layer
+	if own := c.Layers - c.SharedKV; at >= own {
+		for at = own - 1; c.windowed(at) != c.windowed(layer); at-- {
+		}
+	}
+	return at
 }
 
 // windowed reports whether a layer has a sliding window.

@@ -57,6 +57,11 @@ func (l *loader) model(c Config) *Model {
 	if _, ok := l.file.Tensor(nameOutput); ok {
 		m.Output = l.matrix(nameOutput, c.Vocab, c.Dim)
 	}
+	if n := c.LayerInput; n > 0 {
+		m.InputEmbed = l.matrix("per_layer_token_embd.weight", c.Vocab, c.Layers*n)
+		m.InputProj = l.matrix("per_layer_model_proj.weight", c.Layers*n, c.Dim)
+		m.InputNorm = l.vector("per_layer_proj_norm.weight", n, true)
+	}
 	m.RopeFactors = l.factors(nameRope, c)
 	if architectures[c.Arch].factors {
 		m.ropeShort, m.ropeLong = l.factors(nameRopeShort, c), l.factors(nameRopeLong, c)
@@ -119,8 +124,9 @@ func (l *loader) factors(name string, c Config) []float32 {
 func (l *loader) layer(c Config, i int) Layer {
 	name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
 	a := architectures[c.Arch]
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	var y Layer
+	head, kvHeads := c.Shape(i)
+	q, kv := c.Heads*head, kvHeads*head
+	y := Layer{Source: c.source(i)}
 	if a.encoder {
 		y.AttnNorm, y.AttnNormBias = l.norm(outputNorm(i-1), c.Dim)
 		y.FFNNorm, y.FFNNormBias = l.norm(name("attn_output_norm"), c.Dim)
@@ -138,15 +144,24 @@ func (l *loader) layer(c Config, i int) Layer {
 		y.Q, y.K, y.V = qkv.slice(0, q), qkv.slice(q, q+kv), qkv.slice(q+kv, q+2*kv)
 	} else {
 		y.Q = l.matrix(name("attn_q.weight"), q, c.Dim)
-		y.K = l.matrix(name("attn_k.weight"), kv, c.Dim)
-		y.V = l.matrix(name("attn_v.weight"), kv, c.Dim)
+		if y.Source == i {
+			y.K = l.matrix(name("attn_k.weight"), kv, c.Dim)
+		}
+		if _, ok := l.file.Tensor(name("attn_v.weight")); y.Source == i && (ok || !a.varies) {
+			y.V = l.matrix(name("attn_v.weight"), kv, c.Dim)
+		}
 		y.QBias = l.vector(name("attn_q.bias"), q, a.qkvBias)
 		y.KBias = l.vector(name("attn_k.bias"), kv, a.qkvBias)
 		y.VBias = l.vector(name("attn_v.bias"), kv, a.qkvBias)
 	}
 	if a.qkNorm != never {
-		y.QNorm = l.vector(name("attn_q_norm.weight"), c.HeadDim, a.qkNorm == always)
-		y.KNorm = l.vector(name("attn_k_norm.weight"), c.HeadDim, y.QNorm != nil)
+		y.QNorm = l.vector(name("attn_q_norm.weight"), head, a.qkNorm == always)
+		if y.Source == i {
+			y.KNorm = l.vector(name("attn_k_norm.weight"), head, y.QNorm != nil)
+		}
+	}
+	if a.varies {
+		l.varying(&y, c, name)
 	}
 	if a.postNorm {
 		y.AttnPostNorm = l.vector(name("post_attention_norm.weight"), c.Dim, true)
@@ -156,11 +171,25 @@ func (l *loader) layer(c Config, i int) Layer {
 		y.Window, y.Rope = c.Window, c.Ropes-1
 	}
 	if c.Experts == 0 || i < c.DenseLayers {
+		c.FFN = c.width(i)
 		l.feedForward(&y, c, name)
 	} else {
 		l.mixture(&y, c, name)
 	}
 	return y
+}
+
+// varying finds what only layers of Gemma 4 have.
+func (l *loader) varying(y *Layer, c Config, name func(string) string) {
+	y.NormsValues = true
+	if scale := l.vector(name("layer_output_scale.weight"), 1, false); scale != nil {
+		y.Scale = scale[0]
+	}
+	if c.LayerInput > 0 {
+		y.InputGate = l.matrix(name("inp_gate.weight"), c.LayerInput, c.Dim)
+		y.InputDown = l.matrix(name("proj.weight"), c.Dim, c.LayerInput)
+		y.InputNorm = l.vector(name("post_norm.weight"), c.Dim, true)
+	}
 }
 
 // feedForward finds the weights of the second half of a block.

@@ -84,6 +84,13 @@ type Layer struct {
 	ExpertGateBias, ExpertUpBias []float32 // [Experts, ExpertFFN]
 	ExpertDownBias               []float32 // [Experts, Dim]
 
+	Scale       float32   // of x at the end of the block; 0: none
+	InputGate   Matrix    // [LayerInput, Dim]; before Scale x += norm(InputDown·(act(InputGate·x) · input), InputNorm)
+	InputDown   Matrix    // [Dim, LayerInput]
+	InputNorm   []float32 // [Dim]
+	Source      int       // the layer whose keys and values it uses; its own have K, and V or V = K without norm and rotation
+	NormsValues bool      // heads of values are normed, without weights
+
 	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
 	Rope   int // which of Config.Ropes kinds of rotation
 }
@@ -102,13 +109,19 @@ type Model struct {
 	Class, ClassBias []float32 // [Dim, Dim] and [Dim] of the classifier's tanh layer; nil if there is none
 	Score, ScoreBias []float32 // [Dim] and [1] of the classifier's output
 
+	// With Config.LayerInput, that of layer i is part i of (norm(InputProj·x/√Dim, InputNorm) + √LayerInput·InputEmbed's row)/√2,
+	// of the embedding x.
+	InputEmbed Matrix    // [Vocab, Layers·LayerInput]
+	InputProj  Matrix    // [Layers·LayerInput, Dim]
+	InputNorm  []float32 // [LayerInput], of each part
+
 	ropeShort, ropeLong []float32 // instead of RopeFactors, by the length of the context; nil if there are none
 	ropes               [2]rotation
 }
 
 // Matrices calls do for every weight matrix of a layer, including the experts'.
 func (l *Layer) Matrices(do func(*Matrix)) {
-	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router} {
+	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router, &l.InputGate, &l.InputDown} {
 		if m.Rows > 0 {
 			do(m)
 		}
@@ -122,8 +135,8 @@ func (l *Layer) Matrices(do func(*Matrix)) {
 
 // Bytes returns the size of the model's weights in the file.
 func (m *Model) Bytes() int64 {
-	n := int64(len(m.Embed.Data))
-	for _, v := range [][]float32{m.OutputNorm, m.OutputNormBias, m.RopeFactors, m.ropeShort, m.ropeLong, m.Positions, m.Types, m.Class, m.ClassBias, m.Score, m.ScoreBias} {
+	n := int64(len(m.Embed.Data) + len(m.InputEmbed.Data) + len(m.InputProj.Data))
+	for _, v := range [][]float32{m.OutputNorm, m.OutputNormBias, m.RopeFactors, m.ropeShort, m.ropeLong, m.Positions, m.Types, m.Class, m.ClassBias, m.Score, m.ScoreBias, m.InputNorm} {
 		n += int64(len(v)) * 4
 	}
 	if &m.Output.Data[0] != &m.Embed.Data[0] {
@@ -132,7 +145,7 @@ func (m *Model) Bytes() int64 {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias, l.Sinks, l.RouterBias, l.Choice, l.ExpertGateBias, l.ExpertUpBias, l.ExpertDownBias} {
+		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias, l.Sinks, l.RouterBias, l.Choice, l.ExpertGateBias, l.ExpertUpBias, l.ExpertDownBias, l.InputNorm} {
 			n += int64(len(v)) * 4
 		}
 	}

@@ -64,7 +64,7 @@ func newExchange(c model.Config, s Shard) (*exchange, error) {
 	if e.of == 1 {
 		return e, nil
 	}
-	out, gate := widths(c)
+	out, gate := widths(&c)
 	parts := []struct {
 		to *[]float32
 		n  int

@@ -59,6 +59,14 @@ func newShare(c model.Config, s Shard) share {
 	return out
 }
 
+// heads returns the rank's key-value heads of a layer. Only one rank has layers of different shapes.
+func (s *share) heads(l *layer) rows {
+	if s.of == 1 {
+		return rows{0, l.kvHeads}
+	}
+	return s.kvHeads
+}
+
 // rows returns the rows of a matrix that this rank uses in every step.
 func (s *share) rows(p *packed) rows {
 	n := p.to.Rows

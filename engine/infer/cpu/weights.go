@@ -14,6 +14,9 @@ import (
 // matrices.
 type weights struct {
 	embed      *matrix // [Vocab, Dim]
+	inputEmbed *matrix // as in model.Model; nil if there is none
+	inputProj  *matrix
+	inputNorm  []float32
 	output     *matrix // [Vocab, Dim]; embed itself if the file ties them
 	outputNorm []float32
 	layers     []layer
@@ -40,7 +43,8 @@ type layer struct {
 	ffnNormBias            []float32
 	upBias, downBias       []float32
 	sinks                  []float32
-	q, k, v, o             *matrix
+	q, k, v, o             *matrix // k and v may be nil
+	qkv                    []*matrix
 	gate, up, down         *matrix // nil in a mixture of experts without a shared one; gate in BERT too
 
 	routerBias, choice []float32
@@ -55,6 +59,13 @@ type layer struct {
 	first    []*matrix // router, and gate and up of the shared expert
 	window   int
 	ropeKind int
+
+	headDim, kvHeads     int
+	source               int
+	ones                 []float32 // norm of values; nil: none
+	scale                float32
+	inputGate, inputDown *matrix // nil if there is none
+	inputNorm            []float32
 }
 
 // matrix is a packed matrix.
@@ -118,6 +129,11 @@ func newWeights(m *model.Model) (*weights, error) {
 		w.embed = b.matrix("token_embd", &m.Embed, looked)
 		w.output = b.matrix("output", &m.Output, byRows)
 	}
+	if m.Config.LayerInput > 0 {
+		w.inputEmbed = b.matrix("per_layer_token_embd", &m.InputEmbed, looked)
+		w.inputProj = b.matrix("per_layer_model_proj", &m.InputProj, byRows)
+		w.inputNorm = slices.Clone(m.InputNorm)
+	}
 	w.outputNorm, w.outputNormBias = slices.Clone(m.OutputNorm), slices.Clone(m.OutputNormBias)
 	w.positions, w.types = slices.Clone(m.Positions), slices.Clone(m.Types)
 	w.class, w.classBias, w.score = slices.Clone(m.Class), slices.Clone(m.ClassBias), slices.Clone(m.Score)
@@ -126,7 +142,11 @@ func newWeights(m *model.Model) (*weights, error) {
 	}
 	for i := range m.Layers {
 		b.prefix = fmt.Sprintf("blk.%d.", i)
-		w.layers = append(w.layers, b.layer(&m.Layers[i]))
+		l := b.layer(&m.Layers[i])
+		if l.headDim, l.kvHeads = m.Config.Shape(i); m.Layers[i].NormsValues {
+			l.ones = slices.Repeat([]float32{1}, l.headDim)
+		}
+		w.layers = append(w.layers, l)
 	}
 	return w, b.err
 }
@@ -167,16 +187,12 @@ func (b *builder) layer(l *model.Layer) layer {
 		sinks: slices.Clone(l.Sinks), routerBias: slices.Clone(l.RouterBias), choice: slices.Clone(l.Choice),
 		gatesBias: slices.Clone(l.ExpertGateBias), upsBias: slices.Clone(l.ExpertUpBias), downsBias: slices.Clone(l.ExpertDownBias),
 		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
-		o:      b.matrix("attn_output", &l.O, byRows),
-		window: l.Window, ropeKind: l.Rope,
+		o:    b.matrix("attn_output", &l.O, byRows),
+		gate: b.matrix("ffn_gate", &l.Gate, byRows), up: b.matrix("ffn_up", &l.Up, byRows), down: b.matrix("ffn_down", &l.Down, byRows),
+		inputGate: b.matrix("inp_gate", &l.InputGate, byRows), inputDown: b.matrix("proj", &l.InputDown, byRows), inputNorm: slices.Clone(l.InputNorm),
+		window: l.Window, ropeKind: l.Rope, source: l.Source, scale: l.Scale,
 	}
-	if l.Gate.Rows > 0 {
-		to.gate = b.matrix("ffn_gate", &l.Gate, byRows)
-	}
-	if l.Up.Rows > 0 {
-		to.up = b.matrix("ffn_up", &l.Up, byRows)
-		to.down = b.matrix("ffn_down", &l.Down, byRows)
-	}
+	to.qkv = slices.DeleteFunc([]*matrix{to.q, to.k, to.v}, func(m *matrix) bool { return m == nil })
 	if len(l.ExpertGate) == 0 {
 		return to
 	}
@@ -194,7 +210,7 @@ func (b *builder) layer(l *model.Layer) layer {
 }
 
 func (b *builder) matrix(name string, m *model.Matrix, r role) *matrix {
-	if b.err != nil {
+	if b.err != nil || m.Rows == 0 {
 		return nil
 	}
 	t := m.Type
@@ -244,7 +260,7 @@ func (w *weights) pieces(size int64, s *share) []piece {
 		tiles := int64(p.from.Rows+kernel.Tile-1) / kernel.Tile
 		step := int(max(1, size*tiles/max(p.length, 1))) * kernel.Tile
 		r := s.rows(p)
-		if p.to == w.embed {
+		if p.to == w.embed || p.role == looked {
 			r = rows{0, p.to.Rows} // any row may be looked up
 		}
 		for lo := r.lo; lo < r.hi; lo += step {

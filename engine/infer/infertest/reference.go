@@ -10,7 +10,7 @@ import (
 
 // Reference is the forward pass as the papers describe it, for comparison with faster ones: one sequence,
 // no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
-// supports all that package model loads but encoders, and returns the logits after each token, [len(tokens)][Vocab]. It is
+// supports all that package model loads but encoders and gemma4, and returns the logits after each token, [len(tokens)][Vocab]. It is
 // slow, and needs eight bytes a weight: for small models only.
 func Reference(m *model.Model, tokens []int32) [][]float64 {
 	r := &reference{m: m, c: &m.Config}
@@ -34,7 +34,9 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 // differ. Infinite in models without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
-	r.hidden(tokens)
+	if m.Config.Experts > 0 {
+		r.hidden(tokens)
+	}
 	return r.margins
 }
 

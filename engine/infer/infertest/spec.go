@@ -23,7 +23,7 @@ import (
 type Spec struct {
 	Arch    string    // one of model.Architectures; default llama
 	Dim     int       // default 64, for types with blocks of 256 values 256
-	Layers  int       // default 2, for gemma3 6: five with a window and one without
+	Layers  int       // default 2, for gemma3 6: five with a window and one without; for gemma4 6: twice two and one
 	Heads   int       // default 4
 	KVHeads int       // default Heads
 	HeadDim int       // default Dim/Heads; other values write attention.key_length
@@ -42,6 +42,7 @@ type Spec struct {
 	ExpertFFN   int // default FFN
 
 	Window       int     // sliding window of llama, gemma2, gemma3, gpt-oss, phi3; default for gemma2, gemma3 and gpt-oss 16
+	LayerInput   int     // gemma4: width of the layers' inputs; with it the second half of the layers has no keys and values
 	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
 	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
 
@@ -75,7 +76,7 @@ func (s Spec) withDefaults() Spec {
 	}
 	block := s.block()
 	or(&s.Dim, max(64, block))
-	or(&s.Layers, map[string]int{"gemma3": 6}[s.Arch])
+	or(&s.Layers, map[string]int{"gemma3": 6, "gemma4": 6}[s.Arch])
 	or(&s.Layers, 2)
 	or(&s.Heads, 4)
 	or(&s.KVHeads, s.Heads)
@@ -92,7 +93,7 @@ func (s Spec) withDefaults() Spec {
 		or(&s.ExpertsUsed, 2)
 		or(&s.ExpertFFN, s.FFN)
 	}
-	if s.Arch == "gemma2" || s.Arch == "gemma3" || s.Arch == "gpt-oss" {
+	if s.Arch == "gemma2" || s.Arch == "gemma3" || s.Arch == "gemma4" || s.Arch == "gpt-oss" {
 		or(&s.Window, 16)
 	}
 	if s.Arch == "gemma2" && s.AttnSoftcap == 0 {

@@ -20,6 +20,11 @@ func (s Spec) weights(g *gguf.Writer) {
 		t.scale = float32(math.Sqrt(float64(s.Dim)))
 	}
 	t.matrix("token_embd.weight", s.Dim, s.Vocab)
+	if n := s.LayerInput; n > 0 {
+		t.matrix("per_layer_token_embd.weight", s.Layers*n, s.Vocab)
+		t.matrix("per_layer_model_proj.weight", s.Dim, s.Layers*n)
+		t.vector("per_layer_proj_norm.weight", n, 1)
+	}
 	for l := range s.Layers {
 		t.layer(l, func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) })
 	}
@@ -47,25 +52,32 @@ type tensors struct {
 }
 
 func (t *tensors) layer(l int, name func(string) string) {
-	q, kv := t.Heads*t.HeadDim, t.KVHeads*t.HeadDim
-	post := t.Arch == "gemma2" || t.Arch == "gemma3" || t.Arch == "glm4"
+	head, kvHeads := t.shape(l)
+	q, kv := t.Heads*head, kvHeads*head
+	post := strings.HasPrefix(t.Arch, "gemma") && t.Arch != "gemma" || t.Arch == "glm4"
 	oss, glm := t.Arch == "gpt-oss", t.Arch == "glm4moe"
 	t.vector(name("attn_norm.weight"), t.Dim, 1)
 	if t.Arch == "phi3" {
 		t.matrix(name("attn_qkv.weight"), t.Dim, q+2*kv)
 	} else {
 		t.matrix(name("attn_q.weight"), t.Dim, q)
-		t.matrix(name("attn_k.weight"), t.Dim, kv)
-		t.matrix(name("attn_v.weight"), t.Dim, kv)
+		if !t.shared(l) {
+			t.matrix(name("attn_k.weight"), t.Dim, kv)
+		}
+		if !t.shared(l) && (t.Arch != "gemma4" || t.LayerInput > 0 || t.local(l)) { // else values are the keys
+			t.matrix(name("attn_v.weight"), t.Dim, kv)
+		}
 	}
 	if t.Arch == "qwen2" || oss || glm {
 		t.vector(name("attn_q.bias"), q, 0)
 		t.vector(name("attn_k.bias"), kv, 0)
 		t.vector(name("attn_v.bias"), kv, 0)
 	}
-	if strings.HasPrefix(t.Arch, "qwen3") || t.Arch == "gemma3" {
-		t.vector(name("attn_q_norm.weight"), t.HeadDim, 1)
-		t.vector(name("attn_k_norm.weight"), t.HeadDim, 1)
+	if strings.HasPrefix(t.Arch, "qwen3") || t.Arch == "gemma3" || t.Arch == "gemma4" {
+		t.vector(name("attn_q_norm.weight"), head, 1)
+		if !t.shared(l) {
+			t.vector(name("attn_k_norm.weight"), head, 1)
+		}
 	}
 	t.depth().matrix(name("attn_output.weight"), q, t.Dim)
 	if oss {
@@ -83,6 +95,14 @@ func (t *tensors) layer(l int, name func(string) string) {
 	t.feedForward(l, name)
 	if post {
 		t.vector(name("post_ffw_norm.weight"), t.Dim, t.share())
+	}
+	if t.Arch == "gemma4" {
+		t.vector(name("layer_output_scale.weight"), 1, 0.8)
+	}
+	if n := t.LayerInput; n > 0 {
+		t.matrix(name("inp_gate.weight"), t.Dim, n)
+		t.matrix(name("proj.weight"), n, t.Dim)
+		t.vector(name("post_norm.weight"), t.Dim, t.share())
 	}
 }
 
@@ -111,10 +131,10 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 	case t.Arch == "phi3" || t.Arch == "glm4":
 		t.matrix(name("ffn_up.weight"), t.Dim, 2*t.FFN)
 	default:
-		t.matrix(name("ffn_gate.weight"), t.Dim, t.FFN)
-		t.matrix(name("ffn_up.weight"), t.Dim, t.FFN)
+		t.matrix(name("ffn_gate.weight"), t.Dim, t.ffn(l))
+		t.matrix(name("ffn_up.weight"), t.Dim, t.ffn(l))
 	}
-	t.depth().matrix(name("ffn_down.weight"), t.FFN, t.Dim)
+	t.depth().matrix(name("ffn_down.weight"), t.ffn(l), t.Dim)
 }
 
 // share returns the weight of each of the 2·Layers parts in the residual stream, which begins at 1. In trained
