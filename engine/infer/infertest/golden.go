@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Golden is a generated model and llama.cpp's results for it. Package engine/golden writes them.
+// Golden is a generated model and llama.cpp's results for it. TestMakeGoldens writes them.
 type Golden struct {
 	Name   string // variant and type, as gemma2/Q4_K
 	Spec   Spec
@@ -227,7 +227,7 @@ func Goldens() ([]Golden, error) {
 	for i, g := range all {
 		a, ok := answers[g.Name]
 		if !ok {
-			return nil, fmt.Errorf("there are no answers for the model %s: engine/golden makes them", g.Name)
+			return nil, fmt.Errorf("there are no answers for the model %s: TestMakeGoldens makes them (engine/golden/README.md)", g.Name)
 		}
 		all[i].SHA256, all[i].Runs = a.SHA256, a.Runs
 	}

@@ -26,7 +26,7 @@ import (
 // engine/golden/README.md says how the answers are made.
 var (
 	makeGoldens = flag.String("make", "", "with -llama, write the answers for generated models of this `family`")
-	llama       = flag.String("llama", "", "`command` that opens a model with llama.cpp: python3 engine/golden/llama.py")
+	llama       = flag.String("llama", "", "`command` that opens a model with llama.cpp: python3 engine/golden/llama.py steps")
 )
 
 // TestMakeGoldens writes llama.cpp's answers for a family.
@@ -49,7 +49,7 @@ func TestMakeGoldens(t *testing.T) {
 	if lines == nil {
 		t.Fatalf("there is no family %q", *makeGoldens)
 	}
-	const origin = "llama.cpp, by engine/golden/llama.py (CPU, 1 thread, F32 KV cache, flash attention off)"
+	const origin = "llama.cpp by engine/golden/llama.py (CPU, 1 thread, F32 KV cache, flash attention off)"
 	data := fmt.Sprintf("{\n\"madeWith\": %q,\n\"models\": [\n%s\n]\n}\n", origin, strings.Join(lines, ",\n"))
 	if err := os.WriteFile(filepath.Join("testdata/golden", *makeGoldens+".json"), []byte(data), 0o644); err != nil {
 		t.Fatal(err)
