@@ -102,6 +102,10 @@ func readGemma4(m *metadata, c *Config) {
 	c.Ropes, c.RopeLocal = 2, float64(m.number("rope.freq_base_swa", 10000))
 	c.LocalHeadDim = m.size("attention.key_length_swa", c.HeadDim)
 	c.LocalRopeDim = m.size("rope.dimension_count_swa", c.LocalHeadDim)
+	if all := len(m.file.Tensors()); c.Layers > all {
+		m.fail("%s.block_count is %d and the file has %d tensors", m.arch, c.Layers, all)
+		return
+	}
 	c.SharedKV, c.LayerInput = m.count("attention.shared_kv_layers"), m.count("embedding_length_per_layer_input")
 	if c.Layers-c.SharedKV < c.GlobalEvery {
 		m.fail("%s.attention.shared_kv_layers is %d of %d: want at least %d layers with keys and values of their own", m.arch, c.SharedKV, c.Layers, c.GlobalEvery)

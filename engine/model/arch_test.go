@@ -75,6 +75,10 @@ func TestArchitectures(t *testing.T) {
 			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
 			w.Window, w.GlobalEvery, w.Windows = 16, 3, []int{16, 16, 0, 16}
 		}},
+		"gemma4": {edit{spec: infertest.Spec{Arch: "gemma4", LayerInput: 32}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Attn, w.LogitCap, w.Ropes, w.FFN = true, true, true, true, 8, 1, 30, 2, 256
+			w.Window, w.GlobalEvery, w.Windows = 16, 3, []int{16, 16, 0, 16, 16, 0}
+		}},
 		"gpt-oss": {edit{spec: infertest.Spec{Arch: "gpt-oss", ExpertFFN: 32}}, func(w *traits) {
 			w.NeoX, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Clamped, w.Sinks = true, 4, 2, 32, 0, true, true
 			w.Window, w.GlobalEvery, w.Windows = 16, 2, []int{16, 0}
@@ -201,6 +205,7 @@ func TestRope(t *testing.T) {
 
 func TestRefusedFamilies(t *testing.T) {
 	moe, gemma3, phi3 := infertest.Spec{Arch: "qwen3moe"}, infertest.Spec{Arch: "gemma3", Layers: 2}, infertest.Spec{Arch: "phi3", RopeFactors: true}
+	four := infertest.Spec{Arch: "gemma4", LayerInput: 32}
 	oss, glm := infertest.Spec{Arch: "gpt-oss"}, infertest.Spec{Arch: "glm4moe"}
 	yarn := infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}
 	key := func(s infertest.Spec, k string, v any) edit { return edit{spec: s, keys: map[string]any{k: v}} }
@@ -238,6 +243,15 @@ func TestRefusedFamilies(t *testing.T) {
 		`expert_weights_scale is -1`:                                        key(glm, "glm4moe.expert_weights_scale", -1.0),
 		`glm4moe.expert_group_count is 2`:                                   key(glm, "glm4moe.expert_group_count", 2),
 		`glm4moe.feed_forward_length is missing`:                            key(glm, "glm4moe.feed_forward_length", nil),
+		`gemma4.expert_count is 8`:                                          key(four, "gemma4.expert_count", 8),
+		`shared_kv_layers is 4 of 6: want at least 3 layers with keys`:      key(four, "gemma4.attention.shared_kv_layers", 4),
+		`gemma4 has layers of one kind only`:                                key(four, "gemma4.attention.sliding_window_pattern", []bool{true, true, true, true, true, true}),
+		`gemma4 has layers of other shapes than its pattern says (layer 4)`: key(four, "gemma4.attention.head_count_kv", []int32{4, 4, 2, 4, 2, 2}),
+		`gemma4.block_count is 1000000 and the file has`:                    key(four, "gemma4.block_count", 1000000),
+		`and rope.dimension_count_swa 9: want a multiple`:                   key(four, "gemma4.rope.dimension_count_swa", 9),
+		`tensor "per_layer_proj_norm.weight" is missing`:                    without(four, "per_layer_proj_norm.weight"),
+		`tensor "blk.5.proj.weight" is missing`:                             without(four, "blk.5.proj.weight"),
+		`tensor "blk.2.attn_k.weight" is missing`:                           without(four, "blk.2.attn_k.weight"),
 		`models that see images are not supported`:                          key(infertest.Spec{Arch: "glm4"}, "glm4.rope.dimension_sections", []int32{8, 12, 12, 0}),
 		`tensor "v.blk.0.attn_q.weight" has no place`:                       {tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)},
 	} {

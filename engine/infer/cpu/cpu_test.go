@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/lora"
 
 	"github.com/rouse-dev/rouse/engine/model"
 )
@@ -146,6 +147,29 @@ var references = map[string]infertest.Spec{
 	"q5_k":        {Type: gguf.Q5_K},
 	"q6_k":        {Type: gguf.Q6_K, Arch: "phi3"},
 	"mixed":       {Mix: []gguf.Type{gguf.Q6_K, gguf.Q4_K, gguf.F16, gguf.Q8_0}, Arch: "qwen3moe", Experts: 4},
+}
+
+// TestVaryingLayers checks that layers of different shapes, with shared keys and values and with inputs of their own, give
+// the same bits in chunks, with several threads and where only the last token's logits are wanted. Such a model has no
+// adapters and no shards.
+func TestVaryingLayers(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{Arch: "gemma4", LayerInput: 32, Window: 9})
+	one, many := open(t, path, cpu.Config{Threads: 1}), open(t, path, cpu.Config{Threads: 3})
+	seq, vocab := tokens(40, 400, 5), one.Config().Vocab
+	want := slices.Clone(forward(t, one, infer.Item{Tokens: seq, Blocks: blocks(3, 3), Want: infer.All})[0])
+	for lo := 0; lo < len(seq); lo += 7 {
+		hi := min(len(seq), lo+7)
+		got := forward(t, many, infer.Item{Tokens: seq[lo:hi], Pos: lo, Blocks: blocks(0, 3), Want: infer.Last})[0]
+		if !slices.Equal(got, want[(hi-1)*vocab:][:vocab]) {
+			t.Errorf("tokens %d to %d: other logits in a chunk", lo, hi)
+		}
+	}
+	if err := one.LoadAdapter(1, &lora.Adapter{Rank: 1, Layers: make([][lora.NumTargets]*lora.Pair, 6)}); err == nil || !strings.Contains(err.Error(), "gemma4 take no adapters") {
+		t.Errorf("an adapter: %v", err)
+	}
+	if _, err := cpu.Open(path, cpu.Config{Shard: cpu.Shard{Of: 2, Memory: os.Stdin}}); err == nil || !strings.Contains(err.Error(), "leave out --shards") {
+		t.Errorf("shards: %v", err)
+	}
 }
 
 // compare compares rows of results with the expected ones, and allows flips of them to be
