@@ -250,6 +250,7 @@ func TestRefusedFamilies(t *testing.T) {
 		`gemma4.block_count is 1000000 and the file has`:                    key(four, "gemma4.block_count", 1000000),
 		`and rope.dimension_count_swa 9: want a multiple`:                   key(four, "gemma4.rope.dimension_count_swa", 9),
 		`tensor "per_layer_proj_norm.weight" is missing`:                    without(four, "per_layer_proj_norm.weight"),
+		`tensor "rope_freqs.weight" is missing`:                             without(four, "rope_freqs.weight"),
 		`tensor "blk.5.proj.weight" is missing`:                             without(four, "blk.5.proj.weight"),
 		`tensor "blk.2.attn_k.weight" is missing`:                           without(four, "blk.2.attn_k.weight"),
 		`models that see images are not supported`:                          key(infertest.Spec{Arch: "glm4"}, "glm4.rope.dimension_sections", []int32{8, 12, 12, 0}),

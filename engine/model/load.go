@@ -62,9 +62,9 @@ func (l *loader) model(c Config) *Model {
 		m.InputProj = l.matrix("per_layer_model_proj.weight", c.Layers*n, c.Dim)
 		m.InputNorm = l.vector("per_layer_proj_norm.weight", n, true)
 	}
-	m.RopeFactors = l.factors(nameRope, c)
+	m.RopeFactors = l.factors(nameRope, c, architectures[c.Arch].varies)
 	if architectures[c.Arch].factors {
-		m.ropeShort, m.ropeLong = l.factors(nameRopeShort, c), l.factors(nameRopeLong, c)
+		m.ropeShort, m.ropeLong = l.factors(nameRopeShort, c, false), l.factors(nameRopeLong, c, false)
 		if l.err == nil && (m.ropeShort == nil) != (m.ropeLong == nil) {
 			l.err = fmt.Errorf("tensors %q and %q go together, and one is missing", nameRopeShort, nameRopeLong)
 		}
@@ -111,8 +111,8 @@ func outputNorm(layer int) string {
 }
 
 // factors reads divisors of rotation frequencies.
-func (l *loader) factors(name string, c Config) []float32 {
-	f := l.vector(name, c.RopeDim/2, false)
+func (l *loader) factors(name string, c Config, required bool) []float32 {
+	f := l.vector(name, c.RopeDim/2, required)
 	for _, x := range f {
 		if (!(x > 0) || math.IsInf(float64(x), 0)) && l.err == nil {
 			l.err = fmt.Errorf("tensor %q holds %v, want positive factors", name, x)

@@ -109,8 +109,8 @@ type Model struct {
 	Class, ClassBias []float32 // [Dim, Dim] and [Dim] of the classifier's tanh layer; nil if there is none
 	Score, ScoreBias []float32 // [Dim] and [1] of the classifier's output
 
-	// With Config.LayerInput, that of layer i is part i of (norm(InputProj·x/√Dim, InputNorm) + √LayerInput·InputEmbed's row)/√2,
-	// of the embedding x.
+	// With Config.LayerInput, layer i has part i of (norm(InputProj·x/√Dim, InputNorm) + √LayerInput·InputEmbed's row)/√2 as its
+	// input, where x is the embedding.
 	InputEmbed Matrix    // [Vocab, Layers·LayerInput]
 	InputProj  Matrix    // [Layers·LayerInput, Dim]
 	InputNorm  []float32 // [LayerInput], of each part

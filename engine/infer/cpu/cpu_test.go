@@ -149,7 +149,7 @@ var references = map[string]infertest.Spec{
 	"mixed":       {Mix: []gguf.Type{gguf.Q6_K, gguf.Q4_K, gguf.F16, gguf.Q8_0}, Arch: "qwen3moe", Experts: 4},
 }
 
-// TestVaryingLayers checks that layers of different shapes, with shared keys and values and with inputs of their own, give
+// TestVaryingLayers checks layers of different shapes, with shared keys and values and with inputs of their own. They give
 // the same bits in chunks, with several threads and where only the last token's logits are wanted. Such a model has no
 // adapters and no shards.
 func TestVaryingLayers(t *testing.T) {

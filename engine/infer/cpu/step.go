@@ -199,7 +199,7 @@ func heads(c *model.Config) (q, kv int) {
 
 // widths returns the most values of out and of gate that a token has in any layer.
 func widths(c *model.Config) (out, gate int) {
-	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.OwnFFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN, c.Layers*c.LayerInput)
+	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.OwnFFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN, c.LayerInput)
 }
 
 // runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this

@@ -79,8 +79,9 @@ func (s Spec) withDefaults() Spec {
 	or(&s.Layers, map[string]int{"gemma3": 6, "gemma4": 6}[s.Arch])
 	or(&s.Layers, 2)
 	or(&s.Heads, 4)
-	if s.Arch == "gemma4" { // twice as many in layers with a window
-		or(&s.KVHeads, s.Heads/2)
+	if s.Arch == "gemma4" {
+		or(&s.KVHeads, s.Heads/2) // twice as many in layers with a window
+		s.RopeFactors = true
 	}
 	or(&s.KVHeads, s.Heads)
 	or(&s.HeadDim, s.Dim/max(s.Heads, 1))
