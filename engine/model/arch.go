@@ -47,7 +47,7 @@ var architectures = map[string]architecture{
 	"gemma":      {neox: true, read: readGemma},
 	"gemma2":     {neox: true, windows: true, postNorm: true, read: readGemma2},
 	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: always, read: readGemma3, skip: []string{"v.", "mm."}},
-	"gemma4":     {neox: true, windows: true, postNorm: true, qkNorm: always, varies: true, read: readGemma4, skip: []string{"v.", "mm.", "a."}},
+	"gemma4":     {neox: true, windows: true, postNorm: true, qkNorm: always, experts: sometimes, varies: true, read: readGemma4, skip: []string{"v.", "mm.", "a."}},
 	"bert":       {encoder: true, read: readBERT},
 	"nomic-bert": {encoder: true, neox: true, fused: true, fusedUp: true},
 	"phi3":       {neox: true, fused: true, fusedUp: true, factors: true, windows: true, read: readPhi3},
@@ -110,6 +110,9 @@ func readGemma4(m *metadata, c *Config) {
 	if c.Layers-c.SharedKV < c.GlobalEvery {
 		m.fail("%s.attention.shared_kv_layers is %d of %d: want at least %d layers with keys and values of their own", m.arch, c.SharedKV, c.Layers, c.GlobalEvery)
 		return
+	}
+	if c.Experts > 0 { // beside a feed-forward layer
+		c.SharedFFN = m.size("feed_forward_length", 0)
 	}
 	global := c.GlobalEvery - 1
 	heads, widths := m.perLayer("attention.head_count_kv", c), m.perLayer("feed_forward_length", c)

@@ -205,7 +205,7 @@ func TestRope(t *testing.T) {
 
 func TestRefusedFamilies(t *testing.T) {
 	moe, gemma3, phi3 := infertest.Spec{Arch: "qwen3moe"}, infertest.Spec{Arch: "gemma3", Layers: 2}, infertest.Spec{Arch: "phi3", RopeFactors: true}
-	four := infertest.Spec{Arch: "gemma4", LayerInput: 32}
+	four, mix := infertest.Spec{Arch: "gemma4", LayerInput: 32}, infertest.Spec{Arch: "gemma4", Experts: 4}
 	oss, glm := infertest.Spec{Arch: "gpt-oss"}, infertest.Spec{Arch: "glm4moe"}
 	yarn := infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}
 	key := func(s infertest.Spec, k string, v any) edit { return edit{spec: s, keys: map[string]any{k: v}} }
@@ -243,13 +243,15 @@ func TestRefusedFamilies(t *testing.T) {
 		`expert_weights_scale is -1`:                                        key(glm, "glm4moe.expert_weights_scale", -1.0),
 		`glm4moe.expert_group_count is 2`:                                   key(glm, "glm4moe.expert_group_count", 2),
 		`glm4moe.feed_forward_length is missing`:                            key(glm, "glm4moe.feed_forward_length", nil),
-		`gemma4.expert_count is 8`:                                          key(four, "gemma4.expert_count", 8),
+		`gemma4.expert_used_count is missing`:                               key(four, "gemma4.expert_count", 8),
 		`shared_kv_layers is 4 of 6: want at least 3 layers with keys`:      key(four, "gemma4.attention.shared_kv_layers", 4),
 		`gemma4 has layers of one kind only`:                                key(four, "gemma4.attention.sliding_window_pattern", []bool{true, true, true, true, true, true}),
 		`gemma4 has layers of other shapes than its pattern says (layer 4)`: key(four, "gemma4.attention.head_count_kv", []int32{4, 4, 2, 4, 2, 2}),
 		`gemma4.block_count is 1000000 and the file has`:                    key(four, "gemma4.block_count", 1000000),
 		`and rope.dimension_count_swa 9: want a multiple`:                   key(four, "gemma4.rope.dimension_count_swa", 9),
 		`tensor "per_layer_proj_norm.weight" is missing`:                    without(four, "per_layer_proj_norm.weight"),
+		`tensor "blk.3.ffn_gate_inp.scale" is missing`:                      without(mix, "blk.3.ffn_gate_inp.scale"),
+		`tensor "blk.0.ffn_gate_exps.weight" is missing`:                    without(mix, "blk.0.ffn_gate_up_exps.weight"),
 		`tensor "rope_freqs.weight" is missing`:                             without(four, "rope_freqs.weight"),
 		`tensor "blk.5.proj.weight" is missing`:                             without(four, "blk.5.proj.weight"),
 		`tensor "blk.2.attn_k.weight" is missing`:                           without(four, "blk.2.attn_k.weight"),

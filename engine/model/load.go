@@ -147,7 +147,7 @@ func (l *loader) layer(c Config, i int) Layer {
 		if y.Source == i {
 			y.K = l.matrix(name("attn_k.weight"), kv, c.Dim)
 		}
-		if _, ok := l.file.Tensor(name("attn_v.weight")); y.Source == i && (ok || !a.varies) {
+		if y.Source == i && (!a.varies || l.has(name("attn_v.weight"))) {
 			y.V = l.matrix(name("attn_v.weight"), kv, c.Dim)
 		}
 		y.QBias = l.vector(name("attn_q.bias"), q, a.qkvBias)
@@ -215,8 +215,15 @@ func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 func (l *loader) mixture(y *Layer, c Config, name func(string) string) {
 	a := architectures[c.Arch]
 	y.Router = l.matrix(name("ffn_gate_inp.weight"), c.Experts, c.Dim)
-	y.ExpertGate = l.experts(name("ffn_gate_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
-	y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+	if both := name("ffn_gate_up_exps.weight"); a.varies && l.has(both) {
+		for _, m := range l.experts(both, c.Experts, 2*c.ExpertFFN, c.Dim) {
+			y.ExpertGate = append(y.ExpertGate, m.slice(0, c.ExpertFFN))
+			y.ExpertUp = append(y.ExpertUp, m.slice(c.ExpertFFN, 2*c.ExpertFFN))
+		}
+	} else {
+		y.ExpertGate = l.experts(name("ffn_gate_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+		y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+	}
 	y.ExpertDown = l.experts(name("ffn_down_exps.weight"), c.Experts, c.Dim, c.ExpertFFN)
 	if a.biases {
 		y.RouterBias = l.vector(name("ffn_gate_inp.bias"), c.Experts, true)
@@ -227,7 +234,18 @@ func (l *loader) mixture(y *Layer, c Config, name func(string) string) {
 	if a.shared {
 		y.Choice = l.vector(name("exp_probs_b.bias"), c.Experts, false)
 	}
-	if c.SharedFFN > 0 {
+	if a.varies {
+		c.FFN = c.SharedFFN
+		l.feedForward(y, c, name)
+		y.RouterNorm = slices.Clone(l.vector(name("ffn_gate_inp.scale"), c.Dim, true))
+		for i := range y.RouterNorm {
+			y.RouterNorm[i] /= float32(math.Sqrt(float64(c.Dim)))
+		}
+		y.ExpertNorm = l.vector(name("pre_ffw_norm_2.weight"), c.Dim, true)
+		y.SharedPostNorm = l.vector(name("post_ffw_norm_1.weight"), c.Dim, true)
+		y.ExpertPostNorm = l.vector(name("post_ffw_norm_2.weight"), c.Dim, true)
+		y.ExpertWeights = l.vector(name("ffn_down_exps.scale"), c.Experts, false)
+	} else if c.SharedFFN > 0 {
 		y.Gate = l.matrix(name("ffn_gate_shexp.weight"), c.SharedFFN, c.Dim)
 		y.Up = l.matrix(name("ffn_up_shexp.weight"), c.SharedFFN, c.Dim)
 		y.Down = l.matrix(name("ffn_down_shexp.weight"), c.Dim, c.SharedFFN)
@@ -246,6 +264,11 @@ func (l *loader) experts(name string, n, rows, cols int) []Matrix {
 		out[i] = all.slice(i*rows, (i+1)*rows)
 	}
 	return out
+}
+
+func (l *loader) has(name string) bool {
+	_, ok := l.file.Tensor(name)
+	return ok
 }
 
 // take finds a tensor and checks its shape and type.

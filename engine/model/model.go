@@ -80,6 +80,12 @@ type Layer struct {
 	ExpertUp   []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertDown []Matrix // Experts × [Dim, ExpertFFN]
 
+	// Of Gemma 4: the router, the chosen experts and the shared one have norms of x of their own, instead of FFNNorm the first two;
+	// the sum of the chosen ones, and the shared one's result, are normed before they are added up.
+	RouterNorm, ExpertNorm         []float32 // [Dim]
+	ExpertPostNorm, SharedPostNorm []float32 // [Dim]
+	ExpertWeights                  []float32 // [Experts] factors of the experts' weights
+
 	RouterBias, Choice           []float32 // [Experts]
 	ExpertGateBias, ExpertUpBias []float32 // [Experts, ExpertFFN]
 	ExpertDownBias               []float32 // [Experts, Dim]
@@ -145,7 +151,7 @@ func (m *Model) Bytes() int64 {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias, l.Sinks, l.RouterBias, l.Choice, l.ExpertGateBias, l.ExpertUpBias, l.ExpertDownBias, l.InputNorm} {
+		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias, l.Sinks, l.RouterBias, l.Choice, l.ExpertGateBias, l.ExpertUpBias, l.ExpertDownBias, l.InputNorm, l.RouterNorm, l.ExpertNorm, l.ExpertPostNorm, l.SharedPostNorm, l.ExpertWeights} {
 			n += int64(len(v)) * 4
 		}
 	}

@@ -153,7 +153,14 @@ var references = map[string]infertest.Spec{
 // the same bits in chunks, with several threads and where only the last token's logits are wanted. Such a model has no
 // adapters and no shards.
 func TestVaryingLayers(t *testing.T) {
-	path := infertest.File(t, infertest.Spec{Arch: "gemma4", LayerInput: 32, Window: 9})
+	for name, s := range map[string]infertest.Spec{"dense": {LayerInput: 32}, "mixture": {Experts: 6, ExpertFFN: 48}} {
+		s.Arch, s.Window = "gemma4", 9
+		t.Run(name, func(t *testing.T) { checkVarying(t, infertest.File(t, s)) })
+	}
+}
+
+func checkVarying(t *testing.T, path string) {
+	t.Helper()
 	one, many := open(t, path, cpu.Config{Threads: 1}), open(t, path, cpu.Config{Threads: 3})
 	seq, vocab := tokens(40, 400, 5), one.Config().Vocab
 	want := slices.Clone(forward(t, one, infer.Item{Tokens: seq, Blocks: blocks(3, 3), Want: infer.All})[0])

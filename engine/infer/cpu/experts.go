@@ -28,10 +28,22 @@ func (s *step) experts(l *layer) error {
 	c, n, m := &s.conf, len(s.tokens), &s.mix
 	part := s.share.even(c.ExpertFFN, kernel.Tile)
 	m.y, m.scores = resize(m.y, n*c.Dim), resize(m.scores, n*c.Experts)
-	s.site.keep = m.y
-	s.normed(l.ffnNorm, nil, noTarget, noTarget, l.first...)
+	if l.routerNorm != nil {
+		s.parallel(n, n*c.Dim*4, s.stages.settle)
+		s.site = site{}
+		s.normed(l.routerNorm, nil, noTarget, noTarget, l.router)
+	} else {
+		s.site.keep = m.y
+		s.normed(l.ffnNorm, nil, noTarget, noTarget, l.first...)
+	}
 	s.mul(term{m: l.router, hi: c.Experts, out: m.scores, stride: c.Experts, bias: l.routerBias, target: noTarget, t1: n})
 	s.route()
+	if l.routerNorm != nil {
+		s.site = site{keep: m.y}
+		s.normed(l.expertNorm, nil, noTarget, noTarget)
+		s.site = site{}
+		s.normed(l.ffnNorm, nil, noTarget, noTarget, l.gate, l.up)
+	}
 	if l.gate != nil {
 		if err := cmp.Or(s.dense(l, c.SharedFFN, noTarget, noTarget), s.ex.sync()); err != nil {
 			return err
@@ -114,7 +126,7 @@ func (s *step) route() {
 // routeChunk chooses one token's experts: the largest of the softmax over the router's scores, or of their sigmoids plus the
 // layer's choice; of equals the first.
 func (s *step) routeChunk(_, i int) {
-	c, m := &s.conf, &s.mix
+	c, m, l := &s.conf, &s.mix, &s.weights.layers[s.at]
 	p := m.scores[i*c.Experts:][:c.Experts]
 	none, sum, order := float32(math.Inf(-1)), float32(1), p
 	if c.ExpertSigmoid {
@@ -132,10 +144,10 @@ func (s *step) routeChunk(_, i int) {
 			sum += p[e]
 		}
 	}
-	if choice := s.weights.layers[s.at].choice; choice != nil {
+	if l.choice != nil {
 		order = m.order[i*c.Experts:][:c.Experts]
 		for e, v := range p {
-			order[e] = v + choice[e]
+			order[e] = v + l.choice[e]
 		}
 	}
 	chosen, weight := m.chosen[i*c.ExpertsUsed:][:c.ExpertsUsed], m.weight[i*c.ExpertsUsed:][:c.ExpertsUsed]
@@ -162,17 +174,26 @@ func (s *step) routeChunk(_, i int) {
 		if c.ExpertScale != 0 {
 			weight[k] *= c.ExpertScale
 		}
+		if l.expertWeights != nil {
+			weight[k] *= l.expertWeights[chosen[k]]
+		}
 	}
 }
 
-// combineChunk sums one token's slots, in the order of its chosen experts.
+// combineChunk sums one token's slots, in the order of its chosen experts, and the shared expert's output.
 func (s *step) combineChunk(_, i int) {
-	c, m := &s.conf, &s.mix
+	c, m, l := &s.conf, &s.mix, &s.weights.layers[s.at]
 	y := m.y[i*c.Dim:][:c.Dim]
-	if clear(y); c.SharedFFN > 0 {
+	if clear(y); c.SharedFFN > 0 && l.sharedPostNorm == nil {
 		copy(y, m.shared[i*c.Dim:])
 	}
 	for k := i * c.ExpertsUsed; k < (i+1)*c.ExpertsUsed; k++ {
 		kernel.Axpy(y, m.weight[k], s.out[int(m.slot[k])*c.Dim:][:c.Dim])
+	}
+	if l.sharedPostNorm != nil {
+		shared := m.shared[i*c.Dim:][:c.Dim]
+		kernel.RMSNorm(y, y, l.expertPostNorm, c.RMSEps)
+		kernel.RMSNorm(shared, shared, l.sharedPostNorm, c.RMSEps)
+		kernel.Add(y, shared)
 	}
 }

@@ -47,7 +47,11 @@ type layer struct {
 	qkv                    []*matrix
 	gate, up, down         *matrix // nil in a mixture of experts without a shared one; gate in BERT too
 
-	routerBias, choice []float32
+	routerBias, choice             []float32
+	routerNorm, expertNorm         []float32 // as in model.Layer
+	expertPostNorm, sharedPostNorm []float32
+	expertWeights                  []float32
+
 	gatesBias, upsBias []float32 // of all experts, one after another
 	downsBias          []float32
 
@@ -185,6 +189,8 @@ func (b *builder) layer(l *model.Layer) layer {
 		upBias: slices.Clone(l.UpBias), downBias: slices.Clone(l.DownBias),
 		qBias: slices.Clone(l.QBias), kBias: slices.Clone(l.KBias), vBias: slices.Clone(l.VBias), oBias: slices.Clone(l.OBias),
 		sinks: slices.Clone(l.Sinks), routerBias: slices.Clone(l.RouterBias), choice: slices.Clone(l.Choice),
+		routerNorm: slices.Clone(l.RouterNorm), expertNorm: slices.Clone(l.ExpertNorm), expertPostNorm: slices.Clone(l.ExpertPostNorm),
+		sharedPostNorm: slices.Clone(l.SharedPostNorm), expertWeights: slices.Clone(l.ExpertWeights),
 		gatesBias: slices.Clone(l.ExpertGateBias), upsBias: slices.Clone(l.ExpertUpBias), downsBias: slices.Clone(l.ExpertDownBias),
 		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
 		o:    b.matrix("attn_output", &l.O, byRows),

@@ -128,6 +128,7 @@ var (
 		"gpt-oss":  {Arch: "gpt-oss", KVHeads: 2, RopeBase: 150000, RopeScaling: "yarn", RopeScale: 8, RopeTrain: 64, Untied: true},
 		"gemma4":   {Arch: "gemma4", KVHeads: 1, HeadDim: 128, RopeBase: 1e6, RopeFactors: true, LogitSoftcap: 4},
 		"gemma4-e": {Arch: "gemma4", KVHeads: 1, HeadDim: 128, RopeBase: 1e6, RopeFactors: true, LayerInput: 32},
+		"gemma4-m": {Arch: "gemma4", KVHeads: 1, HeadDim: 128, RopeBase: 1e6, Experts: 4, ExpertsUsed: 4},
 		"glm4":     {Arch: "glm4", KVHeads: 2, RopeDim: 32, Untied: true},
 		"glm4moe":  {Arch: "glm4moe", Layers: 3, KVHeads: 2, RopeDim: 32, RopeBase: 1e6, Untied: true},
 	}
@@ -167,7 +168,7 @@ func GoldenSpecs() []Golden {
 			types = []gguf.Type{gguf.F32, gguf.Q8_0, gguf.MXFP4}
 		case "glm4", "glm4moe":
 			types = []gguf.Type{gguf.F32, gguf.Q4_K}
-		case "gemma4", "gemma4-e":
+		case "gemma4", "gemma4-e", "gemma4-m":
 			types = []gguf.Type{gguf.F32, gguf.Q8_0}
 		case "llama":
 			types = append(types[:len(types):len(types)], gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K, gguf.IQ4_NL, gguf.IQ4_XS)

@@ -50,7 +50,7 @@ func (s Spec) metadata(g *gguf.Writer) {
 	if s.Experts > 0 {
 		g.SetUint32(a+"expert_count", uint32(s.Experts))
 		g.SetUint32(a+"expert_used_count", uint32(s.ExpertsUsed))
-		if s.mixture() {
+		if s.mixture() || s.Arch == "gemma4" {
 			g.SetUint32(a+"expert_feed_forward_length", uint32(s.ExpertFFN))
 		}
 		if s.Arch == "glm4moe" {

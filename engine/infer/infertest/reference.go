@@ -34,7 +34,7 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 // differ. Infinite in models without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
-	if m.Config.Experts > 0 {
+	if m.Config.Experts > m.Config.ExpertsUsed {
 		r.hidden(tokens)
 	}
 	return r.margins

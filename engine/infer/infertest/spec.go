@@ -37,7 +37,7 @@ type Spec struct {
 	// others.
 	Mix []gguf.Type
 
-	Experts     int // mixture of experts, for llama, qwen3moe, gpt-oss and glm4moe; default for those but llama 4
+	Experts     int // mixture of experts, for llama, gemma4, qwen3moe, gpt-oss and glm4moe; default for the last three 4
 	ExpertsUsed int // default 2
 	ExpertFFN   int // default FFN
 
@@ -175,7 +175,7 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("model spec: RopeDim is %d, want an even number up to HeadDim %d", s.RopeDim, s.HeadDim)
 	case s.ExpertsUsed > s.Experts:
 		return fmt.Errorf("model spec: ExpertsUsed is %d of %d", s.ExpertsUsed, s.Experts)
-	case s.Experts > 0 && s.Arch != "llama" && !s.mixture():
+	case s.Experts > 0 && s.Arch != "llama" && s.Arch != "gemma4" && !s.mixture():
 		return fmt.Errorf("model spec: %s has no experts", s.Arch)
 	}
 	for _, t := range s.types() {

@@ -107,13 +107,18 @@ func (t *tensors) layer(l int, name func(string) string) {
 }
 
 func (t *tensors) feedForward(l int, name func(string) string) {
+	defer func(n int) { t.Experts = n }(t.Experts)
 	switch {
 	case t.Experts > 0 && !(t.Arch == "glm4moe" && l == 0):
 		router := *t
 		router.Mix, router.Type = nil, gguf.F32 // as converters store it
 		router.matrix(name("ffn_gate_inp.weight"), t.Dim, t.Experts)
-		t.matrix(name("ffn_gate_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
-		t.matrix(name("ffn_up_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+		if t.Arch == "gemma4" {
+			t.matrix(name("ffn_gate_up_exps.weight"), t.Dim, 2*t.ExpertFFN, t.Experts)
+		} else {
+			t.matrix(name("ffn_gate_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+			t.matrix(name("ffn_up_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+		}
 		t.depth().matrix(name("ffn_down_exps.weight"), t.ExpertFFN, t.Dim, t.Experts)
 		switch t.Arch {
 		case "gpt-oss":
@@ -126,6 +131,14 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 			t.matrix(name("ffn_gate_shexp.weight"), t.Dim, t.ExpertFFN)
 			t.matrix(name("ffn_up_shexp.weight"), t.Dim, t.ExpertFFN)
 			t.depth().matrix(name("ffn_down_shexp.weight"), t.ExpertFFN, t.Dim)
+		case "gemma4":
+			t.vector(name("ffn_gate_inp.scale"), t.Dim, 1)
+			t.vector(name("ffn_down_exps.scale"), t.Experts, 1)
+			for _, norm := range []string{"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"} {
+				t.vector(name(norm+".weight"), t.Dim, 1)
+			}
+			t.Experts = 0 // and a feed-forward layer
+			t.feedForward(l, name)
 		}
 		return
 	case t.Arch == "phi3" || t.Arch == "glm4":
