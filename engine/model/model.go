@@ -42,7 +42,7 @@ func (m *Matrix) Row(dst []float32, row int) {
 	}
 }
 
-// Layer holds the weights of one transformer block. Vectors are nil if the model has none. With x the residual stream,
+// Layer holds the weights of one transformer block. With x the residual stream,
 // a block computes:
 //
 //  1. y = norm(x, AttnNorm); q, k, v = Q·y+QBias, K·y+KBias, V·y+VBias.
@@ -55,50 +55,60 @@ func (m *Matrix) Row(dst []float32, row int) {
 // weights, are added to its result in step 4. Weights are the softmax over Router·y+RouterBias, and the largest are chosen;
 // with Choice those whose sum of weight and Choice is largest.
 type Layer struct {
-	AttnNorm     []float32 // [Dim]
-	Q            Matrix    // [Heads·HeadDim, Dim]
-	K, V         Matrix    // [KVHeads·HeadDim, Dim]
-	O            Matrix    // [Dim, Heads·HeadDim]
-	QBias        []float32
-	KBias        []float32
-	VBias        []float32
-	OBias        []float32
-	QNorm, KNorm []float32 // [HeadDim], shared by all heads
-	Sinks        []float32 // [Heads] logits that join each head's softmax and have no value
-	AttnPostNorm []float32 // [Dim]
-	FFNNorm      []float32 // [Dim]
-	AttnNormBias []float32 // [Dim]
-	FFNNormBias  []float32 // [Dim]
-	UpBias       []float32 // [FFN]
-	DownBias     []float32 // [Dim]
-	FFNPostNorm  []float32 // [Dim]
-	Gate, Up     Matrix    // [FFN, Dim], in a mixture of experts [SharedFFN, Dim]
-	Down         Matrix    // [Dim, FFN], or [Dim, SharedFFN]
+	Vectors
+
+	Q    Matrix // [Heads·HeadDim, Dim]
+	K, V Matrix // [KVHeads·HeadDim, Dim]
+	O    Matrix // [Dim, Heads·HeadDim]
+
+	Gate, Up Matrix // [FFN, Dim], in a mixture of experts [SharedFFN, Dim]
+	Down     Matrix // [Dim, FFN], or [Dim, SharedFFN]
 
 	Router     Matrix   // [Experts, Dim]
 	ExpertGate []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertUp   []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertDown []Matrix // Experts × [Dim, ExpertFFN]
 
-	// Of Gemma 4: the router, the chosen experts and the shared one have norms of x of their own, instead of FFNNorm the first two;
-	// the sum of the chosen ones, and the shared one's result, are normed before they are added up.
-	RouterNorm, ExpertNorm         []float32 // [Dim]
-	ExpertPostNorm, SharedPostNorm []float32 // [Dim]
-	ExpertWeights                  []float32 // [Experts] factors of the experts' weights
+	Scale       float32 // of x at the end of the block; 0: none
+	InputGate   Matrix  // [LayerInput, Dim]; before Scale x += norm(InputDown·(act(InputGate·x) · input), InputNorm)
+	InputDown   Matrix  // [Dim, LayerInput]
+	Source      int     // the layer whose keys and values it uses; its own have K, and V or V = K without norm and rotation
+	NormsValues bool    // heads of values are normed, without weights
+
+	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
+	Rope   int // which of Config.Ropes kinds of rotation
+}
+
+// Vectors are a layer's norms and biases; nil if it has none.
+type Vectors struct {
+	AttnNorm, AttnNormBias, AttnPostNorm []float32 // [Dim]
+	FFNNorm, FFNNormBias, FFNPostNorm    []float32 // [Dim]
+	QNorm, KNorm                         []float32 // [HeadDim], shared by all heads
+	QBias, KBias, VBias, OBias           []float32
+	UpBias, DownBias                     []float32 // [FFN] and [Dim]
+	Sinks                                []float32 // [Heads] logits that join each head's softmax and have no value
+	InputNorm                            []float32 // [Dim]
 
 	RouterBias, Choice           []float32 // [Experts]
 	ExpertGateBias, ExpertUpBias []float32 // [Experts, ExpertFFN]
 	ExpertDownBias               []float32 // [Experts, Dim]
 
-	Scale       float32   // of x at the end of the block; 0: none
-	InputGate   Matrix    // [LayerInput, Dim]; before Scale x += norm(InputDown·(act(InputGate·x) · input), InputNorm)
-	InputDown   Matrix    // [Dim, LayerInput]
-	InputNorm   []float32 // [Dim]
-	Source      int       // the layer whose keys and values it uses; its own have K, and V or V = K without norm and rotation
-	NormsValues bool      // heads of values are normed, without weights
+	// Of Gemma 4. Router and experts have norms of x of their own; FFNNorm is the shared expert's. Its result and the sum of the
+	// chosen ones' are normed before they are added up.
+	RouterNorm, ExpertNorm         []float32 // [Dim]
+	ExpertPostNorm, SharedPostNorm []float32 // [Dim]
+	ExpertWeights                  []float32 // [Experts] factors of the experts' weights
+}
 
-	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
-	Rope   int // which of Config.Ropes kinds of rotation
+// Each calls do for every vector.
+func (v *Vectors) Each(do func(*[]float32)) {
+	for _, x := range []*[]float32{
+		&v.AttnNorm, &v.AttnNormBias, &v.AttnPostNorm, &v.FFNNorm, &v.FFNNormBias, &v.FFNPostNorm, &v.QNorm, &v.KNorm, &v.QBias, &v.KBias, &v.VBias, &v.OBias,
+		&v.UpBias, &v.DownBias, &v.Sinks, &v.InputNorm, &v.RouterBias, &v.Choice, &v.ExpertGateBias, &v.ExpertUpBias, &v.ExpertDownBias,
+		&v.RouterNorm, &v.ExpertNorm, &v.ExpertPostNorm, &v.SharedPostNorm, &v.ExpertWeights,
+	} {
+		do(x)
+	}
 }
 
 // Model is a loaded model. It is read-only and refers to the file's memory.
@@ -151,9 +161,7 @@ func (m *Model) Bytes() int64 {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias, l.Sinks, l.RouterBias, l.Choice, l.ExpertGateBias, l.ExpertUpBias, l.ExpertDownBias, l.InputNorm, l.RouterNorm, l.ExpertNorm, l.ExpertPostNorm, l.SharedPostNorm, l.ExpertWeights} {
-			n += int64(len(v)) * 4
-		}
+		l.Each(func(v *[]float32) { n += int64(len(*v)) * 4 })
 	}
 	return n
 }

@@ -79,6 +79,9 @@ func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	}
 }
 
+// Rotations returns a model of only the shape and the rotations, which does not refer to the file's memory.
+func (m *Model) Rotations() *Model { return &Model{Config: m.Config, ropes: m.ropes} }
+
 // Limit lowers Config.Context to n, if it is higher and n is above 0. The model's loader calls it before anyone uses
 // the model.
 func (m *Model) Limit(n int) {

@@ -17,7 +17,7 @@ func (s *step) rotateChunk(_, i int) {
 		kernel.Rope(v, cos, sin, c.RopeNeoX)
 	}
 	for j := own.lo * c.Heads / l.kvHeads; j < own.hi*c.Heads/l.kvHeads; j++ {
-		turn(s.q[(i*c.Heads+j)*d:][:d], l.qNorm)
+		turn(s.q[(i*c.Heads+j)*d:][:d], l.QNorm)
 	}
 	for j := own.lo; j < own.hi && l.k != nil; j++ {
 		at := (i*l.kvHeads + j) * d
@@ -28,7 +28,7 @@ func (s *step) rotateChunk(_, i int) {
 		if l.ones != nil {
 			kernel.RMSNorm(value, value, l.ones, c.RMSEps)
 		}
-		turn(key, l.kNorm)
+		turn(key, l.KNorm)
 		p := s.cache.pages(s.at, j-own.lo, s.runs[t.run].blocks)
 		p.StoreKey(t.pos, key)
 		p.StoreValue(t.pos, value)
@@ -131,8 +131,8 @@ func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 		for h := u.kv * perHead; h < (u.kv+1)*perHead; h++ {
 			at := (i*c.Heads + h) * d
 			q := kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to}
-			if l.sinks != nil {
-				q.Sink = &l.sinks[h]
+			if l.Sinks != nil {
+				q.Sink = &l.Sinks[h]
 			}
 			w.queries = append(w.queries, q)
 		}

@@ -109,12 +109,7 @@ func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 		return nil, errAnother
 	}
 	r.weights = w
-	keep := *m // its rotations are computed, and not in the file's memory
-	keep.Embed, keep.Output, keep.Layers, keep.InputEmbed, keep.InputProj = model.Matrix{}, model.Matrix{}, nil, model.Matrix{}, model.Matrix{}
-	for _, v := range []*[]float32{&keep.OutputNorm, &keep.RopeFactors, &keep.OutputNormBias, &keep.Positions, &keep.Types, &keep.Class, &keep.ClassBias, &keep.Score, &keep.ScoreBias, &keep.InputNorm} {
-		*v = nil
-	}
-	return &keep, nil
+	return m.Rotations(), nil
 }
 
 // Config implements infer.Inferencer.

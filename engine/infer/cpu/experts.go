@@ -28,21 +28,21 @@ func (s *step) experts(l *layer) error {
 	c, n, m := &s.conf, len(s.tokens), &s.mix
 	part := s.share.even(c.ExpertFFN, kernel.Tile)
 	m.y, m.scores = resize(m.y, n*c.Dim), resize(m.scores, n*c.Experts)
-	if l.routerNorm != nil {
+	if l.RouterNorm != nil {
 		s.parallel(n, n*c.Dim*4, s.stages.settle)
 		s.site = site{}
-		s.normed(l.routerNorm, nil, noTarget, noTarget, l.router)
+		s.normed(l.RouterNorm, nil, noTarget, noTarget, l.router)
 	} else {
 		s.site.keep = m.y
-		s.normed(l.ffnNorm, nil, noTarget, noTarget, l.first...)
+		s.normed(l.FFNNorm, nil, noTarget, noTarget, l.first...)
 	}
-	s.mul(term{m: l.router, hi: c.Experts, out: m.scores, stride: c.Experts, bias: l.routerBias, target: noTarget, t1: n})
+	s.mul(term{m: l.router, hi: c.Experts, out: m.scores, stride: c.Experts, bias: l.RouterBias, target: noTarget, t1: n})
 	s.route()
-	if l.routerNorm != nil {
+	if l.RouterNorm != nil {
 		s.site = site{keep: m.y}
-		s.normed(l.expertNorm, nil, noTarget, noTarget)
+		s.normed(l.ExpertNorm, nil, noTarget, noTarget)
 		s.site = site{}
-		s.normed(l.ffnNorm, nil, noTarget, noTarget, l.gate, l.up)
+		s.normed(l.FFNNorm, nil, noTarget, noTarget, l.gate, l.up)
 	}
 	if l.gate != nil {
 		if err := cmp.Or(s.dense(l, c.SharedFFN, noTarget, noTarget), s.ex.sync()); err != nil {
@@ -56,7 +56,7 @@ func (s *step) experts(l *layer) error {
 	s.input.resize(slots, c.Dim, false, l.all...)
 	s.parallel(groups(slots), slots*c.Dim*8, s.stages.prepare)
 	s.mulExperts(func(e int) term {
-		return term{m: l.gates[e], up: l.ups[e], lo: part.lo, hi: part.hi, out: s.gate, stride: c.ExpertFFN, bias: row(l.gatesBias, e, c.ExpertFFN), upBias: row(l.upsBias, e, c.ExpertFFN)}
+		return term{m: l.gates[e], up: l.ups[e], lo: part.lo, hi: part.hi, out: s.gate, stride: c.ExpertFFN, bias: row(l.ExpertGateBias, e, c.ExpertFFN), upBias: row(l.ExpertUpBias, e, c.ExpertFFN)}
 	})
 	if err := s.ex.sync(); err != nil {
 		return err
@@ -65,13 +65,13 @@ func (s *step) experts(l *layer) error {
 	s.input.resize(slots, c.ExpertFFN, false, l.downs...)
 	s.parallel(groups(slots), slots*c.ExpertFFN*8, s.stages.prepare)
 	s.mulExperts(func(e int) term {
-		return term{m: l.downs[e], lo: s.share.dim.lo, hi: s.share.dim.hi, out: s.out, stride: c.Dim, bias: row(l.downsBias, e, c.Dim)}
+		return term{m: l.downs[e], lo: s.share.dim.lo, hi: s.share.dim.hi, out: s.out, stride: c.Dim, bias: row(l.ExpertDownBias, e, c.Dim)}
 	})
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
 	s.parallel(n, slots*c.Dim*2, s.stages.combine)
-	s.site = site{add: m.y, post: l.ffnPostNorm}
+	s.site = site{add: m.y, post: l.FFNPostNorm}
 	return nil
 }
 
@@ -144,10 +144,10 @@ func (s *step) routeChunk(_, i int) {
 			sum += p[e]
 		}
 	}
-	if l.choice != nil {
+	if l.Choice != nil {
 		order = m.order[i*c.Experts:][:c.Experts]
 		for e, v := range p {
-			order[e] = v + l.choice[e]
+			order[e] = v + l.Choice[e]
 		}
 	}
 	chosen, weight := m.chosen[i*c.ExpertsUsed:][:c.ExpertsUsed], m.weight[i*c.ExpertsUsed:][:c.ExpertsUsed]
@@ -174,8 +174,8 @@ func (s *step) routeChunk(_, i int) {
 		if c.ExpertScale != 0 {
 			weight[k] *= c.ExpertScale
 		}
-		if l.expertWeights != nil {
-			weight[k] *= l.expertWeights[chosen[k]]
+		if l.ExpertWeights != nil {
+			weight[k] *= l.ExpertWeights[chosen[k]]
 		}
 	}
 }
@@ -184,16 +184,16 @@ func (s *step) routeChunk(_, i int) {
 func (s *step) combineChunk(_, i int) {
 	c, m, l := &s.conf, &s.mix, &s.weights.layers[s.at]
 	y := m.y[i*c.Dim:][:c.Dim]
-	if clear(y); c.SharedFFN > 0 && l.sharedPostNorm == nil {
+	if clear(y); c.SharedFFN > 0 && l.SharedPostNorm == nil {
 		copy(y, m.shared[i*c.Dim:])
 	}
 	for k := i * c.ExpertsUsed; k < (i+1)*c.ExpertsUsed; k++ {
 		kernel.Axpy(y, m.weight[k], s.out[int(m.slot[k])*c.Dim:][:c.Dim])
 	}
-	if l.sharedPostNorm != nil {
+	if l.SharedPostNorm != nil {
 		shared := m.shared[i*c.Dim:][:c.Dim]
-		kernel.RMSNorm(y, y, l.expertPostNorm, c.RMSEps)
-		kernel.RMSNorm(shared, shared, l.sharedPostNorm, c.RMSEps)
+		kernel.RMSNorm(y, y, l.ExpertPostNorm, c.RMSEps)
+		kernel.RMSNorm(shared, shared, l.SharedPostNorm, c.RMSEps)
 		kernel.Add(y, shared)
 	}
 }

@@ -211,11 +211,11 @@ func (s *step) runLayer(l *layer) error {
 	if sh.of == 1 {
 		q, kv = rows{0, qw}, rows{0, kvw}
 	}
-	s.normed(l.attnNorm, l.attnNormBias, lora.Q, lora.V, l.qkv...)
+	s.normed(l.AttnNorm, l.AttnNormBias, lora.Q, lora.V, l.qkv...)
 	s.mul([]term{
-		{m: l.q, lo: q.lo, hi: q.hi, out: s.q, stride: qw, bias: l.qBias, target: lora.Q, t1: n},
-		{m: l.k, lo: kv.lo, hi: kv.hi, out: s.k, stride: kvw, bias: l.kBias, target: lora.K, t1: n},
-		{m: l.v, lo: kv.lo, hi: kv.hi, out: s.v, stride: kvw, bias: l.vBias, target: lora.V, t1: n},
+		{m: l.q, lo: q.lo, hi: q.hi, out: s.q, stride: qw, bias: l.QBias, target: lora.Q, t1: n},
+		{m: l.k, lo: kv.lo, hi: kv.hi, out: s.k, stride: kvw, bias: l.KBias, target: lora.K, t1: n},
+		{m: l.v, lo: kv.lo, hi: kv.hi, out: s.v, stride: kvw, bias: l.VBias, target: lora.V, t1: n},
 	}[:len(l.qkv)]...)
 	s.parallel(n, n*(qw+2*kvw)*4, s.stages.rotate)
 	if s.at == len(s.weights.layers)-1 {
@@ -228,11 +228,11 @@ func (s *step) runLayer(l *layer) error {
 		return err
 	}
 	s.raw(s.att, qw, lora.O, l.o)
-	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.oBias, target: lora.O, t1: n})
+	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.OBias, target: lora.O, t1: n})
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
-	s.site = site{add: s.out, post: l.attnPostNorm}
+	s.site = site{add: s.out, post: l.AttnPostNorm}
 	do := s.feedForward
 	if l.router != nil {
 		do = s.experts
@@ -279,7 +279,7 @@ func (s *step) layerInput(l *layer) {
 	s.parallel(n, n*c.LayerInput*8, s.stages.input)
 	s.raw(s.gate, c.LayerInput, noTarget, l.inputDown)
 	s.mul(term{m: l.inputDown, hi: c.Dim, out: s.out, stride: c.Dim, target: noTarget, t1: n})
-	s.site = site{add: s.out, post: l.inputNorm}
+	s.site = site{add: s.out, post: l.InputNorm}
 }
 
 func (s *step) settleChunk(member, i int) { s.addOut(member, i) }
@@ -321,9 +321,9 @@ func (s *step) prune() int {
 }
 
 func (s *step) feedForward(l *layer) error {
-	s.normed(l.ffnNorm, l.ffnNormBias, lora.Gate, lora.Up, cmp.Or(l.gate, l.up), l.up)
+	s.normed(l.FFNNorm, l.FFNNormBias, lora.Gate, lora.Up, cmp.Or(l.gate, l.up), l.up)
 	err := s.dense(l, l.up.Rows, lora.Gate, lora.Down)
-	s.site = site{add: s.out, post: l.ffnPostNorm}
+	s.site = site{add: s.out, post: l.FFNPostNorm}
 	return err // compute's check is where ranks wait for out
 }
 
@@ -332,14 +332,14 @@ func (s *step) dense(l *layer, width int, gate, down lora.Target) error {
 	n, dim, part := len(s.tokens), s.share.dim, s.share.even(width, kernel.Tile)
 	t := term{m: l.gate, up: l.up, lo: part.lo, hi: part.hi, out: s.gate, stride: width, target: gate, t1: n}
 	if l.gate == nil {
-		t.m, t.up, t.bias, t.gelu = l.up, nil, l.upBias, true
+		t.m, t.up, t.bias, t.gelu = l.up, nil, l.UpBias, true
 	}
 	s.mul(t)
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
 	s.raw(s.gate, width, down, l.down)
-	s.mul(term{m: l.down, lo: dim.lo, hi: dim.hi, out: s.out, stride: s.conf.Dim, bias: l.downBias, target: down, t1: n})
+	s.mul(term{m: l.down, lo: dim.lo, hi: dim.hi, out: s.out, stride: s.conf.Dim, bias: l.DownBias, target: down, t1: n})
 	return nil
 }
 

@@ -34,42 +34,25 @@ type weights struct {
 
 // layer mirrors model.Layer.
 type layer struct {
-	attnNorm, attnPostNorm []float32
-	ffnNorm, ffnPostNorm   []float32
-	qNorm, kNorm           []float32
-	qBias, kBias, vBias    []float32
-	oBias                  []float32
-	attnNormBias           []float32 // of an encoder
-	ffnNormBias            []float32
-	upBias, downBias       []float32
-	sinks                  []float32
-	q, k, v, o             *matrix // k and v may be nil
-	qkv                    []*matrix
-	gate, up, down         *matrix // nil in a mixture of experts without a shared one; gate in BERT too
+	model.Vectors
+	ones []float32 // norm of values; nil: none
 
-	routerBias, choice             []float32
-	routerNorm, expertNorm         []float32 // as in model.Layer
-	expertPostNorm, sharedPostNorm []float32
-	expertWeights                  []float32
-
-	gatesBias, upsBias []float32 // of all experts, one after another
-	downsBias          []float32
-
-	router   *matrix // nil without experts
-	gates    []*matrix
-	ups      []*matrix
-	downs    []*matrix
-	all      []*matrix // gates and ups
-	first    []*matrix // router, and gate and up of the shared expert
-	window   int
-	ropeKind int
-
-	headDim, kvHeads     int
-	source               int
-	ones                 []float32 // norm of values; nil: none
-	scale                float32
+	q, k, v, o           *matrix // k and v may be nil
+	qkv                  []*matrix
+	gate, up, down       *matrix // nil in a mixture of experts without a shared one; gate in BERT too
 	inputGate, inputDown *matrix // nil if there is none
-	inputNorm            []float32
+
+	router *matrix // nil without experts
+	gates  []*matrix
+	ups    []*matrix
+	downs  []*matrix
+	all    []*matrix // gates and ups
+	first  []*matrix // router, and gate and up of the shared expert
+
+	scale            float32
+	window, ropeKind int
+	headDim, kvHeads int
+	source           int
 }
 
 // matrix is a packed matrix.
@@ -182,22 +165,14 @@ type builder struct {
 
 func (b *builder) layer(l *model.Layer) layer {
 	to := layer{
-		attnNorm: slices.Clone(l.AttnNorm), attnPostNorm: slices.Clone(l.AttnPostNorm),
-		ffnNorm: slices.Clone(l.FFNNorm), ffnPostNorm: slices.Clone(l.FFNPostNorm),
-		qNorm: slices.Clone(l.QNorm), kNorm: slices.Clone(l.KNorm),
-		attnNormBias: slices.Clone(l.AttnNormBias), ffnNormBias: slices.Clone(l.FFNNormBias),
-		upBias: slices.Clone(l.UpBias), downBias: slices.Clone(l.DownBias),
-		qBias: slices.Clone(l.QBias), kBias: slices.Clone(l.KBias), vBias: slices.Clone(l.VBias), oBias: slices.Clone(l.OBias),
-		sinks: slices.Clone(l.Sinks), routerBias: slices.Clone(l.RouterBias), choice: slices.Clone(l.Choice),
-		routerNorm: slices.Clone(l.RouterNorm), expertNorm: slices.Clone(l.ExpertNorm), expertPostNorm: slices.Clone(l.ExpertPostNorm),
-		sharedPostNorm: slices.Clone(l.SharedPostNorm), expertWeights: slices.Clone(l.ExpertWeights),
-		gatesBias: slices.Clone(l.ExpertGateBias), upsBias: slices.Clone(l.ExpertUpBias), downsBias: slices.Clone(l.ExpertDownBias),
-		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
+		Vectors: l.Vectors,
+		q:       b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
 		o:    b.matrix("attn_output", &l.O, byRows),
 		gate: b.matrix("ffn_gate", &l.Gate, byRows), up: b.matrix("ffn_up", &l.Up, byRows), down: b.matrix("ffn_down", &l.Down, byRows),
-		inputGate: b.matrix("inp_gate", &l.InputGate, byRows), inputDown: b.matrix("proj", &l.InputDown, byRows), inputNorm: slices.Clone(l.InputNorm),
+		inputGate: b.matrix("inp_gate", &l.InputGate, byRows), inputDown: b.matrix("proj", &l.InputDown, byRows),
 		window: l.Window, ropeKind: l.Rope, source: l.Source, scale: l.Scale,
 	}
+	to.Each(func(v *[]float32) { *v = slices.Clone(*v) })
 	to.qkv = slices.DeleteFunc([]*matrix{to.q, to.k, to.v}, func(m *matrix) bool { return m == nil })
 	if len(l.ExpertGate) == 0 {
 		return to
