@@ -18,7 +18,7 @@ import (
 )
 
 // goldenPico has llama.cpp's results for the shipped model, and goldenOllama a real Ollama's answers over its
-// API. Package engine/golden makes both files.
+// API. engine/golden/llama.py makes both files.
 type goldenPico struct {
 	SHA256 string
 	Runs   []struct {

@@ -130,3 +130,18 @@ func TestNothingIsDropped(t *testing.T) {
 		t.Errorf("the conversation was changed: %+v", said)
 	}
 }
+
+// TestThinking checks that reasoning is the member that the template reads, and that a message with calls and a text has none.
+func TestThinking(t *testing.T) {
+	tmpl, err := chat.New("{% for message in messages %}[{{ message.reasoning_content }}|{{ message.thinking }}|{{ message.content }}]{% for c in message.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := []chat.ToolCall{{ID: "1", Name: "f"}}
+	got, err := tmpl.Render(t.Context(), []chat.Message{
+		{Role: "assistant", Content: "x", Reasoning: "hm"}, {Role: "assistant", ToolCalls: calls, Reasoning: "hm"}, {Role: "assistant", Content: "x", ToolCalls: calls, Reasoning: "hm"},
+	}, chat.Options{})
+	if want := "[|hm|x][|hm|None]{}[||x]{}"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}

@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/jinja"
@@ -107,6 +108,7 @@ func New(source, bos, eos string) (*Template, error) {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
 	t.probe()
+	t.callStyle.thinking = strings.Contains(source, "message.thinking")
 	return t, nil
 }
 

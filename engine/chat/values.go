@@ -51,6 +51,7 @@ func (t *Template) variables(messages []Message, o Options) (map[string]any, err
 type callStyle struct {
 	textArguments bool // arguments are JSON text, not an object
 	emptyContent  bool // the content of a message that only calls tools is "", not None
+	thinking      bool // reasoning is the member thinking, as gpt-oss has it, of which a message with calls and a text has none
 }
 
 // message converts a message for templates, leaving out empty fields.
@@ -62,8 +63,12 @@ func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	} else {
 		o.Set("content", guard(m.Content))
 	}
-	for _, f := range []struct{ key, value string }{{"name", m.Name}, {"tool_call_id", m.ToolCallID}, {"reasoning_content", m.Reasoning}} {
-		if f.value != "" {
+	reasoning := "reasoning_content"
+	if t.thinking {
+		reasoning = "thinking"
+	}
+	for _, f := range []struct{ key, value string }{{"name", m.Name}, {"tool_call_id", m.ToolCallID}, {reasoning, m.Reasoning}} {
+		if f.value != "" && !(f.key == "thinking" && m.Content != "" && len(m.ToolCalls) > 0) {
 			o.Set(f.key, guard(f.value))
 		}
 	}

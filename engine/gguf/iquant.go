@@ -1,18 +1,25 @@
 package gguf
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
-// IQ4_NL and IQ4_XS store codes of 4 bits that stand for the values of a table, close to each other near zero where most
-// weights are (ggml-common.h, kvalues_iq4nl).
+// IQ4_NL, IQ4_XS and MXFP4 store codes of 4 bits that stand for the values of a table, close to each other near zero where
+// most weights are (ggml-common.h, kvalues_iq4nl). The table of MXFP4 has OCP's E2M1, times two.
 //
 //	IQ4_NL  32 values: half d, 16 bytes of nibbles as in Q4_0                          x = d·table[q]
 //	IQ4_XS  256 values: half d, 16 bits of high parts of scales, 4 bytes of low parts,
 //	        for each group of 32 values 16 bytes of nibbles as in Q4_0                 x = d·(s-32)·table[q]
-var table4 = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+//	MXFP4   32 values: exponent e, one byte, 16 bytes of nibbles as in Q4_0             x = 2^(e-128)·table[q]
+var (
+	table4  = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+	tableMX = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+)
 
-func decodeTable(out []float32, nibbles []byte, d float32) {
+func decodeTable(out []float32, nibbles []byte, d float32, table *[16]int8) {
 	for j := range smallBlock {
-		out[j] = d * float32(table4[nibbles[j%16]>>(j/16*4)&15])
+		out[j] = d * float32(table[nibbles[j%16]>>(j/16*4)&15])
 	}
 }
 
@@ -33,7 +40,7 @@ func nearest4(v float32) byte {
 	return 15
 }
 
-func decodeIQ4NL(out []float32, b []byte) { decodeTable(out, b[2:], half(b)) }
+func decodeIQ4NL(out []float32, b []byte) { decodeTable(out, b[2:], half(b), &table4) }
 
 func encodeIQ4NL(b []byte, x []float32) {
 	d := extreme(x) / -127
@@ -45,7 +52,7 @@ func decodeIQ4XS(out []float32, b []byte) {
 	d, high := half(b), binary.LittleEndian.Uint16(b[2:])
 	for g := range 8 {
 		s := int(b[4+g/2]>>(g%2*4)&15) | int(high>>(2*g)&3)<<4
-		decodeTable(out[32*g:], b[8+16*g:], d*float32(s-32))
+		decodeTable(out[32*g:], b[8+16*g:], d*float32(s-32), &table4)
 	}
 }
 
@@ -65,4 +72,24 @@ func encodeIQ4XS(b []byte, x []float32) {
 		encodeTable(b[8+16*g:], x[32*g:][:32], d*q)
 	}
 	binary.LittleEndian.PutUint16(b[2:], high)
+}
+
+func scaleMX(e byte) float32 { return float32(math.Ldexp(1, int(e)-128)) }
+
+func decodeMX(out []float32, b []byte) { decodeTable(out, b[1:], scaleMX(b[0]), &tableMX) }
+
+func encodeMX(b []byte, x []float32) {
+	if top := float64(extreme(x)); top != 0 {
+		b[0] = byte(max(0, min(254, math.Ilogb(top)+125))) // the largest value has the code of 4 to 6
+	}
+	inv := inverse(scaleMX(b[0]))
+	for j, v := range x {
+		best, least := 0, float32(math.MaxFloat32)
+		for q, t := range tableMX {
+			if d := v*inv - float32(t); max(d, -d) < least {
+				best, least = q, max(d, -d)
+			}
+		}
+		b[1+j%16] |= byte(best) << (j / 16 * 4)
+	}
 }

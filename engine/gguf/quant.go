@@ -151,7 +151,7 @@ var codecs = map[Type]codec{
 	Q8_0: {decodeQ8, encodeQ8},
 	Q2_K: {decodeQ2K, encodeQ2K}, Q3_K: {decodeQ3K, encodeQ3K}, Q4_K: {decodeQ4K, encodeQ4K},
 	Q5_K: {decodeQ5K, encodeQ5K}, Q6_K: {decodeQ6K, encodeQ6K},
-	IQ4_NL: {decodeIQ4NL, encodeIQ4NL}, IQ4_XS: {decodeIQ4XS, encodeIQ4XS},
+	IQ4_NL: {decodeIQ4NL, encodeIQ4NL}, IQ4_XS: {decodeIQ4XS, encodeIQ4XS}, MXFP4: {decodeMX, encodeMX},
 }
 
 func nibbleCodec(t Type) codec {
@@ -203,7 +203,7 @@ func Decode(t Type, out []float32, src []byte) error {
 	return nil
 }
 
-const decodable = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL and IQ4_XS"
+const decodable = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4"
 
 // Encode encodes values in any type that Decode supports. x is whole rows: a
 // multiple of t.Block() values. It quantises by each block's range, without

@@ -2,11 +2,13 @@ package gguf_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-var quantised = []gguf.Type{gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0, gguf.Q2_K, gguf.Q3_K, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.IQ4_XS}
+var quantised = []gguf.Type{gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0, gguf.Q2_K, gguf.Q3_K, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.IQ4_XS, gguf.MXFP4}
 
 // TestQuantise checks that normally distributed values come back with the error that the number of bits
 // allows, that blocks of zeros come back as zeros, and that outliers, constants and signs survive.
@@ -23,7 +25,7 @@ func TestQuantise(t *testing.T) {
 	most := map[gguf.Type]float64{
 		gguf.Q4_0: 0.12, gguf.Q4_1: 0.1, gguf.Q5_0: 0.06, gguf.Q5_1: 0.05, gguf.Q8_0: 0.008,
 		gguf.Q2_K: 0.42, gguf.Q3_K: 0.24, gguf.Q4_K: 0.1, gguf.Q5_K: 0.05, gguf.Q6_K: 0.026,
-		gguf.IQ4_NL: 0.12, gguf.IQ4_XS: 0.12,
+		gguf.IQ4_NL: 0.12, gguf.IQ4_XS: 0.12, gguf.MXFP4: 0.14,
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, typ := range quantised {
@@ -74,8 +76,10 @@ func roundTrip(t *testing.T, typ gguf.Type, x []float32) []float32 {
 	return y
 }
 
+var blocks = flag.String("blocks", "", "write the blocks of TestDecodeGolden into this `folder`")
+
 // TestDecodeGolden checks that random bytes decode to the same numbers as in ggml
-// (testdata/quant.json, made by engine/golden).
+// (testdata/quant.json, made by engine/golden/llama.py of the blocks that -blocks writes).
 func TestDecodeGolden(t *testing.T) {
 	raw, err := os.ReadFile("testdata/quant.json")
 	if err != nil {
@@ -91,14 +95,19 @@ func TestDecodeGolden(t *testing.T) {
 	if err := json.Unmarshal(raw, &g); err != nil {
 		t.Fatal(err)
 	}
-	if len(g.Cases) != len(quantised) { // ggml's binding does not decode the last two, whose goldens are infertest's; F16 and BF16 are here
+	if len(g.Cases) != len(quantised) { // IQ4_NL's and IQ4_XS's goldens are infertest's; F16 and BF16 are here
 		t.Fatalf("%d cases", len(g.Cases))
 	}
 	for _, c := range g.Cases {
 		const n = 64 * gguf.KBlock
-		out := make([]float32, n)
-		if err := gguf.Decode(c.Type, out, infertest.Blocks(c.Type, n)); err != nil {
+		out, data := make([]float32, n), infertest.Blocks(c.Type, n)
+		if err := gguf.Decode(c.Type, out, data); err != nil {
 			t.Fatal(err)
+		}
+		if *blocks != "" {
+			if err := os.WriteFile(filepath.Join(*blocks, fmt.Sprint(uint32(c.Type))), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for i, want := range c.First {
 			if out[i] != want {

@@ -26,6 +26,7 @@ const (
 
 	IQ4_NL Type = 20 // blocks of 32, 18 bytes: scale, codes of 4 bits for unequal steps
 	IQ4_XS Type = 23 // blocks of 256, 136 bytes: 8 groups with scale, codes as in IQ4_NL
+	MXFP4  Type = 39 // blocks of 32, 17 bytes: a power of two, floats of 4 bits
 )
 
 // Block shapes: values in a block, bytes of a block.
@@ -64,7 +65,7 @@ var layouts = map[Type]layout{
 	16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74}, 18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50},
 	IQ4_NL: {"IQ4_NL", 32, 18}, 21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, IQ4_XS: {"IQ4_XS", 256, 136},
 	24: {"I8", 1, 1}, 25: {"I16", 1, 2}, 26: {"I32", 1, 4}, 27: {"I64", 1, 8}, 28: {"F64", 1, 8},
-	29: {"IQ1_M", 256, 56}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17},
+	29: {"IQ1_M", 256, 56}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, MXFP4: {"MXFP4", 32, 17},
 }
 
 // String is ggml's name of the type, or "type N" for an unknown one.

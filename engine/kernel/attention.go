@@ -52,6 +52,7 @@ func (p *Pages) StoreValue(pos int, value []float32) {
 // Query is one head of one token. It sees the positions From ≤ p < To.
 type Query struct {
 	Q, Out   []float32 // [HeadDim]
+	Sink     *float32  // a score that joins the softmax and has no value; nil: none
 	From, To int
 }
 
@@ -86,7 +87,7 @@ func (a *Attention) Run(p *Pages, queries []Query) {
 			a.group(a.parts[(s-first)*n*size:], p, queries[:n], s)
 		}
 		for i := range n {
-			Merge(queries[i].Out[:p.HeadDim], a.parts[min(i*size, len(a.parts)):], n*size, last-first)
+			queries[i].Merge(a.parts[min(i*size, len(a.parts)):], n*size, last-first)
 		}
 		queries = queries[n:]
 	}
@@ -114,11 +115,14 @@ func (a *Attention) Part(parts []float32, p *Pages, queries []Query, span int) {
 	}
 }
 
-// Merge joins a query's n parts, in the order of their spans: the first is at parts[0], each next one
+// Merge joins the query's n parts into Out, in the order of their spans: the first is at parts[0], each next one
 // stride further on. A query that sees no position gets zeros.
-func Merge(out, parts []float32, stride, n int) {
-	d := len(out)
+func (q *Query) Merge(parts []float32, stride, n int) {
+	out, d := q.Out, len(q.Out)
 	top := float32(math.Inf(-1))
+	if q.Sink != nil {
+		top = *q.Sink
+	}
 	for i := range n {
 		if p := parts[i*stride:]; p[d+1] != 0 {
 			top = larger(p[d], top)
@@ -134,6 +138,9 @@ func Merge(out, parts []float32, stride, n int) {
 		w := Exp(p[d] - top)
 		sum = fma(w, p[d+1], sum)
 		Axpy(out, w, p[:d])
+	}
+	if q.Sink != nil {
+		sum += Exp(*q.Sink - top)
 	}
 	if sum != 0 {
 		Scale(out, 1/sum)

@@ -56,6 +56,9 @@ func attend(p *kernel.Pages, q kernel.Query, scale, softcap float64) []float64 {
 			out[j] += w * float64(gguf.F16ToF32(values[j]))
 		}
 	}
+	if q.Sink != nil {
+		sum += math.Exp(float64(*q.Sink) - top)
+	}
 	for j := range out {
 		out[j] /= sum
 	}
@@ -119,7 +122,7 @@ func inParts(t *testing.T, a *kernel.Attention, p *kernel.Pages, qs []kernel.Que
 	}
 	for i, q := range qs {
 		out := make([]float32, p.HeadDim)
-		kernel.Merge(out, parts[i*size:], len(qs)*size, last-first)
+		(&kernel.Query{Out: out}).Merge(parts[i*size:], len(qs)*size, last-first)
 		same(t, "parts merged", out, q.Out)
 	}
 }
@@ -142,4 +145,37 @@ func TestAttentionToNothing(t *testing.T) {
 	a := kernel.Attention{Scale: 1}
 	a.Run(p, []kernel.Query{{Q: random(r, 64), Out: out, From: 5, To: 5}})
 	same(t, "attention to nothing", out, make([]float32, 64))
+}
+
+// TestSink checks a score without a value: low, of the usual size, and above all others.
+func TestSink(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	const d = 64
+	p := pages(r, d, 600)
+	for _, sink := range []float32{-50, 0.5, 20} {
+		q := kernel.Query{Q: random(r, d), Out: make([]float32, d), Sink: &sink, From: 3, To: 590}
+		a := kernel.Attention{Scale: 0.125}
+		a.Run(p, []kernel.Query{q})
+		for j, want := range attend(p, q, 0.125, 0) {
+			if got := float64(q.Out[j]); math.Abs(got-want) > 1e-5 {
+				t.Errorf("a sink of %v: dimension %d is %v, want %v", sink, j, got, want)
+				break
+			}
+		}
+	}
+}
+
+// TestClampedMul compares with the definition, also beyond the limits.
+func TestClampedMul(t *testing.T) {
+	for _, g := range []float32{-100, -7.5, -1, 0, 0.3, 6.9, 7, 30} {
+		for _, u := range []float32{-30, -7, -0.5, 0, 2, 7, 8} {
+			gate := []float32{g}
+			kernel.ClampedMul(gate, []float32{u})
+			x := math.Min(float64(g), 7)
+			want := x / (1 + math.Exp(-1.702*x)) * (math.Max(-7, math.Min(float64(u), 7)) + 1)
+			if got := float64(gate[0]); math.Abs(got-want) > 1e-5*math.Abs(want)+1e-30 {
+				t.Errorf("%v, %v: got %v, want %v", g, u, got, want)
+			}
+		}
+	}
 }

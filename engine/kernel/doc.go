@@ -26,7 +26,7 @@
 // A tile is 16 rows. So a vector register holds weights of four rows (NEON), eight (AVX2) or
 // sixteen (AVX-512), a sum never crosses a register's lanes, and every load of weights serves several
 // vectors. It has as many bytes as the rows in the file; Q4_K has 2.8 % and Q5_K 2.3 %
-// more, for integer scales of one byte. Missing rows of the last tile are zeros. Within a
+// more, for integer scales of one byte, and MXFP4 5.9 %. Missing rows of the last tile are zeros. Within a
 // tile blocks follow in the order of columns; r is a row of 0…15, c a column of the block
 // or part.
 //
@@ -36,6 +36,7 @@
 //	                             512 + 2·r: scale, a half
 //	Q4_0  288 bytes, 32 columns  c/8·64 + 4·r + c%4: q+8, 4 bits: the lower where c%8 < 4
 //	                             256 + 2·r: scale, a half
+//	MXFP4 288 bytes, 32 columns  as Q4_0, with a code for q+8; smaller scales than a half's are 0
 //	Q4_K  2,368 bytes, 256 columns: a head and eight parts of 32 columns
 //	      head, 64 bytes         2·r: scale, a half; 32 + 2·r: minimums' scale
 //	      part, 288 bytes        0: q, 4 bits, as in Q4_0

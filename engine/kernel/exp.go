@@ -49,6 +49,15 @@ func SiLUMul(gate, up []float32) {
 	}
 }
 
+// ClampedMul writes g·sigmoid(1.702·g)·(u+1) to gate, where g is at most 7 and u, of up, from -7 to 7: gpt-oss's SwiGLU.
+func ClampedMul(gate, up []float32) {
+	up = up[:len(gate)]
+	for i, g := range gate {
+		g = min(g, 7)
+		gate[i] = float32(g/(1+Exp(float32(g*-1.702)))) * (max(-7, min(up[i], 7)) + 1)
+	}
+}
+
 // GELUMul writes gelu(gate)·up to gate, with gelu in its tanh form: x·sigmoid(2·√(2/π)·(x + 0.044715·x³)).
 // (Hendrycks and Gimpel, arXiv:1606.08415.)
 func GELUMul(gate, up []float32) {

@@ -31,21 +31,22 @@ type tileFunc func(acc []float32, tile []byte, in *Input, t int)
 
 // formats holds the types that can be packed.
 var formats = [...]format{
-	gguf.F32:  {1, 4, 4 * Tile, false, packFloats, rowFloats(columnF32), plainFloats(columnF32)},
-	gguf.F16:  {1, 2, 2 * Tile, false, packHalves, rowFloats(columnF16), plainFloats(columnF16)},
-	gguf.BF16: {1, 2, 2 * Tile, false, packHalves, rowFloats(columnBF16), plainFloats(columnBF16)},
-	gguf.Q8_0: {32, 34, q80Bytes, true, packQ80, rowInts(openQ80), plainInts(openQ80)},
-	gguf.Q4_0: {32, 18, q40Bytes, true, packQ40, rowInts(openQ40), plainInts(openQ40)},
-	gguf.Q4_K: {256, 144, q4kHead + 8*q4kPart, true, packQ4K, rowInts(openQ4K), plainInts(openQ4K)},
-	gguf.Q5_K: {256, 176, q5kHead + 8*q5kPart, true, packQ5K, rowInts(openQ5K), plainInts(openQ5K)},
-	gguf.Q6_K: {256, 210, q6kHead + 8*q6kPart, true, packQ6K, rowInts(openQ6K), plainInts(openQ6K)},
+	gguf.F32:   {1, 4, 4 * Tile, false, packFloats, rowFloats(columnF32), plainFloats(columnF32)},
+	gguf.F16:   {1, 2, 2 * Tile, false, packHalves, rowFloats(columnF16), plainFloats(columnF16)},
+	gguf.BF16:  {1, 2, 2 * Tile, false, packHalves, rowFloats(columnBF16), plainFloats(columnBF16)},
+	gguf.Q8_0:  {32, 34, q80Bytes, true, packQ80, rowInts(openQ80), plainInts(openQ80)},
+	gguf.Q4_0:  {32, 18, q40Bytes, true, packNibbles(18), rowInts(openQ40), plainInts(openQ40)},
+	gguf.MXFP4: {32, 17, q40Bytes, true, packNibbles(17), rowInts(openMX), plainInts(openMX)},
+	gguf.Q4_K:  {256, 144, q4kHead + 8*q4kPart, true, packQ4K, rowInts(openQ4K), plainInts(openQ4K)},
+	gguf.Q5_K:  {256, 176, q5kHead + 8*q5kPart, true, packQ5K, rowInts(openQ5K), plainInts(openQ5K)},
+	gguf.Q6_K:  {256, 210, q6kHead + 8*q6kPart, true, packQ6K, rowInts(openQ6K), plainInts(openQ6K)},
 }
 
 // Supports returns an error that names the remedy if rows of this type and length
 // cannot be packed.
 func Supports(t gguf.Type, cols int) error {
 	if int(t) >= len(formats) || formats[t].cols == 0 {
-		return fmt.Errorf("matrices of type %s cannot be multiplied: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K", t)
+		return fmt.Errorf("matrices of type %s cannot be multiplied: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K or MXFP4", t)
 	}
 	if n := formats[t].cols; cols <= 0 || cols%n != 0 {
 		return fmt.Errorf("a row of %d values cannot be stored as %s: want a multiple of %d", cols, t, n)

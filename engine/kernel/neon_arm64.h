@@ -7,6 +7,7 @@
 #define EOR16B(d, n, m)     WORD $(0x6e201c00 | (m)<<16 | (n)<<5 | (d))
 #define UZP1_16B(d, n, m)   WORD $(0x4e001800 | (m)<<16 | (n)<<5 | (d))
 #define UZP2_16B(d, n, m)   WORD $(0x4e005800 | (m)<<16 | (n)<<5 | (d))
+#define TBL16B(d, n, m)     WORD $(0x4e000000 | (m)<<16 | (n)<<5 | (d)) // d = the bytes of n at m
 #define BIT16B(d, n, m)     WORD $(0x6ea01c00 | (m)<<16 | (n)<<5 | (d)) // d = n where m has ones
 #define SMAX16B(d, n, m)    WORD $(0x4e206400 | (m)<<16 | (n)<<5 | (d))
 #define ADD4S(d, n, m)      WORD $(0x4ea08400 | (m)<<16 | (n)<<5 | (d))

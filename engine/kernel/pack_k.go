@@ -1,9 +1,14 @@
 package kernel
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
 
 // Offsets in tiles of 4 to 6 bits. A block of 256 columns is a head with the scales
-// (and minimums) of the 16 rows as halves, and eight parts of 32 columns. Q4_0 has no
+// (and minimums) of the 16 rows as halves, and eight parts of 32 columns. Q4_0 and MXFP4 have no
 // head, and blocks of one part.
 const (
 	nibbleBytes = 256 // first in each part: the low 4 bits
@@ -49,17 +54,38 @@ func nibbles(part []byte, r, group int) uint32 {
 	return binary.LittleEndian.Uint32(part[group/2*64+4*r:]) >> (group & 1 * 4) & 0x0f0f0f0f
 }
 
-func packQ40(tile []byte, rows [][]byte, cols int) {
-	var q eight
-	for r, row := range rows {
-		for b := range cols / 32 {
-			src, dst := (*[18]byte)(row[18*b:]), tile[q40Bytes*b:][:q40Bytes]
-			copy(dst[q40Scale+2*r:][:2], src[:])
-			for g := range 4 {
-				q[g] = binary.LittleEndian.Uint32(src[2+4*g:])
-				q[g+4] = q[g] >> 4
+// packNibbles packs blocks of Q4_0, of 18 bytes, or of MXFP4, of 17.
+func packNibbles(size int) func(tile []byte, rows [][]byte, cols int) {
+	return func(tile []byte, rows [][]byte, cols int) {
+		var q eight
+		for r, row := range rows {
+			for b := range cols / 32 {
+				src, dst := row[size*b:][:size], tile[q40Bytes*b:][:q40Bytes]
+				if copy(dst[q40Scale+2*r:][:2], src); size == 17 {
+					scale := gguf.F32ToF16(float32(math.Ldexp(1, int(src[0])-128)))
+					binary.LittleEndian.PutUint16(dst[q40Scale+2*r:], scale)
+				}
+				for g := range 4 {
+					q[g] = binary.LittleEndian.Uint32(src[size-16+4*g:])
+					q[g+4] = q[g] >> 4
+				}
+				q.putNibbles(dst, r)
 			}
-			q.putNibbles(dst, r)
+		}
+	}
+}
+
+// mxValues has twice the values of MXFP4's codes, in groups of eight. The assembly has them too.
+const mxValues = "\x00\x01\x02\x03\x04\x06\x08\x0c\x00\xff\xfe\xfd\xfc\xfa\xf8\xf4"
+
+func openMX(o *opened, tile []byte, block int) {
+	b := tile[q40Bytes*block:][:q40Bytes]
+	halves(&o.scale, b[q40Scale:])
+	o.single()
+	for g := range 8 {
+		for r := range Tile {
+			q := nibbles(b, r, g)
+			o.put(r, g, uint32(mxValues[q&15])|uint32(mxValues[q>>8&15])<<8|uint32(mxValues[q>>16&15])<<16|uint32(mxValues[q>>24])<<24)
 		}
 	}
 }

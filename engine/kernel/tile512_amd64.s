@@ -18,11 +18,17 @@
 
 NUMBER(minus128, 0xff80ff80) // two of 16 bits
 NUMBER(minus8, 0xfff8fff8)
+NUMBER(minus12, 0xfff4fff4)
 NUMBER(minus32first, 0x0000ffe0)
 NUMBER(minus32last, 0xffe00000)
 NUMBER(low4, 0x0f0f0f0f)
 NUMBER(bit4, 0x10101010)
 NUMBER(bit45, 0x30303030)
+
+// Twice the values of MXFP4's codes, and 12.
+DATA values<>+0(SB)/8, $0x181412100f0e0d0c
+DATA values<>+8(SB)/8, $0x00040608090a0b0c
+GLOBL values<>(SB), RODATA|NOPTR, $16
 
 // EACH1, EACH4 and EACH8 do an operation for each vector: with two operands of the caller's, its integer sum, its float
 // sum, its second integer sum, its activations, its scales and its results' offset.
@@ -117,6 +123,15 @@ NUMBER(bit45, 0x30303030)
 	LOWBITS(64*j) \
 	EACH(OP, Z24, 8*j) \
 	EACH(OP, Z25, 8*j+4)
+
+// VALUES is FOURBITS for MXFP4.
+#define VALUES(j) \
+	FETCH(64*j) \
+	LOWBITS(64*j) \
+	VPSHUFB Z24, Z29, Z24 \
+	VPSHUFB Z25, Z29, Z25 \
+	EACH(DOT, Z24, 8*j) \
+	EACH(DOT, Z25, 8*j+4)
 
 // HIGHBITS loads the bits above the low four. LEFT, RIGHT and INPLACE add those of a group to w.
 #define HIGHBITS(at) \
@@ -223,6 +238,7 @@ done: \
 #define MULBF16 ·mulBF16z1
 #define MULQ80 ·mulQ80z1
 #define MULQ40 ·mulQ40z1
+#define MULMX ·mulMXz1
 #define MULQ4K ·mulQ4Kz1
 #define MULQ5K ·mulQ5Kz1
 #define MULQ6K ·mulQ6Kz1
@@ -237,6 +253,7 @@ done: \
 #undef MULBF16
 #undef MULQ80
 #undef MULQ40
+#undef MULMX
 #undef MULQ4K
 #undef MULQ5K
 #undef MULQ6K
@@ -245,6 +262,7 @@ done: \
 #define MULBF16 ·mulBF16z4
 #define MULQ80 ·mulQ80z4
 #define MULQ40 ·mulQ40z4
+#define MULMX ·mulMXz4
 #define MULQ4K ·mulQ4Kz4
 #define MULQ5K ·mulQ5Kz4
 #define MULQ6K ·mulQ6Kz4
@@ -264,6 +282,7 @@ done: \
 #undef MULBF16
 #undef MULQ80
 #undef MULQ40
+#undef MULMX
 #undef MULQ4K
 #undef MULQ5K
 #undef MULQ6K
@@ -272,6 +291,7 @@ done: \
 #define MULBF16 ·mulBF16z8
 #define MULQ80 ·mulQ80z8
 #define MULQ40 ·mulQ40z8
+#define MULMX ·mulMXz8
 #define MULQ4K ·mulQ4Kz8
 #define MULQ5K ·mulQ5Kz8
 #define MULQ6K ·mulQ6Kz8

@@ -25,6 +25,11 @@ NUMBERS(low4, 0x0f0f0f0f0f0f0f0f)
 NUMBERS(bit4, 0x1010101010101010)
 NUMBERS(bit45, 0x3030303030303030)
 
+// Twice the values of MXFP4's codes.
+DATA values<>+0(SB)/8, $0x0c08060403020100
+DATA values<>+8(SB)/8, $0xf4f8fafcfdfeff00
+GLOBL values<>(SB), RODATA|NOPTR, $16
+
 // EACH1 and EACH4 do an operation for each vector: with two operands of the caller's, its two sums, its activations, its
 // scales and its results' offset.
 #define EACH1(OP, w, at) \
@@ -145,6 +150,23 @@ NUMBERS(bit45, 0x3030303030303030)
 	VPMADDUBSW Y12, Y11, Y12 \
 	VPMADDWD Y15, Y12, Y12 \
 	VPADDD Y12, t, t
+
+// VALUES multiplies a group of four columns of MXFP4, which is in the lower half of bytes or the upper.
+#define VALUES(at, HALF, x, OP) \
+	FETCH(at) \
+	VALUE(at, HALF, Y8, Y10) \
+	VALUE(at+32, HALF, Y9, Y11) \
+	EACH(OP, 0, x)
+
+#define VALUE(at, HALF, w, abs) \
+	VMOVDQU at(SI), w \
+	HALF(w) \
+	VPAND low4<>(SB), w, w \
+	VPSHUFB w, Y14, w \
+	VPABSB w, abs
+
+#define KEEP(w)
+#define UPPER(w) VPSRLW $4, w, w
 
 // LOWBITS loads two groups of four columns of eight rows, without higher bits.
 #define LOWBITS(at, first, second) \
@@ -399,6 +421,7 @@ done: \
 #define MULBF16 ·mulBF16x1
 #define MULQ80 ·mulQ80x1
 #define MULQ40 ·mulQ40x1
+#define MULMX ·mulMXx1
 #define MULQ4K ·mulQ4Kx1
 #define MULQ5K ·mulQ5Kx1
 #define MULQ6K ·mulQ6Kx1
@@ -415,6 +438,7 @@ done: \
 #undef MULBF16
 #undef MULQ80
 #undef MULQ40
+#undef MULMX
 #undef MULQ4K
 #undef MULQ5K
 #undef MULQ6K
@@ -431,6 +455,7 @@ done: \
 #define MULBF16 ·mulBF16x4
 #define MULQ80 ·mulQ80x4
 #define MULQ40 ·mulQ40x4
+#define MULMX ·mulMXx4
 #define MULQ4K ·mulQ4Kx4
 #define MULQ5K ·mulQ5Kx4
 #define MULQ6K ·mulQ6Kx4

@@ -36,6 +36,11 @@
 	MOVD a_bs+40(FP), R5 \
 	MOVD a_n+48(FP), R6
 
+// Twice the values of MXFP4's codes.
+DATA values<>+0(SB)/8, $0x0c08060403020100
+DATA values<>+8(SB)/8, $0xf4f8fafcfdfeff00
+GLOBL values<>(SB), RODATA|NOPTR, $16
+
 #define ZERO(acc, b) EOR16B(acc, acc, acc)
 
 // These put bits above the low four into w, by way of t.
@@ -105,6 +110,15 @@
 	DOT(acc, t, x, e) \
 	DOT(acc, w, x, e+1)
 
+// VALUES is NIBBLES for MXFP4, whose codes' values are in HIGH.
+#define VALUES(w, hi, acc, t, t2, t3, x, e, M1, M2) \
+	AND16B(t, w, LOW) \
+	TBL16B(t, HIGH, t) \
+	USHR16B(w, w, 4) \
+	TBL16B(w, HIGH, w) \
+	DOT(acc, t, x, e) \
+	DOT(acc, w, x, e+1)
+
 #define BITS(w, hi, acc, t, t2, t3, x, e, M1, M2) \
 	AND16B(t, w, LOW) \
 	USHR16B(w, w, 4) \
@@ -126,6 +140,19 @@
 #define Q40PASS(p) \
 	OFFSETPASS(p) \
 	FOURBITS(p) \
+	HALVES(256+WIDE*p/2, R1) \
+	ADDSUMS(WIDE*p)
+
+#define MXPASS(p) \
+	ZEROED(p) \
+	WEIGHTS(WIDE*p) \
+	QUADS(VALUES, FIRSTX, 0, 0, 0) \
+	WEIGHTS(64+WIDE*p) \
+	QUADS(VALUES, FIRSTX, 2, 0, 0) \
+	WEIGHTS(128+WIDE*p) \
+	QUADS(VALUES, FIRSTX+1, 0, 0, 0) \
+	WEIGHTS(192+WIDE*p) \
+	QUADS(VALUES, FIRSTX+1, 2, 0, 0) \
 	HALVES(256+WIDE*p/2, R1) \
 	ADDSUMS(WIDE*p)
 
@@ -339,6 +366,7 @@ done: \
 #define MULBF16 ·mulBF16n1
 #define MULQ80 ·mulQ80n1
 #define MULQ40 ·mulQ40n1
+#define MULMX ·mulMXn1
 #define MULQ4K ·mulQ4Kn1
 #define MULQ5K ·mulQ5Kn1
 #include "tile_arm64.h"
@@ -443,6 +471,7 @@ part:
 #undef MULBF16
 #undef MULQ80
 #undef MULQ40
+#undef MULMX
 #undef MULQ4K
 #undef MULQ5K
 
@@ -584,6 +613,7 @@ part:
 #define MULBF16 ·mulBF16n4
 #define MULQ80 ·mulQ80n4
 #define MULQ40 ·mulQ40n4
+#define MULMX ·mulMXn4
 #define MULQ4K ·mulQ4Kn4
 #define MULQ5K ·mulQ5Kn4
 #include "tile_arm64.h"

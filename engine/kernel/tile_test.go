@@ -30,6 +30,8 @@ func noise(typ gguf.Type, r *rand.Rand, rows, cols int, wild bool) []byte {
 			binary.LittleEndian.PutUint32(data[i:], math.Float32bits(float32(r.NormFloat64())))
 		case gguf.F16, gguf.BF16:
 			data[i+1] &^= 0x40
+		case gguf.MXFP4:
+			data[i] = 110 + data[i]%24
 		}
 		for _, at := range scaleAt[typ] {
 			data[i+at+1] &^= 0x40
@@ -153,6 +155,9 @@ func TestLargest(t *testing.T) {
 			for i := 0; i < len(data); i += f.file {
 				for _, at := range scaleAt[typ] {
 					binary.LittleEndian.PutUint16(data[i+at:], 0x3c00)
+				}
+				if typ == gguf.MXFP4 {
+					data[i] = 128
 				}
 			}
 			m := pack(t, typ, 16, cols, data)

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -9,14 +10,19 @@ import (
 // architecture describes the differences between families of models. The references for the computation are llama.cpp's
 // graphs (src/models) and the authors' code.
 type architecture struct {
-	neox     bool // RoPE pairs are halves of the head
-	qkvBias  bool // attention projections must have biases
-	qkNorm   bool // heads of queries and keys are normed
-	postNorm bool // the outputs of attention and feed-forward layer are normed
-	fused    bool // Q, K and V are one tensor, and so are Gate and Up
-	factors  bool // may have rope_factors_long and rope_factors_short
-	windows  bool // layers may have a sliding window
+	neox     bool     // RoPE pairs are halves of the head
+	qkvBias  bool     // attention projections must have biases
+	qkNorm   presence // heads of queries and keys are normed
+	postNorm bool     // the outputs of attention and feed-forward layer are normed
+	fused    bool     // Q, K and V are one tensor
+	fusedUp  bool     // Gate and Up are one tensor
+	factors  bool     // may have rope_factors_long and rope_factors_short
+	windows  bool     // layers may have a sliding window
 	experts  presence
+	shared   bool                     // some layers have no experts, and tokens also have a shared one
+	biases   bool                     // router, experts and attention's output have biases, and heads have sinks
+	varies   bool                     // heads and widths may differ between layers
+	ffnNorm  string                   // the norm before the feed-forward layer; default ffn_norm
 	encoder  bool                     // as BERT: tokens see all others, and LayerNorm follows each half of a block
 	read     func(*metadata, *Config) // reads metadata beyond the common keys
 	skip     []string                 // prefixes of tensors that text alone does not need
@@ -33,14 +39,18 @@ const (
 var architectures = map[string]architecture{
 	"llama":      {windows: true, experts: sometimes, read: readLlama},
 	"qwen2":      {neox: true, qkvBias: true},
-	"qwen3":      {neox: true, qkNorm: true},
-	"qwen3moe":   {neox: true, qkNorm: true, experts: always},
+	"qwen3":      {neox: true, qkNorm: always},
+	"qwen3moe":   {neox: true, qkNorm: always, experts: always},
+	"gpt-oss":    {neox: true, qkvBias: true, windows: true, experts: always, biases: true, ffnNorm: "post_attention_norm", read: readGPTOSS},
+	"glm4":       {postNorm: true, fusedUp: true, read: readGLM4},
+	"glm4moe":    {neox: true, qkNorm: sometimes, experts: always, shared: true, ffnNorm: "post_attention_norm", read: readGLM4MoE},
 	"gemma":      {neox: true, read: readGemma},
 	"gemma2":     {neox: true, windows: true, postNorm: true, read: readGemma2},
-	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: true, read: readGemma3, skip: []string{"v.", "mm."}},
+	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: always, read: readGemma3, skip: []string{"v.", "mm."}},
+	"gemma4":     {neox: true, windows: true, postNorm: true, qkNorm: always, experts: sometimes, varies: true, read: readGemma4, skip: []string{"v.", "mm.", "a."}},
 	"bert":       {encoder: true, read: readBERT},
-	"nomic-bert": {encoder: true, neox: true, fused: true},
-	"phi3":       {neox: true, fused: true, factors: true, windows: true, read: readPhi3},
+	"nomic-bert": {encoder: true, neox: true, fused: true, fusedUp: true},
+	"phi3":       {neox: true, fused: true, fusedUp: true, factors: true, windows: true, read: readPhi3},
 }
 
 // Architectures returns the supported architectures by their names in GGUF, where Mistral's and Mixtral's models are
@@ -78,11 +88,81 @@ func readGemma3(m *metadata, c *Config) {
 	c.largest(62)
 }
 
+// readGemma4: layers with a window have heads of their own shape. The last layers may use the keys and values of earlier
+// ones, and have a wider feed-forward layer.
+func readGemma4(m *metadata, c *Config) {
+	readGemma(m, c)
+	c.AttnScale = 1
+	c.LogitSoftcap = m.number("final_logit_softcapping", 30)
+	c.Window, c.GlobalEvery = m.window(c, 0), m.pattern(6)
+	if c.Window == 0 || c.GlobalEvery == 0 || c.GlobalEvery > c.Layers {
+		m.fail("%s has layers of one kind only, by attention.sliding_window and its pattern: such models are not supported", m.arch)
+		return
+	}
+	c.Ropes, c.RopeLocal = 2, float64(m.number("rope.freq_base_swa", 10000))
+	c.LocalHeadDim = m.size("attention.key_length_swa", c.HeadDim)
+	c.LocalRopeDim = m.size("rope.dimension_count_swa", c.LocalHeadDim)
+	if all := len(m.file.Tensors()); c.Layers > all {
+		m.fail("%s.block_count is %d and the file has %d tensors", m.arch, c.Layers, all)
+		return
+	}
+	c.SharedKV, c.LayerInput = m.count("attention.shared_kv_layers"), m.count("embedding_length_per_layer_input")
+	if c.Layers-c.SharedKV < c.GlobalEvery {
+		m.fail("%s.attention.shared_kv_layers is %d of %d: want at least %d layers with keys and values of their own", m.arch, c.SharedKV, c.Layers, c.GlobalEvery)
+		return
+	}
+	if c.Experts > 0 { // beside a feed-forward layer
+		c.SharedFFN = m.size("feed_forward_length", 0)
+	}
+	global := c.GlobalEvery - 1
+	heads, widths := m.perLayer("attention.head_count_kv", c), m.perLayer("feed_forward_length", c)
+	c.KVHeads, c.LocalKVHeads, c.FFN, c.OwnFFN = heads[global], heads[0], widths[c.Layers-1], widths[0]
+	for i := range heads {
+		if _, kv := c.Shape(i); heads[i] != kv || widths[i] != c.width(i) {
+			m.fail("%s has layers of other shapes than its pattern says (layer %d): such models are not supported", m.arch, i)
+			return
+		}
+	}
+}
+
 // largest sets the attention scale of the 27B models of Gemma 2 and 3, which derives from Dim/Heads instead of
 // HeadDim. There is no key for it, so the number of layers decides.
 func (c *Config) largest(layers int) {
 	if c.Layers == layers {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Dim/c.Heads)))
+	}
+}
+
+// readGPTOSS: every other layer has a window, and the same rotation as the others.
+func readGPTOSS(m *metadata, c *Config) {
+	c.Window, c.GlobalEvery = m.window(c, 128), m.pattern(2)
+	c.ClampedGate = true
+	if base := m.number("rope.freq_base_swa", 0); base != 0 && float64(base) != c.RopeBase {
+		m.fail("%s.rope.freq_base_swa is %v and rope.freq_base %v: such models are not supported", m.arch, base, c.RopeBase)
+	}
+}
+
+// readGLM4: models of images and texts rotate other pairs.
+func readGLM4(m *metadata, _ *Config) {
+	if m.has("rope.dimension_sections") {
+		m.fail("%s.rope.dimension_sections is there: models that see images are not supported", m.arch)
+	}
+}
+
+// readGLM4MoE: the first layers have no experts. Experts are chosen by sigmoids, as in DeepSeek V3. The last layers may
+// guess further tokens (multi-token prediction), and are not used.
+func readGLM4MoE(m *metadata, c *Config) {
+	c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1)
+	if c.DenseLayers = min(m.count("leading_dense_block_count"), c.Layers); c.DenseLayers > 0 {
+		c.FFN = m.size("feed_forward_length", 0)
+	}
+	c.SharedFFN = m.count("expert_shared_count") * c.ExpertFFN
+	c.ExpertNorm, _ = m.file.Bool(m.arch + ".expert_weights_norm")
+	c.ExpertScale = m.number("expert_weights_scale", 0)
+	const softmax, sigmoid = 1, 2 // llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE_…
+	gate := cmp.Or(m.count("expert_gating_func"), sigmoid)
+	if c.ExpertSigmoid = gate == sigmoid; gate > sigmoid {
+		m.fail("%s.expert_gating_func is %d: want %d (softmax) or %d (sigmoid)", m.arch, gate, softmax, sigmoid)
 	}
 }
 

@@ -1,7 +1,6 @@
 package model_test
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -27,10 +26,10 @@ func load(t *testing.T, e edit) *model.Model {
 func TestArchitectures(t *testing.T) {
 	type traits struct {
 		Window, GlobalEvery, Ropes, Experts, ExpertsUsed, ExpertFFN, FFN int
-		NeoX, GELU, QKNorm, PostNorm                                     bool
+		SharedFFN, Dense                                                 int
+		NeoX, GELU, QKNorm, PostNorm, Clamped, Sinks, Sigmoid            bool
 		Embed, Attn, AttnCap, LogitCap                                   float32
 		Windows                                                          []int
-		Features                                                         string
 	}
 	plain := traits{Ropes: 1, FFN: 128, Embed: 1, Attn: 0.25, Windows: []int{0, 0}}
 	for name, tt := range map[string]struct {
@@ -38,47 +37,60 @@ func TestArchitectures(t *testing.T) {
 		want func(*traits)
 	}{
 		"llama":   {edit{}, func(*traits) {}},
-		"mistral": {edit{spec: infertest.Spec{Window: 9}}, func(w *traits) { w.Window, w.Windows, w.Features = 9, []int{9, 9}, "window" }},
+		"mistral": {edit{spec: infertest.Spec{Window: 9}}, func(w *traits) { w.Window, w.Windows = 9, []int{9, 9} }},
 		"mixtral": {edit{spec: infertest.Spec{Experts: 4}}, func(w *traits) {
-			w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Features = 4, 2, 128, 0, "experts"
+			w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN = 4, 2, 128, 0
 		}},
 		"qwen2": {edit{spec: infertest.Spec{Arch: "qwen2"}}, func(w *traits) { w.NeoX = true }},
-		"qwen3": {edit{spec: infertest.Spec{Arch: "qwen3", HeadDim: 64}}, func(w *traits) { w.NeoX, w.QKNorm, w.Attn, w.Features = true, true, 0.125, "qk-norm" }},
+		"qwen3": {edit{spec: infertest.Spec{Arch: "qwen3", HeadDim: 64}}, func(w *traits) { w.NeoX, w.QKNorm, w.Attn = true, true, 0.125 }},
 		"qwen3moe": {edit{spec: infertest.Spec{Arch: "qwen3moe", Experts: 6, ExpertFFN: 32}}, func(w *traits) {
-			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Features = true, true, 6, 2, 32, 0, "experts qk-norm"
+			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN = true, true, 6, 2, 32, 0
 		}},
 		"qwen3moe, older": {edit{spec: infertest.Spec{Arch: "qwen3moe", ExpertFFN: 64}, keys: map[string]any{"qwen3moe.expert_feed_forward_length": nil}}, func(w *traits) {
-			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Features = true, true, 4, 2, 64, 0, "experts qk-norm"
+			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN = true, true, 4, 2, 64, 0
 		}},
-		"gemma": {edit{spec: infertest.Spec{Arch: "gemma"}}, func(w *traits) { w.NeoX, w.GELU, w.Embed, w.Features = true, true, 8, "embed-scale gelu" }},
+		"gemma": {edit{spec: infertest.Spec{Arch: "gemma"}}, func(w *traits) { w.NeoX, w.GELU, w.Embed = true, true, 8 }},
 		"gemma2": {edit{spec: infertest.Spec{Arch: "gemma2"}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap = true, true, true, 8, 2, 4
-			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 2, []int{16, 0}, "embed-scale gelu post-norm softcap window"
+			w.Window, w.GlobalEvery, w.Windows = 16, 2, []int{16, 0}
 		}},
 		"gemma2, nothing said": {edit{spec: infertest.Spec{Arch: "gemma2", Context: 8192},
 			keys: map[string]any{"gemma2.attention.sliding_window": nil, "gemma2.attn_logit_softcapping": nil, "gemma2.final_logit_softcapping": nil}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap = true, true, true, 8, 50, 30
-			w.Window, w.GlobalEvery, w.Windows, w.Features = 4096, 2, []int{4096, 0}, "embed-scale gelu post-norm softcap window"
+			w.Window, w.GlobalEvery, w.Windows = 4096, 2, []int{4096, 0}
 		}},
 		"gemma2 27B": {edit{spec: infertest.Spec{Arch: "gemma2", Layers: 46, HeadDim: 32, Window: 256}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap, w.GlobalEvery = true, true, true, 8, 2, 4, 2
-			w.Windows, w.Features = make([]int, 46), "attn-scale embed-scale gelu post-norm softcap" // a window of the whole context is no window
+			w.Windows = make([]int, 46) // a window of the whole context is no window
 		}},
 		"gemma3": {edit{spec: infertest.Spec{Arch: "gemma3"}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
-			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 6, []int{16, 16, 16, 16, 16, 0}, "embed-scale gelu post-norm qk-norm rope window"
+			w.Window, w.GlobalEvery, w.Windows = 16, 6, []int{16, 16, 16, 16, 16, 0}
 		}},
 		"gemma3, another pattern": {edit{spec: infertest.Spec{Arch: "gemma3", Layers: 4}, keys: map[string]any{"gemma3.attention.sliding_window_pattern": 2}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
-			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 2, []int{16, 0, 16, 0}, "embed-scale gelu post-norm qk-norm rope window"
+			w.Window, w.GlobalEvery, w.Windows = 16, 2, []int{16, 0, 16, 0}
 		}},
 		"gemma3, listed pattern": {edit{spec: infertest.Spec{Arch: "gemma3", Layers: 4}, keys: map[string]any{"gemma3.attention.sliding_window_pattern": []bool{true, true, false, true}}}, func(w *traits) {
 			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
-			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 3, []int{16, 16, 0, 16}, "embed-scale gelu post-norm qk-norm rope window"
+			w.Window, w.GlobalEvery, w.Windows = 16, 3, []int{16, 16, 0, 16}
+		}},
+		"gemma4": {edit{spec: infertest.Spec{Arch: "gemma4", LayerInput: 32}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Attn, w.LogitCap, w.Ropes, w.FFN = true, true, true, true, 8, 1, 30, 2, 256
+			w.Window, w.GlobalEvery, w.Windows = 16, 3, []int{16, 16, 0, 16, 16, 0}
+		}},
+		"gpt-oss": {edit{spec: infertest.Spec{Arch: "gpt-oss", ExpertFFN: 32}}, func(w *traits) {
+			w.NeoX, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Clamped, w.Sinks = true, 4, 2, 32, 0, true, true
+			w.Window, w.GlobalEvery, w.Windows = 16, 2, []int{16, 0}
+		}},
+		"glm4":            {edit{spec: infertest.Spec{Arch: "glm4"}}, func(w *traits) { w.PostNorm = true }},
+		"glm4, one group": {edit{spec: infertest.Spec{Arch: "glm4"}, keys: map[string]any{"glm4.expert_group_count": 1}}, func(w *traits) { w.PostNorm = true }},
+		"glm4moe": {edit{spec: infertest.Spec{Arch: "glm4moe", Layers: 3, ExpertFFN: 32}, keys: map[string]any{"glm4moe.nextn_predict_layers": 1}}, func(w *traits) {
+			w.NeoX, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.SharedFFN, w.Dense, w.Sigmoid = true, 4, 2, 32, 32, 1, true
 		}},
 		"phi3": {edit{spec: infertest.Spec{Arch: "phi3", KVHeads: 2}}, func(w *traits) { w.NeoX = true }},
 		"phi3 4k": {edit{spec: infertest.Spec{Arch: "phi3", Window: 20}}, func(w *traits) {
-			w.NeoX, w.Window, w.Windows, w.Features = true, 20, []int{20, 20}, "window"
+			w.NeoX, w.Window, w.Windows = true, 20, []int{20, 20}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +98,8 @@ func TestArchitectures(t *testing.T) {
 			c, l := m.Config, m.Layers[0]
 			got := traits{Window: c.Window, GlobalEvery: c.GlobalEvery, Ropes: c.Ropes, Experts: c.Experts, ExpertsUsed: c.ExpertsUsed, ExpertFFN: c.ExpertFFN, FFN: c.FFN,
 				NeoX: c.RopeNeoX, GELU: c.GELU, QKNorm: l.QNorm != nil && l.KNorm != nil, PostNorm: l.AttnPostNorm != nil && l.FFNPostNorm != nil,
-				Embed: c.EmbedScale, Attn: c.AttnScale, AttnCap: c.AttnSoftcap, LogitCap: c.LogitSoftcap, Features: strings.Join(m.Features(), " ")}
+				Embed: c.EmbedScale, Attn: c.AttnScale, AttnCap: c.AttnSoftcap, LogitCap: c.LogitSoftcap,
+				SharedFFN: c.SharedFFN, Dense: c.DenseLayers, Clamped: c.ClampedGate, Sinks: len(l.Sinks) == c.Heads, Sigmoid: c.ExpertSigmoid}
 			for i, l := range m.Layers {
 				got.Windows = append(got.Windows, l.Window)
 				if want := min(l.Window, 1) * (c.Ropes - 1); l.Rope != want {
@@ -134,13 +147,6 @@ func TestFused(t *testing.T) {
 		}
 		check("blk.1.attn_qkv.weight", &l.Q, &l.K, &l.V)
 		check("blk.1.ffn_up.weight", &l.Gate, &l.Up)
-		q8, err := l.K.Convert(gguf.Q8_0, 3, 5)
-		if err != nil || len(q8) != 2*2*34 {
-			t.Errorf("converted: %d bytes, %v", len(q8), err)
-		}
-		if _, err := l.K.Convert(gguf.Q4_K, 0, 1); err == nil || !strings.Contains(err.Error(), "blocks of 256") {
-			t.Errorf("64 columns as Q4_K: %v", err)
-		}
 	}
 }
 
@@ -199,6 +205,8 @@ func TestRope(t *testing.T) {
 
 func TestRefusedFamilies(t *testing.T) {
 	moe, gemma3, phi3 := infertest.Spec{Arch: "qwen3moe"}, infertest.Spec{Arch: "gemma3", Layers: 2}, infertest.Spec{Arch: "phi3", RopeFactors: true}
+	four, mix := infertest.Spec{Arch: "gemma4", LayerInput: 32}, infertest.Spec{Arch: "gemma4", Experts: 4}
+	oss, glm := infertest.Spec{Arch: "gpt-oss"}, infertest.Spec{Arch: "glm4moe"}
 	yarn := infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}
 	key := func(s infertest.Spec, k string, v any) edit { return edit{spec: s, keys: map[string]any{k: v}} }
 	without := func(s infertest.Spec, name string) edit {
@@ -226,6 +234,28 @@ func TestRefusedFamilies(t *testing.T) {
 		`longrope is not supported for this architecture`:                   key(infertest.Spec{}, "llama.rope.scaling.type", "longrope"),
 		`yarn_beta_fast 0 and`:                                              key(yarn, "llama.rope.scaling.yarn_beta_fast", 0.0),
 		`yarn_log_multiplier is 0.1`:                                        key(yarn, "llama.rope.scaling.yarn_log_multiplier", 0.1),
+		`tensor "blk.1.attn_sinks.weight" is missing`:                       without(oss, "blk.1.attn_sinks.weight"),
+		`tensor "blk.0.ffn_up_exps.bias" is missing`:                        without(oss, "blk.0.ffn_up_exps.bias"),
+		`tensor "blk.0.ffn_down.weight" is missing`:                         without(glm, "blk.0.ffn_down.weight"),
+		`tensor "blk.1.ffn_gate_shexp.weight" has no place`:                 key(glm, "glm4moe.expert_shared_count", 0),
+		`glm4moe.expert_gating_func is 3: want 1 (softmax) or 2 (sigmoid)`:  key(glm, "glm4moe.expert_gating_func", 3),
+		`gpt-oss.rope.freq_base_swa is 5`:                                   key(oss, "gpt-oss.rope.freq_base_swa", 5.0),
+		`expert_weights_scale is -1`:                                        key(glm, "glm4moe.expert_weights_scale", -1.0),
+		`glm4moe.expert_group_count is 2`:                                   key(glm, "glm4moe.expert_group_count", 2),
+		`glm4moe.feed_forward_length is missing`:                            key(glm, "glm4moe.feed_forward_length", nil),
+		`gemma4.expert_used_count is missing`:                               key(four, "gemma4.expert_count", 8),
+		`shared_kv_layers is 4 of 6: want at least 3 layers with keys`:      key(four, "gemma4.attention.shared_kv_layers", 4),
+		`gemma4 has layers of one kind only`:                                key(four, "gemma4.attention.sliding_window_pattern", []bool{true, true, true, true, true, true}),
+		`gemma4 has layers of other shapes than its pattern says (layer 4)`: key(four, "gemma4.attention.head_count_kv", []int32{4, 4, 2, 4, 2, 2}),
+		`gemma4.block_count is 1000000 and the file has`:                    key(four, "gemma4.block_count", 1000000),
+		`and rope.dimension_count_swa 9: want a multiple`:                   key(four, "gemma4.rope.dimension_count_swa", 9),
+		`tensor "per_layer_proj_norm.weight" is missing`:                    without(four, "per_layer_proj_norm.weight"),
+		`tensor "blk.3.ffn_gate_inp.scale" is missing`:                      without(mix, "blk.3.ffn_gate_inp.scale"),
+		`tensor "blk.0.ffn_gate_exps.weight" is missing`:                    without(mix, "blk.0.ffn_gate_up_exps.weight"),
+		`tensor "rope_freqs.weight" is missing`:                             without(four, "rope_freqs.weight"),
+		`tensor "blk.5.proj.weight" is missing`:                             without(four, "blk.5.proj.weight"),
+		`tensor "blk.2.attn_k.weight" is missing`:                           without(four, "blk.2.attn_k.weight"),
+		`models that see images are not supported`:                          key(infertest.Spec{Arch: "glm4"}, "glm4.rope.dimension_sections", []int32{8, 12, 12, 0}),
 		`tensor "v.blk.0.attn_q.weight" has no place`:                       {tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -297,7 +327,7 @@ func use(t *testing.T, m *model.Model) {
 	for kind := range c.Ropes {
 		m.Rope(kind, c.Context-1, cos, sin)
 	}
-	if got := fmt.Sprint(m.Features()); m.Bytes() <= 0 || got == "" {
-		t.Error("no size, no features")
+	if m.Bytes() <= 0 {
+		t.Error("no size")
 	}
 }

@@ -17,7 +17,7 @@ type Config struct {
 	Heads   int     // query heads
 	KVHeads int     // key and value heads; divides Heads
 	HeadDim int     // width of one head
-	FFN     int     // width of the feed-forward layer; 0 in a mixture of experts
+	FFN     int     // width of the feed-forward layer; 0 if all layers are mixtures of experts
 	Vocab   int     // rows of the embedding, and so the number of logits; at least the tokenizer's size
 	Context int     // positions that the model was trained for
 	RMSEps  float32 // of LayerNorm in an encoder
@@ -31,6 +31,12 @@ type Config struct {
 	// Window is the sliding window's size in positions; 0: no layer has one. Every GlobalEvery-th layer sees all
 	// positions; 0: none does.
 	Window, GlobalEvery int
+
+	// Of Gemma 4; all are 0 in other models. Layers with a window have LocalKVHeads heads of width LocalHeadDim, of which
+	// LocalRopeDim values rotate. The last SharedKV layers have no keys and values, but use those of the last layer of their kind
+	// before them; the others have a feed-forward layer of width OwnFFN. Each layer has an input of width LayerInput.
+	LocalHeadDim, LocalKVHeads, LocalRopeDim int
+	SharedKV, OwnFFN, LayerInput             int
 
 	RopeBase  float64 // frequency base
 	RopeDim   int     // how many of a head's HeadDim values rotate; even. 0: positions are learned
@@ -48,9 +54,15 @@ type Config struct {
 	Experts     int  // 0: no mixture of experts
 	ExpertsUsed int  // experts per token, the ones with the largest router logits
 	ExpertFFN   int  // width of one expert
-	ExpertNorm  bool // the softmax weights of the used experts are normalised to the sum 1
+	ExpertNorm  bool // the weights of the used experts are normalised to the sum 1
+
+	ExpertSigmoid bool    // weights are sigmoids of the router's logits, else their softmax
+	ExpertScale   float32 // weights are multiplied by this; 0 means none
+	SharedFFN     int     // width of the expert that each token has beside the chosen ones; 0: none
+	DenseLayers   int     // the first so many layers have a feed-forward layer of width FFN instead of experts
 
 	GELU         bool    // the feed-forward layer has GELU (tanh form; in an encoder the exact one, without a gate), else SiLU
+	ClampedGate  bool    // act(gate)·up is gate·sigmoid(1.702·gate)·(up+1), gate at most 7, up from -7 to 7
 	EmbedScale   float32 // embeddings are multiplied by this; 1 means none
 	AttnScale    float32 // query · key is multiplied by this
 	AttnSoftcap  float32 // c·tanh(x/c) of the scaled products, before the mask; 0 means none
@@ -79,7 +91,7 @@ func readConfig(f *gguf.File) (Config, error) {
 	case !ok:
 		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", arch, strings.Join(Architectures(), ", "))
 	}
-	m := &metadata{file: f, arch: arch}
+	m := &metadata{file: f, arch: arch, varies: a.varies}
 	c := Config{Arch: arch, RopeNeoX: a.neox, EmbedScale: 1, Ropes: 1}
 	c.Name, _ = f.String("general.name")
 	c.Layers = m.size("block_count", 0)
@@ -137,10 +149,40 @@ func (c Config) check() error {
 		return fmt.Errorf("attn_logit_softcapping is %v, want a positive number, or 0 for none", c.AttnSoftcap)
 	case !cap(c.LogitSoftcap):
 		return fmt.Errorf("final_logit_softcapping is %v, want a positive number, or 0 for none", c.LogitSoftcap)
+	case c.LocalHeadDim > 0 && (c.LocalRopeDim%2 != 0 || c.LocalRopeDim > c.LocalHeadDim || c.Heads%c.LocalKVHeads != 0):
+		return fmt.Errorf("layers with a window have %d query heads, %d key-value heads of width %d and rope.dimension_count_swa %d: want a multiple, and an even number up to the width", c.Heads, c.LocalKVHeads, c.LocalHeadDim, c.LocalRopeDim)
+	case !cap(c.ExpertScale):
+		return fmt.Errorf("expert_weights_scale is %v, want a positive number, or 0 for none", c.ExpertScale)
 	case c.ExpertsUsed > c.Experts:
 		return fmt.Errorf("expert_used_count is %d and expert_count only %d", c.ExpertsUsed, c.Experts)
 	}
 	return nil
+}
+
+// Shape returns the width of a layer's heads, and the number of its key and value heads.
+func (c *Config) Shape(layer int) (headDim, kvHeads int) {
+	if c.LocalHeadDim > 0 && c.windowed(layer) {
+		return c.LocalHeadDim, c.LocalKVHeads
+	}
+	return c.HeadDim, c.KVHeads
+}
+
+// width returns the width of a layer's feed-forward layer.
+func (c *Config) width(layer int) int {
+	if c.OwnFFN > 0 && layer < c.Layers-c.SharedKV {
+		return c.OwnFFN
+	}
+	return c.FFN
+}
+
+// source returns the layer whose keys and values a layer uses.
+func (c *Config) source(layer int) int {
+	at := layer
+	if own := c.Layers - c.SharedKV; at >= own {
+		for at = own - 1; c.windowed(at) != c.windowed(layer); at-- {
+		}
+	}
+	return at
 }
 
 // windowed reports whether a layer has a sliding window.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -30,7 +31,7 @@ func Load(f *gguf.File) (*Model, error) {
 	}
 	l := &loader{file: f, used: make(map[string]bool)}
 	m := l.model(c)
-	l.leftovers()
+	l.leftovers(c)
 	if l.err != nil {
 		return nil, fmt.Errorf("load %s model: %w", c.Arch, l.err)
 	}
@@ -56,9 +57,14 @@ func (l *loader) model(c Config) *Model {
 	if _, ok := l.file.Tensor(nameOutput); ok {
 		m.Output = l.matrix(nameOutput, c.Vocab, c.Dim)
 	}
-	m.RopeFactors = l.factors(nameRope, c)
+	if n := c.LayerInput; n > 0 {
+		m.InputEmbed = l.matrix("per_layer_token_embd.weight", c.Vocab, c.Layers*n)
+		m.InputProj = l.matrix("per_layer_model_proj.weight", c.Layers*n, c.Dim)
+		m.InputNorm = l.vector("per_layer_proj_norm.weight", n, true)
+	}
+	m.RopeFactors = l.factors(nameRope, c, architectures[c.Arch].varies)
 	if architectures[c.Arch].factors {
-		m.ropeShort, m.ropeLong = l.factors(nameRopeShort, c), l.factors(nameRopeLong, c)
+		m.ropeShort, m.ropeLong = l.factors(nameRopeShort, c, false), l.factors(nameRopeLong, c, false)
 		if l.err == nil && (m.ropeShort == nil) != (m.ropeLong == nil) {
 			l.err = fmt.Errorf("tensors %q and %q go together, and one is missing", nameRopeShort, nameRopeLong)
 		}
@@ -105,8 +111,8 @@ func outputNorm(layer int) string {
 }
 
 // factors reads divisors of rotation frequencies.
-func (l *loader) factors(name string, c Config) []float32 {
-	f := l.vector(name, c.RopeDim/2, false)
+func (l *loader) factors(name string, c Config, required bool) []float32 {
+	f := l.vector(name, c.RopeDim/2, required)
 	for _, x := range f {
 		if (!(x > 0) || math.IsInf(float64(x), 0)) && l.err == nil {
 			l.err = fmt.Errorf("tensor %q holds %v, want positive factors", name, x)
@@ -118,30 +124,44 @@ func (l *loader) factors(name string, c Config) []float32 {
 func (l *loader) layer(c Config, i int) Layer {
 	name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
 	a := architectures[c.Arch]
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	var y Layer
+	head, kvHeads := c.Shape(i)
+	q, kv := c.Heads*head, kvHeads*head
+	y := Layer{Source: c.source(i)}
 	if a.encoder {
 		y.AttnNorm, y.AttnNormBias = l.norm(outputNorm(i-1), c.Dim)
 		y.FFNNorm, y.FFNNormBias = l.norm(name("attn_output_norm"), c.Dim)
 	} else {
-		y.AttnNorm, y.FFNNorm = l.vector(name("attn_norm.weight"), c.Dim, true), l.vector(name("ffn_norm.weight"), c.Dim, true)
+		y.AttnNorm = l.vector(name("attn_norm.weight"), c.Dim, true)
+		y.FFNNorm = l.vector(name(cmp.Or(a.ffnNorm, "ffn_norm")+".weight"), c.Dim, true)
 	}
 	y.O = l.matrix(name("attn_output.weight"), c.Dim, q)
-	y.OBias = l.vector(name("attn_output.bias"), c.Dim, false)
+	y.OBias = l.vector(name("attn_output.bias"), c.Dim, a.biases)
+	if a.biases {
+		y.Sinks = l.vector(name("attn_sinks.weight"), c.Heads, true)
+	}
 	if a.fused {
 		qkv := l.matrix(name("attn_qkv.weight"), q+2*kv, c.Dim)
 		y.Q, y.K, y.V = qkv.slice(0, q), qkv.slice(q, q+kv), qkv.slice(q+kv, q+2*kv)
 	} else {
 		y.Q = l.matrix(name("attn_q.weight"), q, c.Dim)
-		y.K = l.matrix(name("attn_k.weight"), kv, c.Dim)
-		y.V = l.matrix(name("attn_v.weight"), kv, c.Dim)
+		if y.Source == i {
+			y.K = l.matrix(name("attn_k.weight"), kv, c.Dim)
+		}
+		if y.Source == i && (!a.varies || l.has(name("attn_v.weight"))) {
+			y.V = l.matrix(name("attn_v.weight"), kv, c.Dim)
+		}
 		y.QBias = l.vector(name("attn_q.bias"), q, a.qkvBias)
 		y.KBias = l.vector(name("attn_k.bias"), kv, a.qkvBias)
 		y.VBias = l.vector(name("attn_v.bias"), kv, a.qkvBias)
 	}
-	if a.qkNorm {
-		y.QNorm = l.vector(name("attn_q_norm.weight"), c.HeadDim, true)
-		y.KNorm = l.vector(name("attn_k_norm.weight"), c.HeadDim, true)
+	if a.qkNorm != never {
+		y.QNorm = l.vector(name("attn_q_norm.weight"), head, a.qkNorm == always)
+		if y.Source == i {
+			y.KNorm = l.vector(name("attn_k_norm.weight"), head, y.QNorm != nil)
+		}
+	}
+	if a.varies {
+		l.varying(&y, c, name)
 	}
 	if a.postNorm {
 		y.AttnPostNorm = l.vector(name("post_attention_norm.weight"), c.Dim, true)
@@ -150,26 +170,38 @@ func (l *loader) layer(c Config, i int) Layer {
 	if c.windowed(i) {
 		y.Window, y.Rope = c.Window, c.Ropes-1
 	}
-	l.feedForward(&y, c, name)
+	if c.Experts == 0 || i < c.DenseLayers {
+		c.FFN = c.width(i)
+		l.feedForward(&y, c, name)
+	} else {
+		l.mixture(&y, c, name)
+	}
 	return y
+}
+
+// varying finds what only layers of Gemma 4 have.
+func (l *loader) varying(y *Layer, c Config, name func(string) string) {
+	y.NormsValues = true
+	if scale := l.vector(name("layer_output_scale.weight"), 1, false); scale != nil {
+		y.Scale = scale[0]
+	}
+	if c.LayerInput > 0 {
+		y.InputGate = l.matrix(name("inp_gate.weight"), c.LayerInput, c.Dim)
+		y.InputDown = l.matrix(name("proj.weight"), c.Dim, c.LayerInput)
+		y.InputNorm = l.vector(name("post_norm.weight"), c.Dim, true)
+	}
 }
 
 // feedForward finds the weights of the second half of a block.
 func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 	switch {
-	case c.Experts > 0:
-		y.Router = l.matrix(name("ffn_gate_inp.weight"), c.Experts, c.Dim)
-		y.ExpertGate = l.experts(name("ffn_gate_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
-		y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
-		y.ExpertDown = l.experts(name("ffn_down_exps.weight"), c.Experts, c.Dim, c.ExpertFFN)
-		return
 	case c.Encoder:
 		y.Up, y.UpBias = l.matrix(name("ffn_up.weight"), c.FFN, c.Dim), l.vector(name("ffn_up.bias"), c.FFN, false)
 		if !c.GELU {
 			y.Gate = l.matrix(name("ffn_gate.weight"), c.FFN, c.Dim)
 		}
 		y.DownBias = l.vector(name("ffn_down.bias"), c.Dim, false)
-	case architectures[c.Arch].fused:
+	case architectures[c.Arch].fusedUp:
 		both := l.matrix(name("ffn_up.weight"), 2*c.FFN, c.Dim)
 		y.Gate, y.Up = both.slice(0, c.FFN), both.slice(c.FFN, 2*c.FFN)
 	default:
@@ -177,6 +209,47 @@ func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 		y.Up = l.matrix(name("ffn_up.weight"), c.FFN, c.Dim)
 	}
 	y.Down = l.matrix(name("ffn_down.weight"), c.Dim, c.FFN)
+}
+
+// mixture finds the weights of the second half of a block with experts.
+func (l *loader) mixture(y *Layer, c Config, name func(string) string) {
+	a := architectures[c.Arch]
+	y.Router = l.matrix(name("ffn_gate_inp.weight"), c.Experts, c.Dim)
+	if both := name("ffn_gate_up_exps.weight"); a.varies && l.has(both) {
+		for _, m := range l.experts(both, c.Experts, 2*c.ExpertFFN, c.Dim) {
+			y.ExpertGate = append(y.ExpertGate, m.slice(0, c.ExpertFFN))
+			y.ExpertUp = append(y.ExpertUp, m.slice(c.ExpertFFN, 2*c.ExpertFFN))
+		}
+	} else {
+		y.ExpertGate = l.experts(name("ffn_gate_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+		y.ExpertUp = l.experts(name("ffn_up_exps.weight"), c.Experts, c.ExpertFFN, c.Dim)
+	}
+	y.ExpertDown = l.experts(name("ffn_down_exps.weight"), c.Experts, c.Dim, c.ExpertFFN)
+	if a.biases {
+		y.RouterBias = l.vector(name("ffn_gate_inp.bias"), c.Experts, true)
+		y.ExpertGateBias = l.vector(name("ffn_gate_exps.bias"), c.ExpertFFN, true, c.Experts)
+		y.ExpertUpBias = l.vector(name("ffn_up_exps.bias"), c.ExpertFFN, true, c.Experts)
+		y.ExpertDownBias = l.vector(name("ffn_down_exps.bias"), c.Dim, true, c.Experts)
+	}
+	if a.shared {
+		y.Choice = l.vector(name("exp_probs_b.bias"), c.Experts, false)
+	}
+	if a.varies {
+		c.FFN = c.SharedFFN
+		l.feedForward(y, c, name)
+		y.RouterNorm = slices.Clone(l.vector(name("ffn_gate_inp.scale"), c.Dim, true))
+		for i := range y.RouterNorm {
+			y.RouterNorm[i] /= float32(math.Sqrt(float64(c.Dim)))
+		}
+		y.ExpertNorm = l.vector(name("pre_ffw_norm_2.weight"), c.Dim, true)
+		y.SharedPostNorm = l.vector(name("post_ffw_norm_1.weight"), c.Dim, true)
+		y.ExpertPostNorm = l.vector(name("post_ffw_norm_2.weight"), c.Dim, true)
+		y.ExpertWeights = l.vector(name("ffn_down_exps.scale"), c.Experts, false)
+	} else if c.SharedFFN > 0 {
+		y.Gate = l.matrix(name("ffn_gate_shexp.weight"), c.SharedFFN, c.Dim)
+		y.Up = l.matrix(name("ffn_up_shexp.weight"), c.SharedFFN, c.Dim)
+		y.Down = l.matrix(name("ffn_down_shexp.weight"), c.Dim, c.SharedFFN)
+	}
 }
 
 // experts cuts a tensor of matrices, one after another, into them.
@@ -191,6 +264,11 @@ func (l *loader) experts(name string, n, rows, cols int) []Matrix {
 		out[i] = all.slice(i*rows, (i+1)*rows)
 	}
 	return out
+}
+
+func (l *loader) has(name string) bool {
+	_, ok := l.file.Tensor(name)
+	return ok
 }
 
 // take finds a tensor and checks its shape and type.
@@ -209,7 +287,7 @@ func (l *loader) take(name string, required bool, dims ...int) (gguf.Tensor, boo
 		return t, false
 	}
 	if !t.Type.Decodable() {
-		l.err = fmt.Errorf("tensor %q has type %s, which is not supported: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS or a K type, such as Q4_K_M", name, t.Type)
+		l.err = fmt.Errorf("tensor %q has type %s, which is not supported: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4 or a K type, such as Q4_K_M", name, t.Type)
 		return t, false
 	}
 	return t, true
@@ -249,12 +327,17 @@ func floats(t gguf.Tensor) []float32 {
 
 // leftovers refuses tensors that nothing uses: a model that has them computes something
 // else than this package knows.
-func (l *loader) leftovers() {
+func (l *loader) leftovers(c Config) {
 	if l.err != nil {
 		return
 	}
+	a := architectures[c.Arch]
 	skipped := func(name string) bool {
-		return slices.ContainsFunc(architectures[l.file.Architecture()].skip, func(p string) bool { return strings.HasPrefix(name, p) })
+		var layer int
+		if _, err := fmt.Sscanf(name, "blk.%d.", &layer); a.shared && err == nil && layer >= c.Layers {
+			return true // it guesses further tokens
+		}
+		return slices.ContainsFunc(a.skip, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	for _, t := range l.file.Tensors() {
 		if !l.used[t.Name] && !skipped(t.Name) {

@@ -12,6 +12,8 @@ type metadata struct {
 	file *gguf.File
 	arch string
 	err  error
+
+	varies bool // lists of different numbers are read by perLayer; size returns the first
 }
 
 func (m *metadata) fail(format string, args ...any) {
@@ -33,7 +35,7 @@ func (m *metadata) size(name string, or int) int {
 	if all, isList := m.file.Ints(key); isList && len(all) > 0 {
 		n, ok = uint64(max(all[0], 0)), true
 		for _, x := range all {
-			if x != all[0] {
+			if x != all[0] && !m.varies {
 				m.fail("%s differs between layers (%d and %d): such models are not supported", key, all[0], x)
 			}
 		}
@@ -49,6 +51,16 @@ func (m *metadata) size(name string, or int) int {
 		return int(n)
 	}
 	return 1
+}
+
+// perLayer reads a number for each layer: a list, or one for all.
+func (m *metadata) perLayer(name string, c *Config) []int {
+	out := slices.Repeat([]int{m.size(name, 0)}, c.Layers)
+	all, _ := m.file.Ints(m.arch + "." + name)
+	for i, x := range all[:min(len(all), c.Layers)] {
+		out[i] = int(max(1, min(x, maxSize)))
+	}
+	return out
 }
 
 // count reads a number that may be 0, the default.
@@ -223,12 +235,15 @@ func (m *metadata) pattern(or int) int {
 
 // refuse rejects features that change the computation and are not implemented.
 func (m *metadata) refuse(a architecture) {
-	names := []string{"expert_shared_count", "expert_group_count", "leading_dense_block_count"}
+	names := []string{"expert_group_count"}
 	if !a.windows {
 		names = append(names, "attention.sliding_window")
 	}
+	if !a.shared {
+		names = append(names, "expert_shared_count", "leading_dense_block_count")
+	}
 	for _, name := range names {
-		if n, ok := m.file.Uint(m.arch + "." + name); ok && n > 0 {
+		if n, ok := m.file.Uint(m.arch + "." + name); ok && n > 0 && !(n == 1 && name == names[0]) { // one group is none
 			m.fail("%s.%s is %d: such models are not supported", m.arch, name, n)
 		}
 	}

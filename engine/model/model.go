@@ -1,8 +1,6 @@
 package model
 
 import (
-	"fmt"
-
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
@@ -44,23 +42,7 @@ func (m *Matrix) Row(dst []float32, row int) {
 	}
 }
 
-// Convert encodes rows lo…hi in another type, for an implementation that does not support the matrix's own. It fails
-// if Cols values are not whole blocks of that type.
-func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
-	x := make([]float32, m.Cols)
-	var out []byte
-	for r := lo; r < hi; r++ {
-		m.Row(x, r)
-		row, err := gguf.Encode(t, x)
-		if err != nil {
-			return nil, fmt.Errorf("convert %s matrix: %w", m.Type, err)
-		}
-		out = append(out, row...)
-	}
-	return out, nil
-}
-
-// Layer holds the weights of one transformer block. Vectors are nil if the model has none. With x the residual stream,
+// Layer holds the weights of one transformer block. With x the residual stream,
 // a block computes:
 //
 //  1. y = norm(x, AttnNorm); q, k, v = Q·y+QBias, K·y+KBias, V·y+VBias.
@@ -69,35 +51,64 @@ func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
 //  4. y = norm(x, FFNNorm); y = Down·(act(Gate·y) · (Up·y)), normed with FFNPostNorm; x += y.
 //
 // In an encoder, norm is LayerNorm with a bias and replaces x, and without Gate step 4 is y = Down·gelu(Up·y+UpBias)+DownBias.
-// In a mixture of experts Gate, Up and Down are empty, and y in step 4 is the sum of the chosen experts' results,
-// weighted by the softmax over Router·y.
+// In a mixture of experts Gate, Up and Down are the shared expert's, or empty. The results of the chosen experts, times their
+// weights, are added to its result in step 4. Weights are the softmax over Router·y+RouterBias, and the largest are chosen;
+// with Choice those whose sum of weight and Choice is largest.
 type Layer struct {
-	AttnNorm     []float32 // [Dim]
-	Q            Matrix    // [Heads·HeadDim, Dim]
-	K, V         Matrix    // [KVHeads·HeadDim, Dim]
-	O            Matrix    // [Dim, Heads·HeadDim]
-	QBias        []float32
-	KBias        []float32
-	VBias        []float32
-	OBias        []float32
-	QNorm, KNorm []float32 // [HeadDim], shared by all heads
-	AttnPostNorm []float32 // [Dim]
-	FFNNorm      []float32 // [Dim]
-	AttnNormBias []float32 // [Dim]
-	FFNNormBias  []float32 // [Dim]
-	UpBias       []float32 // [FFN]
-	DownBias     []float32 // [Dim]
-	FFNPostNorm  []float32 // [Dim]
-	Gate, Up     Matrix    // [FFN, Dim]
-	Down         Matrix    // [Dim, FFN]
+	Vectors
+
+	Q    Matrix // [Heads·HeadDim, Dim]
+	K, V Matrix // [KVHeads·HeadDim, Dim]
+	O    Matrix // [Dim, Heads·HeadDim]
+
+	Gate, Up Matrix // [FFN, Dim], in a mixture of experts [SharedFFN, Dim]
+	Down     Matrix // [Dim, FFN], or [Dim, SharedFFN]
 
 	Router     Matrix   // [Experts, Dim]
 	ExpertGate []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertUp   []Matrix // Experts × [ExpertFFN, Dim]
 	ExpertDown []Matrix // Experts × [Dim, ExpertFFN]
 
+	Scale       float32 // of x at the end of the block; 0: none
+	InputGate   Matrix  // [LayerInput, Dim]; before Scale x += norm(InputDown·(act(InputGate·x) · input), InputNorm)
+	InputDown   Matrix  // [Dim, LayerInput]
+	Source      int     // the layer whose keys and values it uses; its own have K, and V or V = K without norm and rotation
+	NormsValues bool    // heads of values are normed, without weights
+
 	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
 	Rope   int // which of Config.Ropes kinds of rotation
+}
+
+// Vectors are a layer's norms and biases; nil if it has none.
+type Vectors struct {
+	AttnNorm, AttnNormBias, AttnPostNorm []float32 // [Dim]
+	FFNNorm, FFNNormBias, FFNPostNorm    []float32 // [Dim]
+	QNorm, KNorm                         []float32 // [HeadDim], shared by all heads
+	QBias, KBias, VBias, OBias           []float32
+	UpBias, DownBias                     []float32 // [FFN] and [Dim]
+	Sinks                                []float32 // [Heads] logits that join each head's softmax and have no value
+	InputNorm                            []float32 // [Dim]
+
+	RouterBias, Choice           []float32 // [Experts]
+	ExpertGateBias, ExpertUpBias []float32 // [Experts, ExpertFFN]
+	ExpertDownBias               []float32 // [Experts, Dim]
+
+	// Of Gemma 4. Router and experts have norms of x of their own; FFNNorm is the shared expert's. Its result and the sum of the
+	// chosen ones' are normed before they are added up.
+	RouterNorm, ExpertNorm         []float32 // [Dim]
+	ExpertPostNorm, SharedPostNorm []float32 // [Dim]
+	ExpertWeights                  []float32 // [Experts] factors of the experts' weights
+}
+
+// Each calls do for every vector.
+func (v *Vectors) Each(do func(*[]float32)) {
+	for _, x := range []*[]float32{
+		&v.AttnNorm, &v.AttnNormBias, &v.AttnPostNorm, &v.FFNNorm, &v.FFNNormBias, &v.FFNPostNorm, &v.QNorm, &v.KNorm, &v.QBias, &v.KBias, &v.VBias, &v.OBias,
+		&v.UpBias, &v.DownBias, &v.Sinks, &v.InputNorm, &v.RouterBias, &v.Choice, &v.ExpertGateBias, &v.ExpertUpBias, &v.ExpertDownBias,
+		&v.RouterNorm, &v.ExpertNorm, &v.ExpertPostNorm, &v.SharedPostNorm, &v.ExpertWeights,
+	} {
+		do(x)
+	}
 }
 
 // Model is a loaded model. It is read-only and refers to the file's memory.
@@ -114,13 +125,19 @@ type Model struct {
 	Class, ClassBias []float32 // [Dim, Dim] and [Dim] of the classifier's tanh layer; nil if there is none
 	Score, ScoreBias []float32 // [Dim] and [1] of the classifier's output
 
+	// With Config.LayerInput, layer i has part i of (norm(InputProj·x/√Dim, InputNorm) + √LayerInput·InputEmbed's row)/√2 as its
+	// input, where x is the embedding.
+	InputEmbed Matrix    // [Vocab, Layers·LayerInput]
+	InputProj  Matrix    // [Layers·LayerInput, Dim]
+	InputNorm  []float32 // [LayerInput], of each part
+
 	ropeShort, ropeLong []float32 // instead of RopeFactors, by the length of the context; nil if there are none
 	ropes               [2]rotation
 }
 
 // Matrices calls do for every weight matrix of a layer, including the experts'.
 func (l *Layer) Matrices(do func(*Matrix)) {
-	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router} {
+	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router, &l.InputGate, &l.InputDown} {
 		if m.Rows > 0 {
 			do(m)
 		}
@@ -134,8 +151,8 @@ func (l *Layer) Matrices(do func(*Matrix)) {
 
 // Bytes returns the size of the model's weights in the file.
 func (m *Model) Bytes() int64 {
-	n := int64(len(m.Embed.Data))
-	for _, v := range [][]float32{m.OutputNorm, m.OutputNormBias, m.RopeFactors, m.ropeShort, m.ropeLong, m.Positions, m.Types, m.Class, m.ClassBias, m.Score, m.ScoreBias} {
+	n := int64(len(m.Embed.Data) + len(m.InputEmbed.Data) + len(m.InputProj.Data))
+	for _, v := range [][]float32{m.OutputNorm, m.OutputNormBias, m.RopeFactors, m.ropeShort, m.ropeLong, m.Positions, m.Types, m.Class, m.ClassBias, m.Score, m.ScoreBias, m.InputNorm} {
 		n += int64(len(v)) * 4
 	}
 	if &m.Output.Data[0] != &m.Embed.Data[0] {
@@ -144,37 +161,7 @@ func (m *Model) Bytes() int64 {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm, l.AttnNormBias, l.FFNNormBias, l.UpBias, l.DownBias} {
-			n += int64(len(v)) * 4
-		}
+		l.Each(func(v *[]float32) { n += int64(len(*v)) * 4 })
 	}
 	return n
-}
-
-// Features returns, in alphabetical order, what the model needs beyond the plain llama forward pass (grouped-query
-// attention, RoPE by RopeBase, RopeScale and RopeFactors, SiLU, biases). An Inferencer rejects a model with an
-// unsupported feature.
-func (m *Model) Features() []string {
-	c := &m.Config
-	var out []string
-	for _, f := range []struct {
-		name string
-		has  bool
-	}{
-		{"attn-scale", c.AttnScale != plainScale(c.HeadDim)},
-		{"embed-scale", c.EmbedScale != 1},
-		{"encoder", c.Encoder},
-		{"experts", c.Experts > 0},
-		{"gelu", c.GELU},
-		{"post-norm", m.Layers[0].AttnPostNorm != nil},
-		{"qk-norm", m.Layers[0].QNorm != nil},
-		{"rope", c.RopeYaRN || c.RopeMag != 1 || c.Ropes > 1 || m.ropeLong != nil},
-		{"softcap", c.AttnSoftcap != 0 || c.LogitSoftcap != 0},
-		{"window", c.Window > 0},
-	} {
-		if f.has {
-			out = append(out, f.name)
-		}
-	}
-	return out
 }

@@ -1,6 +1,9 @@
 package model
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // rotation is one kind of rotary embedding: the angles per position, and the magnitude.
 type rotation struct {
@@ -25,7 +28,7 @@ func (m *Model) makeRopes() {
 	}
 	m.ropes[0] = r
 	if c.Ropes == 2 {
-		local := Config{RopeBase: c.RopeLocal, RopeDim: c.RopeDim, RopeScale: 1}
+		local := Config{RopeBase: c.RopeLocal, RopeDim: cmp.Or(c.LocalRopeDim, c.RopeDim), RopeScale: 1}
 		f := local.frequencies(nil)
 		m.ropes[1] = rotation{short: f, long: f, mag: 1}
 	}
@@ -61,7 +64,7 @@ func (c *Config) ramp() (low, high float64) {
 	return max(0, math.Floor(pair(c.RopeFast))), min(float64(c.RopeDim-1), math.Ceil(pair(c.RopeSlow)))
 }
 
-// Rope fills cos and sin, [RopeDim/2] each, with the rotation of kind (Layer.Rope) at position pos, including the
+// Rope fills cos and sin, [RopeDim/2] each or [LocalRopeDim/2] of the second kind, with the rotation of kind (Layer.Rope) at position pos, including the
 // model's magnitude. Models with factors for short and for long contexts (LongRoPE) choose by Config.Context: a caller
 // that serves fewer positions calls Limit first.
 func (m *Model) Rope(kind, pos int, cos, sin []float32) {
@@ -76,6 +79,9 @@ func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	}
 }
 
+// Rotations returns a model of only the shape and the rotations, which does not refer to the file's memory.
+func (m *Model) Rotations() *Model { return &Model{Config: m.Config, ropes: m.ropes} }
+
 // Limit lowers Config.Context to n, if it is higher and n is above 0. The model's loader calls it before anyone uses
 // the model.
 func (m *Model) Limit(n int) {
@@ -83,6 +89,3 @@ func (m *Model) Limit(n int) {
 		m.Config.Context = min(m.Config.Context, n)
 	}
 }
-
-// plainScale returns the usual scale of query · key.
-func plainScale(headDim int) float32 { return float32(1 / math.Sqrt(float64(headDim))) }

@@ -29,10 +29,14 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if req.Grammar, err = s.grammar(r.Context(), &c.structure, use); err != nil {
+	h := s.toolFormat.harmony
+	if c.Continue { // the answer is in the middle of a message
+		h = nil
+	}
+	if req.Grammar, err = s.grammar(r.Context(), &c.structure, use, h); err != nil {
 		return err
 	}
-	if err = c.think(s.thoughts); err != nil {
+	if err = c.think(s.thoughts, s.toolFormat.harmony); err != nil {
 		return err
 	}
 	text, err := s.render(r.Context(), &c.prompt)
@@ -53,6 +57,11 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 			a.choices[i].tools = newToolParser(s.toolFormat, use)
 		}
 	}
+	if s.toolFormat.harmony != nil {
+		for i := range a.choices {
+			a.choices[i].harmony = s.toolFormat.harmony.parser(c.Continue)
+		}
+	}
 	if c.PromptLogprobs != nil {
 		a.prompt = &promptScores{words: s.engine.Tokenizer(), top: *c.PromptLogprobs}
 	}
@@ -65,8 +74,13 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 //  1. Forced calls follow the form of calls.
 //  2. With a form and tools, the model chooses between the form and calls.
 //  3. Otherwise the form applies alone.
-func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (constrain.Grammar, error) {
+//
+// In harmony the final text has the form, and reasoning may come first.
+func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse, h *harmony) (constrain.Grammar, error) {
 	w, err := f.constraint()
+	if h != nil && w != nil {
+		w = h.final(*w)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -76,6 +90,9 @@ func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (const
 		return nil, nil
 	case use != nil: // 2
 		w = use.constraint(s.toolFormat, w)
+	}
+	if h != nil {
+		w = h.reasoned(*w)
 	}
 	return s.grammars.get(ctx, w) // 3
 }
@@ -132,7 +149,8 @@ type chatAnswer struct {
 type chatChoice struct {
 	collected
 	tools    *toolParser    // nil without tools
-	thoughts *thoughtParser // nil: the model does not reason
+	thoughts *thoughtParser // nil: the model does not reason, or in harmony
+	harmony  *harmonyParser // nil: the model answers in another format
 	calls    []toolCall
 	thought  []byte // its reasoning
 	pondered int    // tokens of reasoning
@@ -179,6 +197,16 @@ func (a *chatAnswer) nameCalls(id string) {
 // calls.
 func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) {
 	token, text := ev.Token, ev.Text
+	if c.harmony != nil {
+		if thought, parts = c.harmony.write(token, text, c.tools); c.harmony.state == harmonyThought && scored(ev.Choice) {
+			c.pondered++
+		}
+		if ev.Finish != "" {
+			parts = append(parts, c.harmony.close()...)
+		}
+		c.ends(ev)
+		return thought, parts
+	}
 	if c.thoughts != nil {
 		if c.thoughts.within() && scored(ev.Choice) {
 			c.pondered++
@@ -198,10 +226,15 @@ func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) 
 	if ev.Finish != "" {
 		parts = append(parts, c.tools.close()...)
 	}
-	if ev.Finish == engine.FinishStop && c.tools.calls > 0 {
+	c.ends(ev)
+	return thought, parts
+}
+
+// ends sets the finish reason tool_calls if there were calls.
+func (c *chatChoice) ends(ev *engine.Event) {
+	if ev.Finish == engine.FinishStop && c.tools != nil && c.tools.calls > 0 {
 		ev.Finish = finishTools
 	}
-	return thought, parts
 }
 
 // finishTools is the finish reason of an answer with calls.
@@ -318,7 +351,7 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	for i := range a.choices {
 		tokens += a.choices[i].pondered
-		thinks = thinks || a.choices[i].thoughts != nil
+		thinks = thinks || a.choices[i].thoughts != nil || a.choices[i].harmony != nil
 	}
 	return tokens, thinks
 }

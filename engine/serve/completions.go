@@ -27,7 +27,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if len(c.Prompt) == 0 || len(c.Prompt) > maxPrompts {
 		return badRequest("prompt", "%d prompts: want 1 to %d", len(c.Prompt), maxPrompts)
 	}
-	if req.Grammar, err = s.grammar(r.Context(), &c.structure, nil); err != nil {
+	if req.Grammar, err = s.grammar(r.Context(), &c.structure, nil, nil); err != nil {
 		return err
 	}
 	req.Adapter, req.Tenant = adapter, tenant(r)

@@ -136,6 +136,12 @@ func startWith(t *testing.T, cfg serve.Config, latency time.Duration, source str
 	t.Helper()
 	p := newParrot(t)
 	p.latency = latency
+	return startModel(t, cfg, p, source)
+}
+
+// startModel is startWith for a model.
+func startModel(t *testing.T, cfg serve.Config, p *parrot, source string) *client {
+	t.Helper()
 	cfg.Model = "parrot.gguf"
 	e, err := engine.New(p, p.tok, engine.Config{Seats: max(cfg.MaxSeqs, 4)})
 	if err != nil {

@@ -76,7 +76,7 @@ func describe(f *gguf.File, c model.Config, template string) *about {
 	if strings.Contains(template, "tools") { // otherwise the template drops tools
 		a.Can = append(a.Can, "tools")
 	}
-	if strings.Contains(template, endThought) {
+	if strings.Contains(template, endThought) || strings.Contains(template, "<|channel|>analysis") {
 		a.Can = append(a.Can, "thinking")
 	}
 	return a

@@ -23,7 +23,7 @@ const (
 	endThought   = "</think>"
 )
 
-// newThoughts reads a chat template; it returns nil if the model does not reason.
+// newThoughts reads a chat template; it returns nil if the model does not reason, or in another form.
 func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	if !strings.Contains(template, endThought) {
 		return nil
@@ -236,7 +236,7 @@ var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max
 
 // think passes the requested reasoning effort to the template. Variables set by the client win. As in OpenAI's API,
 // the error names the field if the model does not reason.
-func (c *chatRequest) think(t *thoughts) error {
+func (c *chatRequest) think(t *thoughts, h *harmony) error {
 	set := func(name, value string) {
 		if c.TemplateArgs == nil {
 			c.TemplateArgs = map[string]json.RawMessage{}
@@ -251,7 +251,7 @@ func (c *chatRequest) think(t *thoughts) error {
 			return badRequest("reasoning_effort", "reasoning_effort is %s: want %s", quote(*e), strings.Join(efforts, ", "))
 		case *e == "none":
 			set("enable_thinking", "false")
-		case t == nil:
+		case t == nil && h == nil:
 			return badRequest("reasoning_effort", "the model does not think before it answers: leave reasoning_effort out")
 		default:
 			set("enable_thinking", "true")
@@ -260,6 +260,9 @@ func (c *chatRequest) think(t *thoughts) error {
 	}
 	if c.ThoughtTokens != nil && *c.ThoughtTokens < 0 {
 		return badRequest("thinking_token_budget", "thinking_token_budget is %d: want a number from 0", *c.ThoughtTokens)
+	}
+	if c.ThoughtTokens != nil && h != nil {
+		return badRequest("thinking_token_budget", "the format of the model's answers has no limit of its thoughts: leave thinking_token_budget out, or set reasoning_effort")
 	}
 	return nil
 }

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // thinker is a template of a reasoning model: it has the marks, and begins the thoughts itself if told to.
@@ -174,5 +177,47 @@ func TestThoughtsRefused(t *testing.T) {
 	}
 	if got, status, raw := c.think("<think>x</think>", `,"reasoning_effort":"none","thinking_token_budget":5`); status != http.StatusOK || told(got.Choices[0].Message.Content) != "<think>x</think>" {
 		t.Errorf("a model without thoughts: %d %s", status, raw)
+	}
+}
+
+// TestHarmonyAnswers has a gpt-oss that says what its script has, over HTTP.
+func TestHarmonyAnswers(t *testing.T) {
+	f := infertest.Open(t, infertest.Spec{Arch: "gpt-oss"})
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, _ := f.String("tokenizer.chat_template")
+	p := &parrot{tok: tok}
+	var script string
+	p.Fake = &infertest.Fake{Shape: model.Config{Arch: "fake", Vocab: tok.Size(), Context: 256}, Next: func(seq []int32) int32 {
+		_, made, _ := strings.Cut(p.raw(seq), "<|start|>assistant")
+		all := tok.Encode(script, true)
+		return all[min(len(tok.Encode(made, true)), len(all)-1)] // a step after the end is computed in vain
+	}}
+	c := startModel(t, serve.Config{}, p, toolNames+source)
+	const tools = `,"tools":[{"type":"function","function":{"name":"dye","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}]`
+	for _, tt := range []struct{ script, more, thought, text, call, finish string }{
+		{"<|channel|>analysis<|message|>hm hm<|end|><|start|>assistant<|channel|>final<|message|>yes<|return|>", "", "hm hm", "yes", "", "stop"},
+		{"<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.dye <|constrain|>json<|message|>{\"a\": 1}<|call|>", tools, "hm", "(null)", `dye{"a": 1}`, "tool_calls"},
+		{"<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>", `,"guided_regex":"[{][}]"`, "hm", "{}", "", "stop"},
+		{"<|channel|>commentary to=functions.dye <|constrain|>json<|message|>{\"a\": 1}<|call|>", tools + `,"tool_choice":"required"`, "(null)", "(null)", `dye{"a": 1}`, "tool_calls"},
+	} {
+		script = tt.script
+		got, status, raw := c.think("x", tt.more+`,"reasoning_effort":"low"`)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d %s", tt.script, status, raw)
+			continue
+		}
+		m, call := got.Choices[0], ""
+		for _, x := range m.Message.Calls {
+			call += x.Function.Name + x.Function.Arguments
+		}
+		if told(m.Message.Thought) != tt.thought || told(m.Message.Content) != tt.text || call != tt.call || m.Finish != tt.finish || got.Usage.Details == nil || (got.Usage.Details.Reasoning > 0) != (tt.thought != "(null)") {
+			t.Errorf("%s: got %s", tt.script, raw)
+		}
+	}
+	if _, status, raw := c.think("x", `,"thinking_token_budget":5`); status != http.StatusBadRequest || !strings.Contains(raw, "thinking_token_budget") {
+		t.Errorf("a limit of thoughts: %d %s", status, raw)
 	}
 }

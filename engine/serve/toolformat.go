@@ -16,10 +16,12 @@ type toolFormat struct {
 	arguments  string // the member with the arguments
 	list       bool   // begin is followed by a list of calls, or by name{…} for each
 	shortIDs   bool   // the template requires IDs of nine letters and digits
+	harmony    *harmony
 }
 
 // The formats, by vLLM's names for their parsers.
 var toolFormats = []toolFormat{
+	{name: "harmony", begin: "<|channel|>", arguments: "arguments"},                              // gpt-oss
 	{name: "hermes", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments"},          // Hermes, Qwen 2.5 and 3
 	{name: "mistral", begin: "[TOOL_CALLS]", arguments: "arguments", list: true, shortIDs: true}, // Mistral
 	{name: "llama3_json", begin: "<|python_tag|>", arguments: "parameters"},                      // Llama 3.1 and later
@@ -30,8 +32,11 @@ var toolFormats = []toolFormat{
 var toolParsers = []string{"", "auto", "hermes", "mistral", "llama3_json", "json"}
 
 // newToolFormat returns the format of a name; "" and "auto" detect it from the chat template.
-func newToolFormat(name, template string, tok *tokenizer.Tokenizer) *toolFormat {
+func newToolFormat(name, template string, tok *tokenizer.Tokenizer, h *harmony) *toolFormat {
 	for i, f := range toolFormats {
+		if f.harmony = h; f.name == "harmony" && h == nil {
+			continue
+		}
 		last := i == len(toolFormats)-1
 		if name == f.name || (name == "" || name == "auto") && (last || strings.Contains(template, f.begin)) {
 			if f.token = -1; f.begin != "" {
@@ -62,6 +67,9 @@ func (f *toolFormat) marker() constrain.Form {
 
 // call returns the form of a call's object.
 func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form {
+	if f.harmony != nil {
+		return f.harmony.call(name, arguments)
+	}
 	return constrain.Sequence(constrain.Text(`{"name": "`+name+`", "`+f.arguments+`": `), arguments, constrain.Text("}"))
 }
 
@@ -79,6 +87,9 @@ func (f *toolFormat) text(name, arguments string) string {
 
 // answer returns the form of an answer of one or many calls.
 func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
+	if f.harmony != nil { // a call ends the answer
+		return call
+	}
 	most := 0
 	if many {
 		most = -1

@@ -12,6 +12,7 @@ import (
 // that is no token, which is split into its two halves again at the end.
 type bpe struct {
 	pre    preTokenizer
+	plain  bool // tokens are text with marks for spaces, not bytes: symbols begin as characters (Gemma 4)
 	size   int32
 	bytes  [256]int32       // symbol of each byte, None if the vocabulary has none
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
@@ -26,24 +27,27 @@ type bpe struct {
 
 type pair struct{ left, right int32 }
 
-// initBPE reads the merges of a byte-level vocabulary.
-func (t *Tokenizer) initBPE(v *Vocab) error {
+// initBPE reads the merges of a byte-level vocabulary, or of one of plain text.
+func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 	pre, err := findPreTokenizer(v.Pre)
+	if plain {
+		pre, err = preGemma4, nil
+	}
 	if err != nil {
 		return err
 	}
 	if v.Merges == nil {
-		return fmt.Errorf("tokenizer: a byte-level vocabulary needs tokenizer.ggml.merges")
+		return fmt.Errorf("tokenizer: a vocabulary of kind %s needs tokenizer.ggml.merges", v.Model)
 	}
-	m := &bpe{pre: pre, size: int32(len(v.Tokens)), ids: make(map[string]int32, len(v.Tokens)), ranks: make(map[pair]int32, len(v.Merges))}
+	m := &bpe{pre: pre, plain: plain, size: int32(len(v.Tokens)), ids: make(map[string]int32, len(v.Tokens)), ranks: make(map[pair]int32, len(v.Merges))}
 	t.pieces = make([]string, len(v.Tokens))
 	for i, text := range v.Tokens {
 		switch t.types[i] {
 		case UserDefined:
 			t.pieces[i] = text
-		case Control, Unknown, Unused:
+		case Control, Unknown, Unused, Byte:
 		default:
-			raw, ok := rawBytes(text)
+			raw, ok := m.raw(text)
 			if !ok { // not byte-level text: merging can't produce it, and it is decoded as is
 				t.pieces[i] = text
 				continue
@@ -58,6 +62,12 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	var unknown []int // bytes without a token of their own
 	for b := range m.bytes {
 		id, ok := m.ids[string([]byte{byte(b)})]
+		if plain {
+			if id = named(v.Tokens, fmt.Sprintf("<0x%02X>", b)); id != None {
+				t.pieces[id] = string([]byte{byte(b)})
+			}
+			ok = id != None
+		}
 		if !ok {
 			id, unknown = v.Unknown, append(unknown, b)
 		}
@@ -69,6 +79,9 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	if err := m.addMerges(v.Merges); err != nil {
 		return err
 	}
+	if plain {
+		unknown = nil
+	}
 	for _, b := range unknown {
 		for other, id := range m.bytes {
 			m.first[b][other], m.first[other][b] = m.merge(m.bytes[b], id), m.merge(id, m.bytes[b])
@@ -76,6 +89,14 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	}
 	t.merger, t.addBOS, t.repair, t.nfc = m, pre.addBOS, true, pre.nfc
 	return nil
+}
+
+// raw returns the text that a token or a half of a merge stands for; false if it stands for none.
+func (m *bpe) raw(text string) (string, bool) {
+	if m.plain {
+		return strings.ReplaceAll(text, spaceMark, " "), true
+	}
+	return rawBytes(text)
 }
 
 // addMerges numbers the symbols and fills the tables of merges. A duplicate merge keeps its first rank; a merge with
@@ -97,8 +118,8 @@ func (m *bpe) addMerges(lines []string) error {
 		if at <= 0 || at == len(line)-1 {
 			return fmt.Errorf("tokenizer: merge %d %q is not of the form \"left right\" (tokenizer.ggml.merges)", rank, line)
 		}
-		left, okLeft := rawBytes(line[:at])
-		right, okRight := rawBytes(line[at+1:])
+		left, okLeft := m.raw(line[:at])
+		right, okRight := m.raw(line[at+1:])
 		if !okLeft || !okRight {
 			return fmt.Errorf("tokenizer: merge %d %q holds a character that stands for no byte (tokenizer.ggml.merges)", rank, line)
 		}
@@ -126,6 +147,9 @@ func (m *bpe) addMerges(lines []string) error {
 }
 
 func (m *bpe) encode(j *job, text string, _ bool) {
+	if m.plain {
+		text = strings.ReplaceAll(text, spaceMark, " ")
+	}
 	usual := m.chains.take(0)
 	m.pre.split(text, func(word string) {
 		j.piece(len(word), m.longest)
@@ -141,11 +165,16 @@ func (m *bpe) encode(j *job, text string, _ bool) {
 }
 
 // longestToken implements merger.
-func (m *bpe) longestToken() int { return m.longest }
+func (m *bpe) longestToken() int {
+	if m.plain { // a text may contain marks itself
+		return m.longest * len(spaceMark)
+	}
+	return m.longest
+}
 
 // word appends the ids of one word.
 func (m *bpe) word(j *job, word string, c *chain) {
-	if m.pre.ignoreMerges {
+	if m.pre.ignoreMerges || m.plain && word[0] == '\n' {
 		if id, ok := m.ids[word]; ok {
 			j.ids = append(j.ids, id)
 			return
@@ -153,8 +182,18 @@ func (m *bpe) word(j *job, word string, c *chain) {
 	}
 	c.reset(len(word))
 	n, last := 0, byte(0)
-	for i := range len(word) {
+	for i := 0; i < len(word); i++ {
 		b := word[i]
+		if m.plain {
+			_, size := decodeRune(word[i:])
+			if id, ok := m.ids[word[i:i+size]]; ok {
+				if c.parts[n] = id; n > 0 {
+					c.ranks[n-1] = m.merge(c.parts[n-1], id)
+				}
+				n, i = n+1, i+size-1
+				continue
+			}
+		}
 		id := m.bytes[b]
 		if id == None {
 			continue

@@ -5,7 +5,7 @@ import "strings"
 // endNames are tokens that end a turn or a text in current models, regardless of the file's other keys. The list is
 // llama.cpp's (llama-vocab.cpp, "end of generation"), so that a model stops at the same tokens.
 var endNames = strings.Fields(`
-	<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <end_of_turn> <|endoftext|> <|eom_id|>
+	<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|tool_response> <|endoftext|> <|eom_id|>
 	<EOT> _<EOT> <|end_of_text|> <end_of_utterance>` +
 	// fill-in-the-middle padding and file marks: without them code models continue into the next file
 	` <|fim_pad|> <fim-pad> <fim_pad> <PAD> <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>`)
@@ -52,7 +52,6 @@ func endTokens(v *Vocab, types []Type) map[int32]bool {
 	// 3.
 	if byName["<|return|>"] != None && byName["<|call|>"] != None && byName["<|end|>"] != None {
 		delete(ends, byName["<|end|>"])
-		types[byName["<|end|>"]] = UserDefined
 	}
 	return ends
 }

@@ -25,7 +25,7 @@ func allocated(f func()) int {
 func TestMemoryOfText(t *testing.T) {
 	parts := append([]string{"ab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab ", "\U0001d160", "\u1100\u1161\u11a8", "▁"}, long...)
 	all := kinds(t)
-	for _, name := range []string{"testdata/golden-gpt-2.json", "testdata/golden-spm.json", "testdata/golden-gemma.json", "command-r", "WordPiece"} {
+	for _, name := range []string{"testdata/golden-gpt-2.json", "testdata/golden-spm.json", "testdata/golden-gemma.json", "testdata/golden-gemma4.json", "command-r", "WordPiece"} {
 		tok := all[name]
 		for _, part := range parts {
 			text := strings.Repeat(part, 1<<18/len(part))

@@ -54,6 +54,8 @@ var (
 	splitQwen2  = inPasses(func(s string) int { return wordLlama3(s, 1) })
 	splitTekken = inPasses(func(s string) int { return wordCased(s, 1, false) })
 	splitGPT4o  = inPasses(func(s string) int { return wordCased(s, 3, true) })
+	// splitLines: [^\n]+|[\n]+
+	splitLines = inPasses(while(func(r rune) bool { return r == '\n' }))
 	// splitDefault is for files without a named pre-tokenizer: [\p{P}$+<=>^~|]+, GPT-2's, \p{N}+, [0-9][0-9][0-9]
 	splitDefault = inPasses(punctuation("$+<=>^~|"), wordGPT2, upTo(math.MaxInt), triple)
 	// splitDeepSeek3: \p{N}{1,3}, [一-龥぀-ゟ゠-ヿ]+ and wordDeepSeek3

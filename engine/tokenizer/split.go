@@ -31,6 +31,7 @@ var (
 	preTekken  = preTokenizer{split: splitTekken, ignoreMerges: true, addBOS: true}
 	preGPT4o   = preTokenizer{split: splitGPT4o}
 	preDefault = preTokenizer{split: splitDefault}
+	preGemma4  = preTokenizer{split: splitLines, addBOS: true}
 
 	preDeepSeekLLM   = preTokenizer{split: splitDeepSeekLLM}
 	preDeepSeekCoder = preTokenizer{split: splitDeepSeekCoder}

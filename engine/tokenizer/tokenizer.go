@@ -129,13 +129,15 @@ func New(v Vocab) (*Tokenizer, error) {
 	var err error
 	switch v.Model {
 	case "gpt2":
-		err = t.initBPE(&v)
+		err = t.initBPE(&v, false)
+	case "gemma4":
+		err = t.initBPE(&v, true)
 	case "llama":
 		err = t.initSPM(&v)
 	case "bert":
 		err = t.initWPM(&v)
 	default:
-		err = fmt.Errorf("tokenizer: unknown vocabulary kind tokenizer.ggml.model = %q; supported are gpt2 (byte-level BPE), llama (SPM) and bert (WordPiece)", v.Model)
+		err = fmt.Errorf("tokenizer: unknown vocabulary kind tokenizer.ggml.model = %q; supported are gpt2 (byte-level BPE), gemma4 (BPE), llama (SPM) and bert (WordPiece)", v.Model)
 	}
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 // cache, for the rank's own heads.
 func (s *step) rotateChunk(_, i int) {
 	c, t, l := &s.conf, &s.tokens[i], &s.weights.layers[s.at]
-	d := c.HeadDim
+	d, own := l.headDim, s.share.heads(l)
 	cos, sin := s.ropes.angles(l.ropeKind, t.pos)
 	turn := func(v, norm []float32) {
 		if norm != nil {
@@ -16,15 +16,22 @@ func (s *step) rotateChunk(_, i int) {
 		}
 		kernel.Rope(v, cos, sin, c.RopeNeoX)
 	}
-	for j := s.share.kvHeads.lo * c.Heads / c.KVHeads; j < s.share.kvHeads.hi*c.Heads/c.KVHeads; j++ {
-		turn(s.q[(i*c.Heads+j)*d:][:d], l.qNorm)
+	for j := own.lo * c.Heads / l.kvHeads; j < own.hi*c.Heads/l.kvHeads; j++ {
+		turn(s.q[(i*c.Heads+j)*d:][:d], l.QNorm)
 	}
-	for j := s.share.kvHeads.lo; j < s.share.kvHeads.hi; j++ {
-		at := (i*c.KVHeads + j) * d
-		turn(s.k[at:][:d], l.kNorm)
-		p := s.cache.pages(s.at, j-s.share.kvHeads.lo, s.runs[t.run].blocks)
-		p.StoreKey(t.pos, s.k[at:][:d])
-		p.StoreValue(t.pos, s.v[at:][:d])
+	for j := own.lo; j < own.hi && l.k != nil; j++ {
+		at := (i*l.kvHeads + j) * d
+		key, value := s.k[at:][:d], s.v[at:][:d]
+		if l.v == nil {
+			copy(value, key)
+		}
+		if l.ones != nil {
+			kernel.RMSNorm(value, value, l.ones, c.RMSEps)
+		}
+		turn(key, l.KNorm)
+		p := s.cache.pages(s.at, j-own.lo, s.runs[t.run].blocks)
+		p.StoreKey(t.pos, key)
+		p.StoreValue(t.pos, value)
 	}
 }
 
@@ -56,7 +63,7 @@ const (
 
 // attention computes softmax(q·Kᵀ)·V of the rank's own heads for all tokens, to att.
 func (s *step) attention(l *layer) {
-	cost := s.planAttention(l.window)
+	cost := s.planAttention(l)
 	p := &s.attends
 	if cost < worthwhile || s.team.size == 1 || len(p.units) >= 2*s.team.size || !s.cutUnits() {
 		s.parallel(len(p.units), cost, s.stages.attend)
@@ -67,11 +74,11 @@ func (s *step) attention(l *layer) {
 }
 
 // planAttention makes the units and returns their cost in multiplications.
-func (s *step) planAttention(window int) (cost int) {
-	c, p := &s.conf, &s.attends
-	p.units, p.window = p.units[:0], window
-	perHead := c.Heads / c.KVHeads
-	least, heads := max(1, together/perHead), s.share.kvHeads.hi-s.share.kvHeads.lo
+func (s *step) planAttention(l *layer) (cost int) {
+	c, p, own := &s.conf, &s.attends, s.share.heads(l)
+	p.units, p.window = p.units[:0], l.window
+	perHead := c.Heads / l.kvHeads
+	least, heads := max(1, together/perHead), own.hi-own.lo
 	for i := range s.runs {
 		r := &s.runs[i]
 		step := max(least, min(most/perHead, len(s.tokens)*heads/(8*s.team.size))/least*least)
@@ -79,8 +86,8 @@ func (s *step) planAttention(window int) (cost int) {
 			u := unit{lo: lo, hi: min(r.first+r.n, lo+step)}
 			from, to := s.sees(u.lo), s.tokens[u.hi-1].to
 			u.first, u.last = from/kernel.Span, (to+kernel.Span-1)/kernel.Span
-			cost += 2 * (to - from) * (u.hi - u.lo) * heads * perHead * c.HeadDim
-			for u.kv = s.share.kvHeads.lo; u.kv < s.share.kvHeads.hi; u.kv++ {
+			cost += 2 * (to - from) * (u.hi - u.lo) * heads * perHead * l.headDim
+			for u.kv = own.lo; u.kv < own.hi; u.kv++ {
 				p.units = append(p.units, u)
 			}
 		}
@@ -100,11 +107,12 @@ func (s *step) sees(i int) int {
 func (s *step) cutUnits() bool {
 	p := &s.attends
 	p.spans = p.spans[:0]
-	n, size := 0, kernel.PartSize(s.conf.HeadDim)
+	l := &s.weights.layers[s.at]
+	n, size := 0, kernel.PartSize(l.headDim)
 	for i := range p.units {
 		u := &p.units[i]
 		u.parts = n
-		n += (u.last - u.first) * (u.hi - u.lo) * (s.conf.Heads / s.conf.KVHeads) * size
+		n += (u.last - u.first) * (u.hi - u.lo) * (s.conf.Heads / l.kvHeads) * size
 		for span := u.first; span < u.last; span++ {
 			p.spans = append(p.spans, spanJob{i, span})
 		}
@@ -115,17 +123,21 @@ func (s *step) cutUnits() bool {
 
 // queries returns the queries of a unit.
 func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
-	c, w := &s.conf, &s.members[member]
-	perHead, d := c.Heads/c.KVHeads, c.HeadDim
+	c, w, l := &s.conf, &s.members[member], &s.weights.layers[s.at]
+	perHead, d := c.Heads/l.kvHeads, l.headDim
 	w.queries = w.queries[:0]
 	for i := u.lo; i < u.hi; i++ {
 		from, to := s.sees(i), s.tokens[i].to
 		for h := u.kv * perHead; h < (u.kv+1)*perHead; h++ {
 			at := (i*c.Heads + h) * d
-			w.queries = append(w.queries, kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to})
+			q := kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to}
+			if l.Sinks != nil {
+				q.Sink = &l.Sinks[h]
+			}
+			w.queries = append(w.queries, q)
 		}
 	}
-	return w.queries, s.cache.pages(s.at, u.kv-s.share.kvHeads.lo, s.runs[s.tokens[u.lo].run].blocks)
+	return w.queries, s.cache.pages(l.source, u.kv-s.share.heads(l).lo, s.runs[s.tokens[u.lo].run].blocks)
 }
 
 // attendChunk computes a unit. If it has many queries it works span by span, so that keys and values stay in the CPU
@@ -137,14 +149,14 @@ func (s *step) attendChunk(member, chunk int) {
 		w.attend.Run(&pages, q)
 		return
 	}
-	size := kernel.PartSize(s.conf.HeadDim)
+	size := kernel.PartSize(s.weights.layers[s.at].headDim)
 	n := len(q) * size
 	w.parts = resize(w.parts, (u.last-u.first)*n)
 	for span := u.first; span < u.last; span++ {
 		w.attend.Part(w.parts[(span-u.first)*n:][:n], &pages, q, span)
 	}
 	for i := range q {
-		kernel.Merge(q[i].Out, w.parts[i*size:], n, u.last-u.first)
+		q[i].Merge(w.parts[i*size:], n, u.last-u.first)
 	}
 }
 
@@ -154,7 +166,7 @@ func (s *step) partsChunk(member, chunk int) {
 	j := p.spans[chunk]
 	u := &p.units[j.unit]
 	q, pages := s.queries(member, u)
-	size := len(q) * kernel.PartSize(s.conf.HeadDim)
+	size := len(q) * kernel.PartSize(s.weights.layers[s.at].headDim)
 	s.members[member].attend.Part(p.parts[u.parts+(j.span-u.first)*size:][:size], &pages, q, j.span)
 }
 
@@ -163,8 +175,8 @@ func (s *step) mergeChunk(member, chunk int) {
 	p := &s.attends
 	u := &p.units[chunk]
 	q, _ := s.queries(member, u)
-	size := kernel.PartSize(s.conf.HeadDim)
+	size := kernel.PartSize(s.weights.layers[s.at].headDim)
 	for i := range q {
-		kernel.Merge(q[i].Out, p.parts[u.parts+i*size:], len(q)*size, u.last-u.first)
+		q[i].Merge(p.parts[u.parts+i*size:], len(q)*size, u.last-u.first)
 	}
 }

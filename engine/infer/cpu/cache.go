@@ -11,13 +11,12 @@ import (
 )
 
 // cache is the KV cache of IEEE halves: [count, layers, heads, 2, …], where 2 is keys [HeadDim, Block] and values
-// [Block, HeadDim], as package kernel wants them. heads are this rank's. A block's memory is contiguous.
+// [Block, HeadDim], as package kernel wants them. heads are this rank's. A block's memory is contiguous. Layers that use
+// another's keys and values have none.
 type cache struct {
 	count    int // blocks
-	dim      int // HeadDim
-	perHead  int // halves of one head in one layer of one block
-	perLayer int
-	perBlock int
+	layers   []cacheLayer
+	perBlock int // halves
 
 	memory  []byte // nil while asleep
 	halves  []uint16
@@ -25,14 +24,25 @@ type cache struct {
 	used    int    // number of touched blocks
 }
 
+// cacheLayer is where a layer's heads are in a block, and their width.
+type cacheLayer struct{ at, dim int }
+
+// perHead returns the halves of one head in a layer of a block.
+func (l cacheLayer) perHead() int { return 2 * kernel.Block * l.dim }
+
 // newCache plans a cache for heads key-value heads. The number of blocks is computed from all heads, so that it is the
 // same in all ranks.
 func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
-	k := &cache{dim: c.HeadDim}
-	k.perHead = 2 * kernel.Block * c.HeadDim
-	k.perLayer = k.perHead * heads
-	k.perBlock = k.perLayer * c.Layers
-	all := 2 * int64(k.perHead) * int64(c.KVHeads) * int64(c.Layers)
+	k, all := &cache{}, int64(0)
+	for i := range c.Layers {
+		dim, kv := c.Shape(i)
+		l := cacheLayer{k.perBlock, dim}
+		if k.layers = append(k.layers, l); i >= c.Layers-c.SharedKV {
+			continue
+		}
+		all += 2 * int64(l.perHead()) * int64(kv)
+		k.perBlock += l.perHead() * (kv - c.KVHeads + heads) // only one rank has layers of different shapes
+	}
 	most := cfg.CacheBytes / all
 	if most < 1 {
 		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions (%d bytes): raise CacheBytes, which is --kv-cache-memory-bytes of the server", cfg.CacheBytes, kernel.Block, all)
@@ -115,8 +125,9 @@ func (k *cache) block(id int32) []byte {
 
 // pages returns where one layer of one of this rank's heads is for a sequence.
 func (k *cache) pages(layer, head int, blocks []int32) kernel.Pages {
-	at := layer*k.perLayer + head*k.perHead
-	return kernel.Pages{Memory: k.halves, Keys: at, Values: at + k.perHead/2, Stride: k.perBlock, Blocks: blocks, HeadDim: k.dim}
+	l := k.layers[layer]
+	at := l.at + head*l.perHead()
+	return kernel.Pages{Memory: k.halves, Keys: at, Values: at + l.perHead()/2, Stride: k.perBlock, Blocks: blocks, HeadDim: l.dim}
 }
 
 // copy copies a whole block.

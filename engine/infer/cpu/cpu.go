@@ -69,7 +69,7 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Config.Encoder && cfg.Shard.Of > 1 {
+	if (m.Config.Encoder || m.Config.LocalHeadDim > 0) && cfg.Shard.Of > 1 {
 		return nil, fmt.Errorf("models of the architecture %s are not divided among processes: leave out --shards", m.Config.Arch)
 	}
 	r.model, r.conf = m, m.Config
@@ -109,12 +109,7 @@ func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 		return nil, errAnother
 	}
 	r.weights = w
-	keep := *m // its rotations are computed, and not in the file's memory
-	keep.Embed, keep.Output, keep.Layers = model.Matrix{}, model.Matrix{}, nil
-	for _, v := range []*[]float32{&keep.OutputNorm, &keep.RopeFactors, &keep.OutputNormBias, &keep.Positions, &keep.Types, &keep.Class, &keep.ClassBias, &keep.Score, &keep.ScoreBias} {
-		*v = nil
-	}
-	return &keep, nil
+	return m.Rotations(), nil
 }
 
 // Config implements infer.Inferencer.

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/lora"
 
 	"github.com/rouse-dev/rouse/engine/model"
 )
@@ -130,6 +131,10 @@ var references = map[string]infertest.Spec{
 	"gemma2":      {Arch: "gemma2", Window: 9},
 	"gemma3":      {Arch: "gemma3", RopeScale: 8},
 	"phi3":        {Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.2},
+	"gpt-oss":     {Arch: "gpt-oss", KVHeads: 2, Window: 9, RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64},
+	"mxfp4":       {Arch: "gpt-oss", Dim: 128, Type: gguf.MXFP4, Experts: 2},
+	"glm4":        {Arch: "glm4", KVHeads: 2, RopeDim: 8},
+	"glm4moe":     {Arch: "glm4moe", Layers: 3, Experts: 6, ExpertFFN: 48},
 	"yarn":        {Arch: "qwen3", RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64},
 	"f16":         {Type: gguf.F16, Arch: "qwen2", HeadDim: 10},
 	"bf16":        {Type: gguf.BF16},
@@ -142,6 +147,36 @@ var references = map[string]infertest.Spec{
 	"q5_k":        {Type: gguf.Q5_K},
 	"q6_k":        {Type: gguf.Q6_K, Arch: "phi3"},
 	"mixed":       {Mix: []gguf.Type{gguf.Q6_K, gguf.Q4_K, gguf.F16, gguf.Q8_0}, Arch: "qwen3moe", Experts: 4},
+}
+
+// TestVaryingLayers checks layers of different shapes, with shared keys and values and with inputs of their own. They give
+// the same bits in chunks, with several threads and where only the last token's logits are wanted. Such a model has no
+// adapters and no shards.
+func TestVaryingLayers(t *testing.T) {
+	for name, s := range map[string]infertest.Spec{"dense": {LayerInput: 32}, "mixture": {Experts: 6, ExpertFFN: 48}} {
+		s.Arch, s.Window = "gemma4", 9
+		t.Run(name, func(t *testing.T) { checkVarying(t, infertest.File(t, s)) })
+	}
+}
+
+func checkVarying(t *testing.T, path string) {
+	t.Helper()
+	one, many := open(t, path, cpu.Config{Threads: 1}), open(t, path, cpu.Config{Threads: 3})
+	seq, vocab := tokens(40, 400, 5), one.Config().Vocab
+	want := slices.Clone(forward(t, one, infer.Item{Tokens: seq, Blocks: blocks(3, 3), Want: infer.All})[0])
+	for lo := 0; lo < len(seq); lo += 7 {
+		hi := min(len(seq), lo+7)
+		got := forward(t, many, infer.Item{Tokens: seq[lo:hi], Pos: lo, Blocks: blocks(0, 3), Want: infer.Last})[0]
+		if !slices.Equal(got, want[(hi-1)*vocab:][:vocab]) {
+			t.Errorf("tokens %d to %d: other logits in a chunk", lo, hi)
+		}
+	}
+	if err := one.LoadAdapter(1, &lora.Adapter{Rank: 1, Layers: make([][lora.NumTargets]*lora.Pair, 6)}); err == nil || !strings.Contains(err.Error(), "gemma4 take no adapters") {
+		t.Errorf("an adapter: %v", err)
+	}
+	if _, err := cpu.Open(path, cpu.Config{Shard: cpu.Shard{Of: 2, Memory: os.Stdin}}); err == nil || !strings.Contains(err.Error(), "leave out --shards") {
+		t.Errorf("shards: %v", err)
+	}
 }
 
 // compare compares rows of results with the expected ones, and allows flips of them to be
@@ -310,7 +345,7 @@ func TestBlocks(t *testing.T) {
 // logits.
 func FuzzModel(f *testing.F) {
 	for _, s := range []infertest.Spec{{}, {Arch: "qwen2", Type: gguf.Q8_0, Untied: true, RopeFactors: true}, {Type: gguf.F16, RopeScale: 2},
-		{Arch: "qwen3moe", Experts: 3}, {Arch: "gemma2"}, {Arch: "phi3", RopeFactors: true, RopeTrain: 64}, {Arch: "gemma3", Window: 2}} {
+		{Arch: "qwen3moe", Experts: 3}, {Arch: "gemma2"}, {Arch: "phi3", RopeFactors: true, RopeTrain: 64}, {Arch: "gemma3", Window: 2}, {Arch: "gpt-oss", Window: 2}, {Arch: "glm4moe"}} {
 		s.Dim, s.Layers, s.Heads, s.FFN, s.Vocab, s.NoTemplate = 32, 1, 2, 32, 360, true
 		b, err := infertest.Bytes(s)
 		if err != nil {

@@ -64,14 +64,11 @@ func newExchange(c model.Config, s Shard) (*exchange, error) {
 	if e.of == 1 {
 		return e, nil
 	}
-	slots, ffn := maxStep, c.FFN
-	if c.Experts > 0 {
-		slots, ffn = maxStep*c.ExpertsUsed, c.ExpertFFN
-	}
+	out, gate := widths(&c)
 	parts := []struct {
 		to *[]float32
 		n  int
-	}{{&e.att, maxStep * c.Heads * c.HeadDim}, {&e.out, slots * c.Dim}, {&e.gate, slots * ffn}, {&e.logits, SharedLogits * c.Vocab}}
+	}{{&e.att, maxStep * c.Heads * c.HeadDim}, {&e.out, maxStep * out}, {&e.gate, maxStep * gate}, {&e.logits, SharedLogits * c.Vocab}}
 	const page = 4096
 	pages := func(n int) int { return (n + page - 1) / page * page }
 	size := pages(int(unsafe.Sizeof(words{})))

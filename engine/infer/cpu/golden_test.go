@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-// golden is a file of package engine/golden.
+// golden is a file of engine/golden/llama.py.
 type golden struct {
 	MadeWith, SHA256 string
 	Runs             []struct {

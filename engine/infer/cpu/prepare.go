@@ -58,6 +58,7 @@ type site struct {
 	post   []float32 // norm applied to add before that; nil: none
 	norm   []float32 // norm applied to x; nil: raw is used unchanged
 	bias   []float32 // of an encoder's norm
+	scale  float32   // of x after add; 0: none
 	keep   []float32 // [T, Dim] receives the normed x; nil: not kept
 	raw    []float32 // [T, cols]
 	cols   int       // of raw
@@ -140,6 +141,8 @@ func (s *step) addOut(member, i int) []float32 {
 		kernel.RMSNorm(w.y, out, s.site.post, c.RMSEps)
 		out = w.y
 	}
-	kernel.Add(x, out)
+	if kernel.Add(x, out); s.site.scale != 0 {
+		kernel.Scale(x, s.site.scale)
+	}
 	return w.y
 }

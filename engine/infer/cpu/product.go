@@ -18,7 +18,8 @@ type term struct {
 	stride int
 	base   int // the row that out begins with
 	bias   []float32
-	gelu   bool // out = gelu(m·x + bias)
+	upBias []float32 // of up
+	gelu   bool      // out = gelu(m·x + bias)
 	target lora.Target
 }
 
@@ -129,12 +130,18 @@ func (s *step) gated(member int, t *term, t0, t1, lo, hi int) {
 	if t.target < noTarget {
 		s.grow(member, lora.Up, term{out: w.rows, stride: n, base: lo, t0: t0, t1: t1, lo: lo, hi: hi})
 	}
+	act := kernel.SiLUMul
+	switch {
+	case s.conf.GELU:
+		act = kernel.GELUMul
+	case s.conf.ClampedGate:
+		act = kernel.ClampedMul
+	}
 	for j := t0; j < t1; j++ {
 		gate, up := t.out[j*t.stride+lo:][:n], w.rows[j*n:][:n]
-		if s.conf.GELU {
-			kernel.GELUMul(gate, up)
-		} else {
-			kernel.SiLUMul(gate, up)
+		if t.upBias != nil {
+			kernel.Add(up, t.upBias[lo:hi])
 		}
+		act(gate, up)
 	}
 }

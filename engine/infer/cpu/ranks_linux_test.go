@@ -105,6 +105,8 @@ var rankSpecs = map[string]infertest.Spec{
 	"qwen2": {Type: gguf.F32, FFN: 300, Arch: "qwen2", Heads: 3, HeadDim: 24, Vocab: 403},
 	"moe":   {Type: gguf.F16, Arch: "qwen3moe", Experts: 6, ExpertFFN: 80, KVHeads: 2},
 	"gemma": {Arch: "gemma2", KVHeads: 1},
+	"oss":   {Arch: "gpt-oss", Experts: 6, ExpertFFN: 80, KVHeads: 2},
+	"glm":   {Arch: "glm4moe", Layers: 3, ExpertFFN: 80, KVHeads: 2},
 }
 
 // TestRanksSuite runs the suite of Inferencers on several ranks.

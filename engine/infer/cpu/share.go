@@ -38,26 +38,16 @@ type rows struct{ lo, hi int }
 // share is a rank's part of the work: key-value heads with their query heads, and rows of the matrices. Ranges of rows
 // begin at multiples of kernel.Tile; q and kv may extend beyond the heads, and so overlap.
 type share struct {
-	rank, of        int
-	kvHeads         rows
-	q, kv           rows
-	dim, ffn, vocab rows
+	rank, of   int
+	kvHeads    rows
+	q, kv      rows
+	dim, vocab rows
 }
 
 func newShare(c model.Config, s Shard) share {
 	of := max(s.Of, 1)
-	even := func(n, unit int) rows {
-		units := (n + unit - 1) / unit
-		return rows{min(n, units*s.Rank/of*unit), min(n, units*(s.Rank+1)/of*unit)}
-	}
-	ffn := c.FFN
-	if c.Experts > 0 {
-		ffn = c.ExpertFFN
-	}
-	out := share{
-		rank: s.Rank, of: of, kvHeads: even(c.KVHeads, 1),
-		dim: even(c.Dim, kernel.Tile), ffn: even(ffn, kernel.Tile), vocab: even(c.Vocab, kernel.Tile),
-	}
+	out := share{rank: s.Rank, of: of}
+	out.kvHeads, out.dim, out.vocab = out.even(c.KVHeads, 1), out.even(c.Dim, kernel.Tile), out.even(c.Vocab, kernel.Tile)
 	around := func(perHead, n int) rows {
 		if out.kvHeads.lo == out.kvHeads.hi {
 			return rows{}
@@ -67,6 +57,14 @@ func newShare(c model.Config, s Shard) share {
 	out.q = around(c.Heads/c.KVHeads*c.HeadDim, c.Heads*c.HeadDim)
 	out.kv = around(c.HeadDim, c.KVHeads*c.HeadDim)
 	return out
+}
+
+// heads returns the rank's key-value heads of a layer. Only one rank has layers of different shapes.
+func (s *share) heads(l *layer) rows {
+	if s.of == 1 {
+		return rows{0, l.kvHeads}
+	}
+	return s.kvHeads
 }
 
 // rows returns the rows of a matrix that this rank uses in every step.
@@ -82,8 +80,13 @@ func (s *share) rows(p *packed) rows {
 	case p.role == byKVHeads:
 		return s.kv
 	}
-	tiles := (n + kernel.Tile - 1) / kernel.Tile
-	return rows{min(n, tiles*s.rank/s.of*kernel.Tile), min(n, tiles*(s.rank+1)/s.of*kernel.Tile)}
+	return s.even(n, kernel.Tile)
+}
+
+// even returns the rank's share of n things, in units.
+func (s *share) even(n, unit int) rows {
+	units := (n + unit - 1) / unit
+	return rows{min(n, units*s.rank/s.of*unit), min(n, units*(s.rank+1)/s.of*unit)}
 }
 
 // resident returns the parts of the packed matrices that this rank uses in every step.

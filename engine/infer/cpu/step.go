@@ -1,8 +1,10 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/kernel"
@@ -19,6 +21,7 @@ type token struct {
 	pos  int
 	to   int // it sees positions before this one
 	run  int // index of its run in the part
+	row  int // of inputs
 	kind int // row of the embeddings of types
 }
 
@@ -55,7 +58,8 @@ type step struct {
 	q, k, v []float32 // [T, q], [T, kv]
 	att     []float32 // [T, q], of all ranks
 	out     []float32 // [S, Dim], of all ranks; S is T, or T·ExpertsUsed
-	gate    []float32 // [S, FFN or ExpertFFN], of all ranks
+	inputs  []float32 // [T, Layers·LayerInput] the layers' inputs
+	gate    []float32 // [T, FFN or SharedFFN] or [S, ExpertFFN], of all ranks
 
 	input   input
 	site    site // the input of prepare
@@ -80,7 +84,7 @@ type workspace struct {
 
 // stages are the team's functions, bound once so that a step does not allocate closures.
 type stages struct {
-	embed, prepare, mul, rotate, attend, parts, merge, route, combine func(member, chunk int)
+	embed, inputs, settle, input, prepare, mul, rotate, attend, parts, merge, route, combine func(member, chunk int)
 }
 
 func newStep(r *Runner) *step {
@@ -92,7 +96,7 @@ func newStep(r *Runner) *step {
 		s.members[i].attend = kernel.Attention{Scale: s.conf.AttnScale, Softcap: s.conf.AttnSoftcap}
 	}
 	s.stages = stages{
-		embed: s.embedChunk, prepare: s.prepareChunk, mul: s.mulChunk, rotate: s.rotateChunk,
+		embed: s.embedChunk, inputs: s.inputsChunk, settle: s.settleChunk, input: s.inputChunk, prepare: s.prepareChunk, mul: s.mulChunk, rotate: s.rotateChunk,
 		attend: s.attendChunk, parts: s.partsChunk, merge: s.mergeChunk, route: s.routeChunk, combine: s.combineChunk,
 	}
 	return s
@@ -101,7 +105,7 @@ func newStep(r *Runner) *step {
 // bytes returns the working memory in use.
 func (s *step) bytes() int64 {
 	n := s.input.bytes() + s.ropes.bytes() + int64(cap(s.attends.parts))*4
-	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.logits, s.hidden} {
+	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.inputs, s.logits, s.hidden} {
 		n += int64(cap(f)) * 4
 	}
 	for i := range s.members {
@@ -120,7 +124,7 @@ func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, adapter: s.adapter(a)})
 	kind := 0
 	for j := lo; j < hi; j++ {
-		t := token{id: it.Tokens[j], pos: it.Pos + j, to: it.Pos + j + 1, run: len(s.runs) - 1, kind: kind}
+		t := token{id: it.Tokens[j], pos: it.Pos + j, to: it.Pos + j + 1, run: len(s.runs) - 1, row: len(s.tokens), kind: kind}
 		if s.conf.Encoder {
 			t.to = len(it.Tokens)
 		}
@@ -148,7 +152,9 @@ func (s *step) compute(ctx context.Context) error {
 	}
 	s.resize(n)
 	s.parallel(n, n*s.conf.Dim*4, s.stages.embed)
-	s.site = site{}
+	if s.site = (site{}); s.conf.LayerInput > 0 {
+		s.layerInputs()
+	}
 	for i := range s.weights.layers {
 		s.at = i
 		if err := s.runLayer(&s.weights.layers[i]); err != nil {
@@ -175,31 +181,42 @@ func (s *step) check(ctx context.Context) error {
 
 func (s *step) resize(n int) {
 	c := &s.conf
-	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	slots, ffn := n, c.FFN
-	if c.Experts > 0 {
-		slots, ffn = n*c.ExpertsUsed, c.ExpertFFN
-	}
+	qw, kvw := heads(c)
+	out, gate := widths(c)
 	s.x = resize(s.x, n*c.Dim)
 	s.q = resize(s.q, n*qw)
 	s.k = resize(s.k, n*kvw)
 	s.v = resize(s.v, n*kvw)
 	s.att = s.ex.resize(&s.ex.att, s.att, n*qw)
-	s.out = s.ex.resize(&s.ex.out, s.out, slots*c.Dim)
-	s.gate = s.ex.resize(&s.ex.gate, s.gate, slots*ffn)
+	s.out = s.ex.resize(&s.ex.out, s.out, n*out)
+	s.gate = s.ex.resize(&s.ex.gate, s.gate, n*gate)
+}
+
+// heads returns the most values of queries and of keys that a token has in any layer.
+func heads(c *model.Config) (q, kv int) {
+	return c.Heads * max(c.HeadDim, c.LocalHeadDim), max(c.KVHeads*c.HeadDim, c.LocalKVHeads*c.LocalHeadDim)
+}
+
+// widths returns the most values of out and of gate that a token has in any layer.
+func widths(c *model.Config) (out, gate int) {
+	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.OwnFFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN, c.LayerInput)
 }
 
 // runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this
 // one left.
 func (s *step) runLayer(l *layer) error {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
-	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	s.normed(l.attnNorm, l.attnNormBias, lora.Q, lora.V, l.q, l.k, l.v)
-	s.mul(
-		term{m: l.q, lo: sh.q.lo, hi: sh.q.hi, out: s.q, stride: qw, bias: l.qBias, target: lora.Q, t1: n},
-		term{m: l.k, lo: sh.kv.lo, hi: sh.kv.hi, out: s.k, stride: kvw, bias: l.kBias, target: lora.K, t1: n},
-		term{m: l.v, lo: sh.kv.lo, hi: sh.kv.hi, out: s.v, stride: kvw, bias: l.vBias, target: lora.V, t1: n},
-	)
+	qw, kvw := c.Heads*l.headDim, l.kvHeads*l.headDim
+	q, kv := sh.q, sh.kv
+	if sh.of == 1 {
+		q, kv = rows{0, qw}, rows{0, kvw}
+	}
+	s.normed(l.AttnNorm, l.AttnNormBias, lora.Q, lora.V, l.qkv...)
+	s.mul([]term{
+		{m: l.q, lo: q.lo, hi: q.hi, out: s.q, stride: qw, bias: l.QBias, target: lora.Q, t1: n},
+		{m: l.k, lo: kv.lo, hi: kv.hi, out: s.k, stride: kvw, bias: l.KBias, target: lora.K, t1: n},
+		{m: l.v, lo: kv.lo, hi: kv.hi, out: s.v, stride: kvw, bias: l.VBias, target: lora.V, t1: n},
+	}[:len(l.qkv)]...)
 	s.parallel(n, n*(qw+2*kvw)*4, s.stages.rotate)
 	if s.at == len(s.weights.layers)-1 {
 		if n = s.prune(); n == 0 {
@@ -211,21 +228,71 @@ func (s *step) runLayer(l *layer) error {
 		return err
 	}
 	s.raw(s.att, qw, lora.O, l.o)
-	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.oBias, target: lora.O, t1: n})
+	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.OBias, target: lora.O, t1: n})
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
-	s.site = site{add: s.out, post: l.attnPostNorm}
+	s.site = site{add: s.out, post: l.AttnPostNorm}
+	do := s.feedForward
 	if l.router != nil {
-		return s.experts(l)
+		do = s.experts
 	}
-	return s.feedForward(l)
+	err := do(l)
+	if l.inputGate != nil && err == nil {
+		s.layerInput(l)
+	}
+	s.site.scale = l.scale
+	return err
+}
+
+// layerInputs computes the inputs of all layers.
+func (s *step) layerInputs() {
+	n, width := len(s.tokens), s.conf.Layers*s.conf.LayerInput
+	s.inputs = resize(s.inputs, n*width)
+	s.raw(s.x, s.conf.Dim, noTarget, s.weights.inputProj)
+	s.mul(term{m: s.weights.inputProj, hi: width, out: s.inputs, stride: width, target: noTarget, t1: n})
+	s.parallel(n, n*width*4, s.stages.inputs)
+}
+
+// inputsChunk adds one token's embeddings to its layers' inputs.
+func (s *step) inputsChunk(member, i int) {
+	c, w := &s.conf, &s.members[member]
+	width := c.Layers * c.LayerInput
+	w.rows = resize(w.rows, width)
+	s.weights.inputEmbed.Row(w.rows, int(s.tokens[i].id))
+	kernel.Scale(w.rows, float32(math.Sqrt(float64(c.LayerInput))))
+	x := s.inputs[i*width:][:width]
+	kernel.Scale(x, float32(1/math.Sqrt(float64(c.Dim))))
+	for at := 0; at < width; at += c.LayerInput {
+		kernel.RMSNorm(x[at:][:c.LayerInput], x[at:][:c.LayerInput], s.weights.inputNorm, c.RMSEps)
+	}
+	kernel.Add(x, w.rows)
+	kernel.Scale(x, math.Sqrt2/2)
+}
+
+// layerInput adds a layer's input to x, by way of two matrices.
+func (s *step) layerInput(l *layer) {
+	c, n := &s.conf, len(s.tokens)
+	s.parallel(n, n*c.Dim*4, s.stages.settle)
+	s.raw(s.x, c.Dim, noTarget, l.inputGate)
+	s.mul(term{m: l.inputGate, hi: c.LayerInput, out: s.gate, stride: c.LayerInput, target: noTarget, t1: n})
+	s.parallel(n, n*c.LayerInput*8, s.stages.input)
+	s.raw(s.gate, c.LayerInput, noTarget, l.inputDown)
+	s.mul(term{m: l.inputDown, hi: c.Dim, out: s.out, stride: c.Dim, target: noTarget, t1: n})
+	s.site = site{add: s.out, post: l.InputNorm}
+}
+
+func (s *step) settleChunk(member, i int) { s.addOut(member, i) }
+
+func (s *step) inputChunk(_, i int) {
+	n := s.conf.LayerInput
+	kernel.GELUMul(s.gate[i*n:][:n], s.inputs[(s.tokens[i].row*s.conf.Layers+s.at)*n:][:n])
 }
 
 // prune drops the tokens without wanted output, and returns how many remain: once the last layer's keys and values are
 // stored, the others are not needed.
 func (s *step) prune() int {
-	c, qw := &s.conf, s.conf.Heads*s.conf.HeadDim
+	c, qw := &s.conf, s.conf.Heads*s.weights.layers[s.at].headDim
 	asked, pooled, n := s.asked, s.pooled, 0
 	for r := range s.runs {
 		run := &s.runs[r]
@@ -253,22 +320,27 @@ func (s *step) prune() int {
 	return n
 }
 
-// feedForward computes out = Down·(act(Gate·y)·(Up·y)), without Gate Down·gelu(Up·y).
 func (s *step) feedForward(l *layer) error {
-	c, n, sh := &s.conf, len(s.tokens), &s.share
-	t := term{m: l.gate, up: l.up, lo: sh.ffn.lo, hi: sh.ffn.hi, out: s.gate, stride: c.FFN, target: lora.Gate, t1: n}
+	s.normed(l.FFNNorm, l.FFNNormBias, lora.Gate, lora.Up, cmp.Or(l.gate, l.up), l.up)
+	err := s.dense(l, l.up.Rows, lora.Gate, lora.Down)
+	s.site = site{add: s.out, post: l.FFNPostNorm}
+	return err // compute's check is where ranks wait for out
+}
+
+// dense computes out = Down·(act(Gate·y)·(Up·y)), without Gate Down·gelu(Up·y), of the input y.
+func (s *step) dense(l *layer, width int, gate, down lora.Target) error {
+	n, dim, part := len(s.tokens), s.share.dim, s.share.even(width, kernel.Tile)
+	t := term{m: l.gate, up: l.up, lo: part.lo, hi: part.hi, out: s.gate, stride: width, target: gate, t1: n}
 	if l.gate == nil {
-		t.m, t.up, t.bias, t.gelu = l.up, nil, l.upBias, true
+		t.m, t.up, t.bias, t.gelu = l.up, nil, l.UpBias, true
 	}
-	s.normed(l.ffnNorm, l.ffnNormBias, lora.Gate, lora.Up, t.m, l.up)
 	s.mul(t)
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
-	s.raw(s.gate, c.FFN, lora.Down, l.down)
-	s.mul(term{m: l.down, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.downBias, target: lora.Down, t1: n})
-	s.site = site{add: s.out, post: l.ffnPostNorm}
-	return nil // compute's check is where ranks wait for out
+	s.raw(s.gate, width, down, l.down)
+	s.mul(term{m: l.down, lo: dim.lo, hi: dim.hi, out: s.out, stride: s.conf.Dim, bias: l.DownBias, target: down, t1: n})
+	return nil
 }
 
 // output computes the wanted logits and hidden states.
@@ -326,14 +398,17 @@ func (s *step) embedChunk(_, i int) {
 // ropes holds the angles of positions, computed when a position is first used.
 type ropes struct {
 	model *model.Model
-	half  int // RopeDim/2
+	half  [2]int // of each kind, RopeDim/2
 	pages [][]float32
 }
 
 // ropePage is the number of positions whose angles are computed together.
 const ropePage = 64
 
-func newRopes(m *model.Model) *ropes { return &ropes{model: m, half: m.Config.RopeDim / 2} }
+func newRopes(m *model.Model) *ropes {
+	c := &m.Config
+	return &ropes{model: m, half: [2]int{c.RopeDim / 2, cmp.Or(c.LocalRopeDim, c.RopeDim) / 2}}
+}
 
 // page computes the page of a position's angles, if it is missing.
 func (r *ropes) page(pos int) {
@@ -344,21 +419,22 @@ func (r *ropes) page(pos int) {
 	if r.pages[p] != nil {
 		return
 	}
-	kinds := max(r.model.Config.Ropes, 1)
-	page := make([]float32, kinds*ropePage*2*r.half)
-	for k := range kinds {
+	half := r.half[:max(r.model.Config.Ropes, 1)]
+	page := make([]float32, ropePage*2*(half[0]+half[len(half)-1]*(len(half)-1)))
+	r.pages[p] = page
+	for k := range half {
 		for i := range ropePage {
-			at := page[(k*ropePage+i)*2*r.half:][:2*r.half]
-			r.model.Rope(k, p*ropePage+i, at[:r.half], at[r.half:])
+			cos, sin := r.angles(k, p*ropePage+i)
+			r.model.Rope(k, p*ropePage+i, cos, sin)
 		}
 	}
-	r.pages[p] = page
 }
 
 // angles returns a position's cosines and sines, whose page must exist.
 func (r *ropes) angles(kind, pos int) (cos, sin []float32) {
-	at := r.pages[pos/ropePage][(kind*ropePage+pos%ropePage)*2*r.half:][:2*r.half]
-	return at[:r.half], at[r.half:]
+	n := r.half[kind]
+	at := r.pages[pos/ropePage][2*(kind*ropePage*r.half[0]+pos%ropePage*n):][:2*n]
+	return at[:n], at[n:]
 }
 
 func (r *ropes) bytes() int64 {

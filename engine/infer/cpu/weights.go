@@ -14,6 +14,9 @@ import (
 // matrices.
 type weights struct {
 	embed      *matrix // [Vocab, Dim]
+	inputEmbed *matrix // as in model.Model; nil if there is none
+	inputProj  *matrix
+	inputNorm  []float32
 	output     *matrix // [Vocab, Dim]; embed itself if the file ties them
 	outputNorm []float32
 	layers     []layer
@@ -31,24 +34,25 @@ type weights struct {
 
 // layer mirrors model.Layer.
 type layer struct {
-	attnNorm, attnPostNorm []float32
-	ffnNorm, ffnPostNorm   []float32
-	qNorm, kNorm           []float32
-	qBias, kBias, vBias    []float32
-	oBias                  []float32
-	attnNormBias           []float32 // of an encoder
-	ffnNormBias            []float32
-	upBias, downBias       []float32
-	q, k, v, o             *matrix
-	gate, up, down         *matrix // nil in a mixture of experts; gate in BERT too
+	model.Vectors
+	ones []float32 // norm of values; nil: none
 
-	router   *matrix // nil without experts
-	gates    []*matrix
-	ups      []*matrix
-	downs    []*matrix
-	all      []*matrix // gates and ups
-	window   int
-	ropeKind int
+	q, k, v, o           *matrix // k and v may be nil
+	qkv                  []*matrix
+	gate, up, down       *matrix // nil in a mixture of experts without a shared one; gate in BERT too
+	inputGate, inputDown *matrix // nil if there is none
+
+	router *matrix // nil without experts
+	gates  []*matrix
+	ups    []*matrix
+	downs  []*matrix
+	all    []*matrix // gates and ups
+	first  []*matrix // router, and gate and up of the shared expert
+
+	scale            float32
+	window, ropeKind int
+	headDim, kvHeads int
+	source           int
 }
 
 // matrix is a packed matrix.
@@ -112,6 +116,11 @@ func newWeights(m *model.Model) (*weights, error) {
 		w.embed = b.matrix("token_embd", &m.Embed, looked)
 		w.output = b.matrix("output", &m.Output, byRows)
 	}
+	if m.Config.LayerInput > 0 {
+		w.inputEmbed = b.matrix("per_layer_token_embd", &m.InputEmbed, looked)
+		w.inputProj = b.matrix("per_layer_model_proj", &m.InputProj, byRows)
+		w.inputNorm = slices.Clone(m.InputNorm)
+	}
 	w.outputNorm, w.outputNormBias = slices.Clone(m.OutputNorm), slices.Clone(m.OutputNormBias)
 	w.positions, w.types = slices.Clone(m.Positions), slices.Clone(m.Types)
 	w.class, w.classBias, w.score = slices.Clone(m.Class), slices.Clone(m.ClassBias), slices.Clone(m.Score)
@@ -120,7 +129,11 @@ func newWeights(m *model.Model) (*weights, error) {
 	}
 	for i := range m.Layers {
 		b.prefix = fmt.Sprintf("blk.%d.", i)
-		w.layers = append(w.layers, b.layer(&m.Layers[i]))
+		l := b.layer(&m.Layers[i])
+		if l.headDim, l.kvHeads = m.Config.Shape(i); m.Layers[i].NormsValues {
+			l.ones = slices.Repeat([]float32{1}, l.headDim)
+		}
+		w.layers = append(w.layers, l)
 	}
 	return w, b.err
 }
@@ -152,22 +165,16 @@ type builder struct {
 
 func (b *builder) layer(l *model.Layer) layer {
 	to := layer{
-		attnNorm: slices.Clone(l.AttnNorm), attnPostNorm: slices.Clone(l.AttnPostNorm),
-		ffnNorm: slices.Clone(l.FFNNorm), ffnPostNorm: slices.Clone(l.FFNPostNorm),
-		qNorm: slices.Clone(l.QNorm), kNorm: slices.Clone(l.KNorm),
-		attnNormBias: slices.Clone(l.AttnNormBias), ffnNormBias: slices.Clone(l.FFNNormBias),
-		upBias: slices.Clone(l.UpBias), downBias: slices.Clone(l.DownBias),
-		qBias: slices.Clone(l.QBias), kBias: slices.Clone(l.KBias), vBias: slices.Clone(l.VBias), oBias: slices.Clone(l.OBias),
-		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
-		o:      b.matrix("attn_output", &l.O, byRows),
-		window: l.Window, ropeKind: l.Rope,
+		Vectors: l.Vectors,
+		q:       b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
+		o:    b.matrix("attn_output", &l.O, byRows),
+		gate: b.matrix("ffn_gate", &l.Gate, byRows), up: b.matrix("ffn_up", &l.Up, byRows), down: b.matrix("ffn_down", &l.Down, byRows),
+		inputGate: b.matrix("inp_gate", &l.InputGate, byRows), inputDown: b.matrix("proj", &l.InputDown, byRows),
+		window: l.Window, ropeKind: l.Rope, source: l.Source, scale: l.Scale,
 	}
+	to.Each(func(v *[]float32) { *v = slices.Clone(*v) })
+	to.qkv = slices.DeleteFunc([]*matrix{to.q, to.k, to.v}, func(m *matrix) bool { return m == nil })
 	if len(l.ExpertGate) == 0 {
-		if l.Gate.Rows > 0 {
-			to.gate = b.matrix("ffn_gate", &l.Gate, byRows)
-		}
-		to.up = b.matrix("ffn_up", &l.Up, byRows)
-		to.down = b.matrix("ffn_down", &l.Down, byRows)
 		return to
 	}
 	to.router = b.matrix("ffn_gate_inp", &l.Router, whole)
@@ -177,11 +184,14 @@ func (b *builder) layer(l *model.Layer) layer {
 		to.downs = append(to.downs, b.matrix("ffn_down_exps", &l.ExpertDown[e], byRows))
 	}
 	to.all = slices.Concat(to.gates, to.ups)
+	if to.first = []*matrix{to.router}; to.gate != nil {
+		to.first = append(to.first, to.gate, to.up)
+	}
 	return to
 }
 
 func (b *builder) matrix(name string, m *model.Matrix, r role) *matrix {
-	if b.err != nil {
+	if b.err != nil || m.Rows == 0 {
 		return nil
 	}
 	t := m.Type
@@ -231,7 +241,7 @@ func (w *weights) pieces(size int64, s *share) []piece {
 		tiles := int64(p.from.Rows+kernel.Tile-1) / kernel.Tile
 		step := int(max(1, size*tiles/max(p.length, 1))) * kernel.Tile
 		r := s.rows(p)
-		if p.to == w.embed {
+		if p.to == w.embed || p.role == looked {
 			r = rows{0, p.to.Rows} // any row may be looked up
 		}
 		for lo := r.lo; lo < r.hi; lo += step {

@@ -4,7 +4,7 @@ import "strings"
 
 // family is the common tokenizer configuration of a model family, besides its kind.
 type family struct {
-	front, back   []string // special tokens before and after all others; SPM only
+	front, back   []string // special tokens before, in SPM, and after all others
 	bos, eos, eot string
 	prefix        bool // a space is prepended to the text
 	template      string
@@ -23,6 +23,10 @@ const templateGemma = "{{ bos_token }}{% for message in messages %}" +
 const templatePhi3 = "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
 
+// templateHarmony is the format of gpt-oss.
+const templateHarmony = "{% for message in messages %}{{ '<|start|>' + message['role'] + ('<|channel|>final' if message['role'] == 'assistant' else '') + " +
+	"'<|message|>' + message['content'] + '<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"
+
 // family returns the architecture's family.
 func (s Spec) family() family {
 	switch {
@@ -36,6 +40,13 @@ func (s Spec) family() family {
 			front: []string{"<unk>", "<s>", "</s>"}, back: []string{"<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"},
 			bos: "<s>", eos: "<|endoftext|>", eot: "<|end|>", prefix: true, template: templatePhi3,
 		}
+	case s.Arch == "gpt-oss":
+		return family{
+			back: []string{"<|endoftext|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"},
+			bos:  "<|endoftext|>", eos: "<|return|>", template: templateHarmony,
+		}
+	case !s.SPM:
+		return family{back: []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, bos: "<|endoftext|>", eos: "<|im_end|>", template: Template}
 	default:
 		return family{
 			front: []string{"<unk>", "<s>", "</s>"}, back: []string{"<|im_start|>", "<|im_end|>"},

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Golden is a generated model and llama.cpp's results for it. Package engine/golden writes them.
+// Golden is a generated model and llama.cpp's results for it. TestMakeGoldens writes them.
 type Golden struct {
 	Name   string // variant and type, as gemma2/Q4_K
 	Spec   Spec
@@ -125,6 +125,12 @@ var (
 		"gemma2":   {Arch: "gemma2", KVHeads: 2},
 		"gemma3":   {Arch: "gemma3", Untied: true, KVHeads: 1, HeadDim: 128, RopeBase: 1e6},
 		"phi3":     {Arch: "phi3", Untied: true},
+		"gpt-oss":  {Arch: "gpt-oss", KVHeads: 2, RopeBase: 150000, RopeScaling: "yarn", RopeScale: 8, RopeTrain: 64, Untied: true},
+		"gemma4":   {Arch: "gemma4", KVHeads: 1, HeadDim: 128, RopeBase: 1e6, RopeFactors: true, LogitSoftcap: 4},
+		"gemma4-e": {Arch: "gemma4", KVHeads: 1, HeadDim: 128, RopeBase: 1e6, RopeFactors: true, LayerInput: 32},
+		"gemma4-m": {Arch: "gemma4", KVHeads: 1, HeadDim: 128, RopeBase: 1e6, Experts: 4, ExpertsUsed: 4},
+		"glm4":     {Arch: "glm4", KVHeads: 2, RopeDim: 32, Untied: true},
+		"glm4moe":  {Arch: "glm4moe", Layers: 3, KVHeads: 2, RopeDim: 32, RopeBase: 1e6, Untied: true},
 	}
 	goldenVariants = map[string]Spec{
 		"llama3":      {KVHeads: 1, RopeFactors: true, RopeBase: 500000, Pre: "llama-bpe"},
@@ -157,7 +163,14 @@ func GoldenSpecs() []Golden {
 	}
 	for _, name := range slices.Sorted(maps.Keys(goldenFamilies)) {
 		types := goldenTypes
-		if name == "llama" {
+		switch name {
+		case "gpt-oss":
+			types = []gguf.Type{gguf.F32, gguf.Q8_0, gguf.MXFP4}
+		case "glm4", "glm4moe":
+			types = []gguf.Type{gguf.F32, gguf.Q4_K}
+		case "gemma4", "gemma4-e", "gemma4-m":
+			types = []gguf.Type{gguf.F32, gguf.Q8_0}
+		case "llama":
 			types = append(types[:len(types):len(types)], gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K, gguf.IQ4_NL, gguf.IQ4_XS)
 		}
 		for _, t := range types {
@@ -215,7 +228,7 @@ func Goldens() ([]Golden, error) {
 	for i, g := range all {
 		a, ok := answers[g.Name]
 		if !ok {
-			return nil, fmt.Errorf("there are no answers for the model %s: engine/golden makes them", g.Name)
+			return nil, fmt.Errorf("there are no answers for the model %s: TestMakeGoldens makes them (engine/golden/README.md)", g.Name)
 		}
 		all[i].SHA256, all[i].Runs = a.SHA256, a.Runs
 	}

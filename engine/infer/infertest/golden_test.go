@@ -19,7 +19,7 @@ func TestGoldenReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range all {
-		if g.Spec.Type != gguf.F32 && !strings.HasPrefix(g.Name, "llama/") {
+		if g.Spec.Type != gguf.F32 && !strings.HasPrefix(g.Name, "llama/") || g.Spec.Arch == "gemma4" {
 			continue
 		}
 		t.Run(g.Name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package infertest
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
@@ -10,7 +9,7 @@ import (
 // fileTypes are the numbers of general.file_type, from which programs know the name of the quantisation.
 var fileTypes = map[gguf.Type]uint32{
 	gguf.F32: 0, gguf.F16: 1, gguf.Q4_0: 2, gguf.Q4_1: 3, gguf.Q8_0: 7, gguf.Q5_0: 8, gguf.Q5_1: 9, gguf.Q2_K: 10,
-	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32,
+	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32, gguf.MXFP4: 38,
 }
 
 // metadata sets the keys that describe the shape, named as by llama.cpp's converter.
@@ -24,9 +23,13 @@ func (s Spec) metadata(g *gguf.Writer) {
 	g.SetUint32(a+"context_length", uint32(s.Context))
 	g.SetUint32(a+"embedding_length", uint32(s.Dim))
 	g.SetUint32(a+"block_count", uint32(s.Layers))
-	g.SetUint32(a+"feed_forward_length", uint32(s.FFN))
+	if s.Arch != "gemma4" {
+		g.SetUint32(a+"feed_forward_length", uint32(s.FFN))
+	}
 	g.SetUint32(a+"attention.head_count", uint32(s.Heads))
-	g.SetUint32(a+"attention.head_count_kv", uint32(s.KVHeads))
+	if s.Arch != "gemma4" {
+		g.SetUint32(a+"attention.head_count_kv", uint32(s.KVHeads))
+	}
 	g.SetUint32(a+"attention.key_length", uint32(s.HeadDim))
 	g.SetUint32(a+"attention.value_length", uint32(s.HeadDim))
 	g.SetFloat32(a+"attention.layer_norm_rms_epsilon", 1e-5)
@@ -34,6 +37,9 @@ func (s Spec) metadata(g *gguf.Writer) {
 	s.rope(g, a)
 	if s.Window > 0 {
 		g.SetUint32(a+"attention.sliding_window", uint32(s.Window))
+	}
+	if s.Arch == "gemma4" {
+		s.gemma4(g, a)
 	}
 	if s.AttnSoftcap > 0 {
 		g.SetFloat32(a+"attn_logit_softcapping", s.AttnSoftcap)
@@ -44,10 +50,58 @@ func (s Spec) metadata(g *gguf.Writer) {
 	if s.Experts > 0 {
 		g.SetUint32(a+"expert_count", uint32(s.Experts))
 		g.SetUint32(a+"expert_used_count", uint32(s.ExpertsUsed))
-		if strings.HasPrefix(s.Arch, "qwen") {
+		if s.mixture() || s.Arch == "gemma4" {
 			g.SetUint32(a+"expert_feed_forward_length", uint32(s.ExpertFFN))
 		}
+		if s.Arch == "glm4moe" {
+			g.SetUint32(a+"expert_shared_count", 1)
+			g.SetUint32(a+"leading_dense_block_count", 1)
+			g.SetUint32(a+"expert_gating_func", 2) // sigmoid
+			g.SetFloat32(a+"expert_weights_scale", 1.5)
+			g.SetBool(a+"expert_weights_norm", true)
+		}
 	}
+}
+
+// gemma4 sets what differs between layers: with a window, heads have half the width and are twice as many.
+func (s Spec) gemma4(g *gguf.Writer, a string) {
+	windows, kv, ffn := make([]bool, s.Layers), make([]int32, s.Layers), make([]int32, s.Layers)
+	for l := range s.Layers {
+		windows[l] = s.local(l)
+		_, heads := s.shape(l)
+		kv[l], ffn[l] = int32(heads), int32(s.ffn(l))
+	}
+	g.SetBools(a+"attention.sliding_window_pattern", windows)
+	g.SetInt32s(a+"attention.head_count_kv", kv)
+	g.SetInt32s(a+"feed_forward_length", ffn)
+	g.SetUint32(a+"attention.key_length_swa", uint32(s.HeadDim/2))
+	g.SetUint32(a+"attention.value_length_swa", uint32(s.HeadDim/2))
+	g.SetUint32(a+"rope.dimension_count_swa", uint32(s.HeadDim/2))
+	g.SetFloat32(a+"rope.freq_base_swa", 10000)
+	g.SetUint32(a+"embedding_length_per_layer_input", uint32(s.LayerInput))
+	if s.LayerInput > 0 {
+		g.SetUint32(a+"attention.shared_kv_layers", uint32(s.Layers/2))
+	}
+}
+
+// local reports whether a layer of gemma4 has a window, and shared whether it has no keys and values.
+func (s Spec) local(l int) bool  { return s.Arch == "gemma4" && (l+1)%3 != 0 }
+func (s Spec) shared(l int) bool { return s.LayerInput > 0 && l >= s.Layers/2 }
+
+// shape returns the width of a layer's heads, and the number of its key-value heads.
+func (s Spec) shape(l int) (head, kv int) {
+	if s.local(l) {
+		return s.HeadDim / 2, 2 * s.KVHeads
+	}
+	return s.HeadDim, s.KVHeads
+}
+
+// ffn returns the width of a layer's feed-forward layer.
+func (s Spec) ffn(l int) int {
+	if s.shared(l) {
+		return 2 * s.FFN
+	}
+	return s.FFN
 }
 
 func (s Spec) rope(g *gguf.Writer, a string) {

@@ -10,7 +10,7 @@ import (
 
 // Reference is the forward pass as the papers describe it, for comparison with faster ones: one sequence,
 // no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
-// supports all that package model loads but encoders, and returns the logits after each token, [len(tokens)][Vocab]. It is
+// supports all that package model loads but encoders and gemma4, and returns the logits after each token, [len(tokens)][Vocab]. It is
 // slow, and needs eight bytes a weight: for small models only.
 func Reference(m *model.Model, tokens []int32) [][]float64 {
 	r := &reference{m: m, c: &m.Config}
@@ -34,7 +34,9 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 // differ. Infinite in models without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
-	r.hidden(tokens)
+	if m.Config.Experts > m.Config.ExpertsUsed {
+		r.hidden(tokens)
+	}
 	return r.margins
 }
 
@@ -67,7 +69,7 @@ func (d dense) times(x []float64, bias []float32) []float64 {
 			sum += float64(w) * x[i]
 		}
 		out[r] = sum
-		if bias != nil {
+		if len(bias) > 0 {
 			out[r] += float64(bias[r])
 		}
 	}
@@ -151,14 +153,14 @@ func (r *reference) attention(l *model.Layer, xs [][]float64) {
 		mixed := make([]float64, r.c.Heads*r.c.HeadDim)
 		for h := range r.c.Heads {
 			kv := h * r.c.KVHeads / r.c.Heads * r.c.HeadDim
-			r.attend(mixed[h*r.c.HeadDim:][:r.c.HeadDim], qs[pos][h*r.c.HeadDim:][:r.c.HeadDim], ks[first:pos+1], vs[first:pos+1], kv)
+			r.attend(mixed[h*r.c.HeadDim:][:r.c.HeadDim], qs[pos][h*r.c.HeadDim:][:r.c.HeadDim], ks[first:pos+1], vs[first:pos+1], kv, l.Sinks[min(h, len(l.Sinks)):])
 		}
 		add(x, r.norm(o.times(mixed, l.OBias), l.AttnPostNorm))
 	}
 }
 
-// attend mixes the values of one head, which stands at offset kv of keys and values.
-func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int) {
+// attend mixes the values of one head, which stands at offset kv of keys and values. Its sink is the first one, if any.
+func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int, sinks []float32) {
 	weights := make([]float64, len(ks))
 	for p, k := range ks {
 		for i, x := range q {
@@ -167,8 +169,11 @@ func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int) {
 		weights[p] *= float64(r.c.AttnScale)
 	}
 	softcap(weights, r.c.AttnSoftcap)
+	if len(sinks) > 0 {
+		weights = append(weights, float64(sinks[0]))
+	}
 	softmax(weights)
-	for p, w := range weights {
+	for p, w := range weights[:len(ks)] {
 		for i := range out {
 			out[i] += w * vs[p][kv+i]
 		}
@@ -176,47 +181,61 @@ func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int) {
 }
 
 func (r *reference) feedForward(l *model.Layer, xs [][]float64) {
-	if l.Gate.Rows == 0 {
+	if l.Router.Rows > 0 {
 		r.mixture(l, xs)
 		return
 	}
 	gate, up, down := decode(&l.Gate), decode(&l.Up), decode(&l.Down)
 	for _, x := range xs {
-		add(x, r.norm(r.gated(gate, up, down, r.norm(x, l.FFNNorm)), l.FFNPostNorm))
+		add(x, r.norm(r.gated(gate, up, down, r.norm(x, l.FFNNorm), nil, nil, nil), l.FFNPostNorm))
 	}
 }
 
-// gated returns down · (act(gate·x) · (up·x)).
-func (r *reference) gated(gate, up, down dense, x []float64) []float64 {
-	g, u := gate.times(x, nil), up.times(x, nil)
+// gated returns down · (act(gate·x) · (up·x)), with biases.
+func (r *reference) gated(gate, up, down dense, x []float64, gateBias, upBias, downBias []float32) []float64 {
+	g, u := gate.times(x, gateBias), up.times(x, upBias)
 	for i, v := range g {
-		if r.c.GELU {
+		switch {
+		case r.c.ClampedGate:
+			v = min(v, 7)
+			g[i] = v / (1 + math.Exp(-1.702*v)) * (max(-7, min(u[i], 7)) + 1)
+		case r.c.GELU:
 			g[i] = 0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))) * u[i]
-		} else {
+		default:
 			g[i] = v / (1 + math.Exp(-v)) * u[i]
 		}
 	}
-	return down.times(g, nil)
+	return down.times(g, downBias)
 }
 
 // mixture sends each token through the experts with the highest router logits.
 func (r *reference) mixture(l *model.Layer, xs [][]float64) {
-	router := decode(&l.Router)
+	router, shared := decode(&l.Router), []dense{decode(&l.Gate), decode(&l.Up), decode(&l.Down)}
 	var gate, up, down []dense
 	for i := range l.ExpertGate {
 		gate, up, down = append(gate, decode(&l.ExpertGate[i])), append(up, decode(&l.ExpertUp[i])), append(down, decode(&l.ExpertDown[i]))
 	}
 	for pos, x := range xs {
 		n := r.norm(x, l.FFNNorm)
-		p := router.times(n, nil)
+		p := router.times(n, l.RouterBias)
+		order := slices.Clone(p) // by logits, or by sigmoids, of which a small change is a quarter of the logits'
 		softmax(p)
+		if r.c.ExpertSigmoid {
+			for e, v := range order {
+				p[e] = 1 / (1 + math.Exp(-v))
+				order[e] = 4 * p[e]
+				if l.Choice != nil {
+					order[e] += 4 * float64(l.Choice[e])
+				}
+			}
+		}
 		best := make([]int, len(p))
 		for i := range best {
 			best[i] = i
 		}
-		slices.SortStableFunc(best, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
+		slices.SortStableFunc(best, func(a, b int) int { return cmp.Compare(order[b], order[a]) })
 		if used := r.c.ExpertsUsed; r.margins != nil && used < len(best) {
-			r.margins[pos] = min(r.margins[pos], math.Log(p[best[used-1]]/p[best[used]]))
+			r.margins[pos] = min(r.margins[pos], order[best[used-1]]-order[best[used]])
 		}
 		best = best[:r.c.ExpertsUsed]
 		sum := 0.0
@@ -226,9 +245,16 @@ func (r *reference) mixture(l *model.Layer, xs [][]float64) {
 		if !r.c.ExpertNorm {
 			sum = 1
 		}
+		if r.c.ExpertScale != 0 {
+			sum /= float64(r.c.ExpertScale)
+		}
 		y := make([]float64, len(x))
+		if l.Gate.Rows > 0 {
+			y = r.gated(shared[0], shared[1], shared[2], n, nil, nil, nil)
+		}
+		bias := func(all []float32, e int) []float32 { return all[e*len(all)/len(p):][:len(all)/len(p)] }
 		for _, e := range best {
-			for i, v := range r.gated(gate[e], up[e], down[e], n) {
+			for i, v := range r.gated(gate[e], up[e], down[e], n, bias(l.ExpertGateBias, e), bias(l.ExpertUpBias, e), bias(l.ExpertDownBias, e)) {
 				y[i] += p[e] / sum * v
 			}
 		}

@@ -23,7 +23,7 @@ import (
 type Spec struct {
 	Arch    string    // one of model.Architectures; default llama
 	Dim     int       // default 64, for types with blocks of 256 values 256
-	Layers  int       // default 2, for gemma3 6: five with a window and one without
+	Layers  int       // default 2, for gemma3 6: five with a window and one without; for gemma4 6: twice two and one
 	Heads   int       // default 4
 	KVHeads int       // default Heads
 	HeadDim int       // default Dim/Heads; other values write attention.key_length
@@ -37,11 +37,12 @@ type Spec struct {
 	// others.
 	Mix []gguf.Type
 
-	Experts     int // mixture of experts, for llama and qwen3moe; default for qwen3moe 4
+	Experts     int // mixture of experts, for llama, gemma4, qwen3moe, gpt-oss and glm4moe; default for the last three 4
 	ExpertsUsed int // default 2
 	ExpertFFN   int // default FFN
 
-	Window       int     // sliding window of llama, gemma2, gemma3, phi3; default for gemma2 and gemma3 16
+	Window       int     // sliding window of llama, gemma2, gemma3, gpt-oss, phi3; default for gemma2, gemma3 and gpt-oss 16
+	LayerInput   int     // gemma4: width of the layers' inputs; with it the second half of the layers has no keys and values
 	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
 	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
 
@@ -75,9 +76,13 @@ func (s Spec) withDefaults() Spec {
 	}
 	block := s.block()
 	or(&s.Dim, max(64, block))
-	or(&s.Layers, map[string]int{"gemma3": 6}[s.Arch])
+	or(&s.Layers, map[string]int{"gemma3": 6, "gemma4": 6}[s.Arch])
 	or(&s.Layers, 2)
 	or(&s.Heads, 4)
+	if s.Arch == "gemma4" {
+		or(&s.KVHeads, s.Heads/2) // twice as many in layers with a window
+		s.RopeFactors = true
+	}
 	or(&s.KVHeads, s.Heads)
 	or(&s.HeadDim, s.Dim/max(s.Heads, 1))
 	or(&s.FFN, (2*s.Dim+block-1)/block*block)
@@ -85,14 +90,14 @@ func (s Spec) withDefaults() Spec {
 	or(&s.Context, 256)
 	or(&s.RopeDim, s.HeadDim)
 	or(&s.RopeTrain, s.Context)
-	if s.Arch == "qwen3moe" {
+	if s.mixture() {
 		or(&s.Experts, 4)
 	}
 	if s.Experts > 0 {
 		or(&s.ExpertsUsed, 2)
 		or(&s.ExpertFFN, s.FFN)
 	}
-	if s.Arch == "gemma2" || s.Arch == "gemma3" {
+	if s.Arch == "gemma2" || s.Arch == "gemma3" || s.Arch == "gemma4" || s.Arch == "gpt-oss" {
 		or(&s.Window, 16)
 	}
 	if s.Arch == "gemma2" && s.AttnSoftcap == 0 {
@@ -109,11 +114,21 @@ func (s Spec) withDefaults() Spec {
 	}
 	if s.Pre == "" {
 		s.Pre = "gpt-2"
-		if strings.HasPrefix(s.Arch, "qwen") {
+		switch {
+		case strings.HasPrefix(s.Arch, "qwen"):
 			s.Pre = "qwen2"
+		case strings.HasPrefix(s.Arch, "glm4"):
+			s.Pre = "glm4"
+		case s.Arch == "gpt-oss":
+			s.Pre = "gpt-4o"
 		}
 	}
 	return s
+}
+
+// mixture reports whether all models of the architecture are mixtures of experts.
+func (s Spec) mixture() bool {
+	return s.Arch == "qwen3moe" || s.Arch == "gpt-oss" || s.Arch == "glm4moe"
 }
 
 // types returns the types of the matrices.
@@ -160,7 +175,7 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("model spec: RopeDim is %d, want an even number up to HeadDim %d", s.RopeDim, s.HeadDim)
 	case s.ExpertsUsed > s.Experts:
 		return fmt.Errorf("model spec: ExpertsUsed is %d of %d", s.ExpertsUsed, s.Experts)
-	case s.Experts > 0 && s.Arch != "llama" && s.Arch != "qwen3moe":
+	case s.Experts > 0 && s.Arch != "llama" && s.Arch != "gemma4" && !s.mixture():
 		return fmt.Errorf("model spec: %s has no experts", s.Arch)
 	}
 	for _, t := range s.types() {

@@ -56,7 +56,7 @@ func (s Spec) tokenizer(g *gguf.Writer) error {
 		if err := v.spm(g, f, s.Vocab); err != nil {
 			return err
 		}
-	} else if err := v.bpe(g, s); err != nil {
+	} else if err := v.bpe(g, f, s); err != nil {
 		return err
 	}
 	for i := 0; len(v.tokens) < s.Vocab; i++ {
@@ -75,12 +75,11 @@ func (s Spec) tokenizer(g *gguf.Writer) error {
 	return nil
 }
 
-// bpe makes a byte-level vocabulary: 256 bytes, merges, three control tokens.
-func (v *vocab) bpe(g *gguf.Writer, s Spec) error {
-	const special = 3
-	room := s.Vocab - 256 - special
+// bpe makes a byte-level vocabulary: 256 bytes, merges, control tokens.
+func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
+	room := s.Vocab - 256 - len(f.back)
 	if room < 1 {
-		return fmt.Errorf("model spec: Vocab is %d, a byte-level vocabulary needs at least %d", s.Vocab, 256+special+1)
+		return fmt.Errorf("model spec: Vocab is %d, a byte-level vocabulary needs at least %d", s.Vocab, 256+len(f.back)+1)
 	}
 	for b := range 256 {
 		v.add(tokenizer.ByteText(string([]byte{byte(b)})), typeNormal, 0)
@@ -93,9 +92,10 @@ func (v *vocab) bpe(g *gguf.Writer, s Spec) error {
 		v.merges = append(v.merges, m[0]+" "+m[1])
 		v.addOnce(m[0]+m[1], 0)
 	}
-	text := v.add("<|endoftext|>", typeControl, 0)
-	v.add("<|im_start|>", typeControl, 0)
-	end := v.add("<|im_end|>", typeControl, 0)
+	for _, name := range f.back {
+		v.add(name, typeControl, 0)
+	}
+	text, end := slices.Index(v.tokens, f.bos), slices.Index(v.tokens, f.eos)
 	g.SetString("tokenizer.ggml.model", "gpt2")
 	g.SetString("tokenizer.ggml.pre", s.Pre)
 	g.SetUint32("tokenizer.ggml.bos_token_id", uint32(text))

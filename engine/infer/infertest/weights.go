@@ -20,8 +20,13 @@ func (s Spec) weights(g *gguf.Writer) {
 		t.scale = float32(math.Sqrt(float64(s.Dim)))
 	}
 	t.matrix("token_embd.weight", s.Dim, s.Vocab)
+	if n := s.LayerInput; n > 0 {
+		t.matrix("per_layer_token_embd.weight", s.Layers*n, s.Vocab)
+		t.matrix("per_layer_model_proj.weight", s.Dim, s.Layers*n)
+		t.vector("per_layer_proj_norm.weight", n, 1)
+	}
 	for l := range s.Layers {
-		t.layer(func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) })
+		t.layer(l, func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) })
 	}
 	t.vector("output_norm.weight", s.Dim, 1)
 	if s.Untied {
@@ -46,54 +51,103 @@ type tensors struct {
 	scale float32 // of the next matrix; 0 means 1
 }
 
-func (t *tensors) layer(name func(string) string) {
-	q, kv := t.Heads*t.HeadDim, t.KVHeads*t.HeadDim
-	gemma := t.Arch == "gemma2" || t.Arch == "gemma3"
+func (t *tensors) layer(l int, name func(string) string) {
+	head, kvHeads := t.shape(l)
+	q, kv := t.Heads*head, kvHeads*head
+	post := strings.HasPrefix(t.Arch, "gemma") && t.Arch != "gemma" || t.Arch == "glm4"
+	oss, glm := t.Arch == "gpt-oss", t.Arch == "glm4moe"
 	t.vector(name("attn_norm.weight"), t.Dim, 1)
 	if t.Arch == "phi3" {
 		t.matrix(name("attn_qkv.weight"), t.Dim, q+2*kv)
 	} else {
 		t.matrix(name("attn_q.weight"), t.Dim, q)
-		t.matrix(name("attn_k.weight"), t.Dim, kv)
-		t.matrix(name("attn_v.weight"), t.Dim, kv)
+		if !t.shared(l) {
+			t.matrix(name("attn_k.weight"), t.Dim, kv)
+		}
+		if !t.shared(l) && (t.Arch != "gemma4" || t.LayerInput > 0 || t.local(l)) { // else values are the keys
+			t.matrix(name("attn_v.weight"), t.Dim, kv)
+		}
 	}
-	if t.Arch == "qwen2" {
+	if t.Arch == "qwen2" || oss || glm {
 		t.vector(name("attn_q.bias"), q, 0)
 		t.vector(name("attn_k.bias"), kv, 0)
 		t.vector(name("attn_v.bias"), kv, 0)
 	}
-	if strings.HasPrefix(t.Arch, "qwen3") || t.Arch == "gemma3" {
-		t.vector(name("attn_q_norm.weight"), t.HeadDim, 1)
-		t.vector(name("attn_k_norm.weight"), t.HeadDim, 1)
+	if strings.HasPrefix(t.Arch, "qwen3") || t.Arch == "gemma3" || t.Arch == "gemma4" {
+		t.vector(name("attn_q_norm.weight"), head, 1)
+		if !t.shared(l) {
+			t.vector(name("attn_k_norm.weight"), head, 1)
+		}
 	}
 	t.depth().matrix(name("attn_output.weight"), q, t.Dim)
-	if gemma {
+	if oss {
+		t.vector(name("attn_output.bias"), t.Dim, 0)
+		t.vector(name("attn_sinks.weight"), t.Heads, 1)
+	}
+	if post {
 		t.vector(name("post_attention_norm.weight"), t.Dim, t.share())
 	}
-	t.vector(name("ffn_norm.weight"), t.Dim, 1)
-	t.feedForward(name)
-	if gemma {
+	if oss || glm {
+		t.vector(name("post_attention_norm.weight"), t.Dim, 1)
+	} else {
+		t.vector(name("ffn_norm.weight"), t.Dim, 1)
+	}
+	t.feedForward(l, name)
+	if post {
 		t.vector(name("post_ffw_norm.weight"), t.Dim, t.share())
+	}
+	if t.Arch == "gemma4" {
+		t.vector(name("layer_output_scale.weight"), 1, 0.8)
+	}
+	if n := t.LayerInput; n > 0 {
+		t.matrix(name("inp_gate.weight"), t.Dim, n)
+		t.matrix(name("proj.weight"), n, t.Dim)
+		t.vector(name("post_norm.weight"), t.Dim, t.share())
 	}
 }
 
-func (t *tensors) feedForward(name func(string) string) {
+func (t *tensors) feedForward(l int, name func(string) string) {
+	defer func(n int) { t.Experts = n }(t.Experts)
 	switch {
-	case t.Experts > 0:
+	case t.Experts > 0 && !(t.Arch == "glm4moe" && l == 0):
 		router := *t
 		router.Mix, router.Type = nil, gguf.F32 // as converters store it
 		router.matrix(name("ffn_gate_inp.weight"), t.Dim, t.Experts)
-		t.matrix(name("ffn_gate_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
-		t.matrix(name("ffn_up_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+		if t.Arch == "gemma4" {
+			t.matrix(name("ffn_gate_up_exps.weight"), t.Dim, 2*t.ExpertFFN, t.Experts)
+		} else {
+			t.matrix(name("ffn_gate_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+			t.matrix(name("ffn_up_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+		}
 		t.depth().matrix(name("ffn_down_exps.weight"), t.ExpertFFN, t.Dim, t.Experts)
+		switch t.Arch {
+		case "gpt-oss":
+			t.vector(name("ffn_gate_inp.bias"), t.Experts, 0)
+			t.vector(name("ffn_gate_exps.bias"), t.ExpertFFN, 0, t.Experts)
+			t.vector(name("ffn_up_exps.bias"), t.ExpertFFN, 0, t.Experts)
+			t.vector(name("ffn_down_exps.bias"), t.Dim, 0, t.Experts)
+		case "glm4moe":
+			t.vector(name("exp_probs_b.bias"), t.Experts, 0)
+			t.matrix(name("ffn_gate_shexp.weight"), t.Dim, t.ExpertFFN)
+			t.matrix(name("ffn_up_shexp.weight"), t.Dim, t.ExpertFFN)
+			t.depth().matrix(name("ffn_down_shexp.weight"), t.ExpertFFN, t.Dim)
+		case "gemma4":
+			t.vector(name("ffn_gate_inp.scale"), t.Dim, 1)
+			t.vector(name("ffn_down_exps.scale"), t.Experts, 1)
+			for _, norm := range []string{"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"} {
+				t.vector(name(norm+".weight"), t.Dim, 1)
+			}
+			t.Experts = 0 // and a feed-forward layer
+			t.feedForward(l, name)
+		}
 		return
-	case t.Arch == "phi3":
+	case t.Arch == "phi3" || t.Arch == "glm4":
 		t.matrix(name("ffn_up.weight"), t.Dim, 2*t.FFN)
 	default:
-		t.matrix(name("ffn_gate.weight"), t.Dim, t.FFN)
-		t.matrix(name("ffn_up.weight"), t.Dim, t.FFN)
+		t.matrix(name("ffn_gate.weight"), t.Dim, t.ffn(l))
+		t.matrix(name("ffn_up.weight"), t.Dim, t.ffn(l))
 	}
-	t.depth().matrix(name("ffn_down.weight"), t.FFN, t.Dim)
+	t.depth().matrix(name("ffn_down.weight"), t.ffn(l), t.Dim)
 }
 
 // share returns the weight of each of the 2·Layers parts in the residual stream, which begins at 1. In trained
@@ -112,25 +166,29 @@ func (t *tensors) factors(name string, step float32) {
 	for i := range f {
 		f[i] = 1 + float32(i)*step
 	}
-	t.floats(name, f)
+	t.floats(name, f, len(f))
 }
 
-// vector adds a norm's weights or a bias: mean ± 0.1.
-func (t *tensors) vector(name string, n int, mean float32) {
+// vector adds a norm's weights or biases: mean ± 0.1.
+func (t *tensors) vector(name string, n int, mean float32, rows ...int) {
 	r := t.random(name, 0)
-	x := make([]float32, n)
+	all := n
+	for _, d := range rows {
+		all *= d
+	}
+	x := make([]float32, all)
 	for i := range x {
 		x[i] = mean + float32(0.1*r.NormFloat64())
 	}
-	t.floats(name, x)
+	t.floats(name, x, append([]int{n}, rows...)...)
 }
 
-func (t *tensors) floats(name string, x []float32) {
+func (t *tensors) floats(name string, x []float32, dims ...int) {
 	data, err := gguf.Encode(gguf.F32, x)
 	if err != nil {
 		panic(err) // F32 can hold any number of values
 	}
-	t.g.AddTensor(name, []int{len(x)}, gguf.F32, data)
+	t.g.AddTensor(name, dims, gguf.F32, data)
 }
 
 // random returns the source of one row of a tensor: the seed, the name and the row determine its values, whatever

@@ -21,7 +21,7 @@ import (
 )
 
 // TestPerplexity checks that the engine's forward pass predicts held-out chats as well as the
-// reference in double precision and llama.cpp (package engine/golden), within 1 %.
+// reference in double precision and llama.cpp (engine/golden), within 1 %.
 func TestPerplexity(t *testing.T) {
 	raw, err := os.ReadFile("../../testdata/golden/pico-perplexity.json")
 	if err != nil {
