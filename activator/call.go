@@ -166,12 +166,12 @@ func (c *call) find() *api.Error {
 	}
 	c.reply.style, c.reply.usage.Style = c.req.style, c.req.style
 	path, names := c.req.in.URL.Path, c.a.names.Load()
+	if c.req.Stored != "" && path == "/v1/responses" && (c.f == nil || !isPlain(c.f)) {
+		return notStored(c.req.Stored, c.a.cfg.Stored)
+	}
 	if c.f != nil {
 		c.req.adapter = names.adapter(c.req.Model, c.f)
 		return lacksPath(c.f, path)
-	}
-	if c.req.Stored != "" && path == "/v1/responses" {
-		return notStored(c.req.Stored, c.a.cfg.Stored)
 	}
 	t, bad := names.find(c.req.Model, c.mayList())
 	if bad != nil && c.req.Model == "" && path == pathInvocations {

@@ -11,7 +11,7 @@ import (
 const Hidden = "…"
 
 // secretName matches names whose values are secrets, such as HF_TOKEN, --api-key and X-Amz-Signature.
-const secretName = `(?i:(?:[\w.-]*[_.-])?(?:api|access|auth|secret)?(?:key|token|secret|password|passwd|pwd|credentials?|signature|sig|authorization))`
+const secretName = `(?i:(?:[\w.-]*[_.-])?(?:api|access|auth|secret)?(?:key|token|secret|password|passwd|pass|pwd|bearer|credentials?|signature|sig|authorization))`
 
 // secrets are the places of secrets in a text; the first group of each stays.
 var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
@@ -19,6 +19,7 @@ var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
 		`(://)[^/?#\s@]+(@)`,
 		`((?:^|[^\w.-])` + secretName + `(?:["']?=|:\s|["']:\s*))(?:Bearer\s+)?(?:"[^"]*"|'[^']*'|[^\s&"',;}]+)`,
 		`((?:^|[\s"'])-` + secretName + `\s+)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`,
+		`(\b(?:sk-|hf_))[\w-]{16,}`, `(\brouse-)[a-z2-7]{40}\b`, // keys, whatever their names
 	} {
 		list = append(list, regexp.MustCompile(place))
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -14,6 +15,8 @@ func TestRedacted(t *testing.T) {
 		{[]string{"sh", "-c", "export HF_TOKEN='hunter2 3'; serve --api-key hunter2 --port $(PORT)"}, []string{"sh", "-c", "export HF_TOKEN=…; serve --api-key … --port $(PORT)"}},
 		{[]string{"https://me:hunter2@host/m.gguf?X-Amz-Signature=hunter2&part=1&token=hunter2#x"}, []string{"https://…@host/m.gguf?X-Amz-Signature=…&part=1&token=…"}},
 		{[]string{"--header", "Authorization: Bearer hunter2", `{"api_key": "hunter2", "n": 1}`, `{"token":"hunter2"}`}, []string{"--header", "Authorization: …", `{"api_key": …, "n": 1}`, `{"token":…}`}},
+		{[]string{"--bearer", "hunter2", "--pass=hunter2", "serve", "sk-proj-abcdefghijklmnop", "hf_abcdefghijklmnopq", "rouse-" + strings.Repeat("a2", 20), "rouse-function"},
+			[]string{"--bearer", "…", "--pass=…", "serve", "sk-…", "hf_…", "rouse-…", "rouse-function"}},
 		{[]string{"--password", "--verbose"}, []string{"--password", "--verbose"}},
 		{
 			[]string{"--max-tokens", "512", "--tokenizer", "x", "--token-budget=5", "--ssl-keyfile", "k.pem", "--key-file=k.pem", "monkey=5", "hf.co/a/b?quant=Q4", "user@host", "--served-model-name", "token:latest"},

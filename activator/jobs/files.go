@@ -134,7 +134,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 		return in.explain(err)
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return api.BadRequest("", "the body is no such JSON object: %v", err)
+		return api.BadRequest("", "the body is no such JSON object: %v", api.Explain(err))
 	}
 	return nil
 }

@@ -161,6 +161,7 @@ func TestWrongRequests(t *testing.T) {
 		const right = `{"input_file_id":"FILE","endpoint":"/v1/embeddings","completion_window":"24h"}`
 		for _, tc := range []struct{ from, to, want string }{
 			{right, "nonsense", "400 {.*no such JSON object"},
+			{right, `{"completion_window":5}`, "400 {.*completion_window.*: want a string"},
 			{right, strings.Repeat("x", 70_000), "413 "},
 			{"FILE", "file-none", `400 .*there is no file .*"param":"input_file_id"`},
 			{`"input_file_id":"FILE",`, "", `400 .*"code":"missing_required_parameter"`},

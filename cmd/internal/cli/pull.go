@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,11 @@ func pull(cmd *cobra.Command, ref string, quiet bool) error {
 	}
 	out := render.Harmless(cmd.OutOrStdout())
 	if !fetched(f.Runtime.Model) {
+		if path := strings.TrimPrefix(f.Runtime.Model, "file://"); strings.HasPrefix(path, "/") {
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("%s: %w", ref, err)
+			}
+		}
 		if !quiet {
 			fmt.Fprintf(out, "%s is here already: %s\n", ref, render.Source(f))
 			return nil

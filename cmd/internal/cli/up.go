@@ -93,7 +93,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 			return fmt.Errorf("%q is no flag: did you mean rouse up %s %s?", args[0], flag, args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"keys", "tls-cert", "tls-key"} { // without them the server is open, or speaks no TLS
+			for _, name := range []string{"keys", "tls-cert", "tls-key", "store", "admin-token-file"} { // from a variable that is not set
 				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {
 					return fmt.Errorf("--%s is empty: name its file, or leave the flag out", name)
 				}
