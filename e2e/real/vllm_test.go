@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -383,8 +384,11 @@ func (v *vllm) cached(t *testing.T) int64 {
 	t.Helper()
 	v.front.ask(text, fmt.Sprintf(`{"model":"tiny","prompt":%q,"max_tokens":1}`, strings.Repeat("a", 256))) // more than a block
 	var i instance
-	v.eventually("what the cache has is known", func() error {
-		if i = v.instance("tiny"); !i.Load.CacheKnown {
+	before := int64(-1)
+	v.eventually("what the cache has is known, and stays the same", func() error { // its events come after the answers
+		if i = v.instance("tiny"); !i.Load.CacheKnown || i.Load.Cached != before {
+			before = i.Load.Cached
+			time.Sleep(2 * time.Second)
 			return fmt.Errorf("the state is %+v", i)
 		}
 		return nil
