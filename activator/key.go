@@ -88,7 +88,11 @@ func (c *call) allow(found *api.Error) *api.Error {
 	switch { // a client that may not use a function learns nothing of it, not even what its runtime lacks
 	case c.f != nil && !account.Rights().Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
 		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Rights().Allows(c.req.Model):
-		return notAllowed(account, c.req.Model)
+		name := c.req.Model
+		if name == "" && c.f != nil { // the path or the host named it
+			name = c.f.Name.Short()
+		}
+		return notAllowed(account, name)
 	case found != nil:
 		return found
 	}

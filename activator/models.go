@@ -102,7 +102,7 @@ func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok b
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
-	identify(w, r, requestID(r))
+	Identify(w, r)
 	api.WriteJSON(w, http.StatusOK, v)
 }
 

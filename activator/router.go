@@ -263,7 +263,7 @@ func unknownPath(r *http.Request) *api.Error {
 
 // refuse answers a request that never became a call.
 func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
-	identify(w, r, requestID(r))
+	Identify(w, r)
 	a.unrouted.Refused(err.Code)
 	a.unrouted.Done(err.Status, 0)
 	api.WriteErrorTo(w, r, err)
@@ -272,7 +272,7 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 // WriteError answers a request that is refused before it reaches an activator, as an activator would: with an ID, in
 // the format of the request's API.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	identify(w, r, requestID(r))
+	Identify(w, r)
 	api.WriteErrorTo(w, r, err)
 }
 
@@ -301,6 +301,14 @@ func identify(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()[forward.HeaderID] = []string{id}
 	if api.ShapeOf(r.URL.Path) == api.ShapeMessages || r.Header["Anthropic-Version"] != nil {
 		w.Header()["Request-Id"] = []string{id}
+	}
+}
+
+// Identify writes the request's id into the answer's header, if there is none yet: the client's own if it is fit for a log line,
+// otherwise a new one.
+func Identify(w http.ResponseWriter, r *http.Request) {
+	if w.Header().Get(forward.HeaderID) == "" {
+		identify(w, r, requestID(r))
 	}
 }
 

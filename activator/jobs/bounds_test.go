@@ -104,6 +104,10 @@ func TestCharged(t *testing.T) {
 				return b.do(http.MethodPost, "/v1/responses", "a", strings.NewReader(`{"model":"m","input":"x","background":true}`))
 			},
 		}
+		made := converse[conversationObject](b, http.StatusOK, http.MethodPost, "", "{}")
+		calls["items"] = func() *httptest.ResponseRecorder {
+			return b.do(http.MethodGet, pathConversations+"/"+made.ID+"/items", "a", nil)
+		}
 		id = want[fileObject](b, http.StatusOK, calls["upload"]()).ID
 		for name, call := range calls {
 			before := b.front.charged["key a"]

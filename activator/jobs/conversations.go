@@ -170,13 +170,17 @@ func (s *conversations) deleteConversation(w http.ResponseWriter, r *http.Reques
 	return writeDeleted(w, err, had.ID, "conversation.deleted")
 }
 
-// whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client.
+// whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client, whose
+// limits count them.
 func (s *conversations) whole(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 		if err := s.reads.await(r.Context(), c.Client, 20*time.Millisecond); err != nil {
 			return err
 		}
 		defer s.reads.give(c.Client)
+		if err := s.front.Charge(r.Context(), c); err != nil {
+			return err
+		}
 		return h(w, r, c)
 	}
 }

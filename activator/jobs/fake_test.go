@@ -146,6 +146,7 @@ func echo(after time.Duration) func(http.ResponseWriter, *http.Request, string) 
 
 // bench is a server with its own store. It runs in a synctest bubble.
 type bench struct {
+	dir   string // of the store
 	t     *testing.T
 	front *fakeFront
 	store *store.Store
@@ -156,11 +157,12 @@ type bench struct {
 
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
-	s, err := store.Open(store.Config{At: t.TempDir(), Limits: store.Limits{Shared: activator.Anonymous}}, nil)
+	dir := t.TempDir()
+	s, err := store.Open(store.Config{At: dir, Limits: store.Limits{Shared: activator.Anonymous}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, answer: echo(time.Second)}}
+	b := &bench{t: t, dir: dir, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, answer: echo(time.Second)}}
 	b.front.set("m", activator.Room{Slots: 4, Free: 4})
 	t.Cleanup(func() {
 		b.stop()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -291,6 +292,24 @@ func FuzzUpload(f *testing.F) {
 		}
 		if s.Bytes() != 0 {
 			t.Errorf("%d bytes are left", s.Bytes())
+		}
+	})
+}
+
+// TestLostFolder: an answer has an id, the client's if it sent one, and no path of the server.
+func TestLostFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		if err := os.RemoveAll(b.dir); err != nil {
+			t.Fatal(err)
+		}
+		body, media := formOf("purpose", "batch", "file", good)
+		w := b.do(http.MethodPost, pathFiles, "a", body, "Content-Type", media, "X-Request-Id", "mine")
+		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"code":"storage_failed"`) || strings.Contains(w.Body.String(), b.dir) || w.Header().Get("X-Request-Id") != "mine" {
+			t.Errorf("an upload: %d %v %s", w.Code, w.Header(), w.Body)
+		}
+		if w := b.do(http.MethodGet, pathFiles, "a", nil); w.Code != http.StatusOK || w.Header().Get("X-Request-Id") == "" {
+			t.Errorf("a list: %d %v", w.Code, w.Header())
 		}
 	})
 }

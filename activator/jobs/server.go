@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -188,6 +187,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
+			activator.Identify(w, r)
 			ours.ServeHTTP(w, r)
 		case r.Method == http.MethodPost && asksLater(r.Header) && !s.front.OwnHost(r.Host):
 			s.askLater(w, r, next)
@@ -291,7 +291,13 @@ func (s *Server) withCaller(h handler) http.Handler {
 		}
 		if err != nil {
 			inbound.Unread(w, r)
-			refuse(w, r, missing(err, r))
+			err = explain(missing(err, r))
+			var known *api.Error
+			if !errors.As(err, &known) && api.AsError(err).Status == http.StatusInternalServerError {
+				s.log.Error("serve a stored object", "request", w.Header().Get("X-Request-Id"), "path", r.URL.Path, "error", err)
+				err = api.Errorf(http.StatusInternalServerError, "storage_failed", "the store failed: the server's log has the reason under this request's id")
+			}
+			refuse(w, r, err)
 		}
 	})
 }
@@ -301,8 +307,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if api.AsError(err).Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
-	api.WriteErrorTo(w, r, explain(err))
+	activator.WriteError(w, r, explain(err))
 }
 
 // explain maps the store's errors to errors for clients.
