@@ -35,11 +35,10 @@ type vocab struct {
 	merges []string  // BPE only
 }
 
-func (v *vocab) add(token string, kind int32, score float32) int {
+func (v *vocab) add(token string, kind int32, score float32) {
 	v.tokens = append(v.tokens, token)
 	v.types = append(v.types, kind)
 	v.scores = append(v.scores, score)
-	return len(v.tokens) - 1
 }
 
 // addOnce adds a merged token; two merges may lead to the same one.
