@@ -111,6 +111,9 @@ func (r *reader) Read() (declaredSet, error) {
 			return b.set, err
 		}
 		b.found([]api.Function{f}, nil, "")
+		if in := slices.Concat(r.from.Files, r.from.ModelsDirs); first && len(in) > 0 {
+			b.set.Hints = append(b.set.Hints, "nothing is declared in "+strings.Join(in, ", ")+": pico is served, the model that is built in")
+		}
 	}
 	if s := r.from.Ollama; s != nil {
 		functions, left := s.Functions(r.from.GPU)

@@ -82,6 +82,10 @@ func TestRead(t *testing.T) {
 			t.Errorf("%+v declares %q, %v; want %q", from, names(s), err, want)
 		}
 	}
+	empty := t.TempDir()
+	if s, err := newReader(sources{Files: []string{empty}}).Read(); err != nil || len(s.Hints) != 1 || !strings.Contains(s.Hints[0], "nothing is declared in "+empty) {
+		t.Errorf("an empty folder: %v, %v", s.Hints, err)
+	}
 	for want, from := range map[string]sources{
 		"a manifest is given with -f": {Models: []string{"functions.yaml"}},
 		"is called pico already":      {Models: []string{"pico", "pico"}},
