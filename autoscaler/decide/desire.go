@@ -160,3 +160,34 @@ func ceil(v float64) int {
 	}
 	return int(math.Ceil(min(v, 1<<20) - 1e-9))
 }
+
+// Desired returns how many instances of f a plan at now wants awake.
+func Desired(f *Function, now time.Time) int {
+	g := function{Function: f}
+	g.count()
+	g.desire(now)
+	return g.desired
+}
+
+// desire computes how many instances f should have awake.
+func (f *function) desire(now time.Time) {
+	f.scaled = !f.Undeclared && f.Order == OrderNone && f.Scale.On(now)
+	if f.Undeclared {
+		f.desired = 0
+		return
+	}
+	f.desired, f.pressed, f.pressure = f.Wanted(f.live())
+	if f.live() == 0 && f.Waiting > 0 {
+		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
+	}
+	f.desired = max(f.desired, f.Spec.MinScale)
+	if f.scaled {
+		f.desired = f.Scale.Bound(f.Spec)
+	}
+	switch f.Order {
+	case OrderWake:
+		f.desired = max(f.desired, 1)
+	case OrderSleep, OrderStop:
+		f.desired = 0
+	}
+}

@@ -21,7 +21,7 @@
 // released. In between the coming memory belongs to the demand that asked for it, because serving demands does not change their order.
 //
 // Grants and epochs have rules of their own, which the search for two instances awake in the same memory calls too
-// (grants.go; docs/design/0006-grants.md has the reasons):
+// (epochs.go; docs/design/0006-grants.md has the reasons):
 //
 //  1. Every order and every grant has an epoch ([Epochs.Next]), higher than any given out for the instance before:
 //     counted within a term, ordered by the term between leaders.

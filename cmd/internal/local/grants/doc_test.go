@@ -12,7 +12,7 @@
 //   - A call may end without an answer at any time, whatever its effect.
 //   - Each part may restart at any point, and loses its memory.
 //
-// The rules are the product's own: [decide.Plan] for the autoscaler's actions; its file grants.go for epochs,
+// The rules are the product's own: [decide.Plan] for the autoscaler's actions; its file epochs.go for epochs,
 // reservations and assumed grants; [queue.Permission] for what an activator accepts; [api.StaleEpoch] for what an
 // instance refuses.
 //
