@@ -29,7 +29,7 @@ func describe() error {
 				return fmt.Errorf("get the descriptions of OpenAI's API: go %s in e2e/clients/go: %w", strings.Join(args, " "), err)
 			}
 			dir := filepath.Join(strings.TrimSpace(string(out)), "_testdata", "examples")
-			files = []string{filepath.Join(dir, "openai-2.3.0.yaml"), filepath.Join(dir, "openai-1.2.0.yaml")}
+			files = []string{filepath.Join(dir, "openai-2.3.0.openapi.yaml"), filepath.Join(dir, "openai-1.2.0.openapi.yaml")}
 		}
 	}
 	d, err := loadDescriptions(files...)

@@ -91,7 +91,7 @@ func TestRequesterObeysTheControlPlane(t *testing.T) {
 	for path, method := range map[string]string{pathAccelerators: "GET", pathMemoryUsage: "GET", pathBecomeReady: "POST", pathUnready: "POST",
 		pathSetLog + "?startPos=0": "POST", pathProxy: "PUT", pathRelease: "POST"} {
 		if status, _ := askRequester(r, method, path, "Bearer other", "{}"); status != 401 {
-			t.Errorf("%s %s with another planeToken: got %d, want 401", method, path, status)
+			t.Errorf("%s %s with another token: got %d, want 401", method, path, status)
 		}
 	}
 	if r.Ready() {

@@ -88,7 +88,7 @@ func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 		return nil, errors.New("handler: no command: name the program and its arguments")
 	}
 	if cfg.Runtime == nil || cfg.Log == nil {
-		return nil, errors.New("handler: userHandlerConfig needs Runtime and Log")
+		return nil, errors.New("handler: the configuration needs Runtime and Log")
 	}
 	if cfg.Start == nil {
 		cfg.Start = func(s process.Spec) (handlerProgram, error) { return process.Start(s) }

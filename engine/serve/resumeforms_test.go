@@ -32,7 +32,7 @@ func TestStreamsGoOnInEveryForm(t *testing.T) {
 		"calls of two texts":        {chat, chatBody(calls, stream+`,"n":2,"temperature":0.9,"seed":3,"max_tokens":50,`+weatherTool)},
 		"a form beside tools":       {chat, chatBody(`{"a":3}`, stream+`,"temperature":0.9,"max_tokens":60,`+weatherTool+schema)},
 		"a call beside a form":      {chat, chatBody(calls, stream+`,"max_tokens":80,`+weatherTool+schema)},
-		"bias":                      {chat, chatBody("one two three", stream+`,"temperature":1.3,"max_tokens":9,"logit_bias":{"40":3,"41":-100,"42":1.5}`)},
+		"bias":                      {chat, chatBody("one two three", stream+`,"temperature":1.3,"ignore_eos":true,"max_tokens":9,"logit_bias":{"40":3,"41":-100,"42":1.5}`)},
 		"penalties":                 {chat, chatBody("one one one one", stream+`,"temperature":1.2,"seed":11,"max_tokens":16,"frequency_penalty":1.1,"presence_penalty":-0.7,"repetition_penalty":1.3,"logprobs":true,"top_logprobs":5`)},
 		"few tokens to draw from":   {chat, chatBody("one two three", stream+`,"temperature":2,"max_tokens":12,"top_k":7,"top_p":0.9,"min_p":0.01`)},
 		"the best":                  {text, prompt("one two", `,"n":2,"best_of":2,"temperature":1,"max_tokens":7`)},
@@ -47,8 +47,8 @@ func TestStreamsGoOnInEveryForm(t *testing.T) {
 		"echo with scores of two":   {text, `{"model":"parrot","prompt":["say this\n","and €\n"],"n":3,"echo":true,"logprobs":1,"temperature":1,"max_tokens":5` + stream + `}`},
 		"echo of tokens":            {text, `{"model":"parrot","prompt":[97,98,10],"echo":true,"temperature":1,"max_tokens":5` + stream + `}`},
 		"scores of what stops":      {text, prompt("one two three", `,"logprobs":0,"stop":["o th"]`)},
-		"the rest of a text":        {chat, `{"messages":[{"role":"user","content":"one two"},{"role":"assistant","content":"one"}],"continue_final_message":true,"temperature":1,"max_tokens":6` + stream + `}`},
-		"names of one salt":         {chat, chatBody("one two three", stream+`,"cache_salt":"a","temperature":1,"max_tokens":9`)},
+		"the rest of a text":        {chat, `{"messages":[{"role":"user","content":"one two"},{"role":"assistant","content":"one"}],"continue_final_message":true,"temperature":1,"ignore_eos":true,"max_tokens":6` + stream + `}`},
+		"names of one salt":         {chat, chatBody("one two three", stream+`,"cache_salt":"a","temperature":1,"ignore_eos":true,"max_tokens":9`)},
 		"thoughts of several texts": {chat, chatBody("<think>\nhm\n</think>\n\nyes", stream+`,"n":3,"temperature":0.8,"max_tokens":20`)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,9 @@ func TestFamilies(t *testing.T) {
 	}
 	for _, arch := range lacks { // the worker in Python says so
 		path := infertest.File(t, infertest.Spec{Arch: arch})
-		out, err := exec.CommandContext(t.Context(), python, "-B", "-c", "import sys, gguf, shapes; shapes.read_shape(gguf.File(sys.argv[1]))", path).CombinedOutput()
+		read := exec.CommandContext(t.Context(), python, "-B", "-c", "import sys, gguf, shapes; shapes.read_shape(gguf.File(sys.argv[1]))", path)
+		read.Dir = "cuda"
+		out, err := read.CombinedOutput()
 		if want := "architecture '" + arch + "' is not supported by the CUDA worker; supported are gemma"; err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v, %s, want %q", arch, err, out, want)
 		}
