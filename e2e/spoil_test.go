@@ -25,7 +25,7 @@ var spoils = map[string]func([]byte) ([]byte, error){
 	},
 	// A tensor's name is followed by the number of its dimensions (two), these, its type and its offset.
 	"quantisation": func(b []byte) ([]byte, error) {
-		return b, change(b, "token_embd.weight", 4+8+8, binary.LittleEndian.AppendUint32(nil, 39))
+		return b, change(b, "token_embd.weight", 4+8+8, binary.LittleEndian.AppendUint32(nil, 24))
 	},
 	"bounds": func(b []byte) ([]byte, error) {
 		return b, change(b, "token_embd.weight", 4+8+8+4, binary.LittleEndian.AppendUint64(nil, 1<<40))

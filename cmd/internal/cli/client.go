@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -227,11 +228,11 @@ func functionOf(name string) api.FunctionName {
 	return api.NewFunctionName(f.Namespace(), f.Name())
 }
 
-// functionPath returns its path.
+// functionPath returns its path. The server knows models' names too, which may have dots; a name of dots alone would be another path.
 func functionPath(name string, rest string) (string, error) {
 	f := functionOf(name)
-	if err := f.Check(); err != nil {
-		return "", fmt.Errorf("there is no function %q: %w", name, err)
+	if p := "/" + string(f); path.Clean(p) != p {
+		return "", fmt.Errorf("there is no function %q", name)
 	}
 	return admin.FunctionPath(f, rest), nil
 }
