@@ -229,9 +229,9 @@ func functionOf(name string) api.FunctionName {
 }
 
 // functionPath returns its path. The server knows models' names too, which may have dots; a name of dots alone would be another path.
-func functionPath(name string, rest string) (string, error) {
+func functionPath(name, rest string) (string, error) {
 	f := functionOf(name)
-	if p := "/" + string(f); path.Clean(p) != p {
+	if p := string(f); path.Clean(p) != p {
 		return "", fmt.Errorf("there is no function %q", name)
 	}
 	return admin.FunctionPath(f, rest), nil
