@@ -107,6 +107,7 @@ func (tr *tracker) reportGone(p *pod) {
 		p.expiring = false
 		close(p.over)
 		tr.publishStatus(p, p.last)
+		tr.nodes.dropExcess(p.object.Spec.NodeName)
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 type node struct {
 	// ids are the GPUs' own names, "" until an instance has reported one.
 	ids    []api.DeviceID
+	count  int // as Kubernetes says; pods may still hold others
 	memory api.Bytes
 	name   string    // of the product
 	host   api.Bytes // the memory that pods may have, all together
@@ -81,7 +82,8 @@ func (ns *nodes) update(all []*corev1.Node) {
 		count, shared := ns.countGPUs(o)
 		n.memory, n.name, n.shared = ns.gpuMemory(o, count), product(o), shared
 		n.owned = o.Labels[labelGPUs] == gpusOwned
-		n.setCount(count, ns.heldAt(o.Name, func(*pod) bool { return true }))
+		n.count = count
+		n.setCount(ns.heldAt(o.Name, func(*pod) bool { return true }))
 	}
 	maps.DeleteFunc(ns.byName, func(name string, _ *node) bool { return !seen[name] })
 	ns.pooled = slices.ContainsFunc(all, pooled)
@@ -273,12 +275,20 @@ func (ns *nodes) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) 
 	}
 }
 
-// setCount adds GPUs up to count, or removes excess ones that no pod holds.
-func (n *node) setCount(count int, held func(api.DeviceID) bool) {
-	for len(n.ids) < count {
+// dropExcess removes the GPUs that a node no longer has and a pod has held until now.
+func (ns *nodes) dropExcess(host string) {
+	if n := ns.byName[host]; n != nil && len(n.ids) > n.count {
+		n.setCount(ns.heldAt(host, func(*pod) bool { return true }))
+		ns.publishDevices()
+	}
+}
+
+// setCount adds GPUs up to the node's count, or removes excess ones that no pod holds.
+func (n *node) setCount(held func(api.DeviceID) bool) {
+	for len(n.ids) < n.count {
 		n.ids = append(n.ids, "")
 	}
-	for last := len(n.ids) - 1; last >= count && (count == 0 || n.ids[last] == "" || !held(n.ids[last])); last-- {
+	for last := len(n.ids) - 1; last >= n.count && (n.count == 0 || n.ids[last] == "" || !held(n.ids[last])); last-- {
 		n.ids = n.ids[:last]
 	}
 }

@@ -147,3 +147,31 @@ func TestANameThatComesBack(t *testing.T) {
 		}
 	})
 }
+
+// TestAGPULessWhileItIsHeld: a GPU that a node has lost goes when its last pod does, without news of the node.
+func TestAGPULessWhileItIsHeld(t *testing.T) {
+	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
+		for k, name := range []string{"pod-1", "pod-2"} {
+			ip := fmt.Sprintf("10.0.0.%d", k+1)
+			c.runs(name, ip)
+			if _, err := c.join(name, ip, api.DeviceID("GPU-"+name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.fleet.mu.Lock()
+		n := c.fleet.nodes.byName["node1"]
+		n.count = 1
+		c.fleet.nodes.dropExcess("node1")
+		had := slices.Clone(n.ids)
+		c.fleet.mu.Unlock()
+		if !slices.Equal(had, []api.DeviceID{"GPU-pod-1", "GPU-pod-2"}) {
+			t.Fatalf("the node has %q, want the one that pod-2 holds too", had)
+		}
+		c.deletePod("pod-2")
+		c.end("pod-2")
+		if got := c.gpuNames(); len(got) != 1 || !strings.HasPrefix(got[0], "GPU-pod-1") {
+			t.Errorf("the core has %q, want the GPU that is left", got)
+		}
+	})
+}

@@ -213,6 +213,7 @@ func (tr *tracker) endPod(p *pod, message string) {
 	}
 	tr.keepLeaving(p)
 	if p.role == control.RoleRequester {
+		tr.nodes.dropExcess(p.object.Spec.NodeName)
 		return
 	}
 	s := lastOf(p, message)
