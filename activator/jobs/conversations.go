@@ -247,11 +247,7 @@ func (s *conversations) addItems(w http.ResponseWriter, r *http.Request, c activ
 	if err != nil {
 		return err
 	}
-	fits := s.fits(c.Owner(), int64(len(q.Items)), false)
-	if err := fits(had.Previous); err != nil {
-		return err
-	}
-	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil, fits)
+	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil, s.fits(c.Owner(), int64(len(q.Items)), false))
 	if err != nil {
 		return err
 	}

@@ -51,10 +51,16 @@ func (s *Store) changeConversation(owner, id string, do func(c *Job) error) (Job
 }
 
 // AddTurn appends a turn, and keeps the conversation as long as the turn. Turns that are added at the same time follow each
-// other. ErrNotFound: there is no such conversation. An error of fits, which gets the turn to follow, is returned; nil: any turn.
+// other. ErrNotFound: there is no such conversation. An error of fits, which gets each turn that it is to follow, is returned; nil: any turn.
 func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits func(last string) error) (id string, err error) {
 	c, before, err := s.turnsOf(owner, conversation)
 	if err != nil {
+		return "", err
+	}
+	if fits == nil {
+		fits = func(string) error { return nil }
+	}
+	if err := fits(c.Previous); err != nil {
 		return "", err
 	}
 	id, now := s.ids.next(prefixTurn)
@@ -63,13 +69,11 @@ func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits f
 		return "", err
 	}
 	err = s.setLastTurn(owner, conversation, func(last string) (string, error) {
-		if fits != nil {
-			if err := fits(last); err != nil {
-				return "", err
-			}
-		}
 		if last == turn.Previous {
 			return id, nil
+		}
+		if err := fits(last); err != nil {
+			return "", err
 		}
 		_, _, err := s.changeJob(owner, id, func(t *Job) error {
 			t.Previous = last
