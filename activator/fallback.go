@@ -23,7 +23,7 @@ const headerFallback = "Rouse-Fallback"
 func (c *call) fallsBack(e *api.Error) bool {
 	at, _ := api.FindPath("", c.req.in.URL.Path)
 	switch {
-	case at.Model != "json", c.atOnce, c.background, c.req.plain, c.req.via != nil, c.reply.answered != 0, c.ctx.Err() != nil, e.Code == api.CodeShutdown:
+	case at.Model != api.ModelInJSON, c.atOnce, c.background, c.req.plain, c.req.via != nil, c.reply.answered != 0, c.ctx.Err() != nil, e.Code == api.CodeShutdown:
 		return false
 	}
 	return e.Status == http.StatusServiceUnavailable || e.Code == api.CodeHoldFull

@@ -7,6 +7,14 @@ import (
 	"strings"
 )
 
+// ModelField is where a request names its model; empty: nowhere.
+type ModelField string
+
+const (
+	ModelInJSON ModelField = "json" // in the field "model" of a JSON body
+	ModelInForm ModelField = "form" // in the part "model" of a form body
+)
+
 // ClientPath describes one path of the client API, for the parts between a client and its model. No client path
 // changes which models exist, how they are configured, or whether they are awake.
 type ClientPath struct {
@@ -14,9 +22,8 @@ type ClientPath struct {
 	Method string
 	// Pattern is the path in metrics; "…" stands for any segments.
 	Pattern string
-	// Model is where a request names its model, and the front door looks it up: "json", the field "model" of a JSON body;
-	// "form", the part "model" of a form body; empty: nowhere.
-	Model string
+	// Model is where a request names its model, and the front door looks it up.
+	Model ModelField
 	// Stream is the protocol of a streamed answer.
 	Stream Stream
 	// Prompts means that runtimes cache the prompts of these requests.
@@ -47,24 +54,24 @@ var clientPaths = func() map[string]ClientPath {
 	// OpenAI's API, Anthropic's, and extensions of model servers.
 	add(ClientPath{Method: get, Describes: true}, "/v1/models")
 	add(ClientPath{Method: get}, "/version")
-	add(ClientPath{Method: post, Model: "json", Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
-	add(ClientPath{Method: post, Model: "json", Prompts: true}, "/v1/embeddings")
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
+	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true}, "/v1/embeddings")
 	speakers := []string{vllm, sglang, llamacpp, ollama}
 	translated := append([]string{engine}, speakers...) // translated for the engine: functions/translate
-	add(ClientPath{Method: post, Model: "json", Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
-	add(ClientPath{Method: post, Model: "json", Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
-	add(ClientPath{Method: post, Model: "json", Runtimes: translated}, "/v1/messages/count_tokens")
-	add(ClientPath{Method: post, Model: "form", Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
-	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm, sglang}}, "/v1/audio/speech")
-	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/generations")
-	add(ClientPath{Method: post, Model: "form", Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/edits")
-	add(ClientPath{Method: post, Model: "json", Prompts: true, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
-	add(ClientPath{Method: post, Model: "json", Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: translated}, "/v1/messages/count_tokens")
+	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/v1/audio/speech")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/generations")
+	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: []string{vllm, sglang, ollama}}, "/v1/images/edits")
+	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
 	add(ClientPath{Method: get, Runtimes: []string{engine, vllm}}, "/tokenizer_info")
 	add(ClientPath{Method: get, Runtimes: []string{vllm}}, PathRealtime)
-	add(ClientPath{Method: post, Model: "json", Prompts: true, Runtimes: []string{engine, vllm, sglang}}, "/v2/rerank", "/v1/score", "/score")
-	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm, sglang}}, "/classify", "/pooling")
-	add(ClientPath{Method: post, Model: "json", Runtimes: []string{vllm}},
+	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang}}, "/v2/rerank", "/v1/score", "/score")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/classify", "/pooling")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm}},
 		"/v2/embed", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/chat/completions/render", "/v1/completions/render")
 	// SGLang's own.
 	add(ClientPath{Method: post, Stream: StreamCompletion, Prompts: true, Runtimes: []string{sglang}}, "/generate")
@@ -76,7 +83,7 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
 	// Ollama's own.
 	likeOllama := []string{engine, RuntimeRayServe, ollama} // translated for the first two
-	own := ClientPath{Method: post, Model: "json", Runtimes: likeOllama}
+	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: likeOllama}
 	own.Instead = "POST /v1/embeddings"
 	add(own, "/api/embed", "/api/embeddings")
 	own.Instead, own.Describes, own.Runtimes = "GET /v1/models/NAME", true, []string{engine, ollama}

@@ -128,7 +128,7 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
 	path, _ := api.FindPath("", r.URL.Path)
 	var asked parse.Request
-	if path.Model == "form" {
+	if path.Model == api.ModelInForm {
 		media := r.Header.Get("Content-Type")
 		if kind, _, err := mime.ParseMediaType(media); err != nil || kind != "multipart/form-data" {
 			return "", api.BadRequest("", "the Content-Type is %.80q: want multipart/form-data", media)

@@ -139,7 +139,7 @@ func routesOf(r *mux.Router) (all []string, err error) {
 }
 
 // modelPlaces say where a request names its model.
-var modelPlaces = map[string]string{"": "", "json": "field of the body", "form": "part of the form"}
+var modelPlaces = map[api.ModelField]string{"": "", api.ModelInJSON: "field of the body", api.ModelInForm: "part of the form"}
 
 // streams say what a stream is.
 var streams = map[api.Stream]string{
