@@ -34,10 +34,6 @@ func (c *schemaReader) numberForm(f *facts) expr {
 			m.Mul(m, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil))
 			m.Div(m, f.multiple.Denom())
 		}
-		if !agreed(f.multiple, whole) {
-			c.fail("multipleOf of the schema is %s: readers that compute in float64 disagree about its multiples; want an integer, 0.5, 0.25 and so on, or an integer of smaller units", decimalText(f.multiple))
-			return choice{}
-		}
 		if !whole && !exact || m.Cmp(big.NewInt(maxMultiple/int64(places+1))) > 0 {
 			c.fail("multipleOf of the schema is %s: want one with fewer digits, at most %d", decimalText(f.multiple), maxMultiple)
 			return choice{}
@@ -47,7 +43,6 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	switch {
 	case f.multiple != nil && (whole || places == 0): // 2
 		size, places = safeDigits, 0
-		low, high = within(low, high, f.multiple)
 	case whole:
 		places = 0
 	case places > 0: // 3
@@ -58,38 +53,6 @@ func (c *schemaReader) numberForm(f *facts) expr {
 		return x
 	}
 	return c.both(x, multiples(c.meter, int(m.Int64()), places)) // 4
-}
-
-// quotients is the number from which readers that format a quotient, to check that it is an integer, write an
-// exponent.
-var quotients = new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(21), nil))
-
-// within narrows the limits to numbers whose quotients by m are below quotients, if m is small enough to matter.
-func within(low, high *bound, m *big.Rat) (lowest, highest *bound) {
-	most := new(big.Rat).Mul(quotients, m)
-	if most.Cmp(new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(safeDigits), nil))) >= 0 {
-		return low, high
-	}
-	least := new(big.Rat).Neg(most)
-	if low == nil || low.at.Cmp(least) < 0 {
-		low = &bound{at: least, strict: true}
-	}
-	if high == nil || high.at.Cmp(most) > 0 {
-		high = &bound{at: most, strict: true}
-	}
-	return low, high
-}
-
-// agreed reports whether all readers agree on the multiples of a number: it is exact in float64, or so close that an
-// integer's quotient is rounded to the true one.
-func agreed(m *big.Rat, whole bool) bool {
-	near, exact := m.Float64()
-	if exact || !whole || near == 0 {
-		return exact
-	}
-	off := new(big.Rat).SetFloat64(near)
-	off.Quo(off.Sub(off, m), m)
-	return off.Abs(off).Cmp(new(big.Rat).SetFrac64(1, 1<<54)) < 0
 }
 
 // decimalText returns a number in decimal notation.

@@ -16,7 +16,7 @@ import (
 //   - Without a type, a keyword of a type (minLength, items, …) implies that type within oneOf.
 //   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string (of patternProperties: the whole name), which most patterns mean; with only one of ^ and $ the other end is free.
 //   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property; of nested ones, each.
-//   - Numbers have at most 18 digits and, if they have limits, no exponent. A multipleOf such as 0.01 is rejected: readers that compute in float64 say that 0.07 is no multiple.
+//   - Numbers have at most 18 digits and, if they have limits, no exponent. multipleOf is of decimal numbers: readers that compute in float64 may say that 0.07 is no multiple of 0.01.
 //   - A format is enforced, sometimes more narrowly than its standard, or rejected.
 //
 // Every value is valid for the schema. A schema that can't be enforced, or exceeds the budget, fails with a [*FormError] that

@@ -2,7 +2,6 @@ package constrain
 
 import (
 	"encoding/json"
-	"math"
 	"math/big"
 	"unicode/utf8"
 )
@@ -79,13 +78,7 @@ func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
 	if high != nil && (r.Cmp(high.at) > 0 || r.Cmp(high.at) == 0 && high.strict) {
 		return false
 	}
-	if f.multiple == nil {
-		return true
-	}
-	x, _ := r.Float64() // as some readers compute
-	y, _ := f.multiple.Float64()
-	q := new(big.Rat).Quo(r, f.multiple)
-	return q.IsInt() && x/y == math.Trunc(x/y) && q.Abs(q).Cmp(quotients) < 0
+	return f.multiple == nil || new(big.Rat).Quo(r, f.multiple).IsInt()
 }
 
 // fitsText reports whether the facts surely allow a text.

@@ -8,8 +8,8 @@ const addFormats = require('ajv-formats').default;
 const drafts = { 'draft-04': require('ajv-draft-04').default, 'draft-06': require('ajv').default, 'draft-07': require('ajv').default, '2019-09': require('ajv/dist/2019').default };
 const newest = require('ajv/dist/2020').default;
 
-// ownProperties: a property is not there because every JavaScript object has it.
-const options = { strict: false, logger: false, validateSchema: false, ownProperties: true };
+// ownProperties: a property is not there because every JavaScript object has it. multipleOfPrecision: decimal numbers are multiples of 0.01.
+const options = { multipleOfPrecision: 6, strict: false, logger: false, validateSchema: false, ownProperties: true };
 
 function compile(schema) {
   const named = Object.keys(drafts).find((d) => String(schema?.$schema).includes(d));
