@@ -118,12 +118,12 @@ func (s *sim) withScheduler(total map[string]api.Requests, of func() api.Request
 	}
 }
 
-// TestAHundredInTurnResized is TestAHundredInTurn where pods can be resized: no pod is deleted, and all are awake again
+// TestManyInTurnResized is TestManyInTurn where pods can be resized: no pod is deleted, and all are awake again
 // in turn.
-func TestAHundredInTurnResized(t *testing.T) {
+func TestManyInTurnResized(t *testing.T) {
 	s := newSim()
 	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}
-	const functions = 100
+	const functions = 40
 	name := func(k int) api.FunctionName { return api.FunctionName(fmt.Sprintf("default/f%03d", k)) }
 	for k := range functions {
 		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, UnloadAfter: 10 * time.Hour}.WithDefaults())
@@ -159,12 +159,12 @@ func TestAHundredInTurnResized(t *testing.T) {
 	}
 }
 
-// TestAHundredInTurn asks for a hundred functions, one after the other, where a node has room for ten pods. All are
+// TestManyInTurn asks for forty functions, one after the other, where a node has room for ten pods. All are
 // served. The last used ones stay longest, and each keeps its place as long as no other needs it.
-func TestAHundredInTurn(t *testing.T) {
+func TestManyInTurn(t *testing.T) {
 	s := newSim()
 	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}
-	const functions, room = 100, 10
+	const functions, room = 40, 10
 	name := func(k int) api.FunctionName { return api.FunctionName(fmt.Sprintf("default/f%03d", k)) }
 	for k := range functions {
 		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, UnloadAfter: time.Hour}.WithDefaults())

@@ -40,11 +40,12 @@ func TestPrewake(t *testing.T) {
 		days         int
 		from         time.Duration
 		hours, least float64
+		seeds        []uint64
 	}{
-		{Cron, 2, 0, 1.05, 0.3},
-		{Office, 14, 7 * day, 1.05, 0.3}, // learning takes a week
+		{Cron, 2, 0, 1.05, 0.3, []uint64{21, 22}},
+		{Office, 14, 7 * day, 1.05, 0.3, []uint64{21}}, // learning takes a week
 	} {
-		for _, seed := range []uint64{21, 22} {
+		for _, seed := range tc.seeds {
 			length := time.Duration(tc.days) * day
 			trace, err := Generate(Shape{Functions: 6, Length: length, Load: tc.load, Seed: seed})
 			if err != nil {
@@ -62,11 +63,11 @@ func TestPrewake(t *testing.T) {
 // TestPrewakeOfRandomArrivals checks that loads without a rhythm get no worse by more than 2 %.
 func TestPrewakeOfRandomArrivals(t *testing.T) {
 	for _, load := range []Load{Steady, Bursty, Diurnal} {
-		trace, err := Generate(Shape{Functions: 8, Load: load, Seed: 23})
+		trace, err := Generate(Shape{Functions: 8, Length: 8 * time.Hour, Load: load, Seed: 23})
 		if err != nil {
 			t.Fatal(err)
 		}
-		hours, cold, all, aheads := prewakes(t, Config{Devices: 16}, trace, 24*time.Hour, 0, 0)
+		hours, cold, all, aheads := prewakes(t, Config{Devices: 16}, trace, 8*time.Hour, 0, 0)
 		if hours > 1.02 || cold > 1.02 || all > 1.02 {
 			t.Errorf("%s: %.3f of the GPU-hours, %.3f of the p95 of cold hits, %.3f of that of all, %d rose ahead; want at most 1.02", load, hours, cold, all, aheads)
 		}
