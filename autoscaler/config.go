@@ -94,8 +94,8 @@ func checkDevices(devices []inventory.Device) error {
 		if !hosts[d.Node] {
 			errs = append(errs, fmt.Errorf("device %s: its node has no host memory in the list: want a device %s", d.ID, inventory.HostOf(d.Node)))
 		}
-		if d.Others < 0 || d.Cost < 0 {
-			errs = append(errs, fmt.Errorf("device %s: want what others use and the cost of at least 0, have %s and %g", d.ID, d.Others, d.Cost))
+		if d.Others < 0 {
+			errs = append(errs, fmt.Errorf("device %s: want what others use of at least 0, have %s", d.ID, d.Others))
 		}
 		seen[d.ID] = true
 	}

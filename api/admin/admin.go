@@ -51,8 +51,6 @@ type Device struct {
 	// Node is the device's machine; empty if there is only one.
 	Node string `json:"node,omitempty"`
 	Name string `json:"name"`
-	// Cost is the price per hour relative to other devices; 0 means 1.
-	Cost float64 `json:"cost,omitempty"`
 	// Others is the memory used by processes that are not instances.
 	Others api.Bytes `json:"others,omitempty"`
 	// Capacity is the part of Total that instances may use.

@@ -16,7 +16,7 @@ func Account(s Snapshot, now time.Time) []admin.Device {
 	lines := make([]admin.Device, len(ledger.devs))
 	for d := range lines {
 		l, dev := &lines[d], &ledger.devs[d]
-		*l = admin.Device{ID: dev.ID, Node: dev.Node, Name: dev.Name, Cost: dev.Cost, Others: dev.Others, Capacity: dev.Capacity, Total: dev.Total,
+		*l = admin.Device{ID: dev.ID, Node: dev.Node, Name: dev.Name, Others: dev.Others, Capacity: dev.Capacity, Total: dev.Total,
 			Free: ledger.free[d]}
 		for _, i := range ledger.on[d] {
 			n := i.heldOf(int32(d))

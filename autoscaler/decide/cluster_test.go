@@ -27,7 +27,7 @@ func randomFleet(r *rand.Rand, functions, nodes int, gpus func() int) *sim {
 		s.Devices = append(s.Devices, inventory.Device{ID: inventory.HostOf(node), Node: node, Capacity: api.Bytes(2+r.IntN(8)) * api.GiB})
 		for d := range gpus() {
 			s.Devices = append(s.Devices, inventory.Device{ID: api.DeviceID(fmt.Sprintf("%s-gpu%d", node, d)), Node: node,
-				Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB, Cost: float64(r.IntN(3)), Others: api.Bytes(r.IntN(2)) * api.GiB / 2})
+				Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB, Others: api.Bytes(r.IntN(2)) * api.GiB / 2})
 		}
 	}
 	for k := range functions {

@@ -276,14 +276,6 @@ func (l *ledger) minus(a, b bytes) bytes {
 	return c
 }
 
-// price returns the GPUs' cost per hour.
-func (l *ledger) price(at []int32) (sum float64) {
-	for _, d := range at[1:] {
-		sum += l.facts[d].price
-	}
-	return sum
-}
-
 // roomiest returns the node with the most free host memory.
 func (l *ledger) roomiest() *node {
 	best := &l.nodes[0]

@@ -42,10 +42,9 @@ type option struct {
 	// touches is positive for each device that must not be over-committed: the option needs memory there or relies on a reservation.
 	touches bytes
 	victims []victim
-	// Options are ordered by rank (see best), then by whether the model's files must be fetched, the devices' price, and loss, in seconds.
+	// Options are ordered by rank (see best), then by whether the model's files must be fetched, and loss, in seconds.
 	rank  int
 	fetch bool
-	price float64
 	loss  float64
 	// ready is the time when the last of the victims may be touched.
 	ready time.Time
@@ -70,7 +69,6 @@ func (o *option) compare(other *option) int {
 	return cmp.Or(
 		cmp.Compare(o.rank, other.rank),
 		cmp.Compare(btoi(o.fetch), btoi(other.fetch)),
-		cmp.Compare(o.price, other.price),
 		compareKept(o, other),
 		cmp.Compare(o.loss, other.loss))
 }
@@ -162,7 +160,7 @@ func (s *search) wakings(i *instance) (os []option) {
 		host := s.minus(i.up, i.held)[0]
 		o.needs = s.alloc(len(o.at))
 		s.fill(o.needs, o.at, s.need)
-		o.needs[0], o.price = host, at.price
+		o.needs[0] = host
 		o.touches = o.needs
 		if own := o.own; own != nil {
 			o.own = s.alloc(len(o.at))
@@ -175,7 +173,7 @@ func (s *search) wakings(i *instance) (os []option) {
 
 // waking returns the option to wake i.
 func (p *plan) waking(i *instance) option {
-	o := option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
+	o := option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held)}
 	if i.settling(p.now) {
 		// It may take back the memory that it has not released yet, unless that was promised to another.
 		if o.own = p.minus(i.held, p.expected(i)); !p.mayKeep(i, o.own) {
@@ -202,7 +200,7 @@ func (l *ledger) mayKeep(i *instance, own bytes) bool {
 // starting returns the option to start an instance.
 func (s *search) starting(at spot) option {
 	f := s.f
-	o := option{node: at.node, at: s.devicesOf(at), fetch: at.fetch, price: at.price, loss: f.Past.Return(inventory.Stopped).Seconds()}
+	o := option{node: at.node, at: s.devicesOf(at), fetch: at.fetch, loss: f.Past.Return(inventory.Stopped).Seconds()}
 	o.needs = s.alloc(len(o.at))
 	s.fill(o.needs, o.at, whole(f.needOn(at.node)))
 	o.touches = o.needs

@@ -23,7 +23,6 @@ type spot struct {
 	// be interrupted. afterAll is added where the last try failed.
 	class int
 	fetch bool
-	price float64
 	// lack is the missing memory now, late the memory that is still missing after coming releases. free is the free
 	// memory of its GPUs, or of its host if it needs none.
 	late, lack, free api.Bytes
@@ -33,18 +32,15 @@ type spot struct {
 //
 //  1. there is room, or soon is
 //  2. the model's files are there
-//  3. the cheaper devices
-//  4. the least missing memory
-//  5. the fullest, so that large gaps stay whole
-//  6. the first, so that the order is deterministic
+//  3. the least missing memory
+//  4. the fullest, so that large gaps stay whole
+//  5. the first, so that the order is deterministic
 func (s *spot) before(t *spot) bool {
 	switch {
 	case s.class != t.class:
 		return s.class < t.class
 	case s.fetch != t.fetch:
 		return t.fetch
-	case s.price != t.price:
-		return s.price < t.price
 	case s.late != t.late:
 		return s.late < t.late
 	case s.lack != t.lack:
@@ -57,9 +53,9 @@ func (s *spot) before(t *spot) bool {
 	return s.gpu < t.gpu
 }
 
-// cannotBeat reports whether a start at s is no better than best: it interrupts work, and best does not, or its files or price are better.
+// cannotBeat reports whether a start at s is no better than best: it interrupts work, and best does not, or its files are there.
 func (s *spot) cannotBeat(best *option) bool {
-	return s.class%afterAll == 3 && (best.rank < startBusy || s.fetch && !best.fetch || s.fetch == best.fetch && s.price > best.price)
+	return s.class%afterAll == 3 && (best.rank < startBusy || s.fetch && !best.fetch)
 }
 
 // spots returns the places to look at for a new instance, the best first: one if there is room or soon is, else those where room can be made.
@@ -115,7 +111,7 @@ func (s *search) addSpots(k int32) {
 				continue
 			}
 			lack, late, gpuHard := s.shortage(d, need)
-			at.gpu, at.price, at.free, at.lack, at.late = d, s.facts[d].price, s.free[d], host.lack+lack, host.late+late
+			at.gpu, at.free, at.lack, at.late = d, s.free[d], host.lack+lack, host.late+late
 			at.class = s.classOf(at.lack, at.late, hard || gpuHard, n.host, d)
 			s.add(&at)
 		}
@@ -126,7 +122,7 @@ func (s *search) addSpots(k int32) {
 		}
 		on := []int32{n.host}
 		for _, g := range gpus {
-			at.lack, at.late, at.free, at.price = at.lack+g.lack, at.late+g.late, at.free+g.free, at.price+g.price
+			at.lack, at.late, at.free = at.lack+g.lack, at.late+g.late, at.free+g.free
 			hard = hard || g.class%afterAll == 3
 			on = append(on, g.gpu)
 		}
@@ -180,7 +176,7 @@ func (s *search) closest(n *node) []spot {
 	for _, d := range n.gpus {
 		if need, fits := s.takes(d); fits {
 			lack, late, hard := s.shortage(d, need)
-			g := spot{gpu: d, class: s.classOf(lack, late, hard, n.host, d), price: s.facts[d].price, late: late, lack: lack, free: s.free[d]}
+			g := spot{gpu: d, class: s.classOf(lack, late, hard, n.host, d), late: late, lack: lack, free: s.free[d]}
 			fit = insert(fit, &g, (*spot).closer)
 		}
 	}
@@ -200,8 +196,6 @@ func (s *spot) closer(t *spot) bool {
 		return s.late < t.late
 	case s.lack != t.lack:
 		return s.lack < t.lack
-	case s.price != t.price:
-		return s.price < t.price
 	}
 	return s.free < t.free
 }

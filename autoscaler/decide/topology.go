@@ -27,7 +27,6 @@ type Topology struct {
 
 type facts struct {
 	capacity, whole, total api.Bytes
-	price                  float64
 	host                   bool
 }
 
@@ -55,7 +54,7 @@ func NewTopology(devices []inventory.Device) *Topology {
 	for d := range devices {
 		dev := &devices[d]
 		t.index[dev.ID], t.of[d] = int32(d), find(dev.Node)
-		t.facts[d] = facts{dev.Capacity, dev.Whole(), cmp.Or(dev.Total, dev.Capacity), dev.Price(), d == 0 || dev.IsHost()}
+		t.facts[d] = facts{dev.Capacity, dev.Whole(), cmp.Or(dev.Total, dev.Capacity), d == 0 || dev.IsHost()}
 		n := &t.nodes[t.of[d]]
 		if t.facts[d].host {
 			n.host = int32(d)

@@ -172,7 +172,7 @@ func (s *sim) command(t *testing.T, line string) string {
 	case "device":
 		for d := range s.Devices {
 			if dev := &s.Devices[d]; string(dev.ID) == a.word(1) {
-				dev.Cost, dev.Others = float64(a.number("cost")), a.bytes("others")
+				dev.Others = a.bytes("others")
 			}
 		}
 	case "elastic":
@@ -271,7 +271,7 @@ func (s *sim) devices(a args, words []string) {
 // declareFrom declares a function. The commands that declare the world are:
 //
 //	devices host=4Gi gpu0=24Gi          or, of several nodes, n1/host=4Gi n1/gpu0=24Gi n2/host=4Gi
-//	device NAME [cost=] [others=]
+//	device NAME [others=]
 //	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
 //	              [variant-of=] [cost=] [target-ttft=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]

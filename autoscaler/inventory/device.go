@@ -16,8 +16,6 @@ type Device struct {
 	Node string
 	// Name is for display: "host memory", "NVIDIA L4".
 	Name string
-	// Cost is its price per hour, in any unit that is the same for all; 0 means 1.
-	Cost float64
 	// Others is the memory that other processes use; it is never allocated.
 	Others api.Bytes
 	// Capacity is the memory that instances may use, all together.

@@ -28,11 +28,3 @@ func (d Device) Whole() api.Bytes {
 	}
 	return d.Capacity
 }
-
-// Price returns Cost with its default.
-func (d Device) Price() float64 {
-	if d.Cost == 0 {
-		return 1
-	}
-	return d.Cost
-}

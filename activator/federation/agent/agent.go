@@ -24,7 +24,6 @@ type Config struct {
 	// Cluster is the cluster's name as the front doors declare it; Agent is this process's name within it.
 	Cluster, Agent string
 	Version        string
-	Labels         map[string]string
 	// TLS configures trust, and may hold a client certificate.
 	TLS *tls.Config
 	// Token returns the token; it is called at each dial, so that the token can be replaced. Nil: no token.

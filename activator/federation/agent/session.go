@@ -211,7 +211,7 @@ func identity(c *x509.Certificate) string {
 
 // sayHello sends the Hello and returns the answer.
 func (a *Agent) sayHello(stream protocol.ClientStream) (*protocol.Welcome, error) {
-	if err := stream.Send(&protocol.Up{Hello: &protocol.Hello{Protocol: protocol.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run, Labels: a.cfg.Labels}}); err != nil {
+	if err := stream.Send(&protocol.Up{Hello: &protocol.Hello{Protocol: protocol.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run}}); err != nil {
 		if _, why := stream.Recv(); why != nil {
 			err = why
 		}

@@ -33,7 +33,7 @@ type Declaration struct {
 	Front bool `json:"front,omitempty"`
 	// Tenants are the tenants whose requests it may see; empty: all.
 	Tenants []string `json:"tenants,omitempty"`
-	// Labels are its labels; they override those of its agents.
+	// Labels are matched by the selectors of functions that no cluster runs.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Cost is the hourly price of an awake instance there, in the same unit for all clusters.
 	Cost float64 `json:"cost,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// LabelRegion is the label of a declaration for the cluster's region. An agent's own label does not count.
+// LabelRegion is the label of a declaration for the cluster's region.
 const LabelRegion = "topology.kubernetes.io/region"
 
 // bars returns why a tenant's requests to a function may not be sent to a cluster; empty: they may. An empty tenant

@@ -288,10 +288,9 @@ func (fn *function) unfit(s *session, now time.Time) string {
 	return ""
 }
 
-// labels returns the labels of the session's cluster: declared ones override its agent's.
+// labels returns the declared labels of the session's cluster, and its name as one.
 func (s *session) labels() map[string]string {
 	all := map[string]string{}
-	maps.Copy(all, s.hello.Labels)
 	maps.Copy(all, s.declared.Labels)
 	all[LabelCluster] = s.declared.Name
 	return all

@@ -22,10 +22,10 @@ func TestCreatedWhileItsRequestWaits(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
 	west, east := declared("west", "west", "default/*"), declared("east", "east", "default/*")
-	east.Labels = map[string]string{"gpu": "h100"}
+	west.Labels, east.Labels = map[string]string{"gpu": "a100"}, map[string]string{"gpu": "h100"}
 	f := newFront(t, server, west, east)
-	w := newSite(t, "west", pool, siteConfig{labels: map[string]string{"gpu": "a100"}, accept: everything}, f.at)
-	e := newSite(t, "east", pool, siteConfig{labels: map[string]string{"gpu": "a100"}, accept: everything}, f.at) // the declaration overrides it
+	w := newSite(t, "west", pool, siteConfig{accept: everything}, f.at)
+	e := newSite(t, "east", pool, siteConfig{accept: everything}, f.at)
 	if err := f.Place(placed("gpu in (h100, h200)")); err != nil {
 		t.Fatal(err)
 	}

@@ -80,12 +80,12 @@ func TestCreatedForItsTenant(t *testing.T) {
 	}
 }
 
-// TestRegions: requests of a function do not leave its regions; a cluster's own claims do not count.
+// TestRegions: requests of a function do not leave its regions.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "west", "default/*"), in(declared("east", "east", "default/*"), "eu-west-1"), in(declared("south", "south", "default/*"), "us-east-1"))
-	says := siteConfig{own: []api.FunctionName{"default/chat"}, labels: map[string]string{door.LabelRegion: "eu-west-1"}}
+	says := siteConfig{own: []api.FunctionName{"default/chat"}}
 	newSite(t, "west", pool, says, f.at)
 	newSite(t, "south", pool, says, f.at)
 	spec := placed(door.LabelCluster)

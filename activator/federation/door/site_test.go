@@ -46,7 +46,6 @@ type made struct {
 }
 
 type siteConfig struct {
-	labels map[string]string
 	accept agent.Accept
 	own    []api.FunctionName // declared there by others
 }
@@ -66,7 +65,7 @@ func newSite(t testing.TB, name string, pool *x509.CertPool, cfg siteConfig, fro
 		s.put(f, "", at)
 	}
 	var err error
-	if s.agent, err = agent.New(agent.Config{Fronts: fronts, Cluster: name, Agent: "agent-1", Labels: cfg.labels, TLS: &tls.Config{RootCAs: pool}, Accept: cfg.accept,
+	if s.agent, err = agent.New(agent.Config{Fronts: fronts, Cluster: name, Agent: "agent-1", TLS: &tls.Config{RootCAs: pool}, Accept: cfg.accept,
 		Token: func() (string, error) { return name, nil }},
 		agent.Deps{Serve: s.activator.ServeAtOnce, Functions: s.functions, Stats: s.activator.Stats, Emitter: api.EmitterFunc(s.brain), Logger: logger(t), Applier: applier{s, at}}); err != nil {
 		t.Fatal(err)

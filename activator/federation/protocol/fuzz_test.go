@@ -10,7 +10,7 @@ import (
 
 // FuzzUp checks that a message accepted by Validate is within the limits, and survives another round trip.
 func FuzzUp(f *testing.F) {
-	f.Add([]byte(`{"hello":{"protocol":1,"cluster":"c","agent":"a","labels":{"region":"eu"}},"beat":1,"way":5}`))
+	f.Add([]byte(`{"hello":{"protocol":1,"cluster":"c","agent":"a"},"beat":1,"way":5}`))
 	f.Add([]byte(`{"functions":[{"name":"default/x","model":"x","aliases":["y"],"seq":1,"state":"awake","places":3,"failed":{"status":200,"message":"m"}}],"complete":true}`))
 	f.Add([]byte(`{"functions":[{"name":"default/x","places":9223372036854775807,"expected":9223372036854775807}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -47,7 +47,6 @@ const (
 	MaxNames     = 64      // of a function that a front door serves
 	MaxReported  = 8 << 20 // bytes of all functions of an agent
 	MaxName      = 253
-	MaxLabels    = 64
 	MaxCount     = 1_000_000      // requests or instances
 	MaxExpected  = 24 * time.Hour // until an instance is awake
 	MaxManifest  = 128 << 10      // bytes of one manifest
@@ -115,8 +114,6 @@ type Hello struct {
 	Version string `json:"version,omitempty"`
 	// Run identifies the process: the same agent name with another Run is another process.
 	Run string `json:"run,omitempty"`
-	// Labels describe the cluster, such as region=eu; labels declared at the front door win.
-	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Accepts says what a cluster accepts from a front door. The zero value accepts nothing.
@@ -331,13 +328,6 @@ func (h *Hello) Validate() error {
 		return fmt.Errorf("protocol: the cluster %q or the agent %q has a name with spaces, or with characters that are not ASCII", h.Cluster, h.Agent)
 	case len(h.Run) > MaxName || len(h.Version) > MaxName:
 		return errors.New("protocol: the agent has a version or a run of more than 253 bytes")
-	case len(h.Labels) > MaxLabels:
-		return fmt.Errorf("protocol: %d labels: want at most %d", len(h.Labels), MaxLabels)
-	}
-	for k, v := range h.Labels {
-		if len(k) > MaxName || len(v) > MaxName {
-			return errors.New("protocol: a label of more than 253 bytes")
-		}
 	}
 	return nil
 }

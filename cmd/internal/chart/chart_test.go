@@ -23,29 +23,40 @@ import (
 
 const version = "v1.2.3"
 
-// parsed are the objects of a stream, by what they are.
+// parsed are the objects of a stream, by what they are. Most choices have most objects in common: each text is read once.
 func parsed(t *testing.T, stream string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
 	for text := range strings.SplitSeq("\n"+stream, "\n---\n") {
-		var o map[string]any
-		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
-			t.Fatalf("%v in %s", err, text)
+		text = strings.TrimSpace(text)
+		o, ok := readObjects[text]
+		if !ok {
+			if err := yaml.Unmarshal([]byte(text), &o.content); err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
+			if o.content != nil {
+				var err error
+				if o.id, err = identity(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			readObjects[text] = o
 		}
-		if o == nil {
+		if o.content == nil {
 			continue
 		}
-		id, err := identity(text)
-		if err != nil {
-			t.Fatal(err)
+		if all[o.id] != nil {
+			t.Errorf("%s is there twice", o.id)
 		}
-		if all[id] != nil {
-			t.Errorf("%s is there twice", id)
-		}
-		all[id] = o
+		all[o.id] = o.content
 	}
 	return all
 }
+
+var readObjects = map[string]struct {
+	id      string
+	content any
+}{}
 
 // kustomized renders the same choice without Helm.
 func kustomized(t *testing.T, c choice) map[string]any {
