@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"strings"
 
@@ -32,7 +31,6 @@ type controls struct {
 	clusters  func() []admin.Cluster
 	far       func(name api.FunctionName) []admin.Far
 	token     *clusterToken
-	log       *slog.Logger
 }
 
 func (c *controls) handler() http.Handler {

@@ -52,7 +52,7 @@ func TestControls(t *testing.T) {
 	})
 	g.watch.revision(revision("tiny-00001", config.Class))
 	token := &clusterToken{}
-	h := (&controls{core: g.core, instances: g.instances, observe: g.core.ObserveInstance, failed: g.core.Fail, token: token, log: slog.New(slog.DiscardHandler)}).handler()
+	h := (&controls{core: g.core, instances: g.instances, observe: g.core.ObserveInstance, failed: g.core.Fail, token: token}).handler()
 	if w := order(h, "POST", control.PathGrants, "", api.Grant{}); w.Code != 503 || !strings.Contains(w.Body.String(), control.ControlSecret) {
 		t.Errorf("before there is a token: got %d %s", w.Code, w.Body)
 	}

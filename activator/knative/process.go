@@ -225,7 +225,7 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	if err := p.meetGateways(); err != nil {
 		return err
 	}
-	p.control = (&controls{core: p.core, share: p.share, instances: known, offers: w.offers, observe: w.observe, failed: p.failed, clusters: p.clusters, far: p.farFunctions, token: token, log: p.log}).handler()
+	p.control = (&controls{core: p.core, share: p.share, instances: known, offers: w.offers, observe: w.observe, failed: p.failed, clusters: p.clusters, far: p.farFunctions, token: token}).handler()
 	p.metrics = metricsHandler(registry, p.ready)
 	from := sources{revisions: revisions.Informer(), secret: ours.token, kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
 	if err := from.feed(injected, w, token); err != nil {

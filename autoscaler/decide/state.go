@@ -12,7 +12,7 @@ type function struct {
 	*Function
 	instances []*instance
 	// The number of instances in each phase.
-	awake, rising, falling, leaving, unhealthy, asleep int
+	awake, rising, falling, leaving, unhealthy int
 	// passing is the number of sleepers whose grant is being given or revoked.
 	passing int
 	// desired is how many should be awake; scaled says that [Function.Scale] sets it.
@@ -53,8 +53,6 @@ func (f *function) count() {
 			f.passing++
 		}
 		switch phaseOf(i) {
-		case phaseAsleep:
-			f.asleep++
 		case phaseRising:
 			f.rising++
 		case phaseAwake:
