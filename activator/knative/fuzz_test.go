@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"log/slog"
 	"testing"
 
 	"github.com/rouse-dev/rouse/api/control"
@@ -24,7 +23,7 @@ func FuzzOrders(f *testing.F) {
 		g.watch.revision(revision("tiny-00001", config.Class))
 		token, value := &clusterToken{}, "the cluster's"
 		token.value.Store(&value)
-		h := (&controls{core: g.core, instances: g.instances, observe: g.core.ObserveInstance, failed: g.core.Fail, token: token, log: slog.New(slog.DiscardHandler)}).handler()
+		h := (&controls{core: g.core, instances: g.instances, observe: g.core.ObserveInstance, failed: g.core.Fail, token: token}).handler()
 		if w := order(h, "POST", paths[uint(path)%uint(len(paths))], value, string(body)); w.Code != 204 && w.Code/100 != 4 {
 			t.Errorf("got %d %s", w.Code, w.Body)
 		}
