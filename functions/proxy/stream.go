@@ -91,7 +91,9 @@ func (e *events) failures(p []byte) []byte {
 		return p
 	}
 	var out []byte
-	for line := range bytes.Lines(p) {
+	for len(p) > 0 {
+		line := relay.FirstLine(p)
+		p = p[len(line):]
 		data, found := line, true
 		if e.style != api.StreamLines {
 			data, found = bytes.CutPrefix(line, []byte("data:"))

@@ -2,6 +2,18 @@ package relay
 
 import "bytes"
 
+// FirstLine returns the first line of p with its end, which is LF, CRLF or CR.
+func FirstLine(p []byte) []byte {
+	lf := bytes.IndexByte(p, '\n')
+	if lf < 0 {
+		lf = len(p)
+	}
+	if cr := bytes.IndexByte(p[:lf], '\r'); cr >= 0 && cr+1 < lf {
+		return p[:cr+1]
+	}
+	return p[:min(lf+1, len(p))]
+}
+
 // Splitter finds the ends of events: an empty line for server-sent events (lines end with LF, CRLF or CR), the end of
 // a line for lines of JSON. The zero value is ready for server-sent events.
 type Splitter struct {

@@ -50,12 +50,8 @@ var (
 // See processes whole events, which came at now, and returns how many carry text.
 func (m *Usage) See(p []byte, now time.Duration) (events int) {
 	for len(p) > 0 {
-		line := p
-		if at := bytes.IndexByte(p, '\n'); at >= 0 {
-			line, p = p[:at], p[at+1:]
-		} else {
-			p = nil
-		}
+		line := FirstLine(p)
+		p = p[len(line):]
 		if said, is := bytes.CutPrefix(line, usageComment); is {
 			m.Tell(string(said))
 			continue
