@@ -320,6 +320,12 @@ func TestUsageOfCaches(t *testing.T) {
 		{api.StreamResponses, `{"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":3}}`, 10, 8, 3},
 		{api.StreamMessages, `{"usage":{"input_tokens":2,"cache_creation_input_tokens":1,"cache_read_input_tokens":8,"output_tokens":3}}`, 11, 8, 3},
 		{api.StreamMessages, `{"usage":{"input_tokens":10,"cache_read_input_tokens":null,"output_tokens":3}}`, 10, 0, 3},
+		{api.StreamMessages, `{"type":"message","stop_sequence":"message_start","usage":{"input_tokens":10,"output_tokens":3}}`, 10, 0, 3}, // words of clients
+		{api.StreamPlain, `{"message":{"tool_calls":[{"function":{"arguments":{"done":false,"eval_count":1}}}]},"done":true,"prompt_eval_count":10,"eval_count":3}`, 10, 0, 3},
+		{api.StreamLines, `{"message":{"tool_calls":[{"function":{"arguments":{"done":false,"eval_count":1}}}]},"done":true,"prompt_eval_count":10,"eval_count":3}`, 10, 0, 3},
+		{api.StreamLines, `{"message":{"tool_calls":[{"function":{"arguments":{"eval_count":1}}}]},"done":false}`, 0, 0, 0},
+		{api.StreamPlain, `{"embeddings":[[1]],"prompt_eval_count":10}`, 10, 0, 0},
+		{api.StreamResponses, `{"usage": {"input_tokens":10,"output_tokens":3},"user":"usage","metadata":{"usage":"x"}}`, 10, 0, 3},
 	} {
 		u := relay.Usage{Style: c.style}
 		u.Part([]byte(c.answer))

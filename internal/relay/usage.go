@@ -41,6 +41,7 @@ var (
 	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is in SGLang's own API
 	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
 	startName      = []byte(`"message_start"`)
+	doneName       = []byte(`"done":true`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
 	nanosName      = []byte(`"eval_duration"`) // Ollama's own API
 	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
@@ -185,7 +186,7 @@ func (m *Usage) Read(p []byte) {
 	if m.Reported {
 		return
 	}
-	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) // nothing is generated yet, whatever number it has
+	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) && bytes.Equal(eventType(whole), startName) // nothing is generated yet, whatever number it has
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)
@@ -205,15 +206,23 @@ func (m *Usage) Read(p []byte) {
 
 // numbers returns the part of p that has its numbers; nil: none.
 func (m *Usage) numbers(p []byte) []byte {
-	if m.Style == api.StreamLines {
-		if !bytes.Contains(p, []byte(`eval_count"`)) || bytes.Contains(p, []byte(`"done":false`)) {
+	if m.Style == api.StreamLines || m.Style == api.StreamPlain { // Ollama's follow its end; before that may be a model's words
+		switch at := bytes.LastIndex(p, doneName); {
+		case at >= 0:
+			return p[at:]
+		case m.Style == api.StreamLines:
 			return nil
+		case Index(p, promptNames[2]) >= 0: // of embeddings
+			return p
 		}
-		return p
 	}
 	for _, name := range usageNames {
-		if at := Index(p, name); at >= 0 { // most have none; LastIndex is far slower
-			return p[at+bytes.LastIndex(p[at:], name):]
+		first := Index(p, name) // most have none; LastIndex is far slower
+		for at := len(p); first >= 0 && at > first; {
+			at = first + bytes.LastIndex(p[first:at], name)
+			if v, _ := colon(p[at+len(name):]); len(v) > 0 && v[0] == '{' { // else it is a value that a client chose
+				return v
+			}
 		}
 	}
 	if slices.ContainsFunc(ownNames, func(name []byte) bool { return Index(p, name) >= 0 }) {
