@@ -210,7 +210,7 @@ func equal(a, b []string) bool { return strings.Join(a, "\x00") == strings.Join(
 func Fuzz(f *testing.F) {
 	for _, s := range []string{
 		word + finish + done, lookLike, "a\r\n\r\nb", "\r\r", "\n\n\n", failed, "data: [DONE]", "x\n\r\ny", "event: error\r\r", "a\r\r\nb\n",
-		"data:" + strings.Repeat(" ", 300) + "[DONE]", "{\"done\":true}\n{}\n",
+		"data:" + strings.Repeat(" ", 40) + "[DONE]", "{\"done\":true}\n{}\n",
 	} {
 		f.Add(s, uint8(3), false)
 		f.Add(s, uint8(1), true)
@@ -331,6 +331,20 @@ func TestUsageOfCaches(t *testing.T) {
 		u.Part([]byte(c.answer))
 		if u.Prompt != c.prompt || u.Cached != c.cached || u.Generated != c.generated {
 			t.Errorf("%s: %d of input, %d cached, %d of output", c.answer, u.Prompt, u.Cached, u.Generated)
+		}
+	}
+	list := `[` + strings.Repeat(`{"text":"a","stop":"usage","meta_info":{"finish_reason":{"matched":"}"},"prompt_tokens":10,"cached_tokens":4,"completion_tokens":3}},`, 40) + `{}]`
+	llama := `[` + strings.Repeat(`{"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}},"timings":{"cache_n":4,"prompt_n":6,"predicted_n":3}},`, 40) + `{}]`
+	own := `[` + strings.Repeat(`{"tokens_predicted":3,"generation_settings":{"stop":["usage"]},"timings":{"cache_n":4,"prompt_n":6,"predicted_n":3}},`, 40) + `{}]`
+	for _, answer := range []string{list, llama, own} {
+		for _, size := range []int{1, 100, len(answer)} {
+			var u relay.Usage
+			for _, part := range cut(answer, size) {
+				u.Part([]byte(part))
+			}
+			if u.Prompt != 400 || u.Cached != 160 || u.Tokens() != 120 {
+				t.Errorf("a list in parts of %d: %d of input, %d cached, %d of output: %.100s", size, u.Prompt, u.Cached, u.Tokens(), answer)
+			}
 		}
 	}
 	u := relay.Usage{Style: api.StreamMessages}

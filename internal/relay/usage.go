@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,6 +29,8 @@ type Usage struct {
 	since int    // events that carry text and came after Generated was reported
 	kept  []byte // memory for events without comments
 	tail  []byte // the end of the parts that [Usage.Part] has seen
+	list  bool   // the answer is a list of answers, one for each prompt
+	by    []byte // the field that reports for each of them; nil: none was seen
 }
 
 // Field names of usage by style.
@@ -40,6 +43,7 @@ var (
 	createdNames   = [][]byte{[]byte(`"cache_creation_input_tokens"`)}
 	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is in SGLang's own API
 	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
+	listNames      = append(usageNames, ownNames[1])
 	startName      = []byte(`"message_start"`)
 	doneName       = []byte(`"done":true`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
@@ -154,12 +158,21 @@ func eventType(line []byte) []byte {
 	return kind
 }
 
+// mostListed bounds the kept part of a list of answers.
+const mostListed = 64 << 10
+
 // usageTail is how much of one part of an answer is read again with the next: the usage may lie across the cut.
 const usageTail = 512
 
 // Part processes the next part of an answer that is no stream.
 func (m *Usage) Part(p []byte) {
 	if len(p) == 0 {
+		return
+	}
+	if m.list = m.list || m.tail == nil && p[0] == '['; m.list {
+		m.tail = append(m.tail, p...)
+		for m.listed() {
+		}
 		return
 	}
 	if len(m.tail) > 0 {
@@ -172,6 +185,45 @@ func (m *Usage) Part(p []byte) {
 		seen = m.tail
 	}
 	m.tail = append(m.tail[:0], seen[max(0, len(seen)-usageTail):]...)
+}
+
+// listed adds what the next answer of a list reports, as llama-server and SGLang send them, and reports whether there was one.
+func (m *Usage) listed() bool {
+	var v []byte
+	for _, name := range listNames {
+		if m.by == nil || bytes.Equal(m.by, name) {
+			if v = object(m.tail, name); v != nil {
+				m.by = name
+				break
+			}
+		}
+	}
+	if v == nil {
+		m.tail = m.tail[max(0, len(m.tail)-usageTail):]
+		return false
+	}
+	var whole json.RawMessage
+	if json.NewDecoder(bytes.NewReader(v)).Decode(&whole) != nil { // it may not be whole yet
+		m.tail = m.tail[max(0, len(m.tail)-mostListed):]
+		return false
+	}
+	one := Usage{Style: m.Style}
+	one.Read(append(append(bytes.Clone(m.by), ':'), whole...))
+	m.Prompt, m.Cached, m.Generated = m.Prompt+one.Prompt, m.Cached+one.Cached, m.Generated+one.Generated
+	m.tail = v[len(whole):]
+	return true
+}
+
+// object returns p from the value of its first field with the name that has an object; nil: it has none. Without an object the
+// name may be a value that a client chose.
+func object(p, name []byte) []byte {
+	for at := Index(p, name); at >= 0; at = Index(p, name) {
+		p = p[at+len(name):]
+		if v, _ := colon(p); len(v) > 0 && v[0] == '{' {
+			return v
+		}
+	}
+	return nil
 }
 
 // Read reads the token numbers in p. The last ones count: they are totals.
@@ -216,13 +268,13 @@ func (m *Usage) numbers(p []byte) []byte {
 			return p
 		}
 	}
-	for _, name := range usageNames {
-		first := Index(p, name) // most have none; LastIndex is far slower
-		for at := len(p); first >= 0 && at > first; {
-			at = first + bytes.LastIndex(p[first:at], name)
-			if v, _ := colon(p[at+len(name):]); len(v) > 0 && v[0] == '{' { // else it is a value that a client chose
-				return v
-			}
+	for _, name := range usageNames { // most have none
+		var last []byte
+		for v := object(p, name); v != nil; v = object(v, name) {
+			last = v
+		}
+		if last != nil {
+			return last
 		}
 	}
 	if slices.ContainsFunc(ownNames, func(name []byte) bool { return Index(p, name) >= 0 }) {
