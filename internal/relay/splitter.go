@@ -38,26 +38,14 @@ func (s *Splitter) Split(p []byte) int {
 		at = 1
 	}
 	s.cr = false
-	crs := bytes.IndexByte(p, '\r') >= 0
 	for at < len(p) {
-		n := bytes.IndexByte(p[at:], '\n')
-		if crs {
-			n = bytes.IndexAny(p[at:], "\r\n")
-		}
-		if n < 0 {
-			s.within = true
-			break
-		}
-		empty := n == 0 && !s.within
-		s.within = false
-		if at += n + 1; p[at-1] == '\r' {
-			if s.cr = at == len(p); !s.cr && p[at] == '\n' {
-				at++
-			}
-		}
-		if empty {
+		line := FirstLine(p[at:])
+		at += len(line)
+		text := bytes.TrimRight(line, "\r\n")
+		if len(text) == 0 && !s.within {
 			end = at
 		}
+		s.within, s.cr = len(text) == len(line), line[len(line)-1] == '\r'
 	}
 	return end
 }

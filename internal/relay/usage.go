@@ -26,11 +26,10 @@ type Usage struct {
 	Decode            time.Duration // the generation time reported by the runtime; 0: not reported
 	Reported          bool          // the numbers of [Usage.Tell] count
 
-	since int    // events that carry text and came after Generated was reported
-	kept  []byte // memory for events without comments
-	tail  []byte // the end of the parts that [Usage.Part] has seen
-	list  bool   // the answer is a list of answers, one for each prompt
-	by    []byte // the field that reports for each of them; nil: none was seen
+	since int      // events that carry text and came after Generated was reported
+	kept  []byte   // memory for events without comments
+	tail  []byte   // the end of the parts that [Usage.Part] has seen
+	by    [][]byte // of a list of answers: the fields that may report for each; one, once it was seen
 }
 
 // Field names of usage by style.
@@ -45,7 +44,6 @@ var (
 	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
 	listNames      = append(usageNames, ownNames[1])
 	startName      = []byte(`"message_start"`)
-	doneName       = []byte(`"done":true`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
 	nanosName      = []byte(`"eval_duration"`) // Ollama's own API
 	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
@@ -158,8 +156,8 @@ func eventType(line []byte) []byte {
 	return kind
 }
 
-// mostListed bounds the kept part of a list of answers.
-const mostListed = 64 << 10
+// mostKept bounds what is kept of a list of answers for its next part.
+const mostKept = 64 << 10
 
 // usageTail is how much of one part of an answer is read again with the next: the usage may lie across the cut.
 const usageTail = 512
@@ -169,7 +167,10 @@ func (m *Usage) Part(p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	if m.list = m.list || m.tail == nil && p[0] == '['; m.list {
+	if m.tail == nil && p[0] == '[' {
+		m.by = listNames
+	}
+	if m.by != nil {
 		m.tail = append(m.tail, p...)
 		for m.listed() {
 		}
@@ -190,25 +191,19 @@ func (m *Usage) Part(p []byte) {
 // listed adds what the next answer of a list reports, as llama-server and SGLang send them, and reports whether there was one.
 func (m *Usage) listed() bool {
 	var v []byte
-	for _, name := range listNames {
-		if m.by == nil || bytes.Equal(m.by, name) {
-			if v = object(m.tail, name); v != nil {
-				m.by = name
-				break
-			}
+	for i, name := range m.by {
+		if v = object(m.tail, name); v != nil {
+			m.by = m.by[i : i+1]
+			break
 		}
 	}
-	if v == nil {
-		m.tail = m.tail[max(0, len(m.tail)-usageTail):]
-		return false
-	}
 	var whole json.RawMessage
-	if json.NewDecoder(bytes.NewReader(v)).Decode(&whole) != nil { // it may not be whole yet
-		m.tail = m.tail[max(0, len(m.tail)-mostListed):]
+	if v == nil || json.NewDecoder(bytes.NewReader(v)).Decode(&whole) != nil { // it may not be whole yet
+		m.tail = m.tail[max(0, len(m.tail)-mostKept):]
 		return false
 	}
 	one := Usage{Style: m.Style}
-	one.Read(append(append(bytes.Clone(m.by), ':'), whole...))
+	one.Read(append(append(bytes.Clone(m.by[0]), ':'), whole...))
 	m.Prompt, m.Cached, m.Generated = m.Prompt+one.Prompt, m.Cached+one.Cached, m.Generated+one.Generated
 	m.tail = v[len(whole):]
 	return true
@@ -258,15 +253,15 @@ func (m *Usage) Read(p []byte) {
 
 // numbers returns the part of p that has its numbers; nil: none.
 func (m *Usage) numbers(p []byte) []byte {
-	if m.Style == api.StreamLines || m.Style == api.StreamPlain { // Ollama's follow its end; before that may be a model's words
-		switch at := bytes.LastIndex(p, doneName); {
-		case at >= 0:
-			return p[at:]
-		case m.Style == api.StreamLines:
-			return nil
-		case Index(p, promptNames[2]) >= 0: // of embeddings
-			return p
+	lines := m.Style == api.StreamLines
+	if (lines || m.Style == api.StreamPlain) && bytes.Contains(p, []byte(`eval_count"`)) {
+		// Ollama's follow its end, which embeddings have not; a model's words may come before.
+		if at := bytes.LastIndex(p, []byte(`"done":true`)); at >= 0 || !lines {
+			return p[max(at, 0):]
 		}
+	}
+	if lines {
+		return nil
 	}
 	for _, name := range usageNames { // most have none
 		var last []byte
@@ -277,8 +272,10 @@ func (m *Usage) numbers(p []byte) []byte {
 			return last
 		}
 	}
-	if slices.ContainsFunc(ownNames, func(name []byte) bool { return Index(p, name) >= 0 }) {
-		return p
+	for _, name := range ownNames {
+		if Index(p, name) >= 0 {
+			return p
+		}
 	}
 	return nil
 }
@@ -308,15 +305,9 @@ func number(p []byte, names [][]byte, otherwise int) int {
 		if at < 0 {
 			continue
 		}
-		n, digits := 0, 0
-		for _, c := range bytes.TrimLeft(p[at+len(name):], " :") {
-			if c < '0' || c > '9' || digits == 12 {
-				break
-			}
-			n = n*10 + int(c-'0')
-			digits++
-		}
-		if digits > 0 {
+		v, _ := colon(p[at+len(name):])
+		digits := len(v) - len(bytes.TrimLeft(v, "0123456789"))
+		if n, err := strconv.Atoi(string(v[:min(digits, 12)])); err == nil {
 			return n
 		}
 	}
