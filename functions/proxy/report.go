@@ -65,8 +65,8 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 	}
 	r.kept = r.kept[:0]
 	begin, at, end := 0, -1, 0 // of the event, and of its data line
-	for i := 0; i < len(p); {
-		line := relay.FirstLine(p[i:])
+	i := 0
+	for line := range relay.Lines(p) {
 		i += len(line)
 		switch {
 		case bytes.HasPrefix(line, []byte("data:")):

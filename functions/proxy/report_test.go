@@ -28,7 +28,9 @@ func (reporting) Report(string, *jsonfield.Object) relay.Asked {
 // TestReportsAreRemoved checks that a client does not get the usage that only the proxy has asked for, whatever ends the lines of
 // events, and wherever the stream is cut into parts.
 func TestReportsAreRemoved(t *testing.T) {
-	lines := func(text string) []string { return strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' }) }
+	lines := func(text string) []string {
+		return strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' })
+	}
 	const usage = `,"usage":{"prompt_tokens":3,"completion_tokens":2}`
 	for name, end := range map[string]string{"LF": "\n", "CRLF": "\r\n", "CR": "\r"} {
 		stream := func(usage, fingerprint, last string) string {

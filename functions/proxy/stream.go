@@ -91,9 +91,7 @@ func (e *events) failures(p []byte) []byte {
 		return p
 	}
 	var out []byte
-	for len(p) > 0 {
-		line := relay.FirstLine(p)
-		p = p[len(line):]
+	for line := range relay.Lines(p) {
 		data, found := line, true
 		if e.style != api.StreamLines {
 			data, found = bytes.CutPrefix(line, []byte("data:"))

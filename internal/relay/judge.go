@@ -67,8 +67,7 @@ func (j *Judge) See(p []byte) {
 		p = p[1:]
 		j.cr = false
 	}
-	for len(p) > 0 {
-		line := FirstLine(p)
+	for line := range Lines(p) {
 		text := bytes.TrimRight(line, "\r\n")
 		switch {
 		case len(text) == len(line):
@@ -80,7 +79,6 @@ func (j *Judge) See(p []byte) {
 		default:
 			j.line(text)
 		}
-		p = p[len(line):]
 		j.cr = line[len(line)-1] == '\r'
 	}
 }

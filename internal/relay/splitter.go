@@ -1,17 +1,27 @@
 package relay
 
-import "bytes"
+import (
+	"bytes"
+	"iter"
+)
 
-// FirstLine returns the first line of p with its end, which is LF, CRLF or CR.
-func FirstLine(p []byte) []byte {
-	lf := bytes.IndexByte(p, '\n')
-	if lf < 0 {
-		lf = len(p)
+// Lines returns the lines of p with their ends, which are LF, CRLF or CR.
+func Lines(p []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(p) > 0 {
+			end := bytes.IndexByte(p, '\n') + 1
+			if end == 0 {
+				end = len(p)
+			}
+			if cr := bytes.IndexByte(p[:end], '\r') + 1; cr > 0 && cr < end && p[cr] != '\n' {
+				end = cr
+			}
+			if !yield(p[:end]) {
+				return
+			}
+			p = p[end:]
+		}
 	}
-	if cr := bytes.IndexByte(p[:lf], '\r'); cr >= 0 && cr+1 < lf {
-		return p[:cr+1]
-	}
-	return p[:min(lf+1, len(p))]
 }
 
 // Splitter finds the ends of events: an empty line for server-sent events (lines end with LF, CRLF or CR), the end of
@@ -38,8 +48,7 @@ func (s *Splitter) Split(p []byte) int {
 		at = 1
 	}
 	s.cr = false
-	for at < len(p) {
-		line := FirstLine(p[at:])
+	for line := range Lines(p[at:]) {
 		at += len(line)
 		text := bytes.TrimRight(line, "\r\n")
 		if len(text) == 0 && !s.within {

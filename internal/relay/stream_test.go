@@ -347,7 +347,11 @@ func TestUsageOfCaches(t *testing.T) {
 			}
 		}
 	}
-	u := relay.Usage{Style: api.StreamMessages}
+	u := relay.Usage{Style: api.StreamCompletion}
+	if got := string(u.Take([]byte("data: a\r\r: rouse-usage 1 0 1\ndata: b\r\r"))); got != "data: a\r\rdata: b\r\r" {
+		t.Errorf("with lines that end in CR the client gets %q", got)
+	}
+	u = relay.Usage{Style: api.StreamMessages}
 	u.See([]byte("data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":2,\"cache_read_input_tokens\":8,\"output_tokens\":0}}}\n\n"), 0)
 	u.See([]byte("data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":3}}\n\n"), 1)
 	if u.Prompt != 10 || u.Cached != 8 || u.Generated != 3 {

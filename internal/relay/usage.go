@@ -52,9 +52,7 @@ var (
 
 // See processes whole events, which came at now, and returns how many carry text.
 func (m *Usage) See(p []byte, now time.Duration) (events int) {
-	for len(p) > 0 {
-		line := FirstLine(p)
-		p = p[len(line):]
+	for line := range Lines(p) {
 		if said, is := bytes.CutPrefix(line, usageComment); is {
 			m.Tell(string(said))
 			continue
@@ -84,7 +82,7 @@ func (m *Usage) Take(p []byte) []byte {
 		return p
 	}
 	m.kept = m.kept[:0]
-	for line := range bytes.Lines(p) {
+	for line := range Lines(p) {
 		if !bytes.HasPrefix(line, usageComment) {
 			m.kept = append(m.kept, line...)
 		}
