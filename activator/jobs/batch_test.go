@@ -56,6 +56,23 @@ func TestCompletes(t *testing.T) {
 	})
 }
 
+// TestBodiesInLines checks that an answer, whatever a model server has sent, is one line of JSON in UTF-8 in a file of results.
+func TestBodiesInLines(t *testing.T) {
+	for body, want := range map[string]string{
+		"{\n \"a\": 1.50\n}":    `{"a":1.50}`,
+		"{\"a\":\"b\xff\xfe\"}": `{"a":"b\ufffd"}`,
+		"a\nb\xff":              `"a\nb\ufffd"`,
+		`{"a":1}{"a":1}`:        `"{\"a\":1}{\"a\":1}"`,
+		"":                      `""`,
+	} {
+		got := string(text(messageResult{"c", raw([]byte(body))}))
+		want = `{"custom_id":"c","result":` + strings.ReplaceAll(want, `\ufffd`, "\ufffd") + "}\n"
+		if strings.ReplaceAll(got, `\ufffd`, "\ufffd") != want {
+			t.Errorf("%q is %q, want %q", body, got, want)
+		}
+	}
+}
+
 // TestWaitsUntilDue: while no instance is awake nothing is sent, until the lines need the remaining time; then they
 // are ordinary demand.
 func TestWaitsUntilDue(t *testing.T) {

@@ -59,8 +59,10 @@ func (o *outcome) failure(r *run, code, message string) store.Result {
 	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}
 }
 
-// raw returns a body for use within a line: as compact JSON, or as a string if it is no JSON.
+// raw returns a body for use within a line: as compact JSON, or as a string if it is no JSON. It replaces what is not UTF-8:
+// many clients could not read the whole file.
 func raw(body []byte) json.RawMessage {
+	body = bytes.ToValidUTF8(body, []byte("\ufffd"))
 	var one bytes.Buffer
 	if json.Compact(&one, body) == nil && one.Len() > 0 {
 		return one.Bytes()

@@ -64,20 +64,18 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 		return p
 	}
 	r.kept = r.kept[:0]
-	begin, at, end := 0, 0, 0 // of the event, and of its data line
-	for i := 0; i < len(p); {
-		n := bytes.IndexByte(p[i:], '\n') + 1
-		if n == 0 {
-			break
-		}
-		line := p[i : i+n]
-		switch i += n; {
+	begin, at, end := 0, -1, 0 // of the event, and of its data line
+	i := 0
+	for line := range relay.Lines(p) {
+		i += len(line)
+		switch {
 		case bytes.HasPrefix(line, []byte("data:")):
-			at, end = i-n, i
-		case len(bytes.TrimRight(line, "\r\n")) == 0:
-			if at < begin {
-				at, end = begin, begin
-			}
+			at, end = i-len(line), i
+		case len(bytes.TrimRight(line, "\r\n")) > 0:
+		case at < begin: // without data, such as the LF of a CRLF whose CR came before
+			r.kept = append(r.kept, p[begin:i]...)
+			begin = i
+		default:
 			r.event(p[begin:at], p[at:end], p[end:i], meter)
 			begin = i
 		}

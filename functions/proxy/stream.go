@@ -91,7 +91,7 @@ func (e *events) failures(p []byte) []byte {
 		return p
 	}
 	var out []byte
-	for line := range bytes.Lines(p) {
+	for line := range relay.Lines(p) {
 		data, found := line, true
 		if e.style != api.StreamLines {
 			data, found = bytes.CutPrefix(line, []byte("data:"))

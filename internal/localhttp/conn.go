@@ -115,7 +115,7 @@ func (c *Conn) header(r *http.Request, turn string, charge func(int64) error) (*
 			c.head.end()
 			return resp, c.inTurn(resp.Header, turn, r.Header.Get(requestID))
 		}
-		if resp.StatusCode == http.StatusSwitchingProtocols {
+		if resp.StatusCode < http.StatusContinue || resp.StatusCode == http.StatusSwitchingProtocols {
 			return nil, fmt.Errorf("status %s, which was not asked for", resp.Status)
 		}
 		if t := httptrace.ContextClientTrace(r.Context()); t != nil && t.Got1xxResponse != nil {

@@ -270,11 +270,15 @@ func TestAnswersThatAreCut(t *testing.T) {
 			_, _ = rw.WriteString("what?\r\n\r\n")
 		case "/interim":
 			_, _ = rw.WriteString(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100))
+		case "/status":
+			_, _ = rw.WriteString("HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n")
+			_ = rw.Flush()
+			_, _ = io.Copy(io.Discard, rw) // until the client has closed the connection
 		}
 		_ = rw.Flush()
 	})
 	tr := newTransport(t)
-	for _, path := range []string{"/nothing", "/length", "/chunk", "/noise", "/interim"} {
+	for _, path := range []string{"/nothing", "/length", "/chunk", "/noise", "/interim", "/status"} {
 		resp, err := tr.RoundTrip(request(t, t.Context(), "POST", e, path, "one"))
 		if err == nil {
 			_, err = io.Copy(io.Discard, resp.Body)

@@ -67,29 +67,19 @@ func (j *Judge) See(p []byte) {
 		p = p[1:]
 		j.cr = false
 	}
-	crs := bytes.IndexByte(p, '\r') >= 0
-	for len(p) > 0 {
-		j.cr = false
-		n := bytes.IndexByte(p, '\n')
-		if crs {
-			n = bytes.IndexAny(p, "\r\n")
-		}
+	for line := range Lines(p) {
+		text := bytes.TrimRight(line, "\r\n")
 		switch {
-		case n < 0:
-			j.part(p)
-			return
+		case len(text) == len(line):
+			j.part(line)
 		case j.within:
-			j.part(p[:n])
+			j.part(text)
 			j.begins(j.head)
 			j.within = false
 		default:
-			j.line(p[:n])
+			j.line(text)
 		}
-		cr := p[n] == '\r'
-		p = p[n+1:]
-		if j.cr = cr && len(p) == 0; cr && len(p) > 0 && p[0] == '\n' {
-			p = p[1:]
-		}
+		j.cr = line[len(line)-1] == '\r'
 	}
 }
 
@@ -208,20 +198,10 @@ func after(data []byte, key string) (rest []byte, found bool) {
 	return colon(data[len(key):])
 }
 
-// colon skips a colon and a little white space around it.
+// colon skips a colon and spaces around it.
 func colon(b []byte) (rest []byte, found bool) {
-	b = blank(b)
-	if len(b) == 0 || b[0] != ':' {
-		return nil, false
-	}
-	return blank(b[1:]), true
-}
-
-func blank(b []byte) []byte {
-	for n := 0; n < 8 && len(b) > 0 && (b[0] == ' ' || b[0] == '\t'); n++ {
-		b = b[1:]
-	}
-	return b
+	rest, found = bytes.CutPrefix(bytes.TrimLeft(b, " "), []byte(":"))
+	return bytes.TrimLeft(rest, " "), found
 }
 
 var finishName, stopName = []byte(`"finish_reason"`), []byte(`"stop":true`)

@@ -1,6 +1,28 @@
 package relay
 
-import "bytes"
+import (
+	"bytes"
+	"iter"
+)
+
+// Lines returns the lines of p with their ends, which are LF, CRLF or CR.
+func Lines(p []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(p) > 0 {
+			end := bytes.IndexByte(p, '\n') + 1
+			if end == 0 {
+				end = len(p)
+			}
+			if cr := bytes.IndexByte(p[:end], '\r') + 1; cr > 0 && cr < end && p[cr] != '\n' {
+				end = cr
+			}
+			if !yield(p[:end]) {
+				return
+			}
+			p = p[end:]
+		}
+	}
+}
 
 // Splitter finds the ends of events: an empty line for server-sent events (lines end with LF, CRLF or CR), the end of
 // a line for lines of JSON. The zero value is ready for server-sent events.
@@ -26,26 +48,13 @@ func (s *Splitter) Split(p []byte) int {
 		at = 1
 	}
 	s.cr = false
-	crs := bytes.IndexByte(p, '\r') >= 0
-	for at < len(p) {
-		n := bytes.IndexByte(p[at:], '\n')
-		if crs {
-			n = bytes.IndexAny(p[at:], "\r\n")
-		}
-		if n < 0 {
-			s.within = true
-			break
-		}
-		empty := n == 0 && !s.within
-		s.within = false
-		if at += n + 1; p[at-1] == '\r' {
-			if s.cr = at == len(p); !s.cr && p[at] == '\n' {
-				at++
-			}
-		}
-		if empty {
+	for line := range Lines(p[at:]) {
+		at += len(line)
+		text := bytes.TrimRight(line, "\r\n")
+		if len(text) == 0 && !s.within {
 			end = at
 		}
+		s.within, s.cr = len(text) == len(line), line[len(line)-1] == '\r'
 	}
 	return end
 }

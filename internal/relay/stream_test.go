@@ -210,7 +210,7 @@ func equal(a, b []string) bool { return strings.Join(a, "\x00") == strings.Join(
 func Fuzz(f *testing.F) {
 	for _, s := range []string{
 		word + finish + done, lookLike, "a\r\n\r\nb", "\r\r", "\n\n\n", failed, "data: [DONE]", "x\n\r\ny", "event: error\r\r", "a\r\r\nb\n",
-		"data:" + strings.Repeat(" ", 300) + "[DONE]", "{\"done\":true}\n{}\n",
+		"data:" + strings.Repeat(" ", 40) + "[DONE]", "{\"done\":true}\n{}\n",
 	} {
 		f.Add(s, uint8(3), false)
 		f.Add(s, uint8(1), true)
@@ -320,6 +320,12 @@ func TestUsageOfCaches(t *testing.T) {
 		{api.StreamResponses, `{"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":3}}`, 10, 8, 3},
 		{api.StreamMessages, `{"usage":{"input_tokens":2,"cache_creation_input_tokens":1,"cache_read_input_tokens":8,"output_tokens":3}}`, 11, 8, 3},
 		{api.StreamMessages, `{"usage":{"input_tokens":10,"cache_read_input_tokens":null,"output_tokens":3}}`, 10, 0, 3},
+		{api.StreamMessages, `{"type":"message","stop_sequence":"message_start","usage":{"input_tokens":10,"output_tokens":3}}`, 10, 0, 3}, // words of clients
+		{api.StreamPlain, `{"message":{"tool_calls":[{"function":{"arguments":{"done":false,"eval_count":1}}}]},"done":true,"prompt_eval_count":10,"eval_count":3}`, 10, 0, 3},
+		{api.StreamLines, `{"message":{"tool_calls":[{"function":{"arguments":{"done":false,"eval_count":1}}}]},"done":true,"prompt_eval_count":10,"eval_count":3}`, 10, 0, 3},
+		{api.StreamLines, `{"message":{"tool_calls":[{"function":{"arguments":{"eval_count":1}}}]},"done":false}`, 0, 0, 0},
+		{api.StreamPlain, `{"embeddings":[[1]],"prompt_eval_count":10}`, 10, 0, 0},
+		{api.StreamResponses, `{"usage": {"input_tokens":10,"output_tokens":3},"user":"usage","metadata":{"usage":"x"}}`, 10, 0, 3},
 	} {
 		u := relay.Usage{Style: c.style}
 		u.Part([]byte(c.answer))
@@ -327,7 +333,25 @@ func TestUsageOfCaches(t *testing.T) {
 			t.Errorf("%s: %d of input, %d cached, %d of output", c.answer, u.Prompt, u.Cached, u.Generated)
 		}
 	}
-	u := relay.Usage{Style: api.StreamMessages}
+	list := `[` + strings.Repeat(`{"text":"a","stop":"usage","meta_info":{"finish_reason":{"matched":"}"},"prompt_tokens":10,"cached_tokens":4,"completion_tokens":3}},`, 40) + `{}]`
+	llama := `[` + strings.Repeat(`{"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}},"timings":{"cache_n":4,"prompt_n":6,"predicted_n":3}},`, 40) + `{}]`
+	own := `[` + strings.Repeat(`{"tokens_predicted":3,"generation_settings":{"stop":["usage"]},"timings":{"cache_n":4,"prompt_n":6,"predicted_n":3}},`, 40) + `{}]`
+	for _, answer := range []string{list, llama, own} {
+		for _, size := range []int{1, 100, len(answer)} {
+			var u relay.Usage
+			for _, part := range cut(answer, size) {
+				u.Part([]byte(part))
+			}
+			if u.Prompt != 400 || u.Cached != 160 || u.Tokens() != 120 {
+				t.Errorf("a list in parts of %d: %d of input, %d cached, %d of output: %.100s", size, u.Prompt, u.Cached, u.Tokens(), answer)
+			}
+		}
+	}
+	u := relay.Usage{Style: api.StreamCompletion}
+	if got := string(u.Take([]byte("data: a\r\r: rouse-usage 1 0 1\ndata: b\r\r"))); got != "data: a\r\rdata: b\r\r" {
+		t.Errorf("with lines that end in CR the client gets %q", got)
+	}
+	u = relay.Usage{Style: api.StreamMessages}
 	u.See([]byte("data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":2,\"cache_read_input_tokens\":8,\"output_tokens\":0}}}\n\n"), 0)
 	u.See([]byte("data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":3}}\n\n"), 1)
 	if u.Prompt != 10 || u.Cached != 8 || u.Generated != 3 {

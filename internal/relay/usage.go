@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,9 +26,10 @@ type Usage struct {
 	Decode            time.Duration // the generation time reported by the runtime; 0: not reported
 	Reported          bool          // the numbers of [Usage.Tell] count
 
-	since int    // events that carry text and came after Generated was reported
-	kept  []byte // memory for events without comments
-	tail  []byte // the end of the parts that [Usage.Part] has seen
+	since int      // events that carry text and came after Generated was reported
+	kept  []byte   // memory for events without comments
+	tail  []byte   // the end of the parts that [Usage.Part] has seen
+	by    [][]byte // of a list of answers: the fields that may report for each; one, once it was seen
 }
 
 // Field names of usage by style.
@@ -40,6 +42,7 @@ var (
 	createdNames   = [][]byte{[]byte(`"cache_creation_input_tokens"`)}
 	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is in SGLang's own API
 	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
+	listNames      = append(usageNames, ownNames[1])
 	startName      = []byte(`"message_start"`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
 	nanosName      = []byte(`"eval_duration"`) // Ollama's own API
@@ -49,13 +52,7 @@ var (
 
 // See processes whole events, which came at now, and returns how many carry text.
 func (m *Usage) See(p []byte, now time.Duration) (events int) {
-	for len(p) > 0 {
-		line := p
-		if at := bytes.IndexByte(p, '\n'); at >= 0 {
-			line, p = p[:at], p[at+1:]
-		} else {
-			p = nil
-		}
+	for line := range Lines(p) {
 		if said, is := bytes.CutPrefix(line, usageComment); is {
 			m.Tell(string(said))
 			continue
@@ -85,7 +82,7 @@ func (m *Usage) Take(p []byte) []byte {
 		return p
 	}
 	m.kept = m.kept[:0]
-	for line := range bytes.Lines(p) {
+	for line := range Lines(p) {
 		if !bytes.HasPrefix(line, usageComment) {
 			m.kept = append(m.kept, line...)
 		}
@@ -157,12 +154,24 @@ func eventType(line []byte) []byte {
 	return kind
 }
 
+// mostKept bounds what is kept of a list of answers for its next part.
+const mostKept = 64 << 10
+
 // usageTail is how much of one part of an answer is read again with the next: the usage may lie across the cut.
 const usageTail = 512
 
 // Part processes the next part of an answer that is no stream.
 func (m *Usage) Part(p []byte) {
 	if len(p) == 0 {
+		return
+	}
+	if m.tail == nil && p[0] == '[' {
+		m.by = listNames
+	}
+	if m.by != nil {
+		m.tail = append(m.tail, p...)
+		for m.listed() {
+		}
 		return
 	}
 	if len(m.tail) > 0 {
@@ -177,6 +186,39 @@ func (m *Usage) Part(p []byte) {
 	m.tail = append(m.tail[:0], seen[max(0, len(seen)-usageTail):]...)
 }
 
+// listed adds what the next answer of a list reports, as llama-server and SGLang send them, and reports whether there was one.
+func (m *Usage) listed() bool {
+	var v []byte
+	for i, name := range m.by {
+		if v = object(m.tail, name); v != nil {
+			m.by = m.by[i : i+1]
+			break
+		}
+	}
+	var whole json.RawMessage
+	if v == nil || json.NewDecoder(bytes.NewReader(v)).Decode(&whole) != nil { // it may not be whole yet
+		m.tail = m.tail[max(0, len(m.tail)-mostKept):]
+		return false
+	}
+	one := Usage{Style: m.Style}
+	one.Read(append(append(bytes.Clone(m.by[0]), ':'), whole...))
+	m.Prompt, m.Cached, m.Generated = m.Prompt+one.Prompt, m.Cached+one.Cached, m.Generated+one.Generated
+	m.tail = v[len(whole):]
+	return true
+}
+
+// object returns p from the value of its first field with the name that has an object; nil: it has none. Without an object the
+// name may be a value that a client chose.
+func object(p, name []byte) []byte {
+	for at := Index(p, name); at >= 0; at = Index(p, name) {
+		p = p[at+len(name):]
+		if v, _ := colon(p); len(v) > 0 && v[0] == '{' {
+			return v
+		}
+	}
+	return nil
+}
+
 // Read reads the token numbers in p. The last ones count: they are totals.
 func (m *Usage) Read(p []byte) {
 	whole := p
@@ -189,7 +231,7 @@ func (m *Usage) Read(p []byte) {
 	if m.Reported {
 		return
 	}
-	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) // nothing is generated yet, whatever number it has
+	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) && bytes.Equal(eventType(whole), startName) // nothing is generated yet, whatever number it has
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)
@@ -209,19 +251,29 @@ func (m *Usage) Read(p []byte) {
 
 // numbers returns the part of p that has its numbers; nil: none.
 func (m *Usage) numbers(p []byte) []byte {
-	if m.Style == api.StreamLines {
-		if !bytes.Contains(p, []byte(`eval_count"`)) || bytes.Contains(p, []byte(`"done":false`)) {
-			return nil
-		}
-		return p
-	}
-	for _, name := range usageNames {
-		if at := Index(p, name); at >= 0 { // most have none; LastIndex is far slower
-			return p[at+bytes.LastIndex(p[at:], name):]
+	lines := m.Style == api.StreamLines
+	if (lines || m.Style == api.StreamPlain) && bytes.Contains(p, []byte(`eval_count"`)) {
+		// Ollama's follow its end, which embeddings have not; a model's words may come before.
+		if at := bytes.LastIndex(p, []byte(`"done":true`)); at >= 0 || !lines {
+			return p[max(at, 0):]
 		}
 	}
-	if slices.ContainsFunc(ownNames, func(name []byte) bool { return Index(p, name) >= 0 }) {
-		return p
+	if lines {
+		return nil
+	}
+	for _, name := range usageNames { // most have none
+		var last []byte
+		for v := object(p, name); v != nil; v = object(v, name) {
+			last = v
+		}
+		if last != nil {
+			return last
+		}
+	}
+	for _, name := range ownNames {
+		if Index(p, name) >= 0 {
+			return p
+		}
 	}
 	return nil
 }
@@ -251,15 +303,9 @@ func number(p []byte, names [][]byte, otherwise int) int {
 		if at < 0 {
 			continue
 		}
-		n, digits := 0, 0
-		for _, c := range bytes.TrimLeft(p[at+len(name):], " :") {
-			if c < '0' || c > '9' || digits == 12 {
-				break
-			}
-			n = n*10 + int(c-'0')
-			digits++
-		}
-		if digits > 0 {
+		v, _ := colon(p[at+len(name):])
+		digits := len(v) - len(bytes.TrimLeft(v, "0123456789"))
+		if n, err := strconv.Atoi(string(v[:min(digits, 12)])); err == nil {
 			return n
 		}
 	}
