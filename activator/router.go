@@ -66,7 +66,7 @@ func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		a.unauthorized(w, r, unlisted(r))
+		a.unauthorized(w, r, a.unlisted(r))
 	}
 }
 
