@@ -72,7 +72,7 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 		text: func(s string) {
 			c.clear()
 			answer.WriteString(s)
-			if _, err := io.WriteString(c.out, s); err != nil && unwritten == nil {
+			if _, err := fmt.Fprint(c.out, s); err != nil && unwritten == nil {
 				unwritten = err
 				stop()
 			}
