@@ -29,9 +29,6 @@ type Flags struct {
 // Config returns the agent's configuration for a program of that version; nil: no front doors.
 func (f *Flags) Config(version string) (*Config, error) {
 	if len(f.Fronts) == 0 {
-		if f.TokenFile+f.Certificate+f.Authority != "" {
-			return nil, errors.New("--cluster-token-file, --cluster-cert and --front-ca are for a front door: say which (--join HOST:PORT)")
-		}
 		return nil, nil
 	}
 	for _, at := range f.Fronts {

@@ -52,9 +52,8 @@ func TestFlags(t *testing.T) {
 	path := folder(t)
 	for args, want := range map[string]string{
 		"": "",
-		"--join a:1,b:2 --cluster rack --cluster-token-file " + path("token"):               "",
-		"--join a:1 --join b:2 --cluster rack --cluster-token-file " + path("token"):        "",
-		"--cluster-token-file " + path("token"):                                             "say which (--join HOST:PORT)",
+		"--join a:1,b:2 --cluster rack --cluster-token-file " + path("token"):        "",
+		"--join a:1 --join b:2 --cluster rack --cluster-token-file " + path("token"): "",
 		"--join a:1 --cluster rack":                                                         "say who this cluster is",
 		"--join a --cluster rack --cluster-token-file " + path("token"):                     "want host:port",
 		"--join a:1 --cluster-token-file " + path("none"):                                   "--cluster-token-file: open",

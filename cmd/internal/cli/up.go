@@ -218,8 +218,8 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 		if err := cfg.Join.Validate(); err != nil {
 			return cfg, err
 		}
-	} else if accepts {
-		return cfg, errors.New("--accept-functions: say for which front door (--join)")
+	} else if accepts || f.Joins.TokenFile+f.Joins.Certificate+f.Joins.Authority != "" {
+		return cfg, errors.New("--accept-functions, --cluster-token-file, --cluster-cert and --front-ca are for a front door: say which (--join HOST:PORT)")
 	}
 	if cfg.Functions, err = f.functions(f.Watch || cfg.Clusters != nil || accepts); err != nil {
 		return cfg, err
