@@ -86,7 +86,7 @@ func TestNoTemplate(t *testing.T) {
 		`,"ignore_eos":true`: `fine<|im_end|>`,
 	} {
 		answer = nil
-		if _, raw := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"max_tokens":60`+field+`}`); !strings.Contains(raw, want) {
+		if _, raw := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"max_tokens":60,"temperature":0`+field+`}`); !strings.Contains(raw, want) {
 			t.Errorf("with %q: got %s, want %s", field, raw, want)
 		}
 	}
