@@ -166,7 +166,7 @@ func TestCostOfRequests(t *testing.T) {
 		}
 		told += picks[0].GPUSeconds
 	}
-	b.a.tellUse(time.Now())
+	b.a.TellUse(time.Now())
 	if sum := <-sums; math.Abs(sum-told) > 1e-9 {
 		t.Errorf("the autoscaler is told of %g GPU-seconds, want %g", sum, told)
 	}

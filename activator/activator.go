@@ -189,19 +189,19 @@ func (a *Activator) Run(ctx context.Context) error {
 		for ctx.Err() == nil {
 			select {
 			case now := <-tell.C:
-				a.tellUse(now)
+				a.TellUse(now)
 			case <-ctx.Done():
 			}
 		}
 	})
 	a.queues.Run(ctx)
 	told.Wait()
-	a.tellUse(time.Now())
+	a.TellUse(time.Now())
 	return nil
 }
 
-// tellUse reports what clients have used until now.
-func (a *Activator) tellUse(now time.Time) {
+// TellUse reports to the autoscaler what clients have used until now. [Activator.Run] does so every few seconds.
+func (a *Activator) TellUse(now time.Time) {
 	a.queues.Charge()
 	a.spent.Tell(now)
 }

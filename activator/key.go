@@ -229,7 +229,7 @@ func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) 
 		if a.mayList(r) {
 			return nil, nil // nil is all
 		}
-		return nil, unlisted(r)
+		return nil, a.unlisted(r)
 	}
 	if a.deps.Lists != nil && a.deps.Lists(r) {
 		return nil, nil // nil is all
@@ -244,7 +244,10 @@ func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) 
 	return account.Rights().Allows, nil
 }
 
-func unlisted(r *http.Request) *api.Error {
-	return api.Errorf(http.StatusUnauthorized, "",
-		"%s is for callers on this machine, those that --trusted-peers names, and bearers of the token of --admin-token-file", r.URL.Path)
+func (a *Activator) unlisted(r *http.Request) *api.Error {
+	here := "callers on this machine, "
+	if a.deps.Keys != nil {
+		here = ""
+	}
+	return api.Errorf(http.StatusUnauthorized, "", "%s is for %scallers that --trusted-peers names, and bearers of the token of --admin-token-file", r.URL.Path, here)
 }

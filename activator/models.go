@@ -1,7 +1,11 @@
 package activator
 
 import (
+	"cmp"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -54,19 +58,70 @@ func (m listed) visible(has func(names ...string) bool) bool {
 	return has == nil || has(append(namesFor(m.t.first(), string(m.name), adapter), string(m.name))...)
 }
 
-// listModels lists the names, aliases and adapters of all functions.
-func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
-	list := struct {
-		Object string  `json:"object"`
-		Data   []model `json:"data"`
-	}{Object: "list", Data: []model{}}
-	for _, m := range a.names.Load().models {
-		if !m.visible(has) {
-			continue
-		}
-		list.Data = append(list.Data, m.object())
+// mostModels bounds a page of models, as at Anthropic.
+const mostModels = 1000
+
+// Limit returns how many entries of a list a client asks for.
+func Limit(v url.Values, usual, most int) (int, error) {
+	text := v.Get("limit")
+	if text == "" {
+		return usual, nil
 	}
-	writeJSON(w, r, list)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// Page is a part of a list, in the format of OpenAI's clients; without Object, of Anthropic's.
+type Page[T any] struct {
+	Object string  `json:"object,omitempty"`
+	Data   []T     `json:"data"`
+	First  *string `json:"first_id"`
+	Last   *string `json:"last_id"`
+	More   bool    `json:"has_more"`
+}
+
+// PageOf returns a page of records.
+func PageOf[T, R any](records []R, more bool, object func(R) T, id func(R) string) Page[T] {
+	p := Page[T]{Object: "list", Data: make([]T, len(records)), More: more}
+	for k, r := range records {
+		p.Data[k] = object(r)
+	}
+	if n := len(records); n > 0 {
+		first, last := id(records[0]), id(records[n-1])
+		p.First, p.Last = &first, &last
+	}
+	return p
+}
+
+// listModels lists the names, aliases and adapters of all functions, or as Anthropic's API limit of them after after_id or before
+// before_id.
+func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
+	all := slices.DeleteFunc(slices.Clone(a.names.Load().models), func(m listed) bool { return !m.visible(has) })
+	q := r.URL.Query()
+	limit, err := Limit(q, len(all), mostModels)
+	after, before := q.Get("after_id"), q.Get("before_id")
+	name := func(m listed) string { return string(m.name) }
+	id, back := cmp.Or(after, before), after == "" && before != ""
+	at := slices.IndexFunc(all, func(m listed) bool { return name(m) == id })
+	from, to := 0, len(all)
+	switch {
+	case err != nil:
+	case id != "" && at < 0:
+		err = api.BadRequest("after_id", "there is no model %.80q to go on from", id)
+	case back:
+		from, to = max(0, at-limit), at
+	case id != "":
+		from = at + 1
+	}
+	if err != nil {
+		a.refuse(w, r, api.AsError(err))
+		return
+	}
+	to = min(to, from+limit)
+	writeJSON(w, r, PageOf(all[from:to], back && from > 0 || !back && to < len(all), listed.object, name))
 }
 
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {

@@ -66,7 +66,7 @@ func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		a.unauthorized(w, r, unlisted(r))
+		a.unauthorized(w, r, a.unlisted(r))
 	}
 }
 
@@ -248,11 +248,11 @@ func isControl(method, p string) bool {
 }
 
 // unknownPath refuses a path. It suggests the intended one if the client's base URL has an extra slash, no /v1 or two
-// of them.
+// of them, and for a singular.
 func unknownPath(r *http.Request) *api.Error {
 	meant := ""
 	clean := path.Clean("/" + r.URL.Path)
-	for _, p := range []string{clean, "/v1" + clean, strings.TrimPrefix(clean, "/v1")} {
+	for _, p := range []string{clean, "/v1" + clean, strings.TrimPrefix(clean, "/v1"), clean + "s"} {
 		if _, is := api.FindPath(r.Method, p); is && p != r.URL.Path {
 			meant = ": did you mean " + p + "? A base URL ends in /v1 for clients of OpenAI's API, and without it for those of Anthropic's and Ollama's"
 			break

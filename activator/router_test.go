@@ -119,6 +119,7 @@ func TestHosts(t *testing.T) {
 		{"POST", "localhost", "/v1/v1/messages", `{"model":"m"}`, 404, "did you mean /v1/messages?"},
 		{"POST", "localhost", "/v1/api/chat", `{"model":"m"}`, 404, "did you mean /api/chat?"},
 		{"GET", "localhost", "/v1/models/", "", 404, "did you mean /v1/models?"},
+		{"POST", "localhost", "/v1/chat/completion", "", 404, "did you mean /v1/chat/completions?"},
 		{"POST", "localhost", "/nothing/", "", 404, "unknown path POST \\\"/nothing/\\\"\""},
 		{"POST", "localhost", "/generate", `{"model":"m"}`, 404, "unknown path POST \\\"/generate\\\""},
 		{"GET", "localhost", chatPath, "", 405, "want POST"},

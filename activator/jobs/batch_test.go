@@ -49,7 +49,7 @@ func TestCompletes(t *testing.T) {
 				t.Errorf("a line came as %+v", q)
 			}
 		}
-		list := want[page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles+"?purpose=batch_output", "a", nil))
+		list := want[activator.Page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles+"?purpose=batch_output", "a", nil))
 		if len(list.Data) != 2 || list.Data[0].Bytes == 0 {
 			t.Errorf("its files are %+v", list)
 		}
@@ -330,7 +330,7 @@ func TestTenants(t *testing.T) {
 			t.Errorf("a batch of another's file: %d %s", w.Code, w.Body)
 		}
 		for _, path := range []string{pathFiles, pathBatches} {
-			if list := want[page[struct{}]](b, http.StatusOK, b.do(http.MethodGet, path, "b", nil)); len(list.Data) != 0 {
+			if list := want[activator.Page[struct{}]](b, http.StatusOK, b.do(http.MethodGet, path, "b", nil)); len(list.Data) != 0 {
 				t.Errorf("%s as b: %+v", path, list)
 			}
 		}

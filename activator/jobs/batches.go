@@ -230,7 +230,7 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 	} else if err != nil {
 		return err
 	}
-	api.WriteJSON(w, http.StatusOK, pageOf(list, more, func(b store.Job) batchObject { return batchOf(r, b) }, jobID))
+	api.WriteJSON(w, http.StatusOK, activator.PageOf(list, more, func(b store.Job) batchObject { return batchOf(r, b) }, jobID))
 	return nil
 }
 

@@ -32,30 +32,9 @@ func fileOf(f store.File) fileObject {
 	return fileObject{ID: f.ID, Object: "file", Bytes: f.Bytes, Created: f.Created.Unix(), Expires: f.Expires.Unix(), Filename: f.Name, Purpose: f.Purpose, Status: "processed"}
 }
 
-// page is a part of a list, in the format of OpenAI's clients; without Object, of Anthropic's.
-type page[T any] struct {
-	Object string  `json:"object,omitempty"`
-	Data   []T     `json:"data"`
-	First  *string `json:"first_id"`
-	Last   *string `json:"last_id"`
-	More   bool    `json:"has_more"`
-}
-
-func pageOf[T, R any](records []R, more bool, object func(R) T, id func(R) string) page[T] {
-	p := page[T]{Object: "list", Data: make([]T, len(records)), More: more}
-	for k, r := range records {
-		p.Data[k] = object(r)
-	}
-	if n := len(records); n > 0 {
-		first, last := id(records[0]), id(records[n-1])
-		p.First, p.Last = &first, &last
-	}
-	return p
-}
-
 func query(v url.Values, usual, most int) (q store.Query, err error) {
 	q.After = v.Get("after")
-	if q.Limit, err = Limit(v, usual, most); err != nil {
+	if q.Limit, err = activator.Limit(v, usual, most); err != nil {
 		return q, err
 	}
 	q.Oldest, err = Oldest(v)
@@ -74,7 +53,7 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request, c activator.C
 	} else if err != nil {
 		return err
 	}
-	api.WriteJSON(w, http.StatusOK, pageOf(files, more, fileOf, func(f store.File) string { return f.ID }))
+	api.WriteJSON(w, http.StatusOK, activator.PageOf(files, more, fileOf, func(f store.File) string { return f.ID }))
 	return nil
 }
 

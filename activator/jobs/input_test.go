@@ -251,7 +251,7 @@ func TestUploads(t *testing.T) {
 			t.Errorf("%d bytes are kept, want the record and the 1 of the file that is right", got)
 		}
 		time.Sleep(2 * time.Hour)
-		if list := want[page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles, "a", nil)); len(list.Data) != 0 || b.store.Bytes() != 0 {
+		if list := want[activator.Page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles, "a", nil)); len(list.Data) != 0 || b.store.Bytes() != 0 {
 			t.Errorf("after its time: %+v, %d bytes", list, b.store.Bytes())
 		}
 	})

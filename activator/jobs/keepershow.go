@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -49,19 +48,6 @@ type itemPage struct {
 	First  string            `json:"first_id"`
 	Last   string            `json:"last_id"`
 	More   bool              `json:"has_more"`
-}
-
-// Limit returns how many entries of a list a client asks for.
-func Limit(v url.Values, usual, most int) (int, error) {
-	text := v.Get("limit")
-	if text == "" {
-		return usual, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, most)
-	}
-	return n, nil
 }
 
 // Oldest reports whether a client asks for a list with the oldest first.

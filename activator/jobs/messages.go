@@ -102,7 +102,7 @@ const (
 
 func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	v := r.URL.Query()
-	limit, err := Limit(v, usualMessages, mostMessages)
+	limit, err := activator.Limit(v, usualMessages, mostMessages)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 	if q.Oldest { // Anthropic's lists have the newest first
 		slices.Reverse(all)
 	}
-	p := pageOf(all, more, func(b store.Job) messagesObject { return messagesOf(r, b) }, jobID)
+	p := activator.PageOf(all, more, func(b store.Job) messagesObject { return messagesOf(r, b) }, jobID)
 	p.Object = ""
 	api.WriteJSON(w, http.StatusOK, p)
 	return nil

@@ -115,10 +115,10 @@ func TestMessages(t *testing.T) {
 		}) || got[0].caller.Account != "key a" {
 			t.Errorf("the requests were %+v", got)
 		}
-		if p := want[page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles, "a", nil)); len(p.Data) != 0 {
+		if p := want[activator.Page[fileObject]](b, http.StatusOK, b.do(http.MethodGet, pathFiles, "a", nil)); len(p.Data) != 0 {
 			t.Errorf("among the files are %+v", p.Data)
 		}
-		if p := want[page[batchObject]](b, http.StatusOK, b.do(http.MethodGet, pathBatches, "a", nil)); len(p.Data) != 0 {
+		if p := want[activator.Page[batchObject]](b, http.StatusOK, b.do(http.MethodGet, pathBatches, "a", nil)); len(p.Data) != 0 {
 			t.Errorf("among OpenAI's batches are %+v", p.Data)
 		}
 		other := b.create("a", chats("m", 1), "24h")
@@ -195,8 +195,8 @@ func TestMessagesEnd(t *testing.T) {
 		for range 3 {
 			ids = append([]string{b.messages("a", asksFor("x")).ID}, ids...)
 		}
-		list := func(query string) (p page[messagesObject], got string) {
-			p = want[page[messagesObject]](b, http.StatusOK, b.do(http.MethodGet, pathMessages+"?"+query, "a", nil))
+		list := func(query string) (p activator.Page[messagesObject], got string) {
+			p = want[activator.Page[messagesObject]](b, http.StatusOK, b.do(http.MethodGet, pathMessages+"?"+query, "a", nil))
 			for _, o := range p.Data {
 				got += fmt.Sprint(slices.Index(ids, o.ID), " ")
 			}

@@ -183,7 +183,10 @@ func (f *fields) request(body []byte) (Request, *api.Error) {
 	default:
 		return Request{}, api.BadRequest("stream", "the field stream is %s: want true or false", kind(f.stream))
 	}
-	if len(f.tier) > 0 && f.tier[0] == '"' {
+	if f.tier != nil && !isNull(f.tier) {
+		if f.tier[0] != '"' {
+			return Request{}, api.BadRequest("service_tier", "the field service_tier is %s: want a string", kind(f.tier))
+		}
 		r.Tier = text(f.tier)
 	}
 	if n, found := number(f.priority); found {

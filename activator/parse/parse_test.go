@@ -106,6 +106,7 @@ func TestJSONRefuses(t *testing.T) {
 		{"model is a list", `{"model":["m"]}`, "model", "the field model is an array"},
 		{"model is a boolean", `{"model":true}`, "model", "the field model is a boolean"},
 		{"stream is a string", `{"model":"m","stream":"true"}`, "stream", "the field stream is a string: want true or false"},
+		{"service_tier is a number", `{"model":"m","service_tier":5}`, "service_tier", "the field service_tier is a number: want a string"},
 		{"stream is a number", `{"model":"m","stream":1}`, "stream", "the field stream is a number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -50,6 +50,9 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req.Adapter, req.Tenant = adapter, tenant(r)
+	if !req.IgnoreEnd {
+		req.Stop = append(req.Stop, s.stops...)
+	}
 	a := &chatAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs, top: or(c.TopLogprobs, 0), choices: make([]chatChoice, req.N)}
 	a.thoughts(s.thoughts, text, c.Continue, &req, c.ThoughtTokens)
 	if use != nil {

@@ -27,6 +27,7 @@ type Server struct {
 	// toolFormat is the format of the model's calls.
 	toolFormat *toolFormat
 	thoughts   *thoughts // nil: the model does not reason
+	stops      []string  // marks that end a turn and are no tokens of the model
 	created    int64
 	door       *inbound.Door // reads bodies
 	long       *turns        // limits long texts whose answer is their tokens
@@ -50,6 +51,9 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer(), newHarmony(t.Source(), e.Tokenizer())),
 	}
 	s.thoughts = newThoughts(t.Source(), e.Tokenizer())
+	if t.Source() == chat.ChatML && !slices.Contains(e.Tokenizer().Ends(), "<|im_end|>") { // no chat model: it would go on with further turns
+		s.stops = []string{"<|im_end|>", "<|im_start|>"}
+	}
 	s.logDamaged = sync.OnceFunc(func() { s.log.Error("the model is damaged: its output is not a number", "model", cfg.Model) })
 	s.handler = s.routes()
 	return s

@@ -10,7 +10,9 @@ import (
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // ask posts a conversation to a server whose model has a template.
@@ -61,5 +63,31 @@ func TestTemplateClientLeft(t *testing.T) {
 	w := ask(t, ctx, "/tokenize", "{% for a in range(65536) %}{% for b in range(65536) %}{% endfor %}{% endfor %}")
 	if w.Body.Len() != 0 {
 		t.Errorf("got %d %s, want nothing", w.Code, w.Body)
+	}
+}
+
+// TestNoTemplate checks that a model without a template, to which the marks of the usual one are text, ends its turn at them.
+func TestNoTemplate(t *testing.T) {
+	p := newParrot(t)
+	tok, err := tokenizer.FromGGUF(infertest.Open(t, infertest.Spec{Arch: "phi3"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.tok, p.Shape.Vocab = tok, tok.Size()
+	var answer []int32
+	p.Next = func(sequence []int32) int32 {
+		answer = append(answer, sequence[len(sequence)-1])
+		text := tok.Encode("fine<|im_end|>\n<|im_start|>user\n", false)
+		return text[(len(answer)-1)%len(text)]
+	}
+	c := startModel(t, serve.Config{}, p, "")
+	for field, want := range map[string]string{
+		"":                   `fine","refusal":null},"logprobs":null,"finish_reason":"stop"`,
+		`,"ignore_eos":true`: `fine<|im_end|>`,
+	} {
+		answer = nil
+		if _, raw := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"max_tokens":60,"temperature":0`+field+`}`); !strings.Contains(raw, want) {
+			t.Errorf("with %q: got %s, want %s", field, raw, want)
+		}
 	}
 }

@@ -78,6 +78,9 @@ func TestKilledProcessIsResumed(t *testing.T) {
 			cfg := config(t, o.Server)
 			p := start(t, cfg.Dir, ref)
 			p.line(t, "moving")
+			if n := open(t, cfg).Unfinished(); n <= 0 || n > 200_000 {
+				t.Errorf("a fetch that was begun: got %d unfinished bytes, want some", n)
+			}
 			if err := p.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}

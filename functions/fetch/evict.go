@@ -50,6 +50,15 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
+// Unfinished returns the size of downloads that are under way or were ended; the same fetch goes on with them, and [Cache.Prune] removes them.
+func (c *Cache) Unfinished() (n api.Bytes) {
+	parts, _ := regularFiles(c.partPath(""))
+	for _, info := range parts {
+		n += arrivedOf(info)
+	}
+	return n
+}
+
 // Prune evicts the least recently used models and folders until the cache has at most limit bytes; 0 evicts all. What is in use, and
 // downloads under way, stay. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {

@@ -94,7 +94,7 @@ func adviseExit(output, status string) (advice string, hopeless bool) {
 	case said != "":
 		advice = "another start ends the same way, for it says: " + said
 	case status == exitModel:
-		advice, hopeless = "it can't use its model: mend the file, or name another", true
+		advice, hopeless = "it can't use its model: mend the file, name another, or have another runtime serve it", true
 	case slices.Contains(exitShell, status):
 		advice, hopeless = "a shell did not find the program, or it may not be executed", true
 	case status == "signal: killed":

@@ -2,6 +2,7 @@
 package flagset
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"time"
@@ -22,10 +23,14 @@ type duration time.Duration
 // Set implements [pflag.Value].
 func (d *duration) Set(text string) error {
 	v, err := api.ParseDuration(text)
-	if err == nil {
-		*d = duration(v)
+	switch {
+	case err != nil:
+		return err
+	case v < 0:
+		return errors.New("want 0 or more")
 	}
-	return err
+	*d = duration(v)
+	return nil
 }
 
 // String implements [pflag.Value]. The help does not mention a default of 0.

@@ -43,6 +43,9 @@ func TestAdd(t *testing.T) {
 	if err := s.Set("wait", "soon"); err == nil || !strings.Contains(err.Error(), "such as 90s, 10m, 12h, 3d or 2w") {
 		t.Errorf("--wait soon: got %v, want an error with units", err)
 	}
+	if err := s.Set("wait", "-1s"); err == nil || !strings.Contains(err.Error(), "want 0 or more") {
+		t.Errorf("--wait -1s: got %v, want a refusal", err)
+	}
 	if f := s.Lookup("name"); f.Usage != "the `name` of it" || f.DefValue != "usual" || f.Shorthand != "n" {
 		t.Fatalf("--name is %+v", f)
 	}

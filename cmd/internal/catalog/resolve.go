@@ -99,7 +99,7 @@ func meant(model string) *Missing {
 		}
 	}
 	switch {
-	case names.Distance(model, pico.Name, 1) <= 1:
+	case names.Distance(model, pico.Name, 2) <= 2:
 		e.text += "did you mean " + pico.Name + ", which ships with Rouse?"
 	case libraryForm().MatchString(model):
 		e.Library = "ollama://" + model

@@ -42,6 +42,9 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s: got %s, %s of %s, %v", tt.ref, f.Name, f.Runtime.Kind, f.Runtime.Model, err)
 		}
 	}
+	if _, err := catalog.Resolve("pcio", "a test", nil, nil); err == nil || !strings.Contains(err.Error(), "did you mean pico, which ships with Rouse?") {
+		t.Errorf("pcio: got %v, want pico", err)
+	}
 	for ref, want := range map[string]string{
 		"chat":            "did you mean ./chat.gguf?",
 		"qwen2.5":         "did you mean qwen2.5:0.5b?",

@@ -35,8 +35,11 @@ change them. With --save they are kept in $XDG_CONFIG_HOME/rouse (~/.config), a 
 of models are made whole. Where no server runs they are only kept.`,
 		Example: `  rouse apply -f functions.yaml
   rouse apply --save --model hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(f.Files)+len(f.Models) == 0 {
+				return errors.New("say what to declare: -f FILE or --model MODEL")
+			}
 			all, err := toApply(f.Files, f.Models)
 			if err != nil {
 				return err
@@ -54,7 +57,6 @@ of models are made whole. Where no server runs they are only kept.`,
 		},
 	}
 	flagset.Add(cmd.Flags(), &f)
-	cmd.MarkFlagsOneRequired("file", "model")
 	return cmd
 }
 

@@ -66,15 +66,22 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	defer stop()
 	defer c.clear()
 	var answer strings.Builder
+	var unwritten error
 	m, err := c.client.chat(ctx, c.door, c.options, c.asked(prompt), chatEvents{
 		comment: c.waits,
 		text: func(s string) {
 			c.clear()
 			answer.WriteString(s)
-			fmt.Fprint(c.out, s)
+			if _, err := fmt.Fprint(c.out, s); err != nil && unwritten == nil {
+				unwritten = err
+				stop()
+			}
 		},
 	})
 	c.clear()
+	if unwritten != nil {
+		return fmt.Errorf("print the answer: %w", unwritten)
+	}
 	if answer.Len() > 0 {
 		fmt.Fprintln(c.out)
 	}
@@ -91,6 +98,9 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	}
 	if cut {
 		return &ExitError{130}
+	}
+	if answer.Len() == 0 {
+		fmt.Fprintln(c.errs, "rouse: the answer has no text: a model that was not made for chats completes texts, at /v1/completions")
 	}
 	if !c.quiet {
 		fmt.Fprintln(c.errs, m.line())

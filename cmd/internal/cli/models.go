@@ -46,6 +46,9 @@ what serves them; nothing of its store is ever changed.`,
 				for i := range rows {
 					rows[i] = rows[i][:columns]
 				}
+				if n := cache.Unfinished(); n > 0 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s of unfinished fetches: the same rouse pull goes on with them, rouse models prune removes them\n", n)
+				}
 				return render.Table(w, rows)
 			})
 		},

@@ -55,8 +55,8 @@ error.`,
 		},
 	}
 	s := cmd.Flags()
-	s.IntVar(&o.maxTokens, "max-tokens", 0, "most tokens to generate (default: the model's own limit)")
-	s.Float64Var(&o.temperature, "temperature", 0, "0 is greedy, and the same answer each time")
+	setting(s, &o.maxTokens, "max-tokens", "most tokens to generate, a `number`; 0: the model's own limit", whole)
+	setting(s, &o.temperature, "temperature", "a `number` from 0 to 2; 0 is greedy, and the same answer each time", number(2))
 	s.StringVar(&o.system, "system", "", "system message")
 	s.BoolVarP(&quiet, "quiet", "q", false, "print the answer only")
 	s.BoolVar(&noHistory, "no-history", false, "keep no history of what is typed in a conversation")

@@ -76,6 +76,27 @@ func talker(t *testing.T, on *screen) (door endpoint, asked func() [][]message) 
 	return endpoint(server.URL), func() [][]message { return all }
 }
 
+// full is a disk that is full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestAnswerNotWritten: an answer that can't be printed is an error, and one without text is explained.
+func TestAnswerNotWritten(t *testing.T) {
+	door, _ := talker(t, newScreen())
+	c := &conversation{client: newClient(door, ""), door: door, out: full{}, errs: io.Discard}
+	if err := c.turn(t.Context(), "one"); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want the error of the disk", err)
+	}
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "data: [DONE]\n\n") }))
+	t.Cleanup(empty.Close)
+	var errs bytes.Buffer
+	c = &conversation{client: newClient(endpoint(empty.URL), ""), door: endpoint(empty.URL), out: io.Discard, errs: &errs}
+	if err := c.turn(t.Context(), "one"); err != nil || !strings.Contains(errs.String(), "the answer has no text") {
+		t.Errorf("got %q, %v", errs.String(), err)
+	}
+}
+
 // TestConversation: what was said is remembered until /clear; /? and /help ask nobody; Ctrl-C ends an answer and not the conversation; /bye ends that.
 func TestConversation(t *testing.T) {
 	out := newScreen()

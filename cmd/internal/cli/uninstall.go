@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,7 @@ completions go as they came: apt remove rouse, dnf remove rouse, brew uninstall 
 				return err
 			}
 			unit, _ := m.Path()
+			cache, _ := os.UserCacheDir()
 			rows := [][]string{{"WHAT", "WHERE", "REMOVE"}}
 			for _, r := range [][]string{
 				{"your service", unit, "rouse service uninstall"},
@@ -36,6 +38,7 @@ completions go as they came: apt remove rouse, dnf remove rouse, brew uninstall 
 				{"functions and keys", configFolder(), "rm -r"},
 				{"what was learned and typed", stateFolder(), "rm -r"},
 				{"fetched models", fetch.Environment(os.Getenv).Dir, "rouse models prune, or rm -r"},
+				{"packed weights", filepath.Join(cache, programName, "tiles"), "rm -r"},
 				{"sockets and logs of servers", local.BaseDir(), "rm -r"},
 				{"this program", program, "as it came"},
 			} {

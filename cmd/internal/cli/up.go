@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -82,16 +83,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
   rouse up --command chat='llama-server -m chat.gguf --port $(PORT)'
   rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000
   rouse up --models-dir ~/models --ollama --watch`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			flag := "--model"
-			if isManifest(args[0]) {
-				flag = "-f"
-			}
-			return fmt.Errorf("%q is no flag: did you mean rouse up %s %s?", args[0], flag, args[0])
-		},
+		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"keys", "tls-cert", "tls-key", "store", "admin-token-file"} { // from a variable that is not set
 				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {
@@ -112,6 +104,18 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	flagset.DurationVarP(s, &f.Store.Limits.Keep, "store-keep", "", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	addParsed(s, &f.RecordBytes, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded", recordBytes)
 	return cmd
+}
+
+// flagsOnly refuses arguments: files and models are named by flags.
+func flagsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	flag := "--model"
+	if isManifest(filepath.Base(args[0])) {
+		flag = "-f"
+	}
+	return fmt.Errorf("%q is no flag: did you mean %s %s %s?", args[0], cmd.CommandPath(), flag, args[0])
 }
 
 // gcPercent lets the heap, which is a few MiB, grow to five times its live size before it is collected: that costs some
@@ -214,8 +218,8 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 		if err := cfg.Join.Validate(); err != nil {
 			return cfg, err
 		}
-	} else if accepts {
-		return cfg, errors.New("--accept-functions: say for which front door (--join)")
+	} else if accepts || f.Joins.TokenFile+f.Joins.Certificate+f.Joins.Authority != "" {
+		return cfg, errors.New("--accept-functions, --cluster-token-file, --cluster-cert and --front-ca are for a front door: say which (--join HOST:PORT)")
 	}
 	if cfg.Functions, err = f.functions(f.Watch || cfg.Clusters != nil || accepts); err != nil {
 		return cfg, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gorilla/mux"
 
@@ -18,10 +19,22 @@ import (
 // maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
 
+// decider has the activator tell the use so far before it is reported.
+type decider struct {
+	adminapi.Decider
+	tellUse func(now time.Time)
+}
+
+// Usage implements [adminapi.Decider].
+func (d decider) Usage(q admin.UsageQuery) admin.Usage {
+	d.tellUse(time.Now())
+	return d.Decider.Usage(q)
+}
+
 // newAdmin returns the server of the administrative API.
 func (s *server) newAdmin() *adminapi.Admin {
 	return adminapi.NewAdmin(adminapi.AdminConfig{
-		Decider: s.autoscaler, Info: func() any { return s.describe() }, Events: s.bus, None: ": declare one with rouse apply",
+		Decider: decider{s.autoscaler, s.activator.TellUse}, Info: func() any { return s.describe() }, Events: s.bus, None: ": declare one with rouse apply",
 		Resolve: func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{s.called(name)} },
 		Activity: func(_ context.Context, name api.FunctionName) api.Activity {
 			stats, _ := s.activator.Stats(name)

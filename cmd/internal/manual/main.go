@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -38,6 +39,7 @@ func run(args []string) error {
 	}
 	for _, program := range programs() {
 		plain(program)
+		keepLines(program)
 		header := &doc.GenManHeader{Section: "1", Source: "Rouse " + *version, Manual: "Rouse"}
 		if err := doc.GenManTree(program, header, *man); err != nil {
 			return fmt.Errorf("write man pages: %w", err)
@@ -48,6 +50,15 @@ func run(args []string) error {
 
 // programs returns the users' command lines.
 func programs() []*cobra.Command { return []*cobra.Command{cli.Command(), kn.Command()} }
+
+// keepLines indents the indented lines of commands' texts further, as far as the Markdown that man pages are made from wants it of
+// lines that stay as they are.
+func keepLines(cmd *cobra.Command) {
+	cmd.Long = strings.ReplaceAll(cmd.Long, "\n  ", "\n      ")
+	for _, c := range cmd.Commands() {
+		keepLines(c)
+	}
+}
 
 // plain removes generation times from commands: the man page's header has the date.
 func plain(cmd *cobra.Command) {

@@ -159,7 +159,7 @@ func TestManPages(t *testing.T) {
 			t.Errorf("%s is not the same twice", p.Name())
 		}
 	}
-	for name, want := range map[string]string{"rouse.1": "v1.2.3", "rouse-up.1": "listen", "kn-rouse-why.1": "kn rouse why"} {
+	for name, want := range map[string]string{"rouse.1": "v1.2.3", "rouse-up.1": "listen", "rouse-run.1": ".EX\n  arrow keys", "kn-rouse-why.1": "kn rouse why"} {
 		text, err := os.ReadFile(filepath.Join(one, name))
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s does not have %q: %v", name, want, err)

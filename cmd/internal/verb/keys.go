@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -218,10 +219,7 @@ show no key, with these models and limits for all of them together.`,
 			if err != nil {
 				return err
 			}
-			k.Name = args[0]
-			if k.Expires, err = expiry(lifetime); err != nil {
-				return err
-			}
+			k.Name, k.Expires = args[0], expiry(lifetime)
 			key, first, err := makeKey(cmd.Context(), file, k)
 			if err != nil {
 				return err
@@ -231,6 +229,11 @@ show no key, with these models and limits for all of them together.`,
 			} else {
 				fmt.Fprintln(cmd.OutOrStdout(), key)
 				fmt.Fprintf(cmd.ErrOrStderr(), "This is the key of %s: it is not shown again. Clients send it as a bearer token.\n", k.Name)
+				if f, ok := cmd.OutOrStdout().(*os.File); ok {
+					if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode()&0o077 != 0 {
+						fmt.Fprintln(cmd.ErrOrStderr(), "Other users of this machine can read the file that it was written to: chmod 600 it.")
+					}
+				}
 			}
 			if text := hint(file); first && text != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), text)
@@ -248,14 +251,11 @@ func keyFlags(f *pflag.FlagSet, k *apikey.Key, lifetime *time.Duration) {
 }
 
 // expiry returns the time at which a key ends; a lifetime of 0 has none.
-func expiry(lifetime time.Duration) (at time.Time, err error) {
-	switch {
-	case lifetime < 0:
-		err = fmt.Errorf("--expires-in %s: want a time from now", lifetime)
-	case lifetime > 0:
-		at = time.Now().Add(lifetime).UTC().Truncate(time.Second)
+func expiry(lifetime time.Duration) time.Time {
+	if lifetime == 0 {
+		return time.Time{}
 	}
-	return at, err
+	return time.Now().Add(lifetime).UTC().Truncate(time.Second)
 }
 
 // setFlags sets the fields of a key whose flags were given.
@@ -292,16 +292,12 @@ What the key has used of its limits counts on.`,
   ` + p.Name + ` keys set ci --model 'qwen*' --expires-in 30d`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			end, err := expiry(lifetime)
-			if err != nil {
-				return err
-			}
 			file, err := open(cmd)
 			if err != nil {
 				return err
 			}
 			err = editKey(cmd.Context(), file, args[0], func(raw []byte) ([]byte, error) {
-				return apikey.Set(raw, args[0], func(to *apikey.Key) error { return setFlags(cmd.Flags(), to, end) })
+				return apikey.Set(raw, args[0], func(to *apikey.Key) error { return setFlags(cmd.Flags(), to, expiry(lifetime)) })
 			})
 			if err == nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "The key %s is changed.\n", args[0])

@@ -12,16 +12,47 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// keysCommand is the command for a file.
+func keysCommand(file string) *cobra.Command {
+	return Program{Name: "rouse"}.Keys(func(*cobra.Command) (KeysFile, error) { return KeysPath(file), nil }, func(*cobra.Command) {}, func(KeysFile) string { return "" })
+}
+
 // keys runs a command of keys on a file.
 func keys(t *testing.T, file string, args ...string) (out string, err error) {
 	t.Helper()
-	cmd := Program{Name: "rouse"}.Keys(func(*cobra.Command) (KeysFile, error) { return KeysPath(file), nil }, func(*cobra.Command) {}, func(KeysFile) string { return "" })
+	cmd := keysCommand(file)
 	var b bytes.Buffer
 	cmd.SetOut(&b)
 	cmd.SetErr(&b)
 	cmd.SetArgs(args)
 	err = cmd.Execute()
 	return b.String(), err
+}
+
+// TestCreateKey says where others may read the file that a key is written to.
+func TestCreateKey(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"open.key": 0o644, "mine.key": 0o600} {
+		out, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		if err := out.Chmod(mode); err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		cmd := keysCommand(filepath.Join(dir, "keys.yaml"))
+		cmd.SetOut(out)
+		cmd.SetErr(&said)
+		cmd.SetArgs([]string{"create", name})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		if warned := strings.Contains(said.String(), "chmod 600"); warned != (mode == 0o644) {
+			t.Errorf("with mode %o: %s", mode, said.String())
+		}
+	}
 }
 
 // TestSetKey changes limits of a key by the command and by the API: what neither names stays.
@@ -52,7 +83,7 @@ func TestSetKey(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"say what to change": {"alice"}, "no key has that name: bob (rouse keys list)": {"bob", "--concurrent", "1"},
-		"a limit is negative": {"alice", "--concurrent", "-1"}, "3d or 2w": {"alice", "--expires-in", "soon"}, "want a time from now": {"alice", "--expires-in", "-1h"},
+		"a limit is negative": {"alice", "--concurrent", "-1"}, "3d or 2w": {"alice", "--expires-in", "soon"}, "want 0 or more": {"alice", "--expires-in", "-1h"},
 	} {
 		if _, err := keys(t, file, append([]string{"set"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("set %v: got %v, want %q", args, err, want)

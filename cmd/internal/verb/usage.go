@@ -75,10 +75,15 @@ func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error
 	if err != nil {
 		return err
 	}
-	return render.Print(cmd, picks[len(picks)-1], func(w io.Writer, p api.Pick) error {
-		rows := render.Rows{{"REQUEST", "FUNCTION", "INSTANCE", "GPU-S"}, {p.Request, p.Function.Short(), p.Instance, strconv.FormatFloat(p.GPUSeconds, 'f', 3, 64)}}
-		if price > 0 {
-			rows = render.Rows{append(rows[0], "COST"), append(rows[1], strconv.FormatFloat(p.GPUSeconds/3600*price, 'f', 6, 64))}
+	return render.Print(cmd, picks, func(w io.Writer, picks []api.Pick) error {
+		rows := render.Rows{{"REQUEST", "AT", "FUNCTION", "INSTANCE", "GPU-S", "COST"}}
+		for _, p := range picks {
+			rows.Add(p.Request, p.At.Local().Format(time.TimeOnly), p.Function.Short(), p.Instance, strconv.FormatFloat(p.GPUSeconds, 'f', 3, 64), strconv.FormatFloat(p.GPUSeconds/3600*price, 'f', 6, 64))
+		}
+		for k := range rows {
+			if price == 0 {
+				rows[k] = rows[k][:5]
+			}
 		}
 		return render.Table(w, rows)
 	})
