@@ -121,7 +121,7 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 		{"replace", "-f", changed(t, c, own, func(map[string]any) {})},
 		{"replace", "-f", changed(t, c, "endpoints/"+ours.name+"-00001", func(map[string]any) {})},
 		{"replace", "-f", system("service/activator-service", "metadata", "annotations", map[string]any{})},
-		{"patch", revision, "--subresource=status", "--type=json", "-p", `[{"op":"add","path":"/status/conditions/-","value":{"type":"ModelNames","status":"False","severity":"Info"}}]`},
+		{"patch", revision, "--subresource=status", "--type=json", "-p", `[{"op":"add","path":"/status/conditions/-","value":{"type":"ModelNames","status":"False","severity":"Info","lastTransitionTime":"2026-01-01T00:00:00Z"}}]`},
 	} {
 		if out, err := asAutoscaler(t, c, args...); err != nil {
 			t.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
