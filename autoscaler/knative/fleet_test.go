@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -301,6 +302,19 @@ func TestPodsThatAreRefused(t *testing.T) {
 		}
 		if c.replicas() != 0 {
 			t.Errorf("got %d replicas, want the scale taken back", c.replicas())
+		}
+	})
+}
+
+// TestANamespaceIsDeleted: no pod is made there, and the Deployment does not report that.
+func TestANamespaceIsDeleted(t *testing.T) {
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.hold = true
+		c.add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tiny.Namespace(), DeletionTimestamp: new(metav1.Now())}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.fleet.Start(ctx, api.Function{Name: tiny}, "tiny-00001-0001", api.Grant{}); err == nil || !strings.Contains(err.Error(), "the namespace default is being deleted") {
+			t.Errorf("got %v, want the reason", err)
 		}
 	})
 }

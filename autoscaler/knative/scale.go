@@ -179,8 +179,12 @@ func poll(ctx context.Context, every time.Duration, done func() bool) error {
 // refusedAfter is how long a Deployment must report that its pods are refused: the report may be about an earlier try.
 const refusedAfter = 2 * time.Second
 
-// refusal returns why a Deployment can't create pods, empty if it can.
+// refusal returns why a Deployment can't create pods, empty if it can. A Deployment reports nothing in a namespace that is being deleted: Kubernetes
+// deletes its pods first, and keeps the rest until they have ended.
 func (sc *scaler) refusal(name api.FunctionName) string {
+	if n, err := sc.watch.namespaces.Lister().Get(name.Namespace()); err == nil && n.DeletionTimestamp != nil {
+		return "the namespace " + n.Name + " is being deleted"
+	}
 	d, err := sc.deployment(name)
 	if err != nil {
 		return err.Error()

@@ -216,7 +216,7 @@ func TestLimitsOfANamespace(t *testing.T) {
 		{"rouse.dev/priority", "1"}, {"rouse.dev/priority", "+1"}, {"rouse.dev/priority", "99999999999999999999"}, {"rouse.dev/priority", "much"},
 		{"autoscaling.knative.dev/min-scale", "11"}, {"autoscaling.knative.dev/minScale", "11"}, {"autoscaling.knative.dev/initial-scale", "11"}, {"autoscaling.knative.dev/activation-scale", "11"},
 	} {
-		if out, err := declare("greedy", with(bad...)); err == nil || !strings.Contains(out+err.Error(), bad[0]) || !strings.Contains(out+err.Error(), "kubectl annotate namespace "+namespace) {
+		if out, err := declare("greedy", with(bad...)); err == nil || !strings.Contains(out+err.Error(), "annotation "+bad[0]+": want") || !strings.Contains(out+err.Error(), "kubectl annotate namespace "+namespace) {
 			t.Errorf("%v: got %v: %s; want a refusal that says who may allow it", bad, err, out)
 		}
 	}
