@@ -313,7 +313,7 @@ func TestANamespaceIsDeleted(t *testing.T) {
 		c.add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tiny.Namespace(), DeletionTimestamp: new(metav1.Now())}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := c.fleet.Start(ctx, api.Function{Name: tiny}, "tiny-00001-0001", api.Grant{}); err == nil || !strings.Contains(err.Error(), "the namespace default is being deleted") {
+		if _, err := c.fleet.Start(ctx, api.Function{Name: tiny}, "tiny-00001-0001", api.Grant{}); err == nil || !strings.Contains(err.Error(), "its namespace is being deleted") {
 			t.Errorf("got %v, want the reason", err)
 		}
 	})

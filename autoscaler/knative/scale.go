@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,10 +146,8 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 		why, now := sc.refusal(r.name), time.Now()
 		switch {
 		case there():
-		case ctx.Err() != nil && why == "":
-			return fmt.Errorf("no pod was made: look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager: %w", context.Cause(ctx))
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return fmt.Errorf("no pod was made: %s: %w", cmp.Or(why, "look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager"), context.Cause(ctx))
 		case why != "" && !now.Before(refused) && !strings.Contains(why, webhookFailed):
 			return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
 		case why != "" && !now.Before(late):
@@ -183,7 +182,7 @@ const refusedAfter = 2 * time.Second
 // deletes its pods first, and keeps the rest until they have ended.
 func (sc *scaler) refusal(name api.FunctionName) string {
 	if n, err := sc.watch.namespaces.Lister().Get(name.Namespace()); err == nil && n.DeletionTimestamp != nil {
-		return "the namespace " + n.Name + " is being deleted"
+		return "its namespace is being deleted"
 	}
 	d, err := sc.deployment(name)
 	if err != nil {
