@@ -306,6 +306,31 @@ func TestPodsThatAreRefused(t *testing.T) {
 	})
 }
 
+// TestPodsLeaveTheQuota: pods that are being deleted count in a quota until they are gone, and the next start waits for that.
+func TestPodsLeaveTheQuota(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
+		time.Sleep(2 * lately) // a pod that came just now would be taken
+		c.refuse = "exceeded quota: one pod"
+		if _, err := c.begin("tiny-00001-0001", api.Grant{})(); err == nil {
+			t.Fatal("it is started")
+		}
+		c.edit("pod-1", leaving)
+		end := c.begin("tiny-00001-0002", api.Grant{})
+		time.Sleep(30 * time.Second)
+		c.kube.Lock()
+		c.refuse = ""
+		err := c.kube.Tracker().Delete(podResource, "default", "pod-1")
+		c.kube.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := end(); id != "pod-2" {
+			t.Errorf("got %q, %v; want the pod that is made when the other is gone", id, err)
+		}
+	})
+}
+
 // TestANamespaceIsDeleted: no pod is made there, and the Deployment does not report that.
 func TestANamespaceIsDeleted(t *testing.T) {
 	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
@@ -155,6 +156,26 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 		}
 	}
 	return nil
+}
+
+// awaitQuota waits, if a quota refused the function's last pod, until no pod of its namespace is being deleted: those count in the quota. It gives up
+// after a minute. It locks.
+func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // longer than the queue-proxy goes on
+	defer cancel()
+	_ = poll(ctx, pollEvery/10, func() bool {
+		sc.mu.Lock()
+		defer sc.mu.Unlock()
+		if r := sc.revisions[name]; r == nil || r.trouble == nil || !strings.Contains(r.trouble.message, decide.QuotaFull) {
+			return true
+		}
+		for _, p := range sc.leaving {
+			if p.function.Namespace() == name.Namespace() {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // webhookFailed is the API server's message about a webhook that does not answer. That does not refuse the pod: the webhook may be
