@@ -316,6 +316,7 @@ func TestPodsLeaveTheQuota(t *testing.T) {
 			t.Fatal("it is started")
 		}
 		c.edit("pod-1", leaving)
+		synctest.Wait()
 		end := c.begin("tiny-00001-0002", api.Grant{})
 		time.Sleep(30 * time.Second)
 		c.kube.Lock()
