@@ -25,6 +25,8 @@ import (
 	serving "knative.dev/serving/pkg/apis/serving/v1"
 	servingbeta "knative.dev/serving/pkg/apis/serving/v1beta1"
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rouse-dev/rouse/api/control"
@@ -204,6 +206,13 @@ func TestRenderIsKubectls(t *testing.T) {
 		if diff := cmp.Diff(decode(t, want), decode(t, got)); diff != "" {
 			t.Errorf("%s: kubectl (-) and Render (+) differ:\n%s", overlay, diff)
 		}
+	}
+}
+
+// TestKustomizationOfTheBenchmark renders what make bench-cluster applies.
+func TestKustomizationOfTheBenchmark(t *testing.T) {
+	if _, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../e2e/knative/injector"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,12 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// startOnNodeToCome starts an instance that fits on no existing node: its pod waits for a node to be added.
-func (p *plan) startOnNodeToCome(dm *demand, reason string) {
-	p.addAction(dm.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: dm.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
-}
-
-// NodeToCome is the node of such a start.
+// NodeToCome is the node of an instance that fits on no existing node: its pod waits for a node to be added.
 const NodeToCome = "a-node-to-come"
 
 // unplaced reports whether i is a pod that no node has taken.

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -21,15 +22,15 @@ func (q *queue) serveDemand(dm *demand) {
 		return
 	}
 	f := dm.f
-	// 1. It failed recently: not yet.
-	if !q.due(f.RetryAt) {
+	// 1. It failed recently, or its namespace's quota is full: not yet.
+	if strings.Contains(f.LastError, QuotaFull) && q.freeQuota(f) || !q.due(f.RetryAt) {
 		q.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
 	// 2. It never fits on the existing nodes.
 	if reason, err := q.impossible(f.Function, q.pol.Advice); err != nil {
 		if q.s.Elastic {
-			q.startOnNodeToCome(dm, reason)
+			q.addAction(f, nil, Action{Kind: Start, Node: NodeToCome, Memory: f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
 		} else if f.asking() {
 			q.fail(f, err, reason)
 		} else {
@@ -48,6 +49,31 @@ func (q *queue) serveDemand(dm *demand) {
 	}
 	// 4. The best way.
 	q.carryOut(dm, o)
+}
+
+// QuotaFull is in what Kubernetes says where a ResourceQuota has no room for a pod.
+const QuotaFull = "exceeded quota"
+
+// freeQuota stops the sleeper that has slept longest in the namespace of full, once for each failure: its pod counts in the quota. It reports whether
+// one is being stopped.
+func (p *plan) freeQuota(full *function) (going bool) {
+	var v *instance
+	for _, f := range p.fs {
+		if f == full || f.Spec.Name.Namespace() != full.Spec.Name.Namespace() {
+			continue
+		}
+		for _, i := range f.instances {
+			going = going || i.phase == phaseLeaving
+			if i.phase == phaseAsleep && p.available(i) && !p.aboutToWake(f, i) && (v == nil || i.Since.Before(v.Since)) {
+				v = i
+			}
+		}
+	}
+	if going || v == nil || p.due(full.RetryAt) {
+		return going
+	}
+	p.stop(v, p.pol.Drain, "makes room in the quota of its namespace for "+string(full.Spec.Name))
+	return true
 }
 
 // cancelSleep cancels the sleep of an instance of dm's function that drains because it was not needed. Its memory is its own

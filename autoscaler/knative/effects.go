@@ -22,6 +22,7 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 	if err != nil {
 		return "", fmt.Errorf("start %s: %w", id, err)
 	}
+	f.scaler.awaitQuota(ctx, spec.Name)
 	f.mu.Lock()
 	r := f.revision(spec.Name)
 	if r == nil {

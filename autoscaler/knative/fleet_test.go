@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -301,6 +302,45 @@ func TestPodsThatAreRefused(t *testing.T) {
 		}
 		if c.replicas() != 0 {
 			t.Errorf("got %d replicas, want the scale taken back", c.replicas())
+		}
+	})
+}
+
+// TestPodsLeaveTheQuota: pods that are being deleted count in a quota until they are gone, and the next start waits for that.
+func TestPodsLeaveTheQuota(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
+		time.Sleep(2 * lately) // a pod that came just now would be taken
+		c.refuse = "exceeded quota: one pod"
+		if _, err := c.begin("tiny-00001-0001", api.Grant{})(); err == nil {
+			t.Fatal("it is started")
+		}
+		c.edit("pod-1", leaving)
+		synctest.Wait()
+		end := c.begin("tiny-00001-0002", api.Grant{})
+		time.Sleep(30 * time.Second)
+		c.kube.Lock()
+		c.refuse = ""
+		err := c.kube.Tracker().Delete(podResource, "default", "pod-1")
+		c.kube.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := end(); id != "pod-2" {
+			t.Errorf("got %q, %v; want the pod that is made when the other is gone", id, err)
+		}
+	})
+}
+
+// TestANamespaceIsDeleted: no pod is made there, and the Deployment does not report that.
+func TestANamespaceIsDeleted(t *testing.T) {
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.hold = true
+		c.add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tiny.Namespace(), DeletionTimestamp: new(metav1.Now())}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.fleet.Start(ctx, api.Function{Name: tiny}, "tiny-00001-0001", api.Grant{}); err == nil || !strings.Contains(err.Error(), "its namespace is being deleted") {
+			t.Errorf("got %v, want the reason", err)
 		}
 	})
 }

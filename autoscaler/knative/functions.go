@@ -90,9 +90,10 @@ func (fs *functions) followAdapters() error {
 	_, err := fs.watch.services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: again, DeleteFunc: again,
 		UpdateFunc: func(before, now any) {
-			a, b := before.(*servingv1.Service), now.(*servingv1.Service)
-			if was, had := a.Annotations[config.AnnotationAdapters]; had != hasAdapters(b) || was != b.Annotations[config.AnnotationAdapters] {
-				again(b)
+			was, had := before.(*servingv1.Service).Annotations[config.AnnotationAdapters]
+			is, has := now.(*servingv1.Service).Annotations[config.AnnotationAdapters]
+			if was != is || had != has {
+				again(now)
 			}
 		},
 	})
@@ -100,11 +101,6 @@ func (fs *functions) followAdapters() error {
 		return fmt.Errorf("watch services: %w", err)
 	}
 	return nil
-}
-
-func hasAdapters(s *servingv1.Service) bool {
-	_, has := s.Annotations[config.AnnotationAdapters]
-	return has
 }
 
 // putFunction gives the core a function if it differs from the last one told.

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
@@ -145,10 +147,8 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 		why, now := sc.refusal(r.name), time.Now()
 		switch {
 		case there():
-		case ctx.Err() != nil && why == "":
-			return fmt.Errorf("no pod was made: look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager: %w", context.Cause(ctx))
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return fmt.Errorf("no pod was made: %s: %w", cmp.Or(why, "look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager"), context.Cause(ctx))
 		case why != "" && !now.Before(refused) && !strings.Contains(why, webhookFailed):
 			return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
 		case why != "" && !now.Before(late):
@@ -156,6 +156,26 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 		}
 	}
 	return nil
+}
+
+// awaitQuota waits, if a quota refused the function's last pod, until no pod of its namespace is being deleted: those count in the quota. It gives up
+// after a minute. It locks.
+func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // longer than the queue-proxy goes on
+	defer cancel()
+	_ = poll(ctx, pollEvery/10, func() bool {
+		sc.mu.Lock()
+		defer sc.mu.Unlock()
+		if r := sc.revisions[name]; r == nil || r.trouble == nil || !strings.Contains(r.trouble.message, decide.QuotaFull) {
+			return true
+		}
+		for _, p := range sc.leaving {
+			if p.function.Namespace() == name.Namespace() {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // webhookFailed is the API server's message about a webhook that does not answer. That does not refuse the pod: the webhook may be
@@ -179,8 +199,12 @@ func poll(ctx context.Context, every time.Duration, done func() bool) error {
 // refusedAfter is how long a Deployment must report that its pods are refused: the report may be about an earlier try.
 const refusedAfter = 2 * time.Second
 
-// refusal returns why a Deployment can't create pods, empty if it can.
+// refusal returns why a Deployment can't create pods, empty if it can. A Deployment reports nothing in a namespace that is being deleted: Kubernetes
+// deletes its pods first, and keeps the rest until they have ended.
 func (sc *scaler) refusal(name api.FunctionName) string {
+	if n, err := sc.watch.namespaces.Lister().Get(name.Namespace()); err == nil && n.DeletionTimestamp != nil {
+		return "its namespace is being deleted"
+	}
 	d, err := sc.deployment(name)
 	if err != nil {
 		return err.Error()

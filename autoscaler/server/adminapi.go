@@ -57,7 +57,8 @@ func NewAdmin(cfg AdminConfig) *Admin {
 		cfg.Resolve = func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{name} }
 	}
 	s := &Admin{cfg: cfg}
-	s.board = newBoard(s)
+	s.board = &board{server: s}
+	s.board.clear()
 	return s
 }
 

@@ -71,12 +71,6 @@ type news struct {
 	decisions []json.RawMessage
 }
 
-func newBoard(s *Admin) *board {
-	b := &board{server: s}
-	b.clear()
-	return b
-}
-
 // clear empties the board. Versions continue: no reader has a version from the future.
 func (b *board) clear() {
 	b.changed, b.functions, b.order = make(chan struct{}), map[api.FunctionName]*list.Element{}, list.New()

@@ -121,6 +121,7 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 		{"replace", "-f", changed(t, c, own, func(map[string]any) {})},
 		{"replace", "-f", changed(t, c, "endpoints/"+ours.name+"-00001", func(map[string]any) {})},
 		{"replace", "-f", system("service/activator-service", "metadata", "annotations", map[string]any{})},
+		{"patch", revision, "--subresource=status", "--type=json", "-p", `[{"op":"add","path":"/status/conditions/-","value":{"type":"ModelNames","status":"False","severity":"Info","lastTransitionTime":"2026-01-01T00:00:00Z"}}]`},
 	} {
 		if out, err := asAutoscaler(t, c, args...); err != nil {
 			t.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
@@ -215,7 +216,7 @@ func TestLimitsOfANamespace(t *testing.T) {
 		{"rouse.dev/priority", "1"}, {"rouse.dev/priority", "+1"}, {"rouse.dev/priority", "99999999999999999999"}, {"rouse.dev/priority", "much"},
 		{"autoscaling.knative.dev/min-scale", "11"}, {"autoscaling.knative.dev/minScale", "11"}, {"autoscaling.knative.dev/initial-scale", "11"}, {"autoscaling.knative.dev/activation-scale", "11"},
 	} {
-		if out, err := declare("greedy", with(bad...)); err == nil || !strings.Contains(out+err.Error(), bad[0]) || !strings.Contains(out+err.Error(), "kubectl annotate namespace "+namespace) {
+		if out, err := declare("greedy", with(bad...)); err == nil || !strings.Contains(out+err.Error(), "annotation "+bad[0]+": want") || !strings.Contains(out+err.Error(), "kubectl annotate namespace "+namespace) {
 			t.Errorf("%v: got %v: %s; want a refusal that says who may allow it", bad, err, out)
 		}
 	}
