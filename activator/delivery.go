@@ -51,15 +51,18 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 }
 
 // sendInTurn sends the request to the instance of s, where it may wait for its turn.
-func (c *call) sendInTurn(s *queue.Slot, limits ...timeout) (*forward.Answer, error) {
+func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, error) {
 	attempt, ctx := c.attempt(s.Target), c.ctx
 	// A background request that finds no free slot waits behind all others. Without others nothing is to be put in order.
 	if (!c.want.FreeSlot || c.background) && (c.a.deps.Others != nil || s.Waits) {
 		attempt.Turn = s.Turn()
-		ctx = c.whileQueued(limits...)
+		ctx = c.whileQueued(first, last)
 	}
 	if c.req.via != nil {
 		attempt.Turn = c.quietTurn(s)
+	}
+	if c.req.plain { // as in Knative, its header begins the answer
+		attempt.Answered = first.stop
 	}
 	return c.a.client.Send(ctx, *attempt)
 }

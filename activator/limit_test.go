@@ -97,6 +97,45 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestAHeaderBeginsAPlainAnswer: the answer of a container that is no model server begins with its header, which its client gets at once.
+func TestAHeaderBeginsAPlainAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			body := &pieces{r.Context(), time.Minute, []string{"slept"}}
+			return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/plain"}}, Body: body, Request: r}, nil
+		})
+		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m", Runtime: api.Runtime{Kind: api.RuntimeHTTP}, FirstByteTimeout: time.Second})
+		a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+		began, w := time.Now(), &flushed{ResponseRecorder: httptest.NewRecorder()}
+		a.ServeFunction(w, httptest.NewRequest(http.MethodGet, "/anything", nil), "default/m")
+		if w.Code != 200 || w.Body.String() != "slept" || w.at.IsZero() || w.at.After(began.Add(time.Second)) {
+			t.Errorf("got %d %q, with the header after %s; want 200, and the header at once", w.Code, w.Body, w.at.Sub(began))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = a.Run(ctx)
+	})
+}
+
+// flushed notes when a response was flushed first.
+type flushed struct {
+	*httptest.ResponseRecorder
+
+	at time.Time
+}
+
+func (f *flushed) Flush() {
+	if f.at.IsZero() {
+		f.at = time.Now()
+	}
+	f.ResponseRecorder.Flush()
+}
+
 // TestIdleEndsWhatIsNoStream: a body without events that pauses is cut, and its client notices.
 func TestIdleEndsWhatIsNoStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
