@@ -1,7 +1,6 @@
 package activator
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -102,26 +101,30 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(
 	all := slices.DeleteFunc(slices.Clone(a.names.Load().models), func(m listed) bool { return !m.visible(has) })
 	q := r.URL.Query()
 	limit, err := Limit(q, len(all), mostModels)
-	after, before := q.Get("after_id"), q.Get("before_id")
 	name := func(m listed) string { return string(m.name) }
-	id, back := cmp.Or(after, before), after == "" && before != ""
-	at := slices.IndexFunc(all, func(m listed) bool { return name(m) == id })
-	from, to := 0, len(all)
-	switch {
-	case err != nil:
-	case id != "" && at < 0:
-		err = api.BadRequest("after_id", "there is no model %.80q to go on from", id)
-	case back:
-		from, to = max(0, at-limit), at
-	case id != "":
-		from = at + 1
+	at := func(field string) int {
+		id := q.Get(field)
+		k := slices.IndexFunc(all, func(m listed) bool { return name(m) == id })
+		if k < 0 && id != "" {
+			err = api.BadRequest(field, "there is no model %.80q to go on from", id)
+		}
+		return k
+	}
+	list := all[at("after_id")+1:]
+	if before := at("before_id"); before >= 0 {
+		list = all[:before]
 	}
 	if err != nil {
 		a.refuse(w, r, api.AsError(err))
 		return
 	}
-	to = min(to, from+limit)
-	writeJSON(w, r, PageOf(all[from:to], back && from > 0 || !back && to < len(all), listed.object, name))
+	more := len(list) > limit
+	if more && q.Has("before_id") {
+		list = list[len(list)-limit:]
+	} else if more {
+		list = list[:limit]
+	}
+	writeJSON(w, r, PageOf(list, more, listed.object, name))
 }
 
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {

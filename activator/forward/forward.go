@@ -62,9 +62,9 @@ type Call struct {
 	Tenant string
 	// Models are the models that the requests within it may name ([control.HeaderModels]); nil: all.
 	Models []string
-	// Plain means that the function is no model server: clients get its answers' headers unfiltered, and at once. Answered, if it
-	// is not nil, is called when one has come.
-	Plain    bool
+	// Plain means that the function is no model server: clients get its answers' headers unfiltered.
+	Plain bool
+	// Answered is called when the header has come, and [Client.Send] does not wait for more of a stream; nil: it does.
 	Answered func()
 	// Trusted means that the priority in the body counts.
 	Trusted bool
@@ -122,8 +122,8 @@ func (f *Failure) Error() string {
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Send makes one attempt. It blocks until the first bytes of the answer's body have arrived; of a plain function's stream,
-// until its header has. The error is a
+// Send makes one attempt. It blocks until the first bytes of the answer's body have arrived, but see
+// [Call.Answered]. The error is a
 // *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	header := headerMemory{ctx: ctx, Memory: call.Memory}
@@ -145,10 +145,9 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		return nil, context.Cause(ctx)
 	}
 	if call.Answered != nil {
-		call.Answered()
-	}
-	if call.Plain && resp.ContentLength < 0 && a.Status()/100 == 2 {
-		return a, nil
+		if call.Answered(); resp.ContentLength < 0 && a.Status()/100 == 2 {
+			return a, nil
+		}
 	}
 	if err := a.first(); err != nil {
 		a.Close()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -49,17 +48,4 @@ func Flood(d time.Duration, clients int, do func() error) (took []float64, perSe
 	}
 	all.Wait()
 	return took, float64(len(took)) / time.Since(began).Seconds(), err
-}
-
-// Serial sends n requests, one after the other, and returns how long each took, in microseconds.
-func (c *Client) Serial(ctx context.Context, n int, path string, body []byte) ([]float64, error) {
-	took := make([]float64, 0, n)
-	for range n {
-		began := time.Now()
-		if err := c.Post(ctx, path, body); err != nil {
-			return nil, err
-		}
-		took = append(took, float64(time.Since(began))/float64(time.Microsecond))
-	}
-	return took, nil
 }
