@@ -186,7 +186,7 @@ var ErrClient = errors.New("the client's connection failed")
 // fails, and an error that is [relay.ErrCut] if the instance's side ended too early. In an event stream or lines of
 // JSON, the last event written is then a whole one, so that the caller can append another.
 func (a *Answer) Copy(sink Sink) error {
-	if len(a.from.Bytes()) == 0 && a.from.Err() == nil { // see [Call.Answered]
+	if a.plain && len(a.from.Bytes()) == 0 {
 		if err := sink.Flush(); err != nil {
 			return errors.Join(ErrClient, err)
 		}
