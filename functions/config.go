@@ -66,7 +66,7 @@ type Config struct {
 	// StopGrace is the time between SIGTERM and SIGKILL for the runtime; 0: 5 s.
 	StopGrace time.Duration `flag:"stop-grace" help:"time between SIGTERM and SIGKILL for the runtime (default 5s)"`
 	// ProbeInterval is the time between health probes of an idle runtime; 0: 30 s, negative: none.
-	ProbeInterval time.Duration `flag:"probe-interval" help:"time between health probes of an idle runtime; negative: none (default 30s)"`
+	ProbeInterval time.Duration `flag:"probe-interval" help:"time between health probes of an idle runtime; negative: none (default 30s)" negative:""`
 	// ProbeTimeout is how long a health probe may take; 0: 30 s.
 	ProbeTimeout time.Duration `flag:"probe-timeout" help:"how long a health probe may take before the runtime counts as hung (default 30s)"`
 	// MaxBody bounds a request's body; 0: 64 MiB.

@@ -23,14 +23,11 @@ type duration time.Duration
 // Set implements [pflag.Value].
 func (d *duration) Set(text string) error {
 	v, err := api.ParseDuration(text)
-	switch {
-	case err != nil:
-		return err
-	case v < 0:
-		return errors.New("want 0 or more")
+	if err == nil && v < 0 {
+		err = errors.New("want 0 or more")
 	}
 	*d = duration(v)
-	return nil
+	return err
 }
 
 // String implements [pflag.Value]. The help does not mention a default of 0.
@@ -46,7 +43,7 @@ func (d *duration) Type() string { return "duration" }
 
 // Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter. The field's
 // value, or what it points to, is the default. The tag help describes the flag, with its value's name between < and >. A list has a
-// value for each time the flag is given; with the tag split, also several between commas. Structs in the struct count as part of it.
+// value for each time the flag is given; with the tag split, also several between commas. A duration is 0 or more, but with the tag negative. Structs in the struct count as part of it.
 func Add(s *pflag.FlagSet, to any) { add(s, reflect.ValueOf(to).Elem()) }
 
 func add(s *pflag.FlagSet, of reflect.Value) {
@@ -73,6 +70,9 @@ func add(s *pflag.FlagSet, of reflect.Value) {
 		}
 		if _, split := f.Tag.Lookup("split"); split {
 			define = reflect.ValueOf(s.StringSliceVarP)
+		}
+		if _, negative := f.Tag.Lookup("negative"); negative {
+			define = reflect.ValueOf(s.DurationVarP)
 		}
 		p := v.Addr().Convert(define.Type().In(0))
 		help := strings.NewReplacer("<", "`", ">", "`").Replace(f.Tag.Get("help"))

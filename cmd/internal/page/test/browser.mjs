@@ -272,7 +272,13 @@ const checks = {
     await go(page, 'Functions')
     await page.getByText('Connection lost:').waitFor()
     await page.getByRole('link', { name: 'then', exact: true }).waitFor()
-    const dot = (state) => page.locator('header').getByText(state).locator('i').evaluate((e) => getComputedStyle(e).backgroundColor)
+    const dot = async (state) => { // text and colour at one moment: the next try may begin between two looks
+      for (const began = Date.now(); Date.now() - began < patience;) {
+        const colour = await page.locator('header i').evaluateAll((all, state) => all.filter((e) => e.parentElement.textContent.includes(state)).map((e) => getComputedStyle(e).backgroundColor)[0], state)
+        if (colour) return colour
+      }
+      assert.fail('it never says ' + state)
+    }
     next = (route) => route.abort()
     const lost = await dot('connection lost')
     let answer
