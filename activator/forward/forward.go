@@ -122,9 +122,8 @@ func (f *Failure) Error() string {
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Send makes one attempt. It blocks until the first bytes of the answer's body have arrived, but see
-// [Call.Answered]. The error is a
-// *[Failure], or the cause of ctx's end.
+// Send makes one attempt. It blocks until the first bytes of the answer's body have arrived, but see [Call.Answered]. The error
+// is a *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	header := headerMemory{ctx: ctx, Memory: call.Memory}
 	resp, err := c.roundTrip(call.request(ctx), &header) //nolint:bodyclose // the Answer closes it

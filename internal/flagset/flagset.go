@@ -43,7 +43,8 @@ func (d *duration) Type() string { return "duration" }
 
 // Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter. The field's
 // value, or what it points to, is the default. The tag help describes the flag, with its value's name between < and >. A list has a
-// value for each time the flag is given; with the tag split, also several between commas. A duration is 0 or more, but with the tag negative. Structs in the struct count as part of it.
+// value for each time the flag is given; with the tag split, also several between commas. A duration is 0 or more, or any with the
+// tag negative. Structs in the struct count as part of it.
 func Add(s *pflag.FlagSet, to any) { add(s, reflect.ValueOf(to).Elem()) }
 
 func add(s *pflag.FlagSet, of reflect.Value) {

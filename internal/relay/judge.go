@@ -198,10 +198,10 @@ func after(data []byte, key string) (rest []byte, found bool) {
 	return colon(data[len(key):])
 }
 
-// colon skips a colon and spaces around it.
+// colon skips a colon, and spaces and tabs around it.
 func colon(b []byte) (rest []byte, found bool) {
-	rest, found = bytes.CutPrefix(bytes.TrimLeft(b, " "), []byte(":"))
-	return bytes.TrimLeft(rest, " "), found
+	rest, found = bytes.CutPrefix(bytes.TrimLeft(b, " \t"), []byte(":"))
+	return bytes.TrimLeft(rest, " \t"), found
 }
 
 var finishName, stopName = []byte(`"finish_reason"`), []byte(`"stop":true`)

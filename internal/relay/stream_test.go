@@ -324,6 +324,8 @@ func TestUsageOfCaches(t *testing.T) {
 		{api.StreamPlain, `{"message":{"tool_calls":[{"function":{"arguments":{"done":false,"eval_count":1}}}]},"done":true,"prompt_eval_count":10,"eval_count":3}`, 10, 0, 3},
 		{api.StreamLines, `{"message":{"tool_calls":[{"function":{"arguments":{"done":false,"eval_count":1}}}]},"done":true,"prompt_eval_count":10,"eval_count":3}`, 10, 0, 3},
 		{api.StreamLines, `{"message":{"tool_calls":[{"function":{"arguments":{"eval_count":1}}}]},"done":false}`, 0, 0, 0},
+		{api.StreamLines, `{ "done" : true, "prompt_eval_count" :	10, "eval_count": 3 }`, 10, 0, 3},
+		{api.StreamCompletion, `{"choices": [], "usage":	{"prompt_tokens": 10, "completion_tokens": 3}}`, 10, 0, 3},
 		{api.StreamPlain, `{"embeddings":[[1]],"prompt_eval_count":10}`, 10, 0, 0},
 		{api.StreamResponses, `{"usage": {"input_tokens":10,"output_tokens":3},"user":"usage","metadata":{"usage":"x"}}`, 10, 0, 3},
 	} {

@@ -44,6 +44,7 @@ var (
 	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
 	listNames      = append(usageNames, ownNames[1])
 	startName      = []byte(`"message_start"`)
+	doneName       = []byte(`"done"`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
 	nanosName      = []byte(`"eval_duration"`) // Ollama's own API
 	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
@@ -139,13 +140,32 @@ func Index(p, quoted []byte) int {
 
 // says reports whether a field with the name has a string that is not empty.
 func says(line, name []byte) bool {
-	for at := Index(line, name); at >= 0; at = Index(line, name) {
-		line = line[at+len(name):]
-		if v, found := colon(line); found && len(v) > 1 && v[0] == '"' && v[1] != '"' {
+	for v := value(line, name, '"'); v != nil; v = value(v, name, '"') {
+		if len(v) > 1 && v[1] != '"' {
 			return true
 		}
 	}
 	return false
+}
+
+// value returns p from the first value of a field with the name that begins so; nil: there is none. A name with another value, or
+// without one, may be a word of a client or a model.
+func value(p, name []byte, begin byte) []byte {
+	for at := Index(p, name); at >= 0; at = Index(p, name) {
+		p = p[at+len(name):]
+		if v, _ := colon(p); len(v) > 0 && v[0] == begin {
+			return v
+		}
+	}
+	return nil
+}
+
+// lastValue is like value, for the last one.
+func lastValue(p, name []byte, begin byte) (last []byte) {
+	for v := value(p, name, begin); v != nil; v = value(v, name, begin) {
+		last = v
+	}
+	return last
 }
 
 // eventType returns the type in an event's data, with quotes. It may be anywhere in the data.
@@ -190,7 +210,7 @@ func (m *Usage) Part(p []byte) {
 func (m *Usage) listed() bool {
 	var v []byte
 	for i, name := range m.by {
-		if v = object(m.tail, name); v != nil {
+		if v = value(m.tail, name, '{'); v != nil {
 			m.by = m.by[i : i+1]
 			break
 		}
@@ -207,18 +227,6 @@ func (m *Usage) listed() bool {
 	return true
 }
 
-// object returns p from the value of its first field with the name that has an object; nil: it has none. Without an object the
-// name may be a value that a client chose.
-func object(p, name []byte) []byte {
-	for at := Index(p, name); at >= 0; at = Index(p, name) {
-		p = p[at+len(name):]
-		if v, _ := colon(p); len(v) > 0 && v[0] == '{' {
-			return v
-		}
-	}
-	return nil
-}
-
 // Read reads the token numbers in p. The last ones count: they are totals.
 func (m *Usage) Read(p []byte) {
 	whole := p
@@ -231,7 +239,7 @@ func (m *Usage) Read(p []byte) {
 	if m.Reported {
 		return
 	}
-	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) && bytes.Equal(eventType(whole), startName) // nothing is generated yet, whatever number it has
+	starts := m.Style == api.StreamMessages && bytes.Equal(eventType(whole), startName) // nothing is generated yet, whatever number it has
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)
@@ -254,20 +262,17 @@ func (m *Usage) numbers(p []byte) []byte {
 	lines := m.Style == api.StreamLines
 	if (lines || m.Style == api.StreamPlain) && bytes.Contains(p, []byte(`eval_count"`)) {
 		// Ollama's follow its end, which embeddings have not; a model's words may come before.
-		if at := bytes.LastIndex(p, []byte(`"done":true`)); at >= 0 || !lines {
-			return p[max(at, 0):]
+		if v := lastValue(p, doneName, 't'); v != nil || lines {
+			return v
 		}
+		return p
 	}
 	if lines {
 		return nil
 	}
 	for _, name := range usageNames { // most have none
-		var last []byte
-		for v := object(p, name); v != nil; v = object(v, name) {
-			last = v
-		}
-		if last != nil {
-			return last
+		if v := lastValue(p, name, '{'); v != nil {
+			return v
 		}
 	}
 	for _, name := range ownNames {
