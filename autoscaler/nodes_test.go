@@ -82,9 +82,10 @@ func TestNodes(t *testing.T) {
 		if f := free(); f["n1/host"] != 14*api.GiB || f["n2/host"] != 16*api.GiB || f["gpu-a"] != 14*api.GiB || f["gpu-c"] != 24*api.GiB {
 			t.Errorf("after its report free is %v", f)
 		}
-		// Its node goes, and it sleeps somewhere that is not there: another one is started.
-		a.ObserveInstance(api.InstanceStatus{Instance: g.Instance, Function: spec.Name, State: api.Asleep, Level: 1, Seq: 2, Node: "n1", Devices: []api.DeviceID{"gpu-a"}})
+		// Its node goes, then it reports that it sleeps there (before, it could be woken): another one is started.
 		a.SetDevices(n2)
+		synctest.Wait()
+		a.ObserveInstance(api.InstanceStatus{Instance: g.Instance, Function: spec.Name, State: api.Asleep, Level: 1, Seq: 2, Node: "n1", Devices: []api.DeviceID{"gpu-a"}})
 		demand()
 		time.Sleep(time.Second)
 		synctest.Wait()
