@@ -1,16 +1,23 @@
 package activator
 
 import (
+	"cmp"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/parse"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/queue"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // request is one client's request. It does not change once its function is found.
@@ -96,4 +103,153 @@ func TimeLimit(h http.Header) (time.Duration, error) {
 		return 0, api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
 	}
 	return d, nil
+}
+
+// These headers name the conversation or user whose instance a request should return to, and take precedence over the
+// body. OpenCode sends the second, and Fireworks documents it.
+const (
+	headerSession  = "X-Session-Id"
+	headerAffinity = "X-Session-Affinity"
+)
+
+// preferInstances tells the queue which instances are best for the request, unless there is only one: hashing a long
+// prompt takes time.
+func (c *call) preferInstances() {
+	if c.preferred || !c.f.Several() {
+		return
+	}
+	c.preferred = true
+	p, tenant := &c.req.Prompt, c.req.peer.Tenant()
+	if c.req.prompts {
+		c.want.Prefix = route.ChainOf(route.SaltOf(tenant, string(c.req.adapter), string(p.Salt)), p.System, p.Tools, p.Messages)
+	}
+	if c.want.Prefix.Len() > 0 {
+		c.want.Prompt = len(p.System) + len(p.Tools) + len(p.Messages)
+	}
+	if session := cmp.Or(c.req.in.Header.Get(headerSession), c.req.in.Header.Get(headerAffinity), string(p.Session)); session != "" {
+		c.want.Session = uint64(route.SaltOf(tenant, session))
+	}
+}
+
+const maxPicks = 4096
+
+// picks are the last choices of instances, for operators who ask why. The request's id is all that they hold of a
+// request.
+type picks struct {
+	mu   sync.Mutex // guards all below
+	ring []api.Pick
+	all  int // the number of choices so far
+}
+
+// add records that c got s.
+func (p *picks) add(c *call, s *queue.Slot) {
+	one := api.Pick{Request: c.req.id, Function: c.f.Name, Instance: s.Instance, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Fallback: c.insteadOf, Choice: s.Choice}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ring) < maxPicks {
+		p.ring = append(p.ring, one)
+	}
+	c.sent.pick = p.all % maxPicks
+	p.ring[c.sent.pick] = one
+	p.all++
+}
+
+// ended records what c used of the GPU time that instances held.
+func (p *picks) ended(c *call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := c.sent.pick; n < len(p.ring) && p.ring[n].Request == c.req.id {
+		p.ring[n].GPUSeconds = c.want.GPUSeconds
+	}
+}
+
+// Picks returns the instances that were chosen for a request, in order, with reasons, as far as the last choices are
+// kept. A request has several picks if an instance gave it back, or if clients reuse its id.
+func (a *Activator) Picks(request string) []api.Pick {
+	p, found := &a.picks, []api.Pick{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := range p.ring {
+		if one := p.ring[(p.all+n)%len(p.ring)]; one.Request == request {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// A request for an API that a runtime certainly lacks is refused before it wakes an instance. If the API depends on
+// the runtime's version, options or model, only the runtime can decide. The same holds for functions whose runtime is
+// unknown here: commands, Ray Serve applications, images that choose their runtime, and handlers, which see requests
+// first.
+
+// certain are the kinds of runtimes whose APIs are known.
+var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama}
+
+// lacksPath refuses a request for a path that f's runtime certainly lacks.
+func lacksPath(f *queue.Function, path string) *api.Error {
+	spec := f.Spec()
+	kind, handled := spec.Runtime.Kind, len(spec.Handler) > 0
+	known, _ := api.FindPath("", path)
+	kinds := known.Runtimes
+	if kinds == nil || handled || !slices.Contains(certain, kind) || slices.Contains(kinds, kind) {
+		return nil
+	}
+	if instead := known.Instead; instead != "" {
+		return &api.Error{Status: http.StatusNotImplemented, Code: api.CodeUnknownPath, NoRetry: true,
+			Message: "the model runs on " + kind + ", which does not speak Ollama's API: instead of " + path + " use " + instead}
+	}
+	return &api.Error{Status: http.StatusNotFound, Code: api.CodeUnknownPath, NoRetry: true,
+		Message: "the model runs on " + kind + ", which has no " + path + ": only " + strings.Join(kinds, ", ") + " may have it"}
+}
+
+// lacks returns the refusal of a request for a model; nil if the picked function, or another variant of the model,
+// may have the path.
+func (t *target) lacks(picked *queue.Function, path string) *api.Error {
+	refused := lacksPath(picked, path)
+	if refused != nil && slices.ContainsFunc(t.variants, func(v *target) bool { return lacksPath(v.first(), path) == nil }) {
+		return nil
+	}
+	return refused
+}
+
+// operations maps paths to OpenTelemetry's names of operations. Requests to other paths have no span.
+var operations = map[string]string{
+	"/v1/chat/completions": "chat", "/v1/messages": "chat", "/v1/responses": "chat", "/api/chat": "chat",
+	"/v1/completions": "text_completion", "/api/generate": "text_completion",
+	"/v1/embeddings": "embeddings", "/api/embed": "embeddings", "/api/embeddings": "embeddings",
+}
+
+// traceRequest exports the span of a finished request, if its client traces it or it waited for a wake.
+func (c *call) traceRequest() {
+	if c.a.deps.Traces == nil {
+		return
+	}
+	r, answer, parent := &c.req, &c.reply, c.want.Woken()
+	if parent.Zero() {
+		parent = api.TraceFrom(r.in.Header)
+	}
+	operation := operations[r.in.URL.Path]
+	if operation == "" || parent.Zero() || parent.Unsampled {
+		return
+	}
+	span := waketrace.Request{Operation: operation, Model: r.Model, Instance: answer.instance, Status: answer.status, Code: answer.code, Began: r.arrived, Ended: time.Now()}
+	if span.Server = r.in.Host; span.Server != "" {
+		if host, _, err := net.SplitHostPort(span.Server); err == nil {
+			span.Server = host
+		}
+	}
+	if c.f != nil {
+		spec := c.f.Spec()
+		span.Function, span.Provider, span.Served = c.f.Name, spec.Runtime.Kind, string(spec.Model)
+		switch span.Provider {
+		case api.RuntimeEngine:
+			span.Provider = "rouse"
+		case api.RuntimeCommand, api.RuntimeHTTP:
+			span.Provider = "" // unknown
+		}
+	}
+	span.Resumed, span.Moved = c.sent.resumed, c.sent.moved
+	used := c.used()
+	span.Input, span.Cached, span.Output = used.input, used.cached, used.output
+	c.a.tracer.Request(parent, span)
 }

@@ -7,10 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Error is a failure that a client sees: an HTTP status and the OpenAI error body
@@ -202,4 +206,104 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 	}
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // an error means that the client left
+}
+
+// Decode decodes the only JSON value of in. An unknown field is an error. The errors are for people, as [Explain]'s.
+func Decode(in io.Reader, to any) error {
+	dec := json.NewDecoder(in)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(to); err != nil {
+		return Explain(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON value: remove it")
+	}
+	return nil
+}
+
+// Explain returns an error of decoding JSON or YAML in people's words, without types of Go: the field, what was there, and
+// what is wanted. It returns other errors, and nil, as they are.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	var at *time.ParseError
+	text, known := strings.CutPrefix(err.Error(), "json: ")
+	switch {
+	case errors.As(err, &wrong):
+		var path []string
+		for name := range strings.SplitSeq(wrong.Field, ".") {
+			if !strings.ContainsFunc(name[:min(len(name), 1)], unicode.IsUpper) { // an embedded struct, which nobody writes
+				path = append(path, name)
+			}
+		}
+		text = fmt.Sprintf("%s is a JSON %s: want %s", cmp.Or(strings.Join(path, "."), "it"), wrong.Value, wanted(wrong.Type.Kind().String()))
+	case errors.As(err, &syntax):
+		text = fmt.Sprintf("it is not JSON: %v at byte %d", err, syntax.Offset)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		text = "it is not whole: its JSON ends too early"
+	case errors.As(err, &at):
+		text = fmt.Sprintf("%s is no time: want one such as 2030-01-02T03:04:05Z", at.Value)
+	case strings.HasPrefix(text, "Time."): // of encoding/json, which has no type for it
+		text = "a time is not a string: want one such as \"2030-01-02T03:04:05Z\""
+	case strings.HasPrefix(text, "yaml: "):
+		wrongYAML := regexp.MustCompile("cannot unmarshal !!(\\w+) (?:(`.*`) )?into (.*)")
+		text = wrongYAML.ReplaceAllStringFunc(strings.TrimPrefix(text[len("yaml: "):], "unmarshal errors:\n  "), func(s string) string {
+			m := wrongYAML.FindStringSubmatch(s)
+			return cmp.Or(m[2], "it") + " is of the YAML type " + m[1] + ": want " + wanted(m[3])
+		})
+	case !known:
+		return err
+	}
+	return errors.New(text)
+}
+
+// wanted returns the name of what a Go type holds.
+func wanted(kind string) string {
+	switch strings.TrimRight(kind, "0123456789") {
+	case "int", "uint":
+		return "a whole number"
+	case "float":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "a string"
+	case "time.Duration":
+		return "a duration with a unit, such as 30s"
+	}
+	if strings.HasPrefix(kind, "[") || kind == "slice" {
+		return "a list"
+	}
+	return "an object"
+}
+
+// ParseDuration is [time.ParseDuration] that also knows weeks and days, of 24 hours, before the other units: 2w, 3d12h.
+func ParseDuration(text string) (time.Duration, error) {
+	wrong := errors.New("want a duration with a unit, such as 90s, 10m, 12h, 3d or 2w")
+	var sum time.Duration
+	rest := text
+	for _, u := range []struct {
+		name string
+		time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		number, after, found := strings.Cut(rest, u.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(number, 10, 63)
+		if err != nil || time.Duration(n) > (math.MaxInt64-sum)/u.Duration {
+			return 0, wrong
+		}
+		if sum, rest = sum+time.Duration(n)*u.Duration, after; rest == "" {
+			return sum, nil
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || rest != text && (d < 0 || d > math.MaxInt64-sum) {
+		return 0, wrong
+	}
+	return sum + d, nil
 }

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -334,4 +338,139 @@ func (f Function) TellsState() bool {
 // Moves reports whether an instance of f may end its requests when it drains, so that they continue at another one.
 func (f Function) Moves() bool {
 	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "") && len(f.Handler) == 0
+}
+
+// Concurrency returns how many requests the runtime runs at once, and the setting or default that the number comes
+// from. An option or variable of the runtime wins, then the default of its kind, then 8.
+//
+// vLLM's own default is 128 to 1024 and SGLang's up to 4096, depending on the device. Rouse uses 64, so that further
+// requests start another instance instead of queueing in the server. llama-server and Ollama, where each slot takes
+// memory, are given the function's number. Ray Serve's max_ongoing_requests is part of its application.
+func (rt Runtime) Concurrency() (n int, by string) {
+	settings := []string{"--max-num-seqs", "--max-seqs", "--max-running-requests", "OLLAMA_NUM_PARALLEL"}
+	if rt.Kind == RuntimeLlamaCpp { // other programs use these option names for other things
+		settings = []string{"--parallel", "-np", "LLAMA_ARG_N_PARALLEL"}
+	}
+	for _, name := range settings {
+		if n := rt.number(name); n > 0 {
+			if rt.Kind == RuntimeVLLM { // the limit is per data-parallel rank
+				n *= max(1, rt.number("--data-parallel-size"), rt.number("-dp"))
+			}
+			return n, name
+		}
+	}
+	switch rt.Kind {
+	case RuntimeEngine:
+		return 32, "default for engine"
+	case RuntimeVLLM, RuntimeSGLang:
+		return 64, "default for " + rt.Kind
+	}
+	return 8, "default"
+}
+
+// number returns the value of an option or a variable; 0 if it is unset or no number.
+func (rt Runtime) number(name string) int {
+	text, _ := rt.option(name)
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// DefaultShare is vLLM's default share of each device's memory.
+const DefaultShare = 0.9
+
+// deviceShare returns the share of each device set by the runtime's options; 0: unknown.
+func (rt Runtime) deviceShare() float64 {
+	if rt.Endpoint != "" { // the options of an external runtime are unknown
+		return 0
+	}
+	switch rt.Kind {
+	case RuntimeVLLM:
+		if _, set := rt.option("--kv-cache-memory-bytes"); set {
+			return 0
+		}
+		if text, set := rt.option("--gpu-memory-utilization"); set {
+			return share(text)
+		}
+		return DefaultShare
+	case RuntimeSGLang:
+		text, _ := rt.option("--mem-fraction-static")
+		return share(text)
+	}
+	return 0
+}
+
+// share parses a fraction in (0, 1]; 0 if text is not one.
+func share(text string) float64 {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v > 0 && v <= 1) {
+		return 0
+	}
+	return v
+}
+
+// option returns the last value of an option, possibly spelled with underscores, or of an environment variable.
+func (rt Runtime) option(name string) (value string, set bool) {
+	words := slices.Concat(rt.Env, rt.Command, rt.Args)
+	for k, word := range slices.Backward(words) {
+		key, value, given := strings.Cut(word, "=")
+		if strings.HasPrefix(key, "--") {
+			key = strings.ReplaceAll(key, "_", "-")
+		}
+		if key != name {
+			continue
+		}
+		if !given && k+1 < len(words) {
+			value = words[k+1]
+		}
+		return value, true
+	}
+	return "", false
+}
+
+// Hidden stands for a secret that is not shown.
+const Hidden = "…"
+
+// secretName matches names whose values are secrets, such as HF_TOKEN, --api-key and X-Amz-Signature.
+const secretName = `(?i:(?:[\w.-]*[_.-])?(?:api|access|auth|secret)?(?:key|token|secret|password|passwd|pass|pwd|bearer|credentials?|signature|sig|authorization))`
+
+// secrets are the places of secrets in a text; the first group of each stays.
+var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
+	for _, place := range []string{
+		`(://)[^/?#\s@]+(@)`,
+		`((?:^|[^\w.-])` + secretName + `(?:["']?=|:\s|["']:\s*))(?:Bearer\s+)?(?:"[^"]*"|'[^']*'|[^\s&"',;}]+)`,
+		`((?:^|[\s"'])-` + secretName + `\s+)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`,
+		`(\b(?:sk-|hf_))[\w-]{16,}`, `(\brouse-)[a-z2-7]{40}\b`, // keys, whatever their names
+	} {
+		list = append(list, regexp.MustCompile(place))
+	}
+	return list
+})
+
+// hide replaces what may be a secret in the words of a command line: passwords and tokens in URLs, and values that are named
+// as one.
+func hide(words ...string) []string {
+	words = slices.Clone(words)
+	for i, w := range words {
+		for _, place := range secrets() {
+			w = place.ReplaceAllString(w, "${1}"+Hidden+"${2}")
+		}
+		if i > 0 && !strings.HasPrefix(w, "-") && strings.HasPrefix(words[i-1], "-") && secrets()[2].MatchString(words[i-1]+" x") {
+			w = Hidden
+		}
+		words[i] = w
+	}
+	return words
+}
+
+// Redacted is [Function.WithoutSecrets] for people: what may be a secret in its command, options and URLs is hidden too.
+func (f Function) Redacted() Function {
+	f = f.WithoutSecrets()
+	rt := &f.Runtime
+	rt.Command, rt.Args, f.Handler = hide(rt.Command...), hide(rt.Args...), hide(f.Handler...)
+	rt.Model, rt.Endpoint = hide(rt.Model)[0], Endpoint(hide(string(rt.Endpoint))[0])
+	rt.Adapters = slices.Clone(rt.Adapters)
+	for k := range rt.Adapters {
+		rt.Adapters[k].Path = hide(rt.Adapters[k].Path)[0]
+	}
+	return f
 }

@@ -1,6 +1,12 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
 
 // State is the state of an instance.
 type State string
@@ -243,4 +249,128 @@ type Drain struct {
 	Limit time.Duration
 	// Move ends the requests at once if all of them can continue at another instance.
 	Move bool
+}
+
+// StaleEpoch reports whether an instance that has seen one epoch must refuse an order with another. An epoch orders the
+// grants and orders for one instance: see [Grant.Epoch]. An equal one is accepted: one grant allows many wakes, and
+// orders are repeated.
+func StaleEpoch(epoch, seen uint64) bool { return epoch < seen }
+
+// Activity describes the load of one function, for people, as seen by one activator or by all together.
+type Activity struct {
+	Waiting     int           `json:"waiting"`
+	OldestAge   time.Duration `json:"oldestAge"`
+	HeldBytes   Bytes         `json:"heldBytes"`
+	Running     int           `json:"running"`
+	LastRequest time.Time     `json:"lastRequest"`
+	// Waking is the instance that the activator is waking; empty: none.
+	Waking InstanceID `json:"waking,omitempty"`
+	// Failed is the reason why requests are refused; empty: they are accepted.
+	Failed string `json:"failed,omitempty"`
+	// LostNames lists the service's names that belong to another function, each with the reason.
+	LostNames []string `json:"lostNames,omitempty"`
+	// WrongFallbacks says of each fallback that helps nothing why.
+	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
+	// Instances holds the last report of each instance.
+	Instances []InstanceStatus `json:"instances"`
+}
+
+// EventUsage reports what clients have used of a function through one activator. Data: Usage.
+const EventUsage = "dev.rouse.function.usage.v1"
+
+// Usage counts the requests and tokens of a function's clients through one activator. It is a total, not a
+// difference: a lost or repeated event does no harm.
+type Usage struct {
+	Function  FunctionName `json:"function"`
+	Activator string       `json:"activator"`
+	Uses      []Use        `json:"uses"`
+}
+
+// Use counts the requests with one key since Begun, when the activator started counting.
+type Use struct {
+	Begun time.Time `json:"begun"`
+	// Tenant is the owner of the requests' key and Key its name; empty: no key.
+	Tenant   string `json:"tenant,omitempty"`
+	Key      string `json:"key,omitempty"`
+	Requests int64  `json:"requests"`
+	Input    Tokens `json:"input"`
+	// Cached counts the tokens of Input that came from the instance's cache, if it reports them.
+	Cached Tokens `json:"cached,omitempty"`
+	Output Tokens `json:"output"`
+	// GPUSeconds is their share of the GPU time that instances held.
+	GPUSeconds float64 `json:"gpuSeconds"`
+}
+
+// MostUses bounds the uses of one event.
+const MostUses = 1 << 10
+
+// Check validates a usage that came from outside: it returns an *[Error] or nil.
+func (u Usage) Check() error {
+	if u.Function == "" || u.Activator == "" || len(u.Uses) > MostUses {
+		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
+	}
+	for _, s := range u.Uses {
+		if s.Begun.IsZero() || len(s.Tenant+s.Key) > 512 ||
+			s.Requests < 0 || s.Input < 0 || s.Cached < 0 || s.Output < 0 || s.GPUSeconds < 0 ||
+			max(float64(s.Requests), float64(s.Input), float64(s.Output), s.GPUSeconds) > 1e12 { // sums must not overflow
+			return BadRequest("data", "the use by %.100q: want the time when counting began, a short tenant and key, and numbers from 0 to 1e12", s.Tenant)
+		}
+	}
+	return nil
+}
+
+// Requests are amounts by Kubernetes' name of the resource, CPU in thousandths and memory in bytes: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
+// modify it.
+type Requests map[string]int64
+
+// Plus returns the sum of r and s.
+func (r Requests) Plus(s Requests) Requests { return r.plus(s, 1) }
+
+// Minus returns r less s; amounts may be negative.
+func (r Requests) Minus(s Requests) Requests { return r.plus(s, -1) }
+
+func (r Requests) plus(s Requests, times int64) Requests {
+	sum := Requests{}
+	maps.Copy(sum, r)
+	for name, n := range s {
+		sum[name] += n * times
+	}
+	return sum
+}
+
+// Lack returns how much of need is missing in r; nil: nothing. Amounts of 0 in need are ignored.
+func (r Requests) Lack(need Requests) Requests {
+	var lack Requests
+	for name, n := range need {
+		if n > 0 && r[name] < n {
+			if lack == nil {
+				lack = make(Requests)
+			}
+			lack[name] = n - max(0, r[name])
+		}
+	}
+	return lack
+}
+
+// String formats the amounts by name: "100m cpu, 1GiB memory".
+func (r Requests) String() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		n := r[name]
+		switch {
+		case n == 0:
+		case name == "cpu" && n%1000 == 0:
+			parts = append(parts, fmt.Sprintf("%d cpu", n/1000))
+		case name == "cpu":
+			parts = append(parts, fmt.Sprintf("%dm cpu", n))
+		case strings.HasSuffix(name, "memory") || strings.HasSuffix(name, "storage"):
+			parts = append(parts, Bytes(n).String()+" "+name)
+		default:
+			parts = append(parts, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
 }

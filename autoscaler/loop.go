@@ -2,7 +2,11 @@ package autoscaler
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/internal/bell"
@@ -190,3 +195,159 @@ func reply(c chan<- error, err error) {
 }
 
 var errEnded = api.Errorf(503, api.CodeShutdown, "the autoscaler is shutting down")
+
+// clock is the loop's clock, read once a round. It runs at an even pace although the machine's clock may be set or the machine
+// suspended: the loop then shifts all its times ([loop.shift]), so that nothing becomes overdue. Its times have no monotonic
+// part, so that a record of them is complete.
+type clock struct {
+	began time.Time // with its monotonic part
+	base  time.Time // the wall-clock time that began stands for
+}
+
+// mostOff is the largest tolerated difference between the loop's clock and the machine's, which NTP adjusts all the time.
+const mostOff = 250 * time.Millisecond
+
+func newClock() clock {
+	now := time.Now()
+	return clock{began: now, base: now.Round(0)}
+}
+
+// read returns the time, rounded up to whole microseconds, and the amount by which the machine's clock was set since the last read;
+// 0: it was not set.
+func (c *clock) read() (now time.Time, step time.Duration) {
+	t := time.Now()
+	now = c.base.Add(t.Sub(c.began))
+	if off := t.Round(0).Sub(now); off > mostOff || off < -mostOff {
+		step = off.Truncate(time.Microsecond)
+		c.base = c.base.Add(step)
+		now = now.Add(step)
+	}
+	return now.Add(time.Microsecond - 1).Truncate(time.Microsecond), step
+}
+
+// until returns the duration until t.
+func (c *clock) until(t time.Time) time.Duration { return t.Sub(c.base.Add(time.Since(c.began))) }
+
+// shift moves all times in the loop's state by d.
+func (a *loop) shift(d time.Duration) {
+	for _, f := range a.order {
+		move(d, &f.WaitingSince, &f.LastRequest, &f.PressedSince, &f.ServedUntil, &f.RetryAt, &f.FailedAt, &f.RefusedAt, &f.OrderedAt, &f.Scale.Until, &f.Past.Arrivals.At)
+		for k := range f.NeededAt {
+			move(d, &f.NeededAt[k])
+		}
+		for who, r := range f.demands {
+			r.heard = r.heard.Add(d)
+			f.demands[who] = r
+		}
+		for _, known := range f.Instances {
+			i := a.instances[known.Status.Instance]
+			move(d, &i.Since, &i.RoseAt, &i.GrantedAt, &i.Settles, &i.RetryAt, &i.Heard, &i.Grant.Expires)
+		}
+	}
+	for _, c := range a.calls.under {
+		move(d, &c.Began)
+	}
+}
+
+// move adds d to times, except to zero times.
+func move(d time.Duration, times ...*time.Time) {
+	for _, t := range times {
+		if !t.IsZero() {
+			*t = t.Add(d)
+		}
+	}
+}
+
+// kindDecision is the record kind of decisions. Those of inputs are the names of their types.
+const kindDecision = "decision"
+
+// inputs has the type of each kind of input.
+var inputs = func() map[string]reflect.Type {
+	of := make(map[string]reflect.Type)
+	for _, in := range []input{&functionPut{}, &functionRemoved{}, &devicesSet{}, &usageSeen{}, &roomsSet{}, &elasticSet{}, &instanceReported{}, &demandReported{},
+		&used{}, &orderGiven{}, &orderWithdrawn{}, &scaleSet{}, &allStopped{}, &returned{}} {
+		of[kindOf(in)] = reflect.TypeOf(in).Elem()
+	}
+	return of
+}()
+
+func kindOf(in input) string { return reflect.TypeOf(in).Elem().Name() }
+
+// round records the current round. The loop owns it.
+type round struct {
+	rec    *flight.Recorder // nil: nothing is recorded
+	secret *redactor
+	saw    func(api.Decision)
+}
+
+// startRecorder starts recording, if configured. end stops it and waits for that.
+func (a *loop) startRecorder() (end func()) {
+	if a.round.rec == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(a.calls.ctx))
+	var done sync.WaitGroup
+	done.Go(func() { _ = a.round.rec.Run(ctx) }) // its error is always nil
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// begin begins to record a round, preceded by a new segment if one is due.
+func (r *round) begin(a *loop, now time.Time, step time.Duration) {
+	if r.rec == nil {
+		return
+	}
+	if r.rec.Due(now) {
+		if a.now.IsZero() {
+			a.now = now
+		}
+		s := a.save()
+		r.secret.learnAll(s)
+		r.rec.Begin(a.now, now, s, func() { r.secret.state(s) })
+	}
+	r.rec.Round(now, step)
+}
+
+func (r *round) took(in input) {
+	if r.rec != nil {
+		in = r.secret.input(in)
+		r.rec.Add(kindOf(in), in)
+	}
+}
+
+func (r *round) decided(d api.Decision) {
+	if r.saw != nil {
+		r.saw(d)
+	}
+	if r.rec != nil {
+		d.Reason, d.Error = r.secret.text(d.Reason), r.secret.text(d.Error)
+		r.rec.Add(kindDecision, &d)
+	}
+}
+
+func (r *round) end() {
+	if r.rec != nil {
+		r.rec.End()
+	}
+}
+
+// CopyRecord writes the whole record to w. If nothing is recorded it returns an *[api.Error] with status 404.
+func (a *Autoscaler) CopyRecord(w io.Writer) error {
+	if a.round.rec == nil {
+		return api.Errorf(http.StatusNotFound, "", "nothing is recorded here: its record was switched off")
+	}
+	if err := a.round.rec.Copy(w); err != nil {
+		return fmt.Errorf("copy the record: %w", err)
+	}
+	return nil
+}
+
+// RecordCost returns the CPU time that recording has taken so far.
+func (a *Autoscaler) RecordCost() time.Duration {
+	if a.round.rec == nil {
+		return 0
+	}
+	return a.round.rec.Cost()
+}

@@ -15,7 +15,7 @@
 //  4. While instances are awake and have unused slots, lines are sent in the background (gate.go): at a low
 //     priority, refused rather than queued, and without demand. So they wake nothing, and take no memory from
 //     others.
-//  5. When the remaining time is about what the remaining lines need (due.go), they become ordinary demand.
+//  5. When the remaining time is about what the remaining lines need (server.go), they become ordinary demand.
 //  6. Each line has one result. A line that is refused for lack of room is sent again. A line that fails is sent up
 //     to [Config.Attempts] times. Any other answer is its result. Results are recorded in groups, and count only
 //     under the claim's epoch.

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -381,4 +380,91 @@ func (s *Server) sweep() {
 	} else if n > 0 {
 		s.log.Info("deleted expired records", "records", n)
 	}
+}
+
+// metrics are the metrics of batches and later answers. Their labels have constant values.
+type metrics struct {
+	lines, ended, later, responses *prometheus.CounterVec
+	running, waiting               prometheus.Gauge
+}
+
+// DescribeMetrics registers the metrics of a [Server] with reg, without values, for listings.
+func DescribeMetrics(reg prometheus.Registerer) error {
+	_, err := newMetrics(reg, func() int64 { return 0 })
+	return err
+}
+
+// newMetrics registers the metrics. bytes returns the size of the store.
+func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error) {
+	counter := func(subsystem, name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: subsystem, Name: name, Help: help}, []string{label})
+	}
+	m := &metrics{
+		lines:     counter("batch", "lines_total", "Attempts at lines of batches, by result: completed, failed, retried (an instance failed at it), refused (sent again later).", "result"),
+		ended:     counter("batch", "ended_total", "Batches that have ended, by status.", "status"),
+		later:     counter("later", "requests_total", "Requests with Prefer: respond-async, by result: answered, cancelled, expired.", "result"),
+		responses: counter("store", "responses_total", "Responses with store: true, by result: kept, failed (the store had no room, or could not be written).", "result"),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "batch", Name: "running",
+			Help: "Batches that run."}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "later", Name: "waiting_requests",
+			Help: "Requests with Prefer: respond-async that are being served."}),
+	}
+	for _, status := range []string{store.Failed, store.Expired} { // these exist from the start, so that the first one counts as an increase
+		m.ended.WithLabelValues(status)
+	}
+	stored := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "store", Name: "bytes",
+		Help: "Files, outputs of batches, later answers and responses, with their records, in bytes."}, func() float64 { return float64(bytes()) })
+	for _, c := range []prometheus.Collector{m.lines, m.ended, m.later, m.responses, m.running, m.waiting, stored} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Estimates before anything was measured.
+const (
+	usualLine = 10 * time.Second
+	mostSpare = time.Hour
+)
+
+// due returns when the rest of a batch becomes ordinary demand. It is early enough to meet the deadline even if lines
+// take twice as long as before, with a tenth of the window to spare, an hour at most. After a wake, as many lines run
+// at once as there are slots.
+func due(deadline time.Time, window time.Duration, left, slots int, each, wake time.Duration) time.Time {
+	if each <= 0 {
+		each = usualLine
+	}
+	rounds := (left + max(slots, 1) - 1) / max(slots, 1)
+	return deadline.Add(-wake - 2*time.Duration(rounds)*each - min(window/10, mostSpare))
+}
+
+// pace remembers how long lines of each model take. It is safe for concurrent use.
+type pace struct {
+	mu   sync.Mutex // guards each
+	each map[string]time.Duration
+}
+
+// maxPaces bounds the remembered models: beyond it, all are forgotten.
+const maxPaces = 1000
+
+// record records how long a line took.
+func (p *pace) record(model string, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, known := p.each[model]
+	switch {
+	case known:
+		took = old + (took-old)/16
+	case p.each == nil || len(p.each) >= maxPaces:
+		p.each = map[string]time.Duration{}
+	}
+	p.each[model] = took
+}
+
+// lineTime returns how long a line of a model takes; 0: unknown.
+func (p *pace) lineTime(model string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.each[model]
 }

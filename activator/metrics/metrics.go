@@ -186,3 +186,81 @@ func reason(code string) string {
 	}
 	return "other"
 }
+
+// Timing is the breakdown of a request's time.
+type Timing struct {
+	Hold  time.Duration // the total time in the queue
+	Wake  time.Duration // the part of Hold in which no instance was awake
+	Queue time.Duration // the rest of Hold: waiting for a free slot
+	First time.Duration // from the last dispatch to the first byte
+}
+
+// Since returns how much longer t has waited than before.
+func (t Timing) Since(before Timing) Timing {
+	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
+}
+
+// String formats t as a Server-Timing header (W3C), in milliseconds with at most three decimals.
+func (t Timing) String() string {
+	b := make([]byte, 0, 80)
+	for _, m := range []struct {
+		name string
+		d    time.Duration
+	}{{"hold", t.Hold}, {"wake", t.Wake}, {"queue", t.Queue}, {"ttft", t.First}} {
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(b, m.name...), ";dur="...)
+		b = strconv.AppendFloat(b, float64(m.d.Microseconds())/1000, 'f', -1, 64)
+	}
+	return string(b)
+}
+
+// maxTenants bounds the values of the label "tenant". Further tenants count as [OtherTenants].
+const maxTenants = 200
+
+// OtherTenants is the label of the tenants beyond maxTenants.
+const OtherTenants = "other"
+
+type tenants struct {
+	requests, tokens *prometheus.CounterVec
+
+	mu    *sync.Mutex // guards known
+	known map[string]bool
+}
+
+func newTenants(reg prometheus.Registerer, counter func(name, help string, labels ...string) *prometheus.CounterVec) (tenants, error) {
+	t := tenants{
+		requests: counter("tenant_requests_total", "Requests with a key that were answered or refused, by tenant and HTTP status.", "tenant", "code"),
+		tokens:   counter("tenant_tokens_total", "Tokens of answered requests with a key, by tenant and direction (input, output).", "tenant", "direction"),
+		mu:       &sync.Mutex{}, known: map[string]bool{},
+	}
+	if err := reg.Register(t.requests); err != nil {
+		return t, err // the caller adds context
+	}
+	return t, reg.Register(t.tokens)
+}
+
+// label returns the value of the label "tenant".
+func (t *tenants) label(tenant string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.known[tenant]:
+	case len(t.known) >= maxTenants:
+		return OtherTenants
+	default:
+		t.known[tenant] = true
+	}
+	return tenant
+}
+
+// Tenant counts a tenant's request, and its tokens.
+func (m *Metrics) Tenant(tenant string, status int, input, output api.Tokens) {
+	label := m.tenants.label(tenant)
+	m.tenants.requests.WithLabelValues(label, strconv.Itoa(status)).Inc()
+	if input+output > 0 {
+		m.tenants.tokens.WithLabelValues(label, "input").Add(float64(input))
+		m.tenants.tokens.WithLabelValues(label, "output").Add(float64(output))
+	}
+}

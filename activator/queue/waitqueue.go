@@ -3,6 +3,7 @@ package queue
 import (
 	"container/list"
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/route"
@@ -354,4 +355,101 @@ func (q *waitQueue) Oldest(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(entryAt(q.all.Front()).arrived)
+}
+
+// Served records that a request finished, to measure the pace.
+func (q *waitQueue) Served(now time.Time) { q.pace.note(now, q.Len() > 0) }
+
+// RetryAfter estimates when a request that is refused now would find a place: the expected wake plus the time for the
+// waiting entries, at the measured pace. It is between 1 s and 5 min.
+func (q *waitQueue) RetryAfter(expected time.Duration) time.Duration {
+	d := expected + time.Duration(q.Len())*q.pace.interval
+	return min(max(d, time.Second), 5*time.Minute)
+}
+
+// pace is the measured time between finished requests while others wait.
+type pace struct {
+	last     time.Time // zero: none waited when the last request was finished
+	interval time.Duration
+}
+
+func (p *pace) note(now time.Time, waiting bool) {
+	gap, known := now.Sub(p.last), !p.last.IsZero()
+	p.last = now
+	if !waiting {
+		p.last = time.Time{}
+	}
+	switch {
+	case !known:
+	case p.interval == 0:
+		p.interval = gap
+	default: // exponential mean of about the last eight
+		p.interval += (gap - p.interval) / 8
+	}
+}
+
+// Codes of refusals.
+const (
+	CodeHoldTimeout = "hold_timeout"
+	CodeEvicted     = "evicted" // in favor of another request
+)
+
+// refusal returns why f accepts no requests at all; nil if it does. The caller holds mu.
+func (f *Function) refusal(now time.Time) *api.Error {
+	switch {
+	case !f.declared:
+		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed", f.Name)
+	case f.failed == nil:
+		return nil
+	case !f.failedUntil.IsZero() && !now.Before(f.failedUntil):
+		f.failed = nil // let one request try again: its demand makes the autoscaler try too
+		return nil
+	}
+	return f.failed
+}
+
+// notAmong is the refusal of a request that strays.
+func notAmong() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "none of the endpoints that the gateway allows takes requests now: try again").WithRetryAfter(time.Second)
+}
+
+// timedOut returns the error for a request that waited too long. why names the obstacle, empty if unknown. The
+// caller holds mu.
+func (f *Function) timedOut(now time.Time, why string) *api.Error {
+	err := api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
+		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.Name, f.Spec().Hold.Timeout)
+	if st, found := f.obstacle(now); found {
+		why = st.Message
+	}
+	if why != "" {
+		err.Message += ": " + why
+	}
+	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
+}
+
+// full returns the error for a request that can't enter the queue, or was displaced by w. The caller holds mu.
+func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
+	expected := f.expected(now)
+	after := f.queue.RetryAfter(expected)
+	limits := f.Spec().Hold
+	switch why {
+	case fullDeadline:
+		wait := limits.Timeout
+		if !w.Deadline.IsZero() {
+			wait = min(wait, w.Deadline.Sub(now))
+		}
+		return api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
+			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
+			f.Name, expected.Round(time.Millisecond), wait.Round(time.Millisecond)).WithRetryAfter(after)
+	case fullBytes:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
+			f.queue.Len(), f.Name, f.queue.Bytes(), limits.MaxBytes).WithRetryAfter(after)
+	case fullCrowded:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them",
+			f.queue.Len(), f.Name).WithRetryAfter(after)
+	}
+	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+		"%d requests wait for %s already, which is the limit (rouse.dev/hold-capacity)", f.queue.Len(), f.Name).WithRetryAfter(after)
 }

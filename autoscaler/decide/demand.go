@@ -3,8 +3,11 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // class ranks demands.
@@ -163,4 +166,188 @@ func (q *queue) activatorWakes(f *function) bool {
 		}
 	}
 	return false
+}
+
+// Load is the reported work of a function's awake instances, all together. Instances that report none, because they are
+// new or idle, count as idle.
+type Load struct {
+	// Awake is the number of awake instances.
+	Awake int
+	// Waiting is the number of requests that wait inside their runtimes.
+	Waiting int
+	// KV is the sum of the used shares of their KV caches: 1.5 means one and a half caches full.
+	KV float64
+	// TTFT is their mean time to first token, weighted by requests; 0 if none reported one.
+	TTFT time.Duration
+}
+
+// LoadOf adds up what instances report.
+func LoadOf(instances []*Instance) Load {
+	var l Load
+	var took, weight float64
+	for _, i := range instances {
+		s := &i.Status
+		if s.State != api.Awake {
+			continue
+		}
+		l.Awake++
+		if s.Load == nil {
+			continue
+		}
+		l.Waiting += min(max(0, s.Load.Waiting), 1<<20)
+		if kv := s.Load.KVUsage; kv > 0 { // false if NaN
+			l.KV += min(kv, 1)
+		}
+		if s.Load.TTFT > 0 {
+			w := float64(max(1, s.Load.Running))
+			took, weight = took+w*s.Load.TTFT.Seconds(), weight+w
+		}
+	}
+	if weight > 0 {
+		l.TTFT = time.Duration(took / weight * float64(time.Second))
+	}
+	return l
+}
+
+// Targets of every function: the share of the KV cache in use, and the requests that wait inside each awake runtime.
+const (
+	targetKVUsage = 0.8
+	targetQueue   = 5
+)
+
+// ease is the part of a target that the load of the remaining instances must stay below before one is put to sleep.
+// Between it and the target nothing changes.
+const ease = 0.7
+
+// want is the number of instances that one measure asks for.
+type want struct {
+	// up is the number needed to meet the target; keep, the number needed to stay below ease.
+	up, keep int
+	// why describes the measure.
+	why func() string
+}
+
+// Wanted returns how many instances f should have awake, given that live ones are awake or on their way:
+//
+//  1. Requests: each held or running one has a place.
+//  2. KV cache: use stays within the target's share.
+//  3. Queue: no more than the target's number waits inside each runtime.
+//  4. Time to first token: the mean meets the target. Never more instances than requests.
+//  5. Held tokens: they can be read within the target's time to first token, at the learned rate.
+//
+// 2 to 5 were measured over Load.Awake instances, so they at most double those at once, and only while there are
+// requests. Their wish stays until the rest would be below [ease] of the target. pressed: they want more than live; why
+// says which.
+func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
+	most := max(1, f.Spec.MaxScale)
+	n = min(f.places(), most) // 1
+	if n == 0 || most == 1 || f.Load.Awake == 0 {
+		return n, false, ""
+	}
+	for _, w := range []want{f.byCache(), f.byQueue(), f.byFirstToken(), f.byTokens()} {
+		up, keep := min(w.up, most, 2*f.Load.Awake), min(w.keep, most)
+		if up > live && up > n {
+			pressed, why = true, w.why()
+		}
+		n = max(n, up, min(keep, live))
+	}
+	return n, pressed, why
+}
+
+// settledAt returns the time from which on f's load counts again: the last instance has had time to take its share.
+func (f *Function) settledAt(settle time.Duration) (t time.Time) {
+	for _, i := range f.Instances {
+		if phaseOf(i) == phaseAwake {
+			t = later(t, i.Since.Add(settle))
+		}
+	}
+	return t
+}
+
+// places returns the number of instances that the requests fill.
+func (f *Function) places() int {
+	c := max(1, f.Spec.Concurrency)
+	return (f.Waiting + f.Running + c - 1) / c
+}
+
+// byCache: 2.
+func (f *Function) byCache() want {
+	return want{ceil(f.Load.KV / targetKVUsage), ceil(f.Load.KV / (ease * targetKVUsage)),
+		func() string {
+			return fmt.Sprintf("%.0f %% of the KV cache is in use over %d awake, the target is %.0f %%", 100*f.Load.KV/float64(f.Load.Awake), f.Load.Awake, 100*targetKVUsage)
+		}}
+}
+
+// byQueue: 3.
+func (f *Function) byQueue() want {
+	queue := float64(f.Load.Waiting)
+	return want{ceil(queue / targetQueue), ceil(queue / (ease * targetQueue)),
+		func() string {
+			return fmt.Sprintf("%d wait inside the runtimes of %d awake, the target is %d each", f.Load.Waiting, f.Load.Awake, targetQueue)
+		}}
+}
+
+// byFirstToken: 4.
+func (f *Function) byFirstToken() want {
+	target := f.Spec.Target.TTFT
+	if target <= 0 || f.Load.TTFT <= 0 {
+		return want{}
+	}
+	work := f.Load.TTFT.Seconds() * float64(f.Load.Awake) / target.Seconds()
+	requests := f.Waiting + f.Running
+	return want{min(ceil(work), requests), min(ceil(work/ease), requests),
+		func() string {
+			return fmt.Sprintf("the first token takes %s with %d awake, the target is %s", short(f.Load.TTFT), f.Load.Awake, short(target))
+		}}
+}
+
+// byTokens: 5.
+func (f *Function) byTokens() want {
+	target, rate := f.Spec.Target.TTFT, f.Past.PromptRate
+	if target <= 0 || rate <= 0 || f.HeldTokens <= 0 {
+		return want{}
+	}
+	n := min(ceil(float64(f.HeldTokens)/(rate*target.Seconds())), f.Waiting+f.Running)
+	return want{n, n, func() string {
+		return fmt.Sprintf("%d tokens wait, an instance reads %.0f a second, the target is %s", f.HeldTokens, rate, short(target))
+	}}
+}
+
+// ceil rounds up, ignoring rounding errors. It returns 0 for values that are not positive, and NaN.
+func ceil(v float64) int {
+	if !(v > 0) {
+		return 0
+	}
+	return int(math.Ceil(min(v, 1<<20) - 1e-9))
+}
+
+// Desired returns how many instances of f a plan at now wants awake.
+func Desired(f *Function, now time.Time) int {
+	g := function{Function: f}
+	g.count()
+	g.desire(now)
+	return g.desired
+}
+
+// desire computes how many instances f should have awake.
+func (f *function) desire(now time.Time) {
+	f.scaled = !f.Undeclared && f.Order == OrderNone && f.Scale.On(now)
+	if f.Undeclared {
+		f.desired = 0
+		return
+	}
+	f.desired, f.pressed, f.pressure = f.Wanted(f.live())
+	if f.live() == 0 && f.Waiting > 0 {
+		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
+	}
+	f.desired = max(f.desired, f.Spec.MinScale)
+	if f.scaled {
+		f.desired = f.Scale.Bound(f.Spec)
+	}
+	switch f.Order {
+	case OrderWake:
+		f.desired = max(f.desired, 1)
+	case OrderSleep, OrderStop:
+		f.desired = 0
+	}
 }

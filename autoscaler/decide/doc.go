@@ -5,11 +5,11 @@
 //
 // One plan:
 //
-//  1. Instances that take too long, or whose function is gone, are stopped (overdue.go).
-//  2. Operators' orders are followed (order.go).
+//  1. Instances that take too long, or whose function is gone, are stopped (scaledown.go).
+//  2. Operators' orders are followed (plan.go).
 //  3. Sleepers are kept within their limits on each device (limit.go).
 //  4. Demands for one more awake instance are served, in order of starvation, class, priority and waiting (demand.go). Each takes the cheapest way: wake
-//     a sleeper, start a new one, make room first, or wait (search.go, spot.go, victim.go, serve.go). Predicted demands come last (foresee.go).
+//     a sleeper, start a new one, make room first, or wait (search.go, victim.go, serve.go). Predicted demands come last (foresee.go).
 //  5. If the scheduler finds no node for a pod, the least valuable sleepers of one node shrink or go (pods.go).
 //  6. Instances that are not needed go one step down: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into the free memory get standing grants (grant.go).

@@ -2,7 +2,9 @@ package decide
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -101,4 +103,204 @@ func (p *plan) sleepIdleOn(d int32) {
 		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s", p.over(d), p.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
 		return // one at a time: its residue is measured first
 	}
+}
+
+// Impossible says why f can never have an instance on these devices; empty: it can.
+func (t *Topology) Impossible(f *Function) string {
+	if len(t.devs) == 0 {
+		return ""
+	}
+	reason, _ := t.impossible(f, Advice{})
+	return reason
+}
+
+// impossible says why f can never have an instance on these devices; the error is nil if it can. The number of GPUs it
+// needs is declared; the memory it needs of them may be a guess. An instance is on one node, so the largest one counts.
+func (t *Topology) impossible(f *Function, advice Advice) (string, *api.Error) {
+	need, largest := f.Need, t.largest
+	of, show := "", "shows"
+	if len(t.nodes) > 1 {
+		of, show = " on one node", "shows, on its largest node,"
+	}
+	if f.Certain && need.Host > largest {
+		there := "there are " + largest.String()
+		if of != "" {
+			there = "the largest node has " + largest.String()
+		}
+		return fmt.Sprintf("needs %s of host memory%s, %s", need.Host, of, there),
+			noCapacity("%s needs %s of host memory for one instance and may use %s: %s, or lower rouse.dev/memory",
+				f.Spec.Name, need.Host, largest, advice.Memory)
+	}
+	if need.Devices == 0 {
+		return "", nil
+	}
+	v := t.feasible(need)
+	if v.gpus < need.Devices {
+		there := fmt.Sprintf("there are %d", v.gpus)
+		if of != "" {
+			there = fmt.Sprintf("the largest node has %d", v.gpus)
+		}
+		return fmt.Sprintf("needs %s%s, %s", many(need.Devices, "GPU"), of, there),
+			noCapacity("%s needs %s for one instance and %s %s %d: %s",
+				f.Spec.Name, many(need.Devices, "GPU"), advice.Place, show, v.gpus, advice.Devices)
+	}
+	if v.fits || !f.Certain {
+		return "", nil
+	}
+	if of != "" && v.large >= need.PerDevice {
+		return fmt.Sprintf("needs %s on one node, and none has all of that", amountOf(need)),
+			noCapacity("%s needs %s on one node and no node of %s has all of that: lower rouse.dev/memory or rouse.dev/device-memory",
+				f.Spec.Name, amountOf(need), advice.Place)
+	}
+	return fmt.Sprintf("needs %s on each of %s, the largest has %s", need.PerDevice, many(need.Devices, "GPU"), v.large),
+		noCapacity("%s needs %s on each of %s and the largest has %s: lower rouse.dev/device-memory",
+			f.Spec.Name, need.PerDevice, many(need.Devices, "GPU"), v.large)
+}
+
+func noCapacity(format string, args ...any) *api.Error {
+	e := api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, format, args...)
+	e.NoRetry = true
+	return e
+}
+
+// feasibility tells whether a need can ever be met.
+type feasibility struct {
+	fits bool
+	// gpus is the number of GPUs of the largest node; large is the memory of the largest GPU.
+	gpus  int
+	large api.Bytes
+}
+
+// feasible computes whether any node can hold need, if it were empty.
+func (t *Topology) feasible(need api.Memory) (v feasibility) {
+	for _, k := range t.kinds {
+		n := &t.nodes[k]
+		gpus, fit := 0, 0
+		for _, d := range n.gpus {
+			if !t.devs[d].Joins(need.Devices) {
+				continue
+			}
+			gpus++
+			v.large = max(v.large, t.devs[d].Capacity)
+			if t.devs[d].Capacity >= need.PerDevice {
+				fit++
+			}
+		}
+		v.gpus = max(v.gpus, gpus)
+		v.fits = v.fits || fit >= need.Devices && t.devs[n.host].Capacity >= need.Host
+	}
+	return v
+}
+
+// Where memory is scarce (docs/design/0037-scarce.md):
+//
+//  1. A suspended process is off its devices: what it had there is in host memory, which is booked before the order. It may be restored onto any GPUs of its
+//     node, unless its status still names some.
+//  2. Where the host does not hold the weights of all functions, those whose next requests are expected last drop them ([plan.keepsWeights]).
+
+// suspends reports whether i can be suspended now: it has worked, for a function with its kind of runtime, and the host has memory for what i has on its
+// devices.
+func (l *ledger) suspends(i *instance) bool {
+	s := &i.Status
+	works := s.Suspends || s.NoSuspend == "" && (i.f.Spec.Suspend == api.SuspendOn || slices.Contains(l.proven, i.f.Spec.Runtime.Kind))
+	return works && l.suspendable(i)
+}
+
+// suspendable reports whether i may be suspended, if that works. What its function keeps asleep must be known.
+func (l *ledger) suspendable(i *instance) bool {
+	return i.residue(api.Suspended).Host > 0 && i.f.Spec.Suspend != api.SuspendOff && len(i.at) > 1 && l.growth(i) <= max(0, l.free[i.at[0]])
+}
+
+// growth returns the host memory that i's suspension takes.
+func (l *ledger) growth(i *instance) api.Bytes {
+	return max(0, i.residue(api.Suspended).Host-i.Borne-i.held[0])
+}
+
+// contested reports whether i is to be off its devices asleep, and why: its function asks for it, or what its neighbours keep on a device asleep leaves too
+// little for one that is awake.
+func (p *plan) contested(i *instance) (why string, yes bool) {
+	switch i.f.Spec.Suspend {
+	case api.SuspendOn:
+		return "its function is suspended at each sleep", true
+	case api.SuspendOff:
+		return "", false
+	}
+	for _, d := range i.at[1:] {
+		c := p.contestOf(d, i.f)
+		if over := c.asleep - c.own + c.awake - p.facts[d].capacity; c.awake > 0 && over > 0 {
+			return fmt.Sprintf("sleepers can leave too little of %s, by %s", p.devs[d].ID, over), true
+		}
+	}
+	return "", false
+}
+
+// untried reports whether i should be suspended once to see whether it works, and why.
+func (p *plan) untried(i *instance) (why string, yes bool) {
+	if i.Status.Suspends || i.Status.NoSuspend != "" || slices.Contains(p.proven, i.f.Spec.Runtime.Kind) || len(i.at) < 2 || !p.suspendable(i) {
+		return "", false
+	}
+	why, yes = p.contested(i)
+	return "whether it can be suspended is not known: " + why, yes
+}
+
+// suspendSleepers suspends sleepers of f whose devices are contested. The first try comes while no request for f is likely.
+func (p *plan) suspendSleepers(f *function) {
+	for _, i := range f.instances {
+		if i.phase != phaseAsleep || i.Status.Level >= api.Suspended || i.lost || i.reserved() || i.settling(p.now) || i.Failures > 0 || p.aboutToWake(f, i) || !p.available(i) {
+			continue
+		}
+		if p.suspends(i) {
+			if why, yes := p.contested(i); yes {
+				p.sleep(i, api.Suspended, why)
+			}
+		} else if why, yes := p.untried(i); yes {
+			idle := max(0, p.now.Sub(f.idleSince()))
+			if chance, _ := f.Past.Arrivals.Chance(idle, idle+rehearsalLasts); chance < rehearsalChance {
+				p.sleep(i, api.Suspended, why).Rehearsal = true
+			} else {
+				p.planAt(p.now.Truncate(time.Second).Add(time.Second)) // the chance falls
+			}
+		}
+	}
+}
+
+// movable reports whether i may be restored onto other devices than it had.
+func (i *instance) movable() bool {
+	return i.Status.State == api.Asleep && i.Status.Level == api.Suspended && len(i.Status.Devices) == 0 && i.f.Need.Devices > 0
+}
+
+// unbound reports whether a grant of an earlier leader may allow i to be restored onto any GPUs of its node. All are reserved until it is revoked.
+func (i *instance) unbound() bool {
+	return i.movable() && i.reserved() && len(i.at) != 1+i.f.Need.Devices
+}
+
+// namesOf returns the devices that a grant names for i to be awake on at.
+func (l *ledger) namesOf(i *instance, at []int32) (ids []api.DeviceID) {
+	if len(i.Status.Devices) > 0 {
+		return i.Status.Devices
+	}
+	for _, d := range at[1:] {
+		ids = append(ids, l.devs[d].ID)
+	}
+	return ids
+}
+
+// levelFor returns the level that i sleeps at, and a part of the reason.
+func (p *plan) levelFor(i *instance) (level api.Level, why string) {
+	if level, why = i.f.nextLevel(); level < api.Level2 && !p.keepsWeights(i) {
+		return api.Level2, "; its weights have no place in host memory"
+	}
+	return level, why
+}
+
+// keepsWeights reports whether the host of i has memory for the weights of its function asleep. If it does not have it for all functions, those keep theirs
+// whose next requests are expected first. Beside them, as many others as the node has GPUs must fit awake.
+func (p *plan) keepsWeights(i *instance) bool {
+	f := i.f
+	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {
+		return true
+	}
+	w := p.weightsOn(i.node, f)
+	left := p.facts[i.at[0]].capacity - p.devs[i.at[0]].Others - w.asleep
+	return left >= min(w.all, w.most*api.Bytes(len(p.nodes[i.node].gpus)))
 }

@@ -2,7 +2,12 @@ package decide
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // scaleDown puts instances beyond the desired number to sleep, the newest first, if they were not needed for SleepAfter
@@ -117,4 +122,203 @@ func (p *plan) whyEarly(f *function, used time.Time) string {
 		}
 	}
 	return ""
+}
+
+// stopOverdue stops instances that exceed their function's time limits, and refuses held requests of functions whose
+// starts keep failing.
+func (p *plan) stopOverdue() {
+	for _, f := range p.fs {
+		for _, i := range f.instances {
+			if !f.Undeclared && i.Doing == Nothing { // a call under way has a time limit of its own
+				p.stopIfLate(i)
+			}
+		}
+	}
+	for _, f := range p.fs {
+		p.refuse(f)
+	}
+}
+
+// stopIfLate stops i if it is lost or takes too long.
+func (p *plan) stopIfLate(i *instance) {
+	if i.Lost != "" && p.due(i.RetryAt) {
+		p.stop(i, 0, "it is lost: "+i.Lost)
+		return
+	}
+	spec := &i.f.Spec
+	switch i.phase {
+	case phaseRising:
+		if i.Status.OnItsWay() {
+			return // adding nodes and fetching models have limits of their own
+		}
+		limit, name := spec.StartTimeout, "start"
+		if i.From < inventory.Stopped && !i.Unloaded {
+			limit, name = spec.WakeTimeout, "wake"
+		}
+		if p.due(i.Since.Add(limit+Slack)) && p.due(i.RetryAt) {
+			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
+		}
+	case phaseUnhealthy:
+		if p.failing(i.f) && p.due(i.RetryAt) {
+			reason := fmt.Sprintf("unhealthy after %s in a row", many(i.f.Failures, "failure"))
+			if !p.refuses(i.f) { // whose reason has the error
+				reason += ": " + i.f.LastError
+			}
+			p.stop(i, 0, reason)
+		} else if p.stuck(i) && p.due(i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("%s in a row on %s, and another GPU is free: %s", many(i.f.Failures, "failure"), i.f.FailedOn[0], i.f.LastError))
+		} else if p.due(i.Since.Add(spec.StartTimeout+Slack)) && p.due(i.RetryAt) {
+			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
+		}
+	case phaseAsleep:
+		if i.Doubt != "" && !i.reserved() && p.due(i.RetryAt) {
+			p.stop(i, 0, i.Doubt)
+		} else if i.Failures >= 2 && p.due(i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("failed %d times in a row: %s", i.Failures, i.f.LastError))
+		}
+	case phaseFalling:
+		limit := p.pol.Drain + spec.WakeTimeout
+		if p.due(i.Since.Add(limit+Slack)) && p.due(i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
+		}
+	}
+}
+
+// stuck reports whether i would use up its function's last try where earlier ones failed, while another GPU is free: the
+// cause may be at that GPU only.
+func (p *plan) stuck(i *instance) bool {
+	f := i.f
+	if f.Failures < MaxFailures-1 || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
+		return false
+	}
+	spots := p.searchFor(nil, f).spots()
+	return len(spots) > 0 && spots[0].class == 0
+}
+
+// giveUp stops an instance that failed to come up.
+func (p *plan) giveUp(i *instance, fault string) { p.stop(i, 0, fault).Fault = fault }
+
+// failing reports whether f's starts failed too often, or for a reason that retries don't change.
+func (p *plan) failing(f *function) bool { return f.Failures >= MaxFailures || f.Hopeless }
+
+// refuses reports whether f's held requests are answered with the failure of its starts.
+func (p *plan) refuses(f *function) bool {
+	return p.failing(f) && f.awake == 0 && f.asking() && f.FailedAt.After(f.RefusedAt)
+}
+
+// refuse answers held requests if f's starts keep failing and no other instance can take them.
+func (p *plan) refuse(f *function) {
+	if !p.refuses(f) {
+		return
+	}
+	// A runtime's output may have paths; it is for the operator, in the reason of the action.
+	const ask = "who operates it finds out why with rouse why, in a cluster kn rouse why"
+	err := api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
+		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), ask)
+	if f.Hopeless {
+		err.Message = fmt.Sprintf("%s can't be brought up: %s", f.Spec.Name, ask)
+		err.NoRetry = true
+	}
+	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))
+}
+
+// asking reports whether a request or an operator waits for an answer.
+func (f *function) asking() bool { return f.Order == OrderWake || f.unanswered() }
+
+// unanswered reports whether requests wait that came after the last refusal.
+func (f *function) unanswered() bool {
+	return f.Waiting > 0 && (f.RefusedAt.IsZero() || later(f.LastRequest, f.WaitingSince).After(f.RefusedAt))
+}
+
+// A rehearsal is a process's first sleep, taken while no request waits for it. Some model servers need many seconds for the first
+// sleep, because they pin host memory for all weights, and a fraction of a second for later ones. Without a rehearsal those seconds
+// delay the request that needs the victim's memory.
+//
+//  1. It pays if the first sleep was measured to take at least a second longer than others; a function may ask for always or never.
+//  2. The only instance of a function is put to sleep when it has been idle for a moment and another request is not likely before the
+//     end. It is an ordinary sleep, with the canary before it.
+//     A suspension is tried once in the same way, or from a sleep (limit.go).
+//  3. Once measured, it is woken if its memory is still free, and the canary is compared. Its idle time counts on from before.
+//
+// A request in between is an ordinary demand: it ends the drain, or waits for the sleep and wakes the instance. If the memory was taken
+// by another, the instance stays asleep, as it would have had to anyway.
+
+const (
+	// worthRehearsing is how much longer a first sleep has to take.
+	worthRehearsing = time.Second
+	// rehearsalChance is the chance of a request during a rehearsal above which there is none.
+	rehearsalChance = 0.2
+	// rehearsalLasts is the latest time after its sleep at which an instance is woken again.
+	rehearsalLasts = 10 * time.Second
+)
+
+// rest returns how long i is expected to take from awake to asleep.
+func (i *instance) rest() time.Duration {
+	if !i.Slept {
+		return i.f.Past.FirstRest()
+	}
+	return i.f.Past.Rest()
+}
+
+// rehearses reports whether instances of f are rehearsed, and why.
+func (f *function) rehearses() (why string, yes bool) {
+	longer, known := f.Past.SlowFirst()
+	switch {
+	case f.Undeclared || f.Spec.Rehearse == api.RehearseNever || f.level() != api.Level1:
+		return "", false
+	case known && longer >= worthRehearsing:
+		return fmt.Sprintf("the first sleep of a process takes %s, others %s", short(f.Past.FirstSleep), short(f.Past.Sleep)), true
+	case f.Spec.Rehearse == api.RehearseAlways && !known:
+		return "how long its first sleep takes is not known", true
+	}
+	return "", false
+}
+
+// rehearse starts a rehearsal of f's only instance, if it is time.
+func (p *plan) rehearse(f *function) {
+	if f.Undeclared || f.busy() || f.scaled || f.desired > 0 || f.live() != 1 {
+		return
+	}
+	for _, i := range f.instances {
+		if i.phase != phaseAwake || i.taken || i.Failures > 0 {
+			continue
+		}
+		level := api.Suspended
+		why, yes := p.untried(i)
+		if !yes {
+			level = api.Level1
+			if why, yes = f.rehearses(); !yes || i.Slept || i.From != inventory.Stopped {
+				continue
+			}
+		}
+		used, after := p.usedUntil(i, 1), max(p.pol.MinStay, f.Spec.SleepAfter/pauseShare)
+		takes := f.Past.FirstRest() + f.Past.Return(api.Level1)
+		if chance, known := f.Past.Arrivals.Chance(after, after+takes); known && chance > rehearsalChance || p.whyEarly(f, used) != "" {
+			continue
+		}
+		if w, foreseen := f.window(p.now); foreseen && w.From.Sub(p.now) < takes+f.lead(api.Level1) || !p.due(used.Add(after)) || !p.available(i) {
+			continue
+		}
+		if level == api.Suspended {
+			p.spend(i.at[0], -p.growth(i), 0)
+		}
+		p.addAction(f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Rehearsal: true,
+			Reason: fmt.Sprintf("a rehearsal, idle for %s: %s", short(p.now.Sub(used)), why)})
+	}
+}
+
+// demandAfterRehearsal returns the demand to wake a sleeper of f after its rehearsal.
+func (q *queue) demandAfterRehearsal(f *function) (dm *demand, ready bool) {
+	for _, i := range f.instances {
+		if !i.Rehearsing || i.phase != phaseAsleep || q.due(i.Since.Add(rehearsalLasts)) {
+			continue
+		}
+		if i.settling(q.now) {
+			q.planAt(i.Settles)
+			continue
+		}
+		return &demand{f: f, class: ahead, from: q.now, rehearsal: true,
+			why: fmt.Sprintf("its rehearsal is over, the first sleep took %s", short(i.Status.SleepTime))}, true
+	}
+	return dm, false
 }

@@ -133,3 +133,137 @@ func (t *Topology) locate(i *instance) {
 	}
 	slices.Sort(i.at[1:])
 }
+
+// group identifies a model with variants in one namespace: functions that are different ways to run it.
+type group struct {
+	namespace string
+	model     api.ModelName
+}
+
+func (f *function) group() group {
+	if f.Undeclared || f.Spec.VariantOf == "" {
+		return group{}
+	}
+	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
+}
+
+// groupsOf returns the variants of each model that has any, the cheapest first.
+func groupsOf(fs []*function) map[group][]*function {
+	groups := make(map[group][]*function)
+	for _, f := range fs {
+		if g := f.group(); g != (group{}) {
+			groups[g] = append(groups[g], f)
+		}
+	}
+	for _, variants := range groups {
+		slices.SortFunc(variants, func(a, b *function) int {
+			return cmp.Or(cmp.Compare(a.Spec.Price(), b.Spec.Price()), cmp.Compare(a.Spec.Name, b.Spec.Name))
+		})
+	}
+	return groups
+}
+
+// chooseVariant chooses the variant that serves dm. It is dm's own function if that is no variant or wants an instance for
+// itself (min-scale, an operator's order, or requests that named it and not the model):
+//
+//  1. Other variants are awake or on their way and have places for the waiting requests: none, and why says so.
+//  2. The cheapest that can have one more without interrupting work. One that misses its target even with a single
+//     request comes after the others.
+//  3. The cheapest that can have one more at all.
+//  4. Its own function, which reports what is wrong.
+func (q *queue) chooseVariant(dm *demand) (why string) {
+	f := dm.f
+	all := q.groups[f.group()]
+	if len(all) < 2 || dm.class == kept || f.Waiting > f.Shared || f.Waiting == 0 && !f.pressed {
+		return ""
+	}
+	if places := q.placesBeside(f, all); dm.class == first && f.Waiting <= places || dm.class == extra && !f.pressed && f.Waiting+f.Running <= q.capacity(f)+places { // 1
+		return fmt.Sprintf("other variants of %s are awake or on their way, with room for %d more", f.Spec.VariantOf, places)
+	}
+	var best *function
+	var rank int
+	for _, v := range all {
+		r, possible := q.rankVariant(dm, v)
+		if possible && (best == nil || r < rank) { // 2, 3
+			best, rank = v, r
+		}
+	}
+	if best == nil && f.live() >= max(1, f.Spec.MaxScale) {
+		return fmt.Sprintf("%s, its max-scale, are awake or on their way, and no other variant of %s can have one more now", many(f.live(), "instance"), f.Spec.VariantOf)
+	}
+	if best != nil && best != f {
+		dm.why = fmt.Sprintf("%s at %s, a variant of %s", dm.why, f.Spec.Name, f.Spec.VariantOf)
+		best.starved = f.starved
+		dm.f = best
+	}
+	q.chosen = append(q.chosen, dm.f)
+	return ""
+}
+
+// overflowDemand adds a demand for requests that wait at f and may go to other variants, if f is at its max-scale.
+func (q *queue) overflowDemand(f *function, ds []*demand) []*demand {
+	if f.group() == (group{}) || len(q.groups[f.group()]) < 2 || f.scaled || f.frozen() || f.refused ||
+		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
+		return ds
+	}
+	if !q.due(f.WaitingSince.Add(q.pol.ScaleUpAfter)) {
+		return ds
+	}
+	return append(ds, &demand{f: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
+}
+
+// rankVariant ranks v as the variant to get one more instance for dm, lower is better.
+func (q *queue) rankVariant(dm *demand, v *function) (rank int, possible bool) {
+	if v.frozen() || v.scaled || v.refused || v.gives || q.failing(v) || v.live()+q.chosenOf(v) >= max(1, v.Spec.MaxScale) || !q.due(v.RetryAt) {
+		return 0, false
+	}
+	if _, err := q.impossible(v.Function, q.pol.Advice); err != nil {
+		return 0, false
+	}
+	attempt, starved := *dm, v.starved
+	attempt.f, v.starved = v, dm.f.starved // as if v had waited as long
+	o := q.best(&attempt)
+	v.starved = starved
+	switch {
+	case o == nil && v != dm.f:
+		return 0, false
+	case o == nil:
+		return 3, true
+	case o.rank > startIdle:
+		return 2, true
+	case v.slow():
+		return 1, true
+	}
+	return 0, true
+}
+
+// slow reports whether v misses its target even with one request at a time.
+func (f *function) slow() bool {
+	target := f.Spec.Target.TTFT
+	return target > 0 && f.Load.TTFT > target && f.Waiting+f.Running <= f.awake
+}
+
+// placesBeside returns how many requests other variants than f could take in addition to their own.
+func (q *queue) placesBeside(f *function, all []*function) (n int) {
+	for _, v := range all {
+		if v != f && !v.frozen() && !v.refused {
+			n += max(0, q.capacity(v)-v.Waiting-v.Running)
+		}
+	}
+	return n
+}
+
+// capacity returns how many requests f's instances can take that are awake, on their way, or chosen in this plan.
+func (q *queue) capacity(f *function) int {
+	return (f.awake + f.rising + q.chosenOf(f)) * max(1, f.Spec.Concurrency)
+}
+
+// chosenOf returns how many further instances of f this plan has begun for requests to its model.
+func (q *queue) chosenOf(f *function) (n int) {
+	for _, v := range q.chosen {
+		if v == f {
+			n++
+		}
+	}
+	return n
+}

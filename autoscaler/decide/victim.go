@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -277,4 +278,193 @@ func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 // stayFor returns how long an instance has to stay awake to be worth a cost.
 func (s *search) stayFor(cost time.Duration) time.Duration {
 	return max(s.pol.MinStay, min(s.pol.MaxStay, time.Duration(s.pol.SwitchShare*float64(cost))))
+}
+
+// moves reports whether the requests of v, which can continue at another instance, are moved at once:
+//
+//  1. if its function has other instances awake for them
+//  2. if dm's function has a higher priority: they wait for their function's next turn, as dm does now
+func moves(dm *demand, v *victim) bool {
+	if v.i.phase != phaseAwake || !v.i.f.Spec.Moves() {
+		return false
+	}
+	return v.kind == surplus || v.kind == busy && dm.f.Spec.Priority > priority(v.i)
+}
+
+// evict makes v give way to dm.
+func (p *plan) evict(dm *demand, v *victim, lack string) {
+	v.i.f.gives = true
+	gainer := dm.f.Spec.Name
+	reason := fmt.Sprintf("makes room for %s, which lacks %s", gainer, lack)
+	switch {
+	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved():
+		stays := v.i.Status.Memory
+		if v.kind != granted {
+			stays = v.i.residue(v.to)
+		}
+		p.addAction(v.i.f, v.i, Action{Kind: Revoke, For: gainer, Reason: reason})
+		p.bookRelease(v.i, stays)
+		return
+	case v.kind == busy && v.i.phase == phaseAwake:
+		reason = fmt.Sprintf("its turn ends after %s with %d running and %d waiting: %s has waited %s and lacks %s",
+			short(p.now.Sub(v.i.Since)), v.i.f.Running, v.i.f.Waiting, gainer, short(p.now.Sub(dm.f.starved)), lack)
+	case v.kind == surplus:
+		reason = fmt.Sprintf("%d awake or on the way, %d needed; %s", v.i.f.live(), v.i.f.desired, reason)
+	case v.i.phase == phaseAwake:
+		reason = fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.i, 1))), reason)
+	case v.i.phase == phaseAsleep:
+		reason = fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.i.Since)), reason)
+	}
+	move := moves(dm, v)
+	if move {
+		reason += "; moves its requests, or drains"
+	}
+	var a *Action
+	if v.to == inventory.Stopped {
+		a = p.stop(v.i, p.pol.Drain, reason)
+	} else {
+		a = p.sleep(v.i, v.to, reason)
+	}
+	a.For, a.Move = gainer, move
+}
+
+// neighbours are the functions that may use the memory of a node: those with an instance there, and those that have none
+// anywhere. The latter count on each node, divided by the number of nodes.
+type neighbours struct {
+	here   [][]*function // by node
+	absent []*function
+	// ordered are those of absent that were started once, by their expected next requests. weights[k] is of absent, where those before
+	// ordered[k] keep their weights. They are nil until they are needed.
+	ordered  []*function
+	weights  []weights
+	contests map[facts]contest // of absent, by kind of device
+}
+
+// neighbours returns the neighbours on all nodes. They are the same throughout a plan.
+func (p *plan) neighbours() *neighbours {
+	if p.near != nil {
+		return p.near
+	}
+	near := &neighbours{here: make([][]*function, len(p.nodes)), contests: make(map[facts]contest)}
+	p.near = near
+	for _, f := range p.fs {
+		if f.Undeclared {
+			continue
+		}
+		absent := true
+		for _, i := range f.instances {
+			if i.lost {
+				continue
+			}
+			absent = false
+			if here := &near.here[i.node]; !slices.Contains(*here, f) {
+				*here = append(*here, f)
+			}
+		}
+		if absent {
+			near.absent = append(near.absent, f)
+		}
+	}
+	return near
+}
+
+// sumWeights sets ordered and weights.
+func (p *plan) sumWeights(near *neighbours) {
+	for _, f := range p.fs {
+		f.until, _ = p.untilRequest(f)
+	}
+	var last weights
+	for _, f := range near.absent {
+		if f.Past.Starts > 0 {
+			near.ordered = append(near.ordered, f)
+		} else {
+			last.add(f, false)
+		}
+	}
+	slices.SortFunc(near.ordered, (*function).compareUntil)
+	near.weights = make([]weights, len(near.ordered)+1)
+	for k, f := range slices.Backward(near.ordered) {
+		near.weights[k+1] = last
+		last.add(f, false)
+	}
+	near.weights[0] = last
+	var kept api.Bytes
+	for k, f := range near.ordered {
+		kept += f.weights()
+		near.weights[k+1].asleep += kept
+	}
+}
+
+// compareUntil orders f and g by their expected next requests.
+func (f *function) compareUntil(g *function) int {
+	return cmp.Or(cmp.Compare(f.until, g.until), cmp.Compare(f.Spec.Name, g.Spec.Name))
+}
+
+// weights returns the host memory that f takes with its weights, awake or asleep.
+func (f *function) weights() api.Bytes {
+	return max(f.Need.Host, f.Past.Residue(api.Level1).Host)
+}
+
+// weights is the host memory of functions some of which keep their weights asleep.
+type weights struct {
+	asleep    api.Bytes // of all; those that keep their weights take no more awake
+	all, most api.Bytes // what the others take more by their wakes: all of them, and the largest one
+}
+
+func (w *weights) add(f *function, keeps bool) {
+	if keeps {
+		w.asleep += f.weights()
+		return
+	}
+	asleep := f.Past.Residue(api.Level2).Host
+	more := max(0, f.Need.Host-asleep)
+	w.asleep, w.all, w.most = w.asleep+asleep, w.all+more, max(w.most, more)
+}
+
+// weightsOn returns the host memory on a node if f and those before it keep their weights.
+func (p *plan) weightsOn(node int32, f *function) weights {
+	n := p.neighbours()
+	if n.weights == nil {
+		p.sumWeights(n)
+	}
+	k, _ := slices.BinarySearchFunc(n.ordered, f, (*function).compareUntil)
+	w, nodes := n.weights[k], api.Bytes(len(n.here))
+	w.asleep, w.all = w.asleep/nodes, w.all/nodes
+	for _, g := range n.here[node] {
+		w.add(g, g.Past.Starts > 0 && g.compareUntil(f) <= 0)
+	}
+	return w
+}
+
+// contest is how scarce a device is.
+type contest struct {
+	asleep     api.Bytes // what all functions keep of it asleep
+	awake, own api.Bytes // the largest need of one that fits, and what that one keeps asleep
+}
+
+// contestOf returns the contest for device d, which f has a part of.
+func (p *plan) contestOf(d int32, f *function) contest {
+	near := p.neighbours()
+	add := func(c *contest, g *function) {
+		if g.Need.Devices == 0 {
+			return
+		}
+		keeps := g.Past.Residue(api.Level1).PerDevice
+		c.asleep += keeps
+		if need := p.claim(d, whole(g.Need)); g != f && need > c.awake && need <= p.facts[d].capacity {
+			c.awake, c.own = need, keeps
+		}
+	}
+	c, known := near.contests[p.facts[d]]
+	if !known {
+		for _, g := range near.absent {
+			add(&c, g)
+		}
+		c.asleep /= api.Bytes(len(near.here))
+		near.contests[p.facts[d]] = c
+	}
+	for _, g := range near.here[p.of[d]] {
+		add(&c, g)
+	}
+	return c
 }

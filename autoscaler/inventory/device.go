@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -102,3 +104,84 @@ func (c Config) host() (Device, error) {
 
 // memory is the machine's host memory.
 type memory struct{ total, available api.Bytes }
+
+// HostOf returns the ID of the host memory of a node; "" means the only machine.
+func HostOf(node string) api.DeviceID {
+	if node == "" {
+		return api.HostMemory
+	}
+	return api.DeviceID(node + "/" + string(api.HostMemory))
+}
+
+// IsHost reports whether d is the host memory of a machine, and no GPU.
+func (d Device) IsHost() bool { return d.ID == api.HostMemory || d.ID == HostOf(d.Node) }
+
+// Joins reports whether d can be one of n devices of an instance: a process sees only one slice of a GPU (MIG).
+func (d Device) Joins(n int) bool { return n < 2 || !strings.HasPrefix(string(d.ID), "MIG-") }
+
+// Whole returns the memory that an instance takes of a whole device: its capacity without what others use, if that is
+// little. If others use much of it, no instance can have the whole device.
+func (d Device) Whole() api.Bytes {
+	if d.Others <= d.Capacity/10 {
+		return d.Capacity - d.Others
+	}
+	return d.Capacity
+}
+
+// Room is the amount that pods may still request on a node. The scheduler counts pods' requests, asleep or awake, and
+// not their use.
+type Room struct {
+	Node string
+	// Free is not requested by any pod; Leaving is requested by pods that are being deleted.
+	Free, Leaving api.Requests
+}
+
+// UnmanagedPod is a pod that needs room and is not an instance's pod without a node. Either it is another's pod that fits on no node:
+// sleepers make room for it, because without sleep those instances would have been stopped. Or it is a sleeper's that must get back
+// requests from its node before it wakes.
+type UnmanagedPod struct {
+	Name string // namespace/name
+	// Function is the sleeper's function; empty for another's pod.
+	Function api.FunctionName
+	// Requests are the requests of its pod; for a sleeper, in addition to those that it has.
+	Requests api.Requests
+	// Candidates are the nodes that could take it.
+	Candidates []string
+}
+
+// gpuReserve is never allocated on a GPU: contexts and fragmentation take it.
+const gpuReserve = 256 * api.MiB
+
+// gpus runs nvidia-smi. A machine without it has no GPUs.
+func (c Config) gpus(ctx context.Context) ([]Device, error) {
+	out, err := c.query(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseGPUs(out)
+}
+
+// parseGPUs converts nvidia-smi's output to devices.
+func parseGPUs(out string) ([]Device, error) {
+	us, err := parseUsage(out)
+	if err != nil {
+		return nil, err
+	}
+	var gpus []Device
+	for _, u := range us {
+		gpus = append(gpus, u.NewDevice())
+	}
+	return gpus, nil
+}
+
+// mebibytes parses a number of MiB. Devices that share the host's memory print "[N/A]".
+func mebibytes(s string) (api.Bytes, error) {
+	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(s), " MiB"), 10, 64)
+	if err != nil || n < 0 || n > 1<<40 {
+		return 0, fmt.Errorf("memory %q: want a number of MiB", s)
+	}
+	return api.Bytes(n) * api.MiB, nil
+}

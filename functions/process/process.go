@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -175,4 +177,14 @@ func readLines(r *os.File, lines func([]byte)) {
 			return
 		}
 	}
+}
+
+// Variable returns the last value of a variable in a list of "KEY=VALUE", which is the one that a program gets, or "".
+func Variable(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if value, found := strings.CutPrefix(kv, name+"="); found {
+			return value
+		}
+	}
+	return ""
 }

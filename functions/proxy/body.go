@@ -2,10 +2,17 @@ package proxy
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
 	"mime"
+	"mime/multipart"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -98,4 +105,202 @@ func isText(kind string) bool {
 		return true
 	}
 	return strings.HasSuffix(media, "+json")
+}
+
+// Prefixes is how a runtime separates the cached prompts of different clients.
+type Prefixes int
+
+const (
+	// PrefixesAsTheyAre: the runtime can't, or all clients are to share.
+	PrefixesAsTheyAre Prefixes = iota
+	// PrefixesSalted: by vLLM's field cache_salt.
+	PrefixesSalted
+	// PrefixesForgotten: llama-server reuses nothing of a request whose field cache_prompt is false.
+	PrefixesForgotten
+)
+
+// asked applies the client's identity to the body. It removes the priority unless the activator trusts the client, and adds the tenant
+// to the salt of prompts. It refuses bodies that JSON parsers read differently: the router may have read another one.
+func (x *exchange) asked(body *jsonfield.Object) error {
+	watch := jsonfield.Watch{Names: jsonfield.Read}
+	for name := range body.Fields { // the runtime refuses anything but an object
+		if err := watch.See(name); err != nil {
+			return api.BadRequest("", "%v", err)
+		}
+	}
+	if watch.Saw("priority") && !x.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
+		body.Delete("priority")
+	}
+	x.salt(body)
+	return nil
+}
+
+// salt separates the cached prompts of the request's tenant from those of others.
+func (x *exchange) salt(body *jsonfield.Object) {
+	tenant := x.r.Header.Get(control.HeaderTenant)
+	if tenant == "" || !x.path.Prompts {
+		return
+	}
+	switch x.cfg.Prefixes {
+	case PrefixesSalted:
+		own, found := body.Find("cache_salt")
+		if !found || own[0] == '"' && len(own) != 2 { // else the runtime says what is wrong with it
+			body.Set("cache_salt", saltOf(tenant, own))
+		}
+	case PrefixesForgotten:
+		body.Set("cache_prompt", []byte("false"))
+	}
+}
+
+// saltOf returns a JSON string as a salt that no other tenant's requests have, whatever salt a client adds.
+func saltOf(tenant string, own []byte) []byte {
+	sum := sha256.Sum256(append(append([]byte(tenant), 0), own...))
+	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
+}
+
+// tellsState reports whether the runtime can continue a stream of another instance, and the request comes from the activator directly.
+func (x *exchange) tellsState() bool {
+	return (x.cfg.Tenants || x.cfg.States) && !x.cfg.Inside
+}
+
+// private removes the headers that the runtime must not see.
+func (x *exchange) private(h http.Header) {
+	for name := range h {
+		switch {
+		case (name == control.HeaderTenant || name == control.HeaderUsage) && x.cfg.Tenants:
+		case name == control.HeaderState && x.tellsState():
+		case control.Reserved(name), !x.cfg.Everything && control.Forwarded(name), !x.cfg.Credentials && control.Credential(name):
+			delete(h, name)
+		}
+	}
+}
+
+// mediaFields have an image, a sound, a video or a file in some API: OpenAI's chat completions and responses, Anthropic's messages in
+// source, Ollama's, vLLM's and SGLang's own. The value is a string, a list of strings, or an object with the field url. Model servers
+// fetch URLs there, and SGLang opens paths.
+var mediaFields = strings.Fields("image_url audio_url video_url file_url image_data audio_data video_data image audio video images audios videos input_audio file_data source")
+
+// besides are top-level fields that no server searches for media.
+var besides = strings.Fields("tools metadata response_format")
+
+// media refuses a body that would make the runtime fetch or open something, except URLs at the function's media hosts.
+func (x *exchange) media(body []byte) error {
+	if media, params, err := mime.ParseMediaType(x.r.Header.Get("Content-Type")); err == nil && strings.HasPrefix(media, "multipart/") {
+		return x.mediaForm(multipart.NewReader(bytes.NewReader(body), params["boundary"]))
+	}
+	if begin := bytes.TrimLeft(body, " \t\r\n"); len(begin) == 0 || begin[0] != '{' && begin[0] != '[' {
+		return nil // no object, whatever its type says
+	}
+	if !slices.ContainsFunc([]string{"mage", "udio", "ideo", "ource", "file_", `\u`}, func(s string) bool { return bytes.Contains(body, []byte(s)) }) {
+		return nil
+	}
+	m := &mediaReader{hosts: x.cfg.MediaHosts, in: jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
+	err := m.value("", 0)
+	switch {
+	case m.refused != nil:
+		return m.refused
+	case err != nil: // some servers accept invalid JSON
+		return api.BadRequest("", "the body is not valid JSON, so whether it names media can't be told: %v", err)
+	}
+	return nil
+}
+
+// mediaForm is [exchange.media] for a multipart form. Uploaded files are data and may pass.
+func (x *exchange) mediaForm(r *multipart.Reader) error {
+	for {
+		part, err := r.NextRawPart()
+		if err != nil {
+			return nil // at its end, or the runtime reports the error
+		}
+		name, _, _ := strings.Cut(part.FormName(), "[")
+		if part.FileName() != "" || name != "url" && !slices.Contains(mediaFields, name) {
+			continue
+		}
+		text, err := io.ReadAll(part)
+		if err != nil {
+			return nil
+		}
+		if refused := checkMedia(string(text), name, x.cfg.MediaHosts); refused != nil {
+			return refused
+		}
+	}
+}
+
+type mediaReader struct {
+	in      *jsontext.Decoder
+	hosts   []string
+	refused *api.Error
+}
+
+// value checks the next value, at a depth. field is the media field that it belongs to, or "".
+func (m *mediaReader) value(field string, depth int) error {
+	token, err := m.in.ReadToken()
+	if err != nil {
+		return err
+	}
+	kind := token.Kind()
+	switch kind {
+	case '"':
+		if field != "" && field != "source" { // source may be a client's own text field
+			m.refused = checkMedia(token.String(), field, m.hosts)
+		}
+		return nil
+	case '[', '{':
+	default:
+		return nil
+	}
+	for m.refused == nil && m.in.PeekKind() != kind+2 { // ] and } are two above [ and {
+		below := field
+		if kind == '{' {
+			name, err := m.in.ReadToken()
+			if err != nil {
+				return err
+			}
+			switch below = name.String(); {
+			case field != "" && (below == "url" || below == "uri") || field == "input_audio" && below == "data":
+				below = "image_url"
+			case depth == 0 && slices.Contains(besides, below):
+				if err := m.in.SkipValue(); err != nil {
+					return err
+				}
+				continue
+			case !slices.Contains(mediaFields, below):
+				below = ""
+			}
+		}
+		if err := m.value(below, depth+1); err != nil {
+			return err
+		}
+	}
+	if m.refused != nil {
+		return nil
+	}
+	_, err = m.in.ReadToken()
+	return err
+}
+
+// checkMedia allows only inline data (a data: URL or base64) and URLs at the hosts.
+func checkMedia(text, field string, hosts []string) *api.Error {
+	const base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_\r\n"
+	scheme, rest, isURL := strings.Cut(text, "://")
+	switch {
+	case len(text) >= 5 && strings.EqualFold(text[:5], "data:"):
+		return nil
+	case strings.Trim(text, base64) == "" && (!strings.HasPrefix(text, "/") || strings.HasPrefix(text, "/9j/")): // the base64 of a JPEG begins with /9j/
+		return nil
+	case isURL && (scheme == "https" || scheme == "http"):
+		host := rest
+		if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+			host = rest[:end]
+		}
+		if slices.Contains(hosts, strings.ToLower(host)) && !strings.ContainsAny(text, "\\\t\r\n") {
+			return nil
+		}
+	}
+	have := "no host"
+	if len(hosts) > 0 {
+		have = "only " + strings.Join(hosts, ", ")
+	}
+	return &api.Error{Status: http.StatusBadRequest, Param: field, Message: "this function fetches media from " + have + ": send " + field +
+		" as a data: URL (data:image/png;base64,…), or have whoever declares the function name the host (rouse.dev/media-hosts)"}
 }

@@ -1,17 +1,25 @@
 package pyfunc
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Handler answers the paths of a scoring server, see the package comment. It is
@@ -126,4 +134,187 @@ func answer(w http.ResponseWriter, status int, contentType, body string) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body) // the client may have left
+}
+
+// maxInputs bounds the strings of one call.
+const maxInputs = 1024
+
+// Config of a [Handler].
+type Config struct {
+	// Next serves the client paths. It is called in process, from goroutines of the
+	// call, with requests whose context ends with the call.
+	Next http.Handler
+	// Status returns the instance's state. It must not block.
+	Status func() api.InstanceStatus
+	// Refusal returns the error that a request would get now; nil: it would be accepted. It must not block.
+	Refusal func() *api.Error
+	// Model is added to requests without a model.
+	Model api.ModelName
+	// Version is the answer of /version; empty: "unknown".
+	Version string
+	// Engine is the engine_name of a health check, see [EngineName].
+	Engine string
+	// Credentials allows an envelope's inner request to carry credentials.
+	Credentials bool
+	// Door reads bodies; nil: a new one.
+	Door *bodies.Door
+	// MaxAnswer bounds one answer of the runtime in an envelope, after it is unpacked; 0: 256 MiB. A longer one is a
+	// 502 in its envelope.
+	MaxAnswer api.Bytes
+	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next
+	// bounds it. MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping
+	// model does not count: it passes in front of the function.
+	Timeout time.Duration
+	// Parallel is the number of strings of one call in Next at once; 0: 8. The
+	// function's concurrency is a good value.
+	Parallel int
+	// Diagnostics enables COMPUTE_DIAGNOSTICS.
+	Diagnostics bool
+	// Env is the runtime's environment as "KEY=VALUE". Diagnostics show the values of a few harmless
+	// names, and never the value of another one.
+	Env []string
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// TimeoutFrom reads the time limit that stock deployments set in the environment:
+// MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT, in seconds; 0: no limit.
+func TimeoutFrom(env []string) (time.Duration, error) {
+	const name = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
+	value := process.Variable(env, name)
+	if value == "" {
+		return 0, nil
+	}
+	seconds, err := strconv.Atoi(value)
+	if err != nil || seconds < 0 || seconds > 1e6 {
+		return 0, fmt.Errorf("%s is %q: want a whole number of seconds, 0 for no limit", name, value)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// EngineName returns the engine_name of a kind of runtime: mlflow-extensions'
+// name, or the kind followed by "-engine".
+func EngineName(kind string) string {
+	if kind == api.RuntimeEngine {
+		return "rouse-engine"
+	}
+	return kind + "-engine"
+}
+
+func (c *Config) setDefaults() error {
+	switch {
+	case c.Next == nil || c.Status == nil || c.Refusal == nil:
+		return errors.New("pyfunc: Config needs Next, Status and Refusal")
+	case c.MaxAnswer < 0 || c.Timeout < 0 || c.Parallel < 0:
+		return errors.New("pyfunc: a limit in Config is negative")
+	}
+	c.Version = cmp.Or(c.Version, "unknown")
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, 256*api.MiB)
+	c.Parallel = cmp.Or(c.Parallel, 8)
+	if c.Door == nil {
+		c.Door = bodies.New(bodies.Config{})
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// keptStatuses is the number of statuses in a health check.
+const keptStatuses = 50
+
+// timeLayout is Python's format of a time.
+const timeLayout = "2006-01-02 15:04:05.000000"
+
+// entry is one status of a health check.
+type entry struct {
+	At     string `json:"datetime_utc"`
+	Status string `json:"status"`
+}
+
+// history holds the instance's reports.
+type history struct {
+	mu        sync.Mutex // guards the fields below
+	entries   []entry    // the last keptStatuses, the newest last
+	last      api.InstanceStatus
+	lastAwake time.Time // the time of the last report of awake
+}
+
+// Observe adds a report of the instance to the health checks. It does not
+// block. It ignores reports that come out of order or change nothing.
+func (h *Handler) Observe(s api.InstanceStatus) {
+	now := time.Now().UTC()
+	past := &h.history
+	past.mu.Lock()
+	defer past.mu.Unlock()
+	last := past.last
+	if last.State != "" && !s.Supersedes(last) {
+		return
+	}
+	if last.State == api.Awake || s.State == api.Awake {
+		past.lastAwake = now
+	}
+	past.last = s
+	if s.State == last.State && s.Restarts == last.Restarts && s.Level == last.Level {
+		return
+	}
+	if text := statusText(last, s); text != "" {
+		past.entries = append(past.entries, entry{now.Format(timeLayout), text})
+		past.entries = slices.Delete(past.entries, 0, max(0, len(past.entries)-keptStatuses))
+	}
+}
+
+// statusText returns a change of state in the words of mlflow-extensions, or in a
+// similar form if they have none.
+func statusText(last, s api.InstanceStatus) string {
+	first, again := "", ""
+	switch s.State {
+	case api.Starting:
+		first, again = "Process is starting.", "Process is not running. Respawning."
+	case api.Awake:
+		first, again = "Spawn Server Proc Finished.", "Health check passed after respawn."
+	case api.Unhealthy:
+		if s.PID == 0 {
+			return "Process is not running."
+		}
+		return fmt.Sprintf("Health check failed after respawn. Attempt: %d", s.Restarts)
+	case api.Asleep:
+		return fmt.Sprintf("Process is asleep at level %d.", s.Level)
+	case api.Draining:
+		return "Process is draining."
+	case api.Gone:
+		return "Process does not exist."
+	}
+	if s.Restarts > 0 || last.State == api.Unhealthy {
+		return again
+	}
+	return first
+}
+
+// health returns the answer to HEALTH_CHECK.
+func (h *Handler) health(now time.Time) string {
+	answer := struct {
+		Status    string  `json:"status"`
+		PID       int     `json:"worker_pid"`
+		Engine    string  `json:"engine_name"`
+		Heartbeat string  `json:"health_check_last_heartbeat"`
+		Statuses  []entry `json:"health_check_thread_last_50_status"`
+		Note      string  `json:"note"`
+	}{PID: os.Getpid(), Engine: h.cfg.Engine, Note: "heartbeat is updated at a frequency but can pause when server is being respawned"}
+	s := h.cfg.Status()
+	h.history.mu.Lock()
+	beat := h.history.lastAwake
+	answer.Statuses = append([]entry{}, h.history.entries...)
+	h.history.mu.Unlock()
+	if s.State != "" {
+		answer.Status = "UNAVAILABLE"
+	}
+	if s.Ready() { // the supervisor says that it is healthy now
+		answer.Status, beat = "AVAILABLE", now
+	}
+	if !beat.IsZero() {
+		answer.Heartbeat = beat.UTC().Format(timeLayout)
+	}
+	raw, _ := json.Marshal(answer) // strings and numbers always marshal
+	return string(raw)
 }

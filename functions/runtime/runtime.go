@@ -27,17 +27,22 @@
 package runtime
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
+	"net/textproto"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // Launch is one start of a runtime.
@@ -274,4 +279,127 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed 
 			return fmt.Errorf("%w; the last try: %w", err, last)
 		}
 	}
+}
+
+// Plain is embedded by adapters and fakes of servers that need no conversion, and have neither adapters nor metrics.
+type Plain struct{}
+
+// Request changes nothing.
+func (Plain) Request(string, *jsonfield.Object) *api.Error { return nil }
+
+// Failure changes nothing.
+func (Plain) Failure(_ string, _ int, body []byte) []byte { return body }
+
+// Reload is not supported.
+func (Plain) Reload(context.Context, api.Endpoint) error {
+	return fmt.Errorf("reload the weights: the runtime loads them only at its start: %w", errors.ErrUnsupported)
+}
+
+// LoadAdapter is not supported.
+func (Plain) LoadAdapter(context.Context, api.Endpoint, api.Adapter) error {
+	return fmt.Errorf("load an adapter: the runtime takes none while it runs: %w", errors.ErrUnsupported)
+}
+
+// UnloadAdapter is not supported.
+func (Plain) UnloadAdapter(context.Context, api.Endpoint, api.ModelName) error {
+	return fmt.Errorf("unload an adapter: the runtime takes none while it runs: %w", errors.ErrUnsupported)
+}
+
+// Signals is not supported.
+func (Plain) Signals(context.Context, api.Endpoint) (Signals, error) {
+	return Signals{}, fmt.Errorf("read the runtime's metrics: it has none: %w", errors.ErrUnsupported)
+}
+
+// stillInUse matches the line that each of vLLM's workers prints when it has fallen asleep. The second number covers its whole GPU,
+// including other processes.
+var stillInUse = lazyregexp.New(`Sleep mode .*freed -?[0-9.]+ GiB memory, ([0-9.]+) GiB memory is still in use`)
+
+// StillInUse reads the used memory of a GPU, by any process, from the line that a server prints after it has fallen asleep.
+func StillInUse(line []byte) (used api.Bytes, said bool) {
+	if !bytes.Contains(line, []byte("still in use")) {
+		return 0, false
+	}
+	match := stillInUse().FindSubmatch(line)
+	if match == nil {
+		return 0, false
+	}
+	gib, err := strconv.ParseFloat(string(match[1]), 64)
+	if err != nil || !(gib >= 0 && gib < float64(api.MaxDeviceMemory/api.GiB)) {
+		return 0, false
+	}
+	return api.Bytes(gib * float64(api.GiB)), true
+}
+
+// noRoom are messages of model servers about too little free GPU memory. The last one is vLLM's where another process freed or took some
+// meanwhile.
+const noRoom = `
+cuda … out of memory
+torch.outofmemoryerror
+hip out of memory
+free memory on device … is less than desired
+no available memory for the cache blocks
+not enough memory … mem-fraction-static
+unable to allocate … buffer
+failed to allocate … buffer
+error in memory profiling … not properly clean
+`
+
+// NoRoom returns the first line of a model server's output about too little free GPU memory; empty: there is none.
+func NoRoom(output string) string { return saying(output, noRoom) }
+
+// isForm reports whether a body is a multipart form (RFC 7578): no JSON begins with two dashes.
+func isForm(body []byte) bool { return bytes.HasPrefix(body, []byte("--")) }
+
+// setInForm replaces the values of a field of a multipart form by change's results, and copies the rest byte for byte. It returns
+// anything but a form unchanged.
+func setInForm(body []byte, name string, change func(string) string) []byte {
+	first, _, found := bytes.Cut(body, []byte("\r\n"))
+	if !found {
+		return body
+	}
+	between := append([]byte("\r\n"), first...)
+	var out []byte // what comes before done, changed; nil: nothing was
+	done := 0
+	for at := len(first) + len("\r\n"); at < len(body); {
+		end := bytes.Index(body[at:], between)
+		if end < 0 {
+			break // the form is cut; its reader reports that
+		}
+		end += at
+		if from := partValue(body[at:end], name); from >= 0 {
+			old := string(body[at+from : end])
+			if fresh := change(old); fresh != old {
+				out = append(append(out, body[done:at+from]...), fresh...)
+				done = end
+			}
+		}
+		at = end + len(between)
+		if rest := body[at:]; bytes.HasPrefix(rest, []byte("--")) || !bytes.HasPrefix(rest, []byte("\r\n")) {
+			break // the last part
+		}
+		at += len("\r\n")
+	}
+	if out == nil {
+		return body
+	}
+	return append(out, body[done:]...)
+}
+
+// partValue returns where the value begins in a form part that is the named field, or -1 for other parts.
+func partValue(part []byte, name string) int {
+	head, _, found := bytes.Cut(part, []byte("\r\n\r\n"))
+	if !found {
+		return -1
+	}
+	for line := range strings.SplitSeq(string(head), "\r\n") {
+		key, value, _ := strings.Cut(line, ":")
+		if textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(key)) != "Content-Disposition" {
+			continue
+		}
+		kind, params, err := mime.ParseMediaType(value)
+		if _, file := params["filename"]; err == nil && kind == "form-data" && params["name"] == name && !file {
+			return len(head) + len("\r\n\r\n")
+		}
+	}
+	return -1
 }

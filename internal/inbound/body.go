@@ -2,13 +2,19 @@ package inbound
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"net/http"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
@@ -194,4 +200,60 @@ func (r *reader) Close() error {
 		r.body = nil
 	}
 	return nil
+}
+
+// share is the heap's share of the container's memory; the rest is for memory that the runtime does not count.
+const share = 0.9
+
+// LimitMemory sets Go's memory limit from the container's limit, if there is one: the kernel kills a container that
+// exceeds it, and the garbage collector does not know it. $GOMEMLIMIT wins. It returns the limit in effect, in bytes;
+// 0: none. It must be called once, before the process serves.
+func LimitMemory() int64 {
+	// It fails without a control group or a limit; then no limit is set.
+	_, _ = memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(share), memlimit.WithProvider(memlimit.FromCgroup))
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit
+}
+
+// Error is why a request is refused, for the client. Its wire form depends on the API.
+type Error struct {
+	Status  int
+	Code    string // a code for programs; empty: none
+	Message string
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// HTTP returns the answer's status, code and retry delay; 0: no delay is sent.
+func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
+	if e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests {
+		retryAfter = time.Second
+	}
+	return e.Status, e.Code, retryAfter
+}
+
+// The corresponding codes of package api.
+const (
+	codeFull     = "hold_full"
+	codeTooLarge = "body_too_large"
+)
+
+func refuse(status int, code, format string, args ...any) error {
+	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// size formats bytes in the largest binary unit that leaves at least 1.
+func size(bytes int64) string {
+	v, unit := float64(bytes), "B"
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, next
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + " " + unit
 }

@@ -40,6 +40,7 @@ package localhttp
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -261,5 +262,74 @@ func (t *Transport) closeIdle(old func(*Conn) bool) {
 	t.mu.Unlock()
 	for _, c := range left {
 		c.Close()
+	}
+}
+
+// Limit is a transport for servers that are not trusted: their responses have at most Bytes bytes, after decompression.
+// Reading more is an error.
+type Limit struct {
+	From  http.RoundTripper // nil: [http.DefaultTransport]
+	Bytes int64
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (l Limit) RoundTrip(r *http.Request) (*http.Response, error) {
+	from := l.From
+	if from == nil {
+		from = http.DefaultTransport
+	}
+	resp, err := from.RoundTrip(r)
+	if err == nil {
+		resp.Body = &limited{resp.Body, l.Bytes, fmt.Errorf("%s answers with more than %d bytes", r.URL.Host, l.Bytes)}
+	}
+	return resp, err
+}
+
+type limited struct {
+	io.ReadCloser
+	left int64 // below 0: there were more
+	more error
+}
+
+// Read implements [io.Reader].
+func (b *limited) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, b.more
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
+	if b.left -= int64(n); b.left < 0 {
+		return n - 1, b.more
+	}
+	return n, err
+}
+
+// NewConn takes over nc. It calls idle when an answer was read to its end and the connection may carry another
+// request; if idle returns false, the connection is closed.
+func NewConn(nc net.Conn, idle func(*Conn) bool) *Conn {
+	c := newConn(idle, "", nc)
+	c.proven = true // even the first answer must name its request
+	return c
+}
+
+// NetConn returns the underlying connection, which belongs to the caller while c is idle.
+func (c *Conn) NetConn() net.Conn { return c.net.(net.Conn) }
+
+// RoundTripOver is [Transport.RoundTrip] over the connection that take returns, for a [Simple] request. It calls take
+// again if the other side has received nothing of the request, and returns take's error.
+func RoundTripOver(r *http.Request, take func(context.Context) (*Conn, error)) (*http.Response, error) {
+	out, err := whole(r)
+	if err != nil {
+		return nil, err
+	}
+	defer out.release()
+	ctx := r.Context()
+	for {
+		c, err := take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if resp, untouched, err := c.exchange(r, out, nil); err == nil || !untouched || ctx.Err() != nil {
+			return resp, err
+		}
 	}
 }

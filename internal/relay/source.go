@@ -1,11 +1,21 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Memory is an account of memory. Take charges bytes or returns why it cannot; Give returns bytes.
@@ -105,5 +115,141 @@ func (s *Source) Close() {
 		inbound.GiveBack(s.buf)
 		s.buf, s.n = nil, 0
 		s.give()
+	}
+}
+
+// Body is a request's whole body, which can be read repeatedly.
+type Body interface {
+	Len() int
+	Reader() io.ReadCloser
+}
+
+// Bytes is a [Body] in a slice that nobody modifies.
+type Bytes []byte
+
+// Len returns the length of b.
+func (b Bytes) Len() int { return len(b) }
+
+// Reader returns a reader of all bytes.
+func (b Bytes) Reader() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+
+// Request returns the outbound request to base, with the path and method of in and the header h, which it takes over.
+// The body can be resent on another connection if an idle one turns out to be closed.
+func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header, body Body) *http.Request {
+	delete(h, "Expect") // the body is already here
+	if _, found := h["User-Agent"]; !found {
+		h["User-Agent"] = []string{""} // suppresses Go's own
+	}
+	out := (&http.Request{
+		Method: in.Method,
+		URL:    &url.URL{Scheme: base.Scheme, Host: base.Host, Path: in.URL.Path, RawPath: in.URL.RawPath, RawQuery: in.URL.RawQuery},
+		Host:   in.Host,
+		Header: h,
+		Body:   http.NoBody,
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	if body.Len() > 0 {
+		out.ContentLength, out.Body = int64(body.Len()), body.Reader()
+		out.GetBody = func() (io.ReadCloser, error) { return body.Reader(), nil }
+	}
+	return out
+}
+
+// CopyHeader copies the headers that may pass between connections and that Rouse does not set itself. It shares the
+// values.
+func CopyHeader(to, from http.Header) {
+	for name, values := range from {
+		if !localhttp.PerConnection(name) && !control.Reserved(name) {
+			to[name] = values
+		}
+	}
+	localhttp.DropNamed(to, from["Connection"])
+}
+
+// Unreachable reports whether a transport's error means that there was no connection, so that no server has seen the
+// request.
+func Unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// CutAfter is how long a client may leave a write unread while other requests wait; see [WriteDeadline.Stuck].
+const CutAfter = 5 * time.Second
+
+// WriteDeadline bounds how long a client may leave written data unread. One goroutine writes;
+// others may call Stuck and Cut.
+type WriteDeadline struct {
+	// Timeout is the bound; 0: none, Move ignores its controller.
+	Timeout time.Duration
+	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers in any case.
+	Buffered int
+
+	moved time.Time    // when the deadline was last moved; zero: nothing was written
+	began atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: none is
+
+	mu      sync.Mutex // guards the fields below
+	set     bool
+	cleared bool
+}
+
+// Buffered returns how much fits into the buffers of an HTTP/1 connection. In HTTP/2 the client controls it: 0.
+func Buffered(r *http.Request) int {
+	if r.ProtoMajor == 1 {
+		return 32 << 10
+	}
+	return 0
+}
+
+// Move extends the deadline now and then: a timer per event would cost more than the event. It must be called before
+// each write of n bytes, and Done after it.
+func (d *WriteDeadline) Move(out *http.ResponseController, n int) {
+	now := time.Now()
+	d.began.Store(now.UnixNano())
+	switch {
+	case d.Timeout == 0:
+	case d.moved.IsZero() && n <= d.Buffered:
+		d.moved = now.Add(-d.Timeout) // so that the next write sets one
+	case now.Sub(d.moved) > d.Timeout/4:
+		d.moved = now
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.set = true
+		_ = out.SetWriteDeadline(now.Add(d.Timeout)) // an error means a test connection without deadlines
+	}
+}
+
+// Done ends a write.
+func (d *WriteDeadline) Done() { d.began.Store(0) }
+
+// Flush sends what is buffered.
+func (d *WriteDeadline) Flush(out *http.ResponseController) error {
+	d.began.Store(time.Now().UnixNano())
+	defer d.Done()
+	return out.Flush()
+}
+
+// Stuck reports whether a write is in progress that began [CutAfter] ago.
+func (d *WriteDeadline) Stuck() bool {
+	began := d.began.Load()
+	return began > 0 && time.Since(time.Unix(0, began)) >= CutAfter
+}
+
+// Cut calls before and ends the write in progress, unless Clear was called.
+func (d *WriteDeadline) Cut(out *http.ResponseController, before func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.cleared {
+		before()
+		d.set = true
+		_ = out.SetWriteDeadline(time.Unix(1, 0)) // see Move
+	}
+}
+
+// Clear removes the deadline, if set: the connection may serve another request later.
+func (d *WriteDeadline) Clear(out *http.ResponseController) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cleared = true; d.set {
+		_ = out.SetWriteDeadline(time.Time{})
 	}
 }

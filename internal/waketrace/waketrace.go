@@ -18,9 +18,13 @@
 package waketrace
 
 import (
+	"cmp"
 	"context"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -241,3 +245,127 @@ func (recordAll) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingRe
 }
 
 func (recordAll) Description() string { return "record all" }
+
+const mostSpans = 64
+
+// Wake records the spans below one root.
+type Wake struct {
+	tracer trace.Tracer
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	spans  []sdktrace.ReadOnlySpan
+}
+
+func newWake(t trace.Tracer) *Wake {
+	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)} // enough for most wakes
+}
+
+func (w *Wake) add(made trace.Span) {
+	s, recorded := made.(sdktrace.ReadOnlySpan)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if recorded && !w.closed && len(w.spans) < mostSpans {
+		w.spans = append(w.spans, s)
+	}
+}
+
+// Close stops recording: spans that begin later do not belong to the wake.
+func (w *Wake) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
+
+// Spans returns the spans of the wake, parents first, relative to zero. Each is clipped to its parent, or to within,
+// a span of the record, if its parent is not recorded. A span that has not ended ends with its parent. The field Who
+// is the instance that a span is about.
+func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
+	w.mu.Lock()
+	all := slices.Clone(w.spans)
+	w.mu.Unlock()
+	spans := make([]api.Span, 0, len(all))
+	for _, made := range all {
+		s := api.Span{ID: made.SpanContext().SpanID().String(), Parent: made.Parent().SpanID().String(), Name: made.Name()}
+		note := ""
+		for _, a := range made.Attributes() {
+			switch a.Key {
+			case keyPart:
+				s.Part = api.Part(a.Value.AsString())
+			case keyInstance:
+				s.Who = api.InstanceID(a.Value.AsString())
+			case keyNote:
+				note = a.Value.AsString()
+			}
+		}
+		if s.Note = made.Status().Description; s.Note != "" && note != "" {
+			s.Note = note + ": " + s.Note
+		}
+		s.Note = cmp.Or(s.Note, note)
+		outer := within
+		if k := slices.IndexFunc(spans, func(p api.Span) bool { return p.ID == s.Parent }); k >= 0 && s.Name != api.SpanVictimEnd {
+			outer = spans[k]
+		} // the call to a victim has ended when the victim's end begins
+		s.Parent = outer.ID
+		end := within.End()
+		if ended := made.EndTime(); !ended.IsZero() {
+			end = ended.Sub(zero)
+		}
+		s.After = min(max(outer.After, made.StartTime().Sub(zero)), outer.End())
+		s.Took = max(0, min(end, outer.End())-s.After)
+		spans = append(spans, s)
+	}
+	return spans
+}
+
+// Attributes of OpenTelemetry's semantic conventions 1.37 for generative AI, HTTP and errors.
+const (
+	keyOperation = attribute.Key("gen_ai.operation.name")
+	keyProvider  = attribute.Key("gen_ai.provider.name")
+	keyModel     = attribute.Key("gen_ai.request.model")
+	keyServed    = attribute.Key("gen_ai.response.model")
+	keyInput     = attribute.Key("gen_ai.usage.input_tokens")
+	keyCached    = attribute.Key("gen_ai.usage.cache_read.input_tokens")
+	keyOutput    = attribute.Key("gen_ai.usage.output_tokens")
+	keyResumed   = attribute.Key("rouse.resumed")
+	keyMoved     = attribute.Key("rouse.moved")
+	keyServer    = attribute.Key("server.address")
+	keyStatus    = attribute.Key("http.response.status_code")
+	keyError     = attribute.Key("error.type")
+)
+
+// Request is a finished request of a client to a model, without the prompt and the answer.
+type Request struct {
+	Operation string // chat, text_completion or embeddings
+	Provider  string // the server of the model, such as vllm
+	Model     string // the name used by the client
+	Served    string // the name used by the function
+	Server    string // the host requested by the client
+	Function  api.FunctionName
+	Instance  api.InstanceID
+	Status    int
+	Code      string // the error's code; empty: none
+
+	Input, Output api.Tokens // 0: unknown
+	Cached        api.Tokens // the part of Input that came from the cache
+	Resumed       int        // how often its stream continued at another instance
+	Moved         int        // how often its instance gave way
+	Began, Ended  time.Time
+}
+
+// Request exports a span of a request below parent.
+func (t *Tracer) Request(parent api.Trace, r Request) {
+	ctx := trace.ContextWithRemoteSpanContext(context.Background(), spanContext(parent))
+	_, span := t.tracer.Start(ctx, r.Operation+" "+Clip(r.Model), trace.WithTimestamp(r.Began), asServer,
+		attributes(keyPart.String(string(api.PartActivator)), keyOperation.String(r.Operation), keyProvider.String(r.Provider), keyModel.String(Clip(r.Model)),
+			keyServed.String(Clip(r.Served)), keyServer.String(Clip(r.Server)), keyFunction.String(string(r.Function)), keyInstance.String(Clip(string(r.Instance))),
+			keyStatus.Int(r.Status), keyInput.Int(int(r.Input)), keyCached.Int(int(r.Cached)), keyOutput.Int(int(r.Output)), keyResumed.Int(r.Resumed), keyMoved.Int(r.Moved)))
+	if r.Status >= http.StatusBadRequest || r.Code != "" {
+		kind := cmp.Or(r.Code, strconv.Itoa(r.Status))
+		span.SetAttributes(keyError.String(Clip(kind)))
+		if r.Status >= http.StatusInternalServerError { // the server's span has no error status for a client's error
+			span.SetStatus(codes.Error, Clip(kind))
+		}
+	}
+	span.End(trace.WithTimestamp(r.Ended))
+}

@@ -5,8 +5,12 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -109,4 +113,189 @@ func (l *requestLog) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	api.WriteJSON(w, http.StatusOK, list)
+}
+
+// origins decides which web pages may use the front door, and under which host names. Runtimes don't check again: the
+// Origin header is removed from requests that pass.
+//
+//  1. A listener on loopback accepts only these hosts: loopback addresses, localhost and names below it, the machine's
+//     name, the name in --listen, and those of allowed pages. Any other name is DNS rebinding by a page: refused. A
+//     listener that others reach accepts any name.
+//  2. A request without a page passes, unless a browser says that another site's page caused it; following a link is no such case.
+//  3. A page named by --origins, one of this machine, and one served by the front door may read the answers, which say so. Preflights are answered
+//     here.
+//  4. Every other page is refused.
+//  5. Administrative paths are for the server's own page only, whatever [Config.Origins] says; their answers allow no other page.
+type origins struct {
+	loopback bool
+	all      bool
+	allowed  []string // "scheme://host:port", in lower case
+	hosts    []string // in lower case
+}
+
+func newOrigins(cfg Config, at net.Addr) *origins {
+	o := &origins{}
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		o.loopback = tcp.IP.IsLoopback()
+	}
+	if name, err := os.Hostname(); err == nil {
+		o.hosts = append(o.hosts, strings.ToLower(name))
+	}
+	if name, _, err := net.SplitHostPort(cfg.Listen); err == nil && name != "" {
+		o.hosts = append(o.hosts, strings.ToLower(name))
+	}
+	for _, allowed := range cfg.Origins {
+		allowed = strings.ToLower(allowed)
+		if allowed == "*" {
+			o.all = true
+			continue
+		}
+		o.allowed = append(o.allowed, allowed)
+		if u, err := url.Parse(allowed); err == nil && u.Hostname() != "" {
+			o.hosts = append(o.hosts, u.Hostname())
+		}
+	}
+	return o
+}
+
+// checkOrigin reports why text is no origin.
+func checkOrigin(text string) error {
+	u, err := url.Parse(text)
+	if text == "*" || text == "null" || err == nil && u.Scheme != "" && u.Host != "" && u.Scheme+"://"+u.Host == text {
+		return nil
+	}
+	return fmt.Errorf("origin %q: want the scheme and host of a page, such as https://chat.example.com, or *", text)
+}
+
+// guard lets allowed requests through to next.
+func (o *origins) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if o.loopback && !o.known(page.Hostname(r.Host)) { // 1
+			refuseOrigin(w, r, fmt.Sprintf("this server is not known as %.100q: ask http://localhost, or name the page that asks with --origins", r.Host))
+			return
+		}
+		if isAdminPath(r.URL.Path) { // 5
+			if !page.Own(r) {
+				refuseOrigin(w, r, "administrative paths are for no page but this server's own")
+				return
+			}
+			delete(r.Header, "Origin")
+			next.ServeHTTP(w, r)
+			return
+		}
+		asked := r.Host
+		if !page.IsLocal(asked) {
+			r.Host = "localhost" // a runtime on loopback may not know our names
+		}
+		list := r.Header["Origin"]
+		if len(list) == 0 { // 2
+			if r.Header.Get("Sec-Fetch-Site") == "cross-site" && !(r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Method == http.MethodGet) {
+				refuseOrigin(w, r, "a page of another site caused this request: name that page with --origins")
+				return
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
+		origin := list[0]
+		if len(list) > 1 || !o.may(origin, asked) { // 4
+			refuseOrigin(w, r, fmt.Sprintf("the page %.100q may not use this server: name it with --origins", strings.Join(list, ", ")))
+			return
+		}
+		if r.Method == http.MethodOptions && // 3
+			r.Header.Get("Access-Control-Request-Method") != "" {
+			preflight(w, r, origin)
+			return
+		}
+		delete(r.Header, "Origin")
+		next.ServeHTTP(&readable{ResponseWriter: w, origin: origin}, r)
+	})
+}
+
+// known reports whether a listener on loopback accepts a host name.
+func (o *origins) known(host string) bool {
+	return host == "" || page.IsLocal(host) || slices.Contains(o.hosts, host)
+}
+
+// may reports whether a page may use the front door.
+func (o *origins) may(origin, host string) bool {
+	origin = strings.ToLower(origin)
+	if o.all || slices.Contains(o.allowed, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
+		return false
+	}
+	return page.IsLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
+}
+
+// allow tells a browser that a page may read the answer, replacing the runtime's headers for that.
+func allow(h http.Header, origin string) {
+	for key := range h {
+		if strings.HasPrefix(key, "Access-Control-") {
+			delete(h, key)
+		}
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, X-Rouse-Instance, Rouse-Fallback, Server-Timing, Location, Preference-Applied, Retry-After, WWW-Authenticate")
+}
+
+// readable is the answer to a page that may read it.
+type readable struct {
+	http.ResponseWriter
+	origin string
+	begun  bool
+}
+
+func (a *readable) begin() {
+	if !a.begun {
+		a.begun = true
+		allow(a.Header(), a.origin)
+	}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *readable) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		a.begin()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (a *readable) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// FlushError is called by [http.ResponseController].
+func (a *readable) FlushError() error {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap is called by [http.ResponseController].
+func (a *readable) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// preflight tells a browser what a page may send.
+func preflight(w http.ResponseWriter, r *http.Request, origin string) {
+	h := w.Header()
+	allow(h, origin)
+	h.Add("Vary", "Access-Control-Request-Method")
+	h.Add("Vary", "Access-Control-Request-Headers")
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+	if wanted := r.Header.Get("Access-Control-Request-Headers"); wanted != "" {
+		h.Set("Access-Control-Allow-Headers", wanted)
+	}
+	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
+		h.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// refuseOrigin refuses a request.
+func refuseOrigin(w http.ResponseWriter, r *http.Request, message string) {
+	api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, page.CodeForbiddenOrigin, "%s", message))
 }

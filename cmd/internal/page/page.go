@@ -8,12 +8,24 @@ package page
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"path"
 	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Prefix is the path of the files that the page loads.
@@ -107,4 +119,73 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	zip := gzip.NewWriter(w)
 	_, _ = zip.Write(raw) // the reader has left
 	_ = zip.Close()
+}
+
+// Own reports whether an administrative request comes from no page, or from the page of the server that it came to.
+func Own(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	list := r.Header["Origin"]
+	if len(list) == 0 {
+		return true
+	}
+	u, err := url.Parse(list[0])
+	return len(list) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
+}
+
+// IsLocal reports whether the host of a URL, or of a Host header with its port, can only name this machine: an address of loopback,
+// localhost or a name below it. Another domain that resolves to it is DNS rebinding.
+func IsLocal(host string) bool {
+	host = Hostname(host)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// Hostname returns a Host header without port, brackets and final dot, in lower case.
+func Hostname(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// EndWith ends requests to next when ctx ends.
+func EndWith(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		next.ServeHTTP(w, r.WithContext(own))
+	})
+}
+
+// Limits for clients of the page.
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+	mostHeader = 64 << 10
+)
+
+// Serve serves the page until ctx ends. Requests may then finish within drain.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, drain time.Duration, logger *slog.Logger) error {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader, ErrorLog: log.New(io.Discard, "", 0)}
+	l = inbound.Bound(s, l, logger)
+	ended := make(chan error, 1) // sent to once
+	go func() { ended <- s.Serve(l) }()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+		defer cancel()
+		if s.Shutdown(patience) != nil {
+			_ = s.Close()
+		}
+		err = <-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the page: %w", err)
 }
