@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -101,6 +102,7 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.tracker.expiringPod(i.Instance)
+	atOnce := p != nil && f.endsAtOnce(p.object)
 	f.mu.Unlock()
 	switch {
 	case p == nil && old != nil:
@@ -114,7 +116,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	}
 	var noted sync.WaitGroup
 	noted.Go(func() { f.tracker.writeDevices(ctx, p) })
-	f.emptyInstance(ctx, p, i.Epoch, drain)
+	atOnce = f.emptyInstance(ctx, p, i.Epoch, drain) && atOnce
 	noted.Wait()
 	d, err := f.deployment(i.Function)
 	if err != nil {
@@ -127,10 +129,20 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	if r == nil {
 		return nil
 	}
-	if err := f.scaler.deleteByScale(ctx, r, p, d, func() {}); err != nil {
+	if err := f.scaler.deleteByScale(ctx, r, p, d, func() {
+		if atOnce {
+			f.scaler.deletePod(ctx, p, claimGrace)
+		}
+	}); err != nil {
 		return f.abandonStop(p, err)
 	}
 	return f.endProcess(ctx, p, drain.Limit)
+}
+
+// endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty. It claims GPUs, which the next
+// pod waits for; its user has no other container in it, which would need time to end; and Rouse has the right.
+func (f *Fleet) endsAtOnce(o *corev1.Pod) bool {
+	return f.nodes.claimedGPUs(o) > 0 && len(o.Spec.Containers) <= 2 && o.Annotations[config.AnnotationClass] == config.Class
 }
 
 // lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -14,9 +15,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // begin starts an instance in the background.
@@ -182,6 +186,57 @@ func TestStopTakesTheVeryPod(t *testing.T) {
 			t.Errorf("again: got %v and %d replicas, want nothing", err, c.replicas())
 		}
 	})
+}
+
+// TestAnEmptyInstanceFreesItsGPUs: its pod is deleted without the grace period that the queue-proxy would use up.
+func TestAnEmptyInstanceFreesItsGPUs(t *testing.T) {
+	for name, test := range map[string]struct {
+		gpus    int64
+		pod     func(*corev1.Pod)
+		deaf    bool
+		deleted bool
+	}{
+		"it claims a GPU":             {gpus: 1, deleted: true},
+		"it claims none":              {},
+		"it could not be emptied":     {gpus: 1, deaf: true},
+		"another container of a user": {gpus: 1, pod: func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "beside"}) }},
+		"the cluster's default class": {gpus: 1, pod: func(p *corev1.Pod) { delete(p.Annotations, config.AnnotationClass) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 0, nil)
+				c.gpus, c.annotations = test.gpus, map[string]string{config.AnnotationClass: config.Class}
+				c.match(2)
+				if test.pod != nil {
+					c.edit("pod-2", test.pod)
+				}
+				var deleted []string
+				c.kube.PrependReactor("delete", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+					d := a.(kubetesting.DeleteActionImpl)
+					deleted = append(deleted, fmt.Sprintf("%s %s within %d s", d.Name, *d.DeleteOptions.Preconditions.UID, *d.DeleteOptions.GracePeriodSeconds))
+					return true, nil, nil
+				})
+				c.start()
+				defer func() { c.stop() }()
+				c.declare(scaling{initialized: true})
+				c.two()
+				var levels []api.Level
+				if !test.deaf {
+					c.instances["10.0.0.2:8080"] = sleeper("pod-2", &levels)
+				}
+				if err := c.fleet.Stop(t.Context(), c.last("pod-2"), api.Drain{Limit: time.Second}); err != nil {
+					t.Fatal(err)
+				}
+				want := []string{"pod-2 pod-2 within 1 s"}
+				if !test.deleted {
+					want = nil
+				}
+				if !slices.Equal(deleted, want) {
+					t.Errorf("deleted are %q, want %q", deleted, want)
+				}
+			})
+		})
+	}
 }
 
 func TestStopWhereKubernetesTakesAnother(t *testing.T) {

@@ -118,14 +118,15 @@ func (od *orders) State(ctx context.Context, i api.InstanceStatus) (api.Instance
 	return od.callInstance(i, 0, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
 }
 
-// emptyInstance drains an instance and has it release its memory, if it can be reached.
-func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain api.Drain) {
+// emptyInstance drains an instance and has it release its memory, if it can be reached. It reports whether nothing of it is left that
+// takes time to end.
+func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain api.Drain) bool {
 	od.mu.Lock()
 	p.epoch = max(p.epoch, epoch)
 	client, endpoint, s := p.client, p.endpoint, p.status
 	od.mu.Unlock()
 	if client == nil || s.State != api.Awake && s.State != api.Draining && !(s.State == api.Asleep && s.Level < api.Level2) {
-		return
+		return client != nil && s.State == api.Asleep
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, drain.Limit+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
@@ -134,6 +135,7 @@ func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain
 	if err != nil {
 		od.log.Debug("an instance that is to end did not fall asleep", "instance", p.id, "error", err)
 	}
+	return err == nil
 }
 
 // emptyTimeout is how long a sleep may take beyond its draining before the pod is deleted anyway.

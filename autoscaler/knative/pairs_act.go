@@ -55,7 +55,7 @@ func (pr *pairs) startAction(a *Action) {
 		pr.startCall(func(ctx context.Context) { pr.sleepProvider(ctx, p, requester) })
 	case Delete:
 		p.stopping = true
-		pr.startCall(func(ctx context.Context) { pr.deletePod(ctx, p, shortGrace) })
+		pr.startCall(func(ctx context.Context) { pr.scaler.deletePod(ctx, p, shortGrace) })
 	case Release:
 		pr.beginRelease(r, requester)
 	}
@@ -171,7 +171,7 @@ func (pr *pairs) deleteProviders(ctx context.Context, ids []api.InstanceID) erro
 		p := pr.pods[id]
 		pr.mu.Unlock()
 		if p != nil {
-			pr.deletePod(ctx, p, shortGrace)
+			pr.scaler.deletePod(ctx, p, shortGrace)
 		}
 	}
 	for _, id := range ids {
@@ -226,27 +226,6 @@ func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.Instanc
 	return nil
 }
 
-// Grace periods of pods that are no longer needed. The queue-proxy's own would hold the claim for half a minute; a
-// provider has to end its runtime.
-const (
-	claimGrace int64 = 1
-	shortGrace int64 = 10
-)
-
-// deletePod deletes a pod, or shortens the grace period of one that is being deleted.
-func (pr *pairs) deletePod(ctx context.Context, p *pod, grace int64) {
-	pr.mu.Lock()
-	o := p.object
-	pr.mu.Unlock()
-	err := pr.traceWrite(ctx, func() error {
-		return pr.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
-			metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID}})
-	}, "deletion of %s", p.id)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		pr.log.Warn("a pod of a pair can't be deleted", "pod", p.id, "error", err)
-	}
-}
-
 // sleepProvider puts a provider to sleep whose claim is going.
 func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
 	pr.mu.Lock()
@@ -281,7 +260,7 @@ func (pr *pairs) deleteProvider(ctx context.Context, p *pod) error {
 	p.stopping, p.freed = true, waketrace.From(ctx)
 	pr.mu.Unlock()
 	pr.pairsDue.Ring()
-	pr.deletePod(ctx, p, shortGrace)
+	pr.scaler.deletePod(ctx, p, shortGrace)
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -289,7 +268,7 @@ func (pr *pairs) deleteProvider(ctx context.Context, p *pod) error {
 		case <-p.gone:
 			return nil
 		case <-again.C:
-			pr.deletePod(ctx, p, shortGrace)
+			pr.scaler.deletePod(ctx, p, shortGrace)
 		case <-ctx.Done():
 			return fmt.Errorf("stop %s: its pod is not deleted: %w", p.id, context.Cause(ctx))
 		}

@@ -47,7 +47,7 @@ func (pr *pairs) updateMarks() {
 		}
 		var do []func(context.Context) error
 		if finished(p.object) && p.object.DeletionTimestamp == nil && p.role == control.RoleProvider {
-			do = append(do, func(ctx context.Context) error { pr.deletePod(ctx, p, 0); return nil })
+			do = append(do, func(ctx context.Context) error { pr.scaler.deletePod(ctx, p, 0); return nil })
 		}
 		if patch := p.marksPatch(); len(patch) > 0 {
 			span := pr.spanOf(p)

@@ -81,6 +81,27 @@ func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *app
 	}
 }
 
+// Grace periods of pods that are no longer needed. The queue-proxy's own would hold a claim and GPUs for half a minute; a
+// provider has to end its runtime.
+const (
+	claimGrace int64 = 1
+	shortGrace int64 = 10
+)
+
+// deletePod deletes a pod, or shortens the grace period of one that is being deleted.
+func (sc *scaler) deletePod(ctx context.Context, p *pod, grace int64) {
+	sc.mu.Lock()
+	o := p.object
+	sc.mu.Unlock()
+	err := sc.traceWrite(ctx, func() error {
+		return sc.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID}})
+	}, "deletion of %s", p.id)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		sc.log.Warn("pod not deleted", "pod", p.id, "error", err)
+	}
+}
+
 // setScale writes the wanted number of pods to the Deployment. Concurrent calls write it once.
 func (sc *scaler) setScale(ctx context.Context, r *revision, d *appsv1.Deployment) error {
 	select {

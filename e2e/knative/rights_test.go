@@ -52,6 +52,7 @@ func rightsOfTheAutoscaler(t *testing.T) {
 		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost-"},
 		{"scale", deployment, "--replicas=1"},
 		{"patch", pod, "--subresource=resize", "-p", resizeTo("queue-proxy", "requests", "cpu", "24m")},
+		{"delete", pod, "--dry-run=server"},
 		{"-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler,rouse.dev/leader=true", "rouse.dev/leader=true", "--overwrite"},
 	} {
 		if out, err := asAutoscaler(t, c, args...); err != nil {
@@ -62,6 +63,8 @@ func rightsOfTheAutoscaler(t *testing.T) {
 	refusedTo(t, c, "is no function", "-n", "knative-serving", "annotate", "pod", "-l", "app=rouse-activator", "controller.kubernetes.io/pod-deletion-cost=-1")
 	refusedTo(t, c, "is no function", "-n", "knative-serving", "patch", activator, "--subresource=resize", "-p", resizeTo("activator", "requests", "cpu", "1m"))
 	refusedTo(t, c, "and no limit", "patch", pod, "--subresource=resize", "-p", resizeTo("user-container", "limits", "memory", "8Gi"))
+	refusedTo(t, c, "deletes pods of revisions", "delete", "pod", "-l", "app=rights-other")
+	refusedTo(t, c, "deletes pods of revisions", "-n", "knative-serving", "delete", activator)
 	refusedTo(t, c, "may change no label", "-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler", "app=x", "--overwrite")
 	refusedTo(t, c, "may change no annotation", "annotate", pod, "sidecar.istio.io/inject=true")
 	refusedTo(t, c, "may change no label", "label", pod, "serving.knative.dev/revision-", "app=x", "--overwrite")

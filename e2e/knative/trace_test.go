@@ -66,7 +66,7 @@ func traceOfAColdStartThatDeletesAVictim(t *testing.T) {
 			writes = append(writes, s.Note)
 		}
 	}
-	for _, want := range []string{"scale of freed-a-00001-deployment to 0", "scale of freed-b-00001-deployment to 1"} {
+	for _, want := range []string{"scale of freed-a-00001-deployment to 0", "deletion of " + pod, "scale of freed-b-00001-deployment to 1"} {
 		if !slices.Contains(writes, want) {
 			t.Errorf("no write %q among %q", want, writes)
 		}
