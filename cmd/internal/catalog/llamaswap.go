@@ -67,6 +67,7 @@ var (
 
 const (
 	swapMemory = "memory decides what runs together: where there is a GPU each function takes whole ones until rouse.dev/device-memory says less"
+	swapNames  = "its names reach no model: give them to a function by rouse.dev/aliases"
 	swapShown  = "no list of models shows it"
 	swapLogs   = "rouse up has flags for its logs, and rouse logs NAME for those of models"
 )
@@ -87,6 +88,8 @@ var swapLost = map[string]string{
 	"matrix":        swapMemory,
 	"metadata":      swapShown,
 	"name":          swapShown,
+	"profiles":      swapNames,
+	"selectors":     swapNames,
 	"peers":         "a function runs on this machine; of servers elsewhere take one with rouse.dev/runtime-endpoint, or join them (rouse up --join)",
 	"routing":       swapMemory,
 	"timeouts":      "its server is on this machine; of timeouts only responseHeader is kept",
@@ -123,7 +126,7 @@ func LlamaSwap(path string, gpu GPU) (functions []api.Function, left []Skipped, 
 	s := swap{path: path, gpu: gpu}
 	var doc yaml.Node
 	var whole map[string]any // read to refuse anchors that contain themselves
-	if err := errors.Join(yaml.Unmarshal(raw, &doc), yaml.Unmarshal(raw, &s.file), yaml.Unmarshal(raw, &whole)); err != nil {
+	if err := cmp.Or(yaml.Unmarshal(raw, &doc), yaml.Unmarshal(raw, &whole), yaml.Unmarshal(raw, &s.file)); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, api.Explain(err))
 	}
 	if s.file.Models.Kind != yaml.MappingNode {
@@ -209,7 +212,7 @@ func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
 			s.skip(s.at(n, "models."+id+".env "+kv), fmt.Errorf("the function gets %d GPUs, and Rouse says which", f.Memory.Devices))
 			continue
 		}
-		f.Runtime.Env = append(f.Runtime.Env, expand(kv))
+		f.Runtime.Env = append(f.Runtime.Env, strings.ReplaceAll(expand(kv), "${PORT}", "$(PORT)"))
 	}
 	if rest := swapMacro().FindString(strings.Join(append(f.Runtime.Env, f.Runtime.Command...), " ")); rest != "" {
 		return f, fmt.Errorf("%s is no macro and no variable that is set", rest)

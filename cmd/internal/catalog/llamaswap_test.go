@@ -21,6 +21,7 @@ healthCheckTimeout: 500
 logLevel: debug
 globalTTL: 0
 newInTheNextVersion: true
+selectors: {fast: {targets: [kept]}}
 apiKeys: [sk-secret]
 macros:
   dir: ${env.SWAP_MODELS}
@@ -34,7 +35,7 @@ models:
       # ${server} is not used
       "/opt/my server" --port ${PORT} \
       -m ${both} --json '{"a": 1}'
-    env: ["CUDA_VISIBLE_DEVICES=0,1", "DIR=${dir}"]
+    env: ["CUDA_VISIBLE_DEVICES=0,1", "DIR=${dir}", "HOST=:${PORT}"]
     ttl: 90
     checkEndpoint: /custom
     useModelName: org/big
@@ -79,7 +80,7 @@ func TestLlamaSwap(t *testing.T) {
 		{
 			Name: "default/big-1-5-120b", Aliases: []api.ModelName{"Big-1.5:120b", "Big-1.5:120b:high", "gpt-4o", "gpt-4o-mini"},
 			Runtime: api.Runtime{
-				Kind: api.RuntimeCommand, Model: "org/big", Env: []string{"DIR=/models"},
+				Kind: api.RuntimeCommand, Model: "org/big", Env: []string{"DIR=/models", "HOST=:$(PORT)"},
 				Command: []string{"/opt/my server", "--port", "$(PORT)", "-m", "/models/x", "--ctx", "16384", "--json", `{"a": 1}`},
 			},
 			Memory: api.Memory{Devices: 2}, Concurrency: 3, StartTimeout: 500 * time.Second, FirstByteTimeout: time.Minute, SleepAfter: 90 * time.Second,
@@ -108,12 +109,12 @@ func TestLlamaSwap(t *testing.T) {
 	}
 	got := all.String()
 	for _, line := range []string{
-		":3: logLevel is", ":5: newInTheNextVersion is left out: Rouse has nothing like it", ":6: apiKeys is", ":43: groups is", ":45: hooks is",
-		":21: models.Big-1.5:120b.checkEndpoint is", ":24: models.Big-1.5:120b.timeouts is", ":26: models.Big-1.5:120b.filters is", ":25: models.Big-1.5:120b.aliases.unlisted is",
+		":3: logLevel is", ":5: newInTheNextVersion is left out: Rouse has nothing like it", ":6: selectors is left out: its names reach no model", ":7: apiKeys is", ":44: groups is", ":46: hooks is",
+		":22: models.Big-1.5:120b.checkEndpoint is", ":25: models.Big-1.5:120b.timeouts is", ":27: models.Big-1.5:120b.filters is", ":26: models.Big-1.5:120b.aliases.unlisted is",
 		"models.Big-1.5:120b.env CUDA_VISIBLE_DEVICES=0,1 is left out: the function gets 2 GPUs",
-		":30: models.fixed.cmdStop is", ":31: models.fixed.unlisted is", "config.yaml:13: models.Big-1.5:120b has taken the name big-1-5-120b",
-		":36: models.unknown is left out: ${nope}", ":37: models.unset is left out: ${env.SWAP_UNSET}", ":38: models.elsewhere is left out: its proxy",
-		":39: models.below is left out: its proxy", ":40: models.mute is left out: its command does not say on which port", ":41: models.open is", "models.none is left out: there is no command",
+		":31: models.fixed.cmdStop is", ":32: models.fixed.unlisted is", "config.yaml:14: models.Big-1.5:120b has taken the name big-1-5-120b",
+		":37: models.unknown is left out: ${nope}", ":38: models.unset is left out: ${env.SWAP_UNSET}", ":39: models.elsewhere is left out: its proxy",
+		":40: models.below is left out: its proxy", ":41: models.mute is left out: its command does not say on which port", ":42: models.open is", "models.none is left out: there is no command",
 	} {
 		if !strings.Contains(got, line) {
 			t.Errorf("lacks %q", line)
@@ -138,8 +139,8 @@ func TestLlamaSwapFiles(t *testing.T) {
 		t.Errorf("left out are %v", left)
 	}
 	for _, text := range []string{"", "models: [a]", "kind: Service", "models: {a: {cmd: [", "[]", "&a [*a]"} {
-		if functions, _, err := catalog.LlamaSwap(swapFile(t, text), catalog.GPU{}); err == nil {
-			t.Errorf("%q has %d functions", text, len(functions))
+		if functions, _, err := catalog.LlamaSwap(swapFile(t, text), catalog.GPU{}); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q has %d functions, and the error %v: want one line", text, len(functions), err)
 		}
 	}
 	if _, _, err := catalog.LlamaSwap(filepath.Join(t.TempDir(), "none.yaml"), catalog.GPU{}); !errors.Is(err, fs.ErrNotExist) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 
@@ -45,7 +46,7 @@ by Ollama or by another runtime that suits this machine. Without a store, or wit
 			case args[0] == "ollama":
 				functions, left, err = fromOllama(cmd, append(args, "")[1])
 			default:
-				err = fmt.Errorf("want %s", cmd.Use)
+				err = fmt.Errorf("want %s", cmd.UseLine())
 			}
 			if err != nil {
 				return err
@@ -129,6 +130,9 @@ func writeManifest(cmd *cobra.Command, out string, functions []api.Function, lef
 // writeNew writes a file that only this user can read, unless there is one.
 func writeNew(path string, content []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: remove it, or name another", err)
+	}
 	if err != nil {
 		return err
 	}
