@@ -34,11 +34,12 @@ type Folder struct {
 	mu sync.Mutex // held between the check of a condition and the renaming
 }
 
-// OpenFolder opens a folder, which is created if missing. No other process may have it open: OpenFolder waits so long
+// OpenFolder opens a folder, which is created if missing. One that holds anything but a store is refused, for what no record names is
+// removed from a store. No other process may have it open: OpenFolder waits so long
 // for one that is about to close it. spare is the disk space that [Folder.Room] leaves for records.
 func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	f := &Folder{dir: filepath.Clean(dir), spare: spare}
-	err := os.MkdirAll(dir, 0o700)
+	err := errors.Join(os.MkdirAll(dir, 0o700), f.onlyStore())
 	if err == nil {
 		f.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	}
@@ -65,6 +66,20 @@ func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 		return nil, fmt.Errorf("open the store: %w", full(err))
 	}
 	return f, nil
+}
+
+// onlyStore returns an error if the folder has files and no format: they are not those of a store, or of an older version's.
+func (f *Folder) onlyStore() error {
+	if _, err := os.Stat(f.path("format")); err == nil {
+		return nil
+	}
+	files, err := os.ReadDir(f.dir)
+	for _, file := range files {
+		if name := file.Name(); name != "lock" && name != "lost+found" && (name != "tmp" || files[0].Name() != "lock") {
+			return fmt.Errorf("%s has other files, such as %s: name a folder that is for the store alone", f.dir, name)
+		}
+	}
+	return err
 }
 
 // Close implements [Objects].

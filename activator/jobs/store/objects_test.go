@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -233,6 +235,7 @@ func testObjectLists(t *testing.T, o Objects) {
 // TestFolderAgain: the next process finds what was written, and nothing that was not.
 func TestFolderAgain(t *testing.T) {
 	f := openFolder(t).(*Folder)
+	putBody(t, f, "format", "{}", Condition{})
 	version := putBody(t, f, "a/b/c", "1", Condition{})
 	if _, err := f.stage([]byte("unfinished")); err != nil {
 		t.Fatal(err)
@@ -249,12 +252,33 @@ func TestFolderAgain(t *testing.T) {
 	}
 	defer f.Close()
 	putBody(t, f, "a/b/c", "2", Condition{Version: version})
-	all, err := f.List("")
+	all, err := f.List("a/")
 	if err != nil || len(all) != 1 || all[0].Key != "a/b/c" {
 		t.Errorf("%v, %v", all, err)
 	}
 	if err := f.Room(1); !errors.Is(err, ErrFull) {
 		t.Errorf("beyond the spare room: %v", err)
+	}
+}
+
+// TestFolderOfOthers: a folder with anything but a store keeps what it has.
+func TestFolderOfOthers(t *testing.T) {
+	for _, name := range []string{"tmp/thesis.txt", "files/a", "store.db", "lost+found/x/tmp"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := OpenFolder(dir, 0, 0)
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+		if ours := strings.HasPrefix(name, "lost"); ours != (err == nil) || !ours && !strings.Contains(err.Error(), "name a folder that is for the store alone") {
+			t.Errorf("a folder with %s: %v", name, err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("it is gone: %v", err)
+		}
 	}
 }
 
