@@ -137,7 +137,7 @@ func TestRealtime(t *testing.T) {
 		t.Errorf("the instance got the headers %v", h)
 	}
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
-	for query, want := range map[string]int{"model=other": 403, "model=talk&mod%65l=base": 400, "model=small": 404, "": 403, "model=tuned": 403, "model=talk&intent=transcription&url=http://x": 400} {
+	for query, want := range map[string]int{"model=other": 403, "model=talk&mod%65l=base": 400, "model=small": 404, "": 400, "model=tuned": 403, "model=talk&intent=transcription&url=http://x": 400} {
 		resp, got := b.get("/v1/realtime?"+query, append(upgrade, "Authorization", "Bearer k-a")...)
 		if resp.StatusCode != want || !strings.HasPrefix(got, `{"error":{"message":`) {
 			t.Errorf("%q: got %s %s, want %d", query, resp.Status, got, want)

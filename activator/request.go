@@ -199,7 +199,7 @@ func lacksPath(f *queue.Function, path string) *api.Error {
 			Message: "the model runs on " + kind + ", which does not speak Ollama's API: instead of " + path + " use " + instead}
 	}
 	return &api.Error{Status: http.StatusNotFound, Code: api.CodeUnknownPath, NoRetry: true,
-		Message: "the model runs on " + kind + ", which has no " + path + ": only " + strings.Join(kinds, ", ") + " may have it"}
+		Message: "the model runs on " + kind + ", which has no " + path + ": only " + strings.Join(kinds, ", ") + ", or a command, may have it"}
 }
 
 // lacks returns the refusal of a request for a model; nil if the picked function, or another variant of the model,

@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/queue"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // Routes returns the front door's own paths, without working handlers, for listings. The paths whose body names a
@@ -124,7 +125,7 @@ func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string,
 	switch {
 	case bad != nil:
 		a.unauthorized(w, r, api.AsError(bad))
-	case account != nil && !account.Rights().Allows(name):
+	case name != "" && account != nil && !account.Rights().Allows(name):
 		a.refuse(w, r, notAllowed(account, name))
 	default:
 		a.refuse(w, r, err)
@@ -252,13 +253,16 @@ func isControl(method, p string) bool {
 	return false
 }
 
+// keptPath matches paths of what a store keeps.
+var keptPath = lazyregexp.New(`^/v1/(files|batches|conversations|messages/batches)(/|$)`)
+
 // unknownPath refuses a path. It suggests the intended one if the client's base URL has an extra slash, no /v1 or two
 // of them, and for a singular.
 func unknownPath(r *http.Request) *api.Error {
 	meant := ""
 	clean := path.Clean("/" + r.URL.Path)
 	for _, p := range []string{clean, "/v1" + clean, strings.TrimPrefix(clean, "/v1"), clean + "s"} {
-		if _, is := api.FindPath(r.Method, p); is && p != r.URL.Path {
+		if _, is := api.FindPath(r.Method, p); (is || p != clean+"s" && keptPath().MatchString(p)) && p != r.URL.Path {
 			meant = ": did you mean " + p + "? A base URL ends in /v1 for clients of OpenAI's API, and without it for those of Anthropic's and Ollama's"
 			break
 		}

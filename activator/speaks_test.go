@@ -17,7 +17,7 @@ func TestLackingAPI(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{api.RuntimeOllama, "/v1/rerank", false, 404, "runs on ollama, which has no /v1/rerank: only engine, vllm, sglang, llamacpp may have it"},
+		{api.RuntimeOllama, "/v1/rerank", false, 404, "runs on ollama, which has no /v1/rerank: only engine, vllm, sglang, llamacpp, or a command, may have it"},
 		{api.RuntimeEngine, "/classify", false, 404, "which has no /classify"},
 		{api.RuntimeOllama, "/tokenize", false, 404, "which has no /tokenize"},
 		{api.RuntimeLlamaCpp, "/score", false, 404, "which has no /score"},

@@ -161,7 +161,7 @@ func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseFloat(seconds, 64)
 	if err != nil || !(n >= leastKeep.Seconds() && n <= mostKeep.Seconds()) {
-		return 0, api.BadRequest(param, "%s.seconds is %.40q: want a number from %v to %v", param, seconds, leastKeep.Seconds(), mostKeep.Seconds())
+		return 0, api.BadRequest(param, "%s.seconds is %.40q: want a number from %.0f to %.0f", param, seconds, leastKeep.Seconds(), mostKeep.Seconds())
 	}
 	return time.Duration(math.Round(n)) * time.Second, nil
 }
