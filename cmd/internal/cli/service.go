@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
@@ -30,6 +31,12 @@ serves what is kept (rouse apply --save), and applies what changes there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flagset.Add(cmd.PersistentFlags(), &m)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if meant := render.MeantFlag(cmd, err); meant != err { //nolint:errorlint // the same error: it has nothing to add
+			return meant
+		}
+		return fmt.Errorf("%w: flags of rouse up follow --, as in `rouse service install -- --memory 16Gi`", err)
+	})
 	cmd.AddCommand(&cobra.Command{
 		Use:   "install [-- UP-FLAG …]",
 		Short: "Write the service's file, and start it now and at each boot or login",

@@ -223,10 +223,14 @@ func (m serviceManager) run(ctx context.Context, command []string) error {
 	}
 	m.sayf("%s\n", line)
 	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", line, err, bytes.TrimSpace(out))
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("%s: %w: %s", line, err, bytes.TrimSpace(out))
+	if bytes.Contains(out, []byte("connect to bus")) {
+		err = fmt.Errorf("%w: no systemd runs for this user here: log in as the user (not by su or sudo), or give --system", err)
+	}
+	return err
 }
 
 func (m serviceManager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }

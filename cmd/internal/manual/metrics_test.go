@@ -230,7 +230,7 @@ func labels(constant, variable string) string {
 func metricsPage() (string, error) {
 	var text strings.Builder
 	text.WriteString("# Metrics\n\nWhat the programs answer at `GET /metrics`, in Prometheus's text format. This page is made from the programs by `make keys`.\n\n" +
-		"Who may read them: at the front door, callers on the same machine, trusted peers and bearers of the administrator's token; in a cluster each program has a port of its own for them,\n" +
+		"Who may read them: at the front door, callers on the same machine where clients need no keys, trusted peers and bearers of the administrator's token ([scraping one machine](machine.md#metrics)); in a cluster each program has a port of its own for them,\n" +
 		"`metrics`, which the component [monitoring](../manifests/components/monitoring) reads; an instance and the engine answer at their own port, which is closed to clients.\n\n" +
 		"`rouse-activator`, `rouse-autoscaler` and the engine add those of the Go runtime and of the process (`go_…`, `process_…`). Knative's own, which the stock parts of\n" +
 		"`rouse-activator` count, are in Knative's documentation. A series is there once there was something to count, unless an alert waits for it.\n")
