@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/config"
 )
 
@@ -129,10 +129,7 @@ func writeManifest(cmd *cobra.Command, out string, functions []api.Function, lef
 
 // writeNew writes a file that only this user can read, unless there is one.
 func writeNew(path string, content []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: remove it, or name another", err)
-	}
+	file, err := verb.Create(path)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ completions go as they came: apt remove rouse, dnf remove rouse, brew uninstall 
 				{"the system's service", "/etc/systemd/system/" + unitName, "sudo rouse service uninstall --system"},
 				{"functions and keys", configFolder(), "rm -r"},
 				{"what was learned and typed", stateFolder(), "rm -r"},
-				{"fetched models", fetch.Environment(os.Getenv).Dir, "rouse models prune, or rm -r"},
+				{"fetched models", fetch.Environment(os.Getenv).Dir, "rouse models prune --limit 0, then rm -r if nothing else is there"},
 				{"packed weights", filepath.Join(cache, programName, "tiles"), "rm -r"},
 				{"sockets and logs of servers", local.BaseDir(), "rm -r"},
 				{"this program", program, "as it came"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 
@@ -43,9 +44,18 @@ names of functions, when each was asked for, and why what was decided.`,
 	})
 }
 
+// Create creates a file that only this user can read. One that exists is an error.
+func Create(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%w: remove it, or name another", err)
+	}
+	return file, err
+}
+
 // keep writes a new file that only this user can read. An incomplete one is removed.
 func keep(path string, from io.Reader) (n int64, err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := Create(path)
 	if err != nil {
 		return 0, err
 	}
