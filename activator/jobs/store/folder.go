@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/internal/disk"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // Folder keeps objects as files of one folder, for one process:
@@ -39,7 +40,10 @@ type Folder struct {
 // for one that is about to close it. spare is the disk space that [Folder.Room] leaves for records.
 func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	f := &Folder{dir: filepath.Clean(dir), spare: spare}
-	err := errors.Join(os.MkdirAll(dir, 0o700), f.onlyStore())
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = f.onlyStore()
+	}
 	if err == nil {
 		f.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	}
@@ -104,43 +108,23 @@ func full(err error) error {
 	return err
 }
 
+var (
+	upper   = lazyregexp.New(`[A-Z]`)
+	escaped = lazyregexp.New(`![a-z]`)
+)
+
 // path returns the file of a key.
 func (f *Folder) path(key string) string {
 	parts := strings.SplitN(key, "/", 3)
-	for k, part := range parts {
-		var name strings.Builder
-		for i := range len(part) {
-			switch ch := part[i]; {
-			case 'A' <= ch && ch <= 'Z':
-				name.WriteByte('!')
-				name.WriteByte(ch | 0x20)
-			case ch == '/':
-				name.WriteByte(',')
-			default:
-				name.WriteByte(ch)
-			}
-		}
-		parts[k] = name.String()
-	}
-	return filepath.Join(f.dir, filepath.Join(parts...))
+	rest := &parts[len(parts)-1]
+	*rest = strings.ReplaceAll(*rest, "/", ",")
+	return filepath.Join(f.dir, upper().ReplaceAllStringFunc(filepath.Join(parts...), func(c string) string { return "!" + strings.ToLower(c) }))
 }
 
 // key returns the key of a file.
 func (f *Folder) key(path string) string {
-	rest, _ := strings.CutPrefix(path, f.dir+string(filepath.Separator))
-	var key strings.Builder
-	for i := 0; i < len(rest); i++ {
-		switch ch := rest[i]; {
-		case ch == '!' && i+1 < len(rest):
-			i++
-			key.WriteByte(rest[i] &^ 0x20)
-		case ch == ',' || ch == filepath.Separator:
-			key.WriteByte('/')
-		default:
-			key.WriteByte(ch)
-		}
-	}
-	return key.String()
+	rest, _ := strings.CutPrefix(filepath.ToSlash(path), filepath.ToSlash(f.dir)+"/")
+	return escaped().ReplaceAllStringFunc(strings.ReplaceAll(rest, ",", "/"), func(c string) string { return strings.ToUpper(c[1:]) })
 }
 
 func versionOf(body []byte) string {

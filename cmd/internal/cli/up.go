@@ -201,8 +201,8 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 			return cfg, fmt.Errorf("--store %w", err)
 		}
 	}
-	if cfg.Store.At != "" && cfg.Store.Limits.Keep < time.Minute {
-		return cfg, fmt.Errorf("--store-keep %s: want a minute or more", cfg.Store.Limits.Keep)
+	if l := cfg.Store.Limits; cfg.Store.At != "" && (l.Keep < time.Minute || l.MaxBytes < 1<<20) {
+		return cfg, fmt.Errorf("--store-keep %s, --store-size %s: want a minute, and 1Mi, or more", l.Keep, api.Bytes(l.MaxBytes))
 	}
 	if f.ClustersFile != "" {
 		if cfg.Clusters, err = door.Read(f.ClustersFile, cfg.Version); err != nil {
