@@ -99,7 +99,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	addParsed(s, &f.Memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)", amount[api.Bytes])
 	addParsed(s, &f.Peers.Proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)", peer.ParseList)
 	addParsed(s, &f.Peers.Trusted, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)", peer.ParseList)
-	s.StringVar(&f.Store.At, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
+	s.StringVar(&f.Store.At, "store", "", "`folder` of its own in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
 	addParsed(s, &f.Store.Limits.MaxBytes, "store-size", "10Gi", "`space` that the files in it may take", amount[int64])
 	flagset.DurationVarP(s, &f.Store.Limits.Keep, "store-keep", "", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	addParsed(s, &f.RecordBytes, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded", recordBytes)
