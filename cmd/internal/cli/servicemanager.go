@@ -137,11 +137,7 @@ func (m serviceManager) Uninstall(ctx context.Context) error {
 	if !strings.Contains(string(old), unitMark) && !m.Force {
 		return fmt.Errorf("%s was not written by rouse: --force removes it", path)
 	}
-	stop := m.systemctl("disable", "--now", unitName)
-	if m.Kind == launchd {
-		stop = []string{"launchctl", "bootout", launchdDomain() + "/" + launchdLabel}
-	}
-	if err := m.run(ctx, stop); err != nil && !m.Force {
+	if err := m.run(ctx, m.command("bootout", "disable", "--now")); err != nil && !m.Force {
 		return err
 	}
 	if m.DryRun {
@@ -166,14 +162,11 @@ func (m serviceManager) Status(ctx context.Context) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("no service is installed: %w", err)
 	}
-	command := m.systemctl("status", "--no-pager", unitName)
-	if m.Kind == launchd {
-		command = []string{"launchctl", "print", launchdDomain() + "/" + launchdLabel}
-	}
+	command := m.command("print", "status", "--no-pager")
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = m.Out, m.Out
 	var ended *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &ended) { // the output is the answer, also if the service does not run
+	if err := cmd.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() == 1) { // the output is the answer, also if the service does not run (3)
 		return fmt.Errorf("ask %s: %w", command[0], err)
 	}
 	return nil
@@ -181,10 +174,7 @@ func (m serviceManager) Status(ctx context.Context) error {
 
 // Active reports whether the manager runs the service.
 func (m serviceManager) Active(ctx context.Context) bool {
-	command := m.systemctl("is-active", "--quiet", unitName)
-	if m.Kind == launchd {
-		command = []string{"launchctl", "print", launchdDomain() + "/" + launchdLabel}
-	}
+	command := m.command("print", "is-active", "--quiet")
 	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
 }
 
@@ -193,7 +183,7 @@ func (m serviceManager) start(path string, runs bool) [][]string {
 	if m.Kind == launchd {
 		start := [][]string{{"launchctl", "bootstrap", launchdDomain(), path}}
 		if runs {
-			start = append([][]string{{"launchctl", "bootout", launchdDomain() + "/" + launchdLabel}}, start...)
+			start = append([][]string{m.command("bootout")}, start...)
 		}
 		return start
 	}
@@ -202,6 +192,14 @@ func (m serviceManager) start(path string, runs bool) [][]string {
 		start[1] = m.systemctl("restart", unitName)
 	}
 	return start
+}
+
+// command returns the command of launchctl, or the one of systemctl, for the service.
+func (m serviceManager) command(launchctl string, systemctl ...string) []string {
+	if m.Kind == launchd {
+		return []string{"launchctl", launchctl, launchdDomain() + "/" + launchdLabel}
+	}
+	return m.systemctl(append(systemctl, unitName)...)
 }
 
 func (m serviceManager) systemctl(args ...string) []string {
