@@ -35,9 +35,9 @@ type Folder struct {
 	mu sync.Mutex // held between the check of a condition and the renaming
 }
 
-// OpenFolder opens a folder, which is created if missing. One that holds anything but a store is refused, for what no record names is
-// removed from a store. No other process may have it open: OpenFolder waits so long
-// for one that is about to close it. spare is the disk space that [Folder.Room] leaves for records.
+// OpenFolder opens a folder, which is created if missing. One that holds anything but a store is refused, because a
+// store removes what its records don't name. No other process may have it open: OpenFolder waits so long for one that
+// is about to close it. spare is the disk space that [Folder.Room] leaves for records.
 func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	f := &Folder{dir: filepath.Clean(dir), spare: spare}
 	err := os.MkdirAll(dir, 0o700)
