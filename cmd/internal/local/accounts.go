@@ -1,10 +1,12 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +18,7 @@ import (
 
 const (
 	accountsVersion = 1
-	accountsEvery   = 2 * time.Second
+	accountsEvery   = time.Second
 )
 
 // accounts are the usage and the keys' budgets, in a file that outlives the server. Each port has a file of its own, from which the
@@ -43,20 +45,28 @@ func (a *accounts) read(dir string, port int, log *slog.Logger) {
 	}
 }
 
-// writeAccounts writes the accounts if they have changed. It is not safe for concurrent use.
+// writeAccounts writes the accounts if they have changed: budgets also between the activator's reports of use. It is not safe for
+// concurrent use.
 func (s *server) writeAccounts() {
-	u := s.autoscaler.SaveUsage()
-	if u == nil || s.accounts.path == "" {
-		return
+	s.activator.TellUse(time.Now())
+	budgets := s.accounts.Budgets
+	if s.keys != nil {
+		budgets = s.keys.Budgets()
 	}
-	if s.accounts.Usage = u; s.keys != nil {
-		s.accounts.Budgets = s.keys.Budgets()
-	}
-	raw, err := disk.Encode(accountsVersion, &s.accounts)
-	if err == nil {
-		err = errors.Join(os.MkdirAll(s.cfg.StateDir, 0o700), disk.WriteFile(s.accounts.path, raw, 0o600))
-	}
-	if err != nil {
+	if err := s.accounts.write(s.autoscaler.SaveUsage(), budgets); err != nil {
 		s.cfg.Logger.Error("what was used is not kept", "error", err)
 	}
+}
+
+// write writes the accounts if they have changed; a nil u has not.
+func (a *accounts) write(u *usage.Saved, budgets map[string]control.Budget) error {
+	if a.path == "" || u == nil && maps.Equal(budgets, a.Budgets) {
+		return nil
+	}
+	a.Usage, a.Budgets = cmp.Or(u, a.Usage), budgets
+	raw, err := disk.Encode(accountsVersion, a)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(a.path), 0o700), disk.WriteFile(a.path, raw, 0o600))
 }

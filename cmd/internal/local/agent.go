@@ -243,15 +243,11 @@ func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) e
 // killAll ends all remaining instances and waits for them.
 func (a *agent) killAll() {
 	a.mu.Lock()
-	var left []*instance
-	for _, i := range a.instances {
-		left = append(left, i)
-	}
-	a.mu.Unlock()
 	var all sync.WaitGroup
-	for _, i := range left {
+	for _, i := range a.instances {
 		all.Go(func() { i.finish(stopGrace) })
 	}
+	a.mu.Unlock()
 	all.Wait()
 	a.ended.Wait()
 }

@@ -1,0 +1,37 @@
+package local
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// TestBudgetsAreWritten: what a key has used is in the file before its use is reported, and an unchanged file is not written again.
+func TestBudgetsAreWritten(t *testing.T) {
+	dir := t.TempDir()
+	var a, next accounts
+	a.read(dir, 1, slog.New(slog.DiscardHandler))
+	budgets := func(tokens float64) map[string]control.Budget {
+		return map[string]control.Budget{"k": {{In: "2026-11-30", Tokens: tokens}, {In: "2026-11", Tokens: tokens}}}
+	}
+	for _, tokens := range []float64{1, 2} {
+		if err := a.write(nil, budgets(tokens)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next.read(dir, 1, slog.New(slog.DiscardHandler))
+	if got := next.Budgets["k"][0].Tokens; got != 2 {
+		t.Errorf("the file has %g tokens, want 2", got)
+	}
+	if err := os.Remove(a.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.write(nil, budgets(2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(a.path); err == nil {
+		t.Error("unchanged accounts were written again")
+	}
+}
