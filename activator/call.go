@@ -365,8 +365,7 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 // tellCost adds the trailer with the cost of the request, if its client is told it.
 func (c *call) tellCost() {
 	if c.reply.costs {
-		_ = c.reply.Flush() // else a short answer goes out with its length, and without trailers
-		c.reply.w.Header().Set(http.TrailerPrefix+headerGPUSeconds, strconv.FormatFloat(c.want.GPUSeconds, 'f', 6, 64))
+		c.reply.trailer(http.Header{headerGPUSeconds: {strconv.FormatFloat(c.want.GPUSeconds, 'f', 6, 64)}})
 	}
 }
 

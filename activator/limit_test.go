@@ -97,13 +97,15 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestAHeaderBeginsAPlainAnswer: the answer of a container that is no model server begins with its header, which its client gets at once.
+// TestAHeaderBeginsAPlainAnswer: the answer of a container that is no model server begins with its header, which its client gets at
+// once, and ends with its trailer.
 func TestAHeaderBeginsAPlainAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
 			_ = r.Body.Close()
 			body := &pieces{r.Context(), time.Minute, []string{"slept"}}
-			return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/plain"}}, Body: body, Request: r}, nil
+			return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/plain"}}, Body: body,
+				Trailer: http.Header{"X-End": {"whole"}, control.HeaderTenant: {"another"}}, Request: r}, nil
 		})
 		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport})
 		if err != nil {
@@ -115,6 +117,9 @@ func TestAHeaderBeginsAPlainAnswer(t *testing.T) {
 		a.ServeFunction(w, httptest.NewRequest(http.MethodGet, "/anything", nil), "default/m")
 		if w.Code != 200 || w.Body.String() != "slept" || w.at.IsZero() || w.at.After(began.Add(time.Second)) {
 			t.Errorf("got %d %q, with the header after %s; want 200, and the header at once", w.Code, w.Body, w.at.Sub(began))
+		}
+		if got := w.Result().Trailer; len(got) != 1 || got.Get("X-End") != "whole" { //nolint:bodyclose // a recorder's
+			t.Errorf("the trailer is %v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -134,6 +134,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 // end turns the end of a copied answer into an error, and sends the error to a client that reads events.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil {
+		r.trailer(answer.Trailer())
 		return nil
 	}
 	cut := errors.Is(err, relay.ErrCut) || errors.Is(err, errPaused)
@@ -173,6 +174,14 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 		return errors.Join(e, err, errAbort)
 	}
 	return errors.Join(e, err, r.event(e, max(r.next, answer.Next())))
+}
+
+// trailer has fields follow the answer.
+func (r *reply) trailer(fields http.Header) {
+	for name, values := range fields {
+		_ = r.flush() // else a short answer goes out with its length, and without trailers
+		r.w.Header()[http.TrailerPrefix+name] = values
+	}
 }
 
 // stays returns why a cut stream is not resumed elsewhere; empty if nobody expected that.

@@ -15,6 +15,7 @@ import (
 	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -177,9 +178,10 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 	if w.sent == nil {
 		w.WriteHeader(http.StatusOK)
 	}
-	resp := &http.Response{
+	resp := &w.resp
+	*resp = http.Response{
 		Status: strconv.Itoa(w.status) + " " + http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.sent, ContentLength: w.declared, Body: http.NoBody, Request: r,
+		Header: w.sent, ContentLength: w.declared, Body: http.NoBody, Request: r, Trailer: resp.Trailer,
 	}
 	if w.ended && w.declared < 0 && !w.head {
 		resp.ContentLength = int64(len(part))
@@ -226,6 +228,7 @@ type answer struct {
 	left     bool   // the reader has gone
 	ended    bool   // the handler has returned
 	aborted  bool   // the handler has panicked
+	resp     http.Response
 }
 
 // serve calls the handler, and delivers the rest of the buffer.
@@ -242,6 +245,14 @@ func (w *answer) serve(h http.Handler, r *http.Request, log *slog.Logger) {
 		h.ServeHTTP(w, r)
 	}()
 	w.ended = true
+	for name, values := range w.header {
+		if name, is := strings.CutPrefix(name, http.TrailerPrefix); is && !w.head {
+			if w.resp.Trailer == nil {
+				w.resp.Trailer = http.Header{}
+			}
+			w.resp.Trailer[name] = values
+		}
+	}
 	if len(w.buf) > 0 && !w.aborted && !w.left {
 		w.yield(w.buf)
 	}

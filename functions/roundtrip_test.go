@@ -68,6 +68,11 @@ func TestRoundTripIsHTTP(t *testing.T) {
 				panic(err)
 			}
 		},
+		"trailers": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("a"))
+			flush(w)
+			w.Header().Set(http.TrailerPrefix+"X-End", "whole")
+		},
 		"abort before anything": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"abort behind a part": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("a"))
@@ -121,7 +126,7 @@ func TestRoundTripIsHTTP(t *testing.T) {
 						resp.Header.Del("Content-Length")
 						length, err = 0, nil
 					}
-					return fmt.Sprint(resp.StatusCode, resp.Header, length, err != nil, string(read))
+					return fmt.Sprint(resp.StatusCode, resp.Header, length, err != nil, string(read), resp.Trailer)
 				}
 				want := ask(localhttp.New(1, 1))
 				if got := ask(roundTripper{h, quiet}); got != want {

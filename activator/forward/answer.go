@@ -112,16 +112,27 @@ func (a *Answer) Lines() bool {
 // server's answer it copies only the fields that [control.Answered] accepts.
 func (a *Answer) Header(h http.Header) {
 	id := h[HeaderID]
-	if !a.plain {
-		maps.DeleteFunc(a.resp.Header, func(name string, _ []string) bool { return !control.Answered(name) && name != "Connection" })
-	}
-	relay.CopyHeader(h, a.resp.Header)
+	a.copyHeader(h, a.resp.Header)
 	if id != nil {
 		h[HeaderID] = id
 	}
 	if said := a.resp.Header[control.HeaderUsage]; a.counts && said != nil {
 		h[control.HeaderUsage] = said
 	}
+}
+
+// Trailer returns what follows a body that was copied to its end, of the fields that [Answer.Header] copies.
+func (a *Answer) Trailer() http.Header {
+	h := http.Header{}
+	a.copyHeader(h, a.resp.Trailer)
+	return h
+}
+
+func (a *Answer) copyHeader(to, from http.Header) {
+	if !a.plain {
+		maps.DeleteFunc(from, func(name string, _ []string) bool { return !control.Answered(name) && name != "Connection" })
+	}
+	relay.CopyHeader(to, from)
 }
 
 // errorLimit bounds the part of an error body that is read.
