@@ -186,9 +186,10 @@ func (o *Object) render() []byte {
 		if f.gone {
 			continue
 		}
-		if !first && !f.added {
-			out = append(append(out, tail...), ',')
-		} else if !first {
+		if !first {
+			if !f.added {
+				out = append(out, tail...)
+			}
 			out = append(out, ',')
 		}
 		first = false

@@ -25,7 +25,6 @@ func Distance(a, b string, limit int) int {
 	for i := range len(a) {
 		diagonal := row[0]
 		row[0] = i + 1
-		best := row[0]
 		for j := range len(b) {
 			change := diagonal
 			if a[i] != b[j] {
@@ -33,10 +32,6 @@ func Distance(a, b string, limit int) int {
 			}
 			diagonal = row[j+1]
 			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-			best = min(best, row[j+1])
-		}
-		if best > limit {
-			return limit + 1
 		}
 	}
 	return row[len(b)]

@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"iter"
-	"math"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
@@ -130,20 +129,8 @@ func (j *Judge) inside(p []byte) {
 // count records the sequence number of an event. In a model's text the quotes would be escaped. If a number comes in
 // parts, the largest value is the whole one.
 func (j *Judge) count(p []byte) {
-	const key = `"sequence_number"`
-	at := bytes.LastIndex(p, []byte(key))
-	if at < 0 {
-		return
-	}
-	v, _ := colon(p[at+len(key):])
-	n := 0
-	for _, c := range v {
-		if c < '0' || c > '9' || n > math.MaxInt32 {
-			break
-		}
-		n = 10*n + int(c-'0')
-	}
-	j.next = max(j.next, n+1)
+	at := max(0, bytes.LastIndex(p, sequenceNames[0]))
+	j.next = max(j.next, number(p[at:], sequenceNames, -1)+1)
 }
 
 func (j *Judge) begins(line []byte) {
@@ -193,10 +180,11 @@ func failed(data []byte) bool {
 }
 
 func after(data []byte, key string) (rest []byte, found bool) {
-	if len(data) < len(key) || string(data[:len(key)]) != key {
-		return nil, false
+	rest, found = bytes.CutPrefix(data, []byte(key))
+	if found {
+		rest, found = colon(rest)
 	}
-	return colon(data[len(key):])
+	return rest, found
 }
 
 // colon skips a colon, and spaces and tabs around it.
@@ -205,21 +193,15 @@ func colon(b []byte) (rest []byte, found bool) {
 	return bytes.TrimLeft(rest, " \t"), found
 }
 
-var finishName, stopName = []byte(`"finish_reason"`), []byte(`"stop":true`)
+var (
+	finishName, stopName = []byte(`"finish_reason"`), []byte(`"stop":true`)
+	sequenceNames        = [][]byte{[]byte(`"sequence_number"`)}
+)
 
 // Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of llama.cpp's API. In a
 // model's text the quotes would be escaped.
 func Finishes(line []byte) bool {
-	for rest := line; ; {
-		at := Index(rest, finishName)
-		if at < 0 {
-			return Index(line, stopName) >= 0
-		}
-		rest = rest[at+len(finishName):]
-		if v, found := colon(rest); found && len(v) > 0 && (v[0] == '"' || v[0] == '{') {
-			return true
-		}
-	}
+	return value(line, finishName, '"') != nil || value(line, finishName, '{') != nil || Index(line, stopName) >= 0
 }
 
 // lastLine reports whether a line of JSON is the last: an error, or "done":true at its top level, as a model may

@@ -350,6 +350,15 @@ func TestUsageOfCaches(t *testing.T) {
 		}
 	}
 	u := relay.Usage{Style: api.StreamCompletion}
+	for _, said := range []string{"10,4,1", "20,0,1", "10,4,3", "20,0,2"} {
+		var prompt, cached, generated int
+		_, _ = fmt.Sscanf(said, "%d,%d,%d", &prompt, &cached, &generated)
+		u.See(fmt.Appendf(nil, "data: {\"text\":\"a\",\"meta_info\":{\"prompt_tokens\":%d,\"cached_tokens\":%d,\"completion_tokens\":%d},\"index\":%d}\n\n", prompt, cached, generated, prompt), 0)
+	}
+	if u.Prompt != 30 || u.Cached != 4 || u.Tokens() != 5 {
+		t.Errorf("a stream of two prompts: %d of input, %d cached, %d of output", u.Prompt, u.Cached, u.Tokens())
+	}
+	u = relay.Usage{Style: api.StreamCompletion}
 	if got := string(u.Take([]byte("data: a\r\r: rouse-usage 1 0 1\ndata: b\r\r"))); got != "data: a\r\rdata: b\r\r" {
 		t.Errorf("with lines that end in CR the client gets %q", got)
 	}

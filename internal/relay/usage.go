@@ -26,10 +26,11 @@ type Usage struct {
 	Decode            time.Duration // the generation time reported by the runtime; 0: not reported
 	Reported          bool          // the numbers of [Usage.Tell] count
 
-	since int      // events that carry text and came after Generated was reported
-	kept  []byte   // memory for events without comments
-	tail  []byte   // the end of the parts that [Usage.Part] has seen
-	by    [][]byte // of a list of answers: the fields that may report for each; one, once it was seen
+	since int              // events that carry text and came after Generated was reported
+	kept  []byte           // memory for events without comments
+	tail  []byte           // the end of the parts that [Usage.Part] has seen
+	by    [][]byte         // of a list of answers: the fields that may report for each; one, once it was seen
+	each  map[string]Usage // as last reported by index, of a stream of several answers
 }
 
 // Field names of usage by style.
@@ -65,7 +66,7 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 			events++
 			m.since++
 		}
-		m.Read(line)
+		m.readIndexed(line)
 	}
 	if events > 0 {
 		if m.Events == 0 {
@@ -222,9 +223,37 @@ func (m *Usage) listed() bool {
 	}
 	one := Usage{Style: m.Style}
 	one.Read(append(append(bytes.Clone(m.by[0]), ':'), whole...))
-	m.Prompt, m.Cached, m.Generated = m.Prompt+one.Prompt, m.Cached+one.Cached, m.Generated+one.Generated
+	m.add(one, Usage{})
 	m.tail = v[len(whole):]
 	return true
+}
+
+// readIndexed is Read for an event of a stream. SGLang's own streams of several answers report for each, by its index; they are added up.
+func (m *Usage) readIndexed(line []byte) {
+	var index []byte
+	if Index(line, usageNames[1]) >= 0 {
+		index, _ = jsonfield.Find(bytes.TrimPrefix(line, []byte("data:")), "index")
+	}
+	if index == nil || m.Reported {
+		m.Read(line)
+		return
+	}
+	if m.each == nil {
+		m.each = map[string]Usage{}
+	}
+	was := m.each[string(index)]
+	one := was
+	one.Read(line)
+	m.each[string(index)] = one
+	m.since = 0
+	m.add(one, was)
+}
+
+// add adds what one has beyond was.
+func (m *Usage) add(one, was Usage) {
+	m.Prompt += one.Prompt - was.Prompt
+	m.Cached += one.Cached - was.Cached
+	m.Generated += one.Generated - was.Generated
 }
 
 // Read reads the token numbers in p. The last ones count: they are totals.
@@ -289,12 +318,8 @@ func duration(p, name []byte, unit time.Duration) time.Duration {
 	if at < 0 {
 		return 0
 	}
-	p = bytes.TrimLeft(p[at+len(name):], " :")
-	end := bytes.IndexFunc(p, func(r rune) bool { return (r < '0' || r > '9') && !strings.ContainsRune("+-.eE", r) })
-	if end <= 0 {
-		return 0
-	}
-	n, err := strconv.ParseFloat(string(p[:end]), 64)
+	v, _ := colon(p[at+len(name):])
+	n, err := strconv.ParseFloat(string(v[:len(v)-len(bytes.TrimLeft(v, "0123456789+-.eE"))]), 64)
 	if most := float64(24 * time.Hour / unit); err != nil || !(n > 0 && n < most) {
 		return 0
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -88,9 +89,7 @@ func fromEnvironment(env func(string) string, version string, log *slog.Logger, 
 	parts := &byPart{SpanExporter: out, resources: make(map[api.Part]*resource.Resource), to: at.String(), log: log}
 	for part, service := range services {
 		named := map[string]string{"service.name": service, "service.version": version}
-		for k, v := range about {
-			named[k] = v
-		}
+		maps.Copy(named, about)
 		if name := env("OTEL_SERVICE_NAME"); name != "" {
 			named["service.name"] = name
 		}

@@ -101,19 +101,17 @@ func build(root, out string) error {
 	if err != nil {
 		return err
 	}
-	copied := map[string]bool{}
 	var index []section
 	var wrong []error
 	for _, p := range paths {
 		d := all[p]
 		for _, l := range links(d.node) {
 			to, file, err := d.target(root, string(*l), all)
-			if err != nil {
-				wrong = append(wrong, err)
-			}
+			wrong = append(wrong, err)
 			*l = []byte(to)
 			if file != "" {
-				copied[file] = true
+				raw, err := os.ReadFile(filepath.Join(root, file))
+				wrong = append(wrong, err, write(filepath.Join(out, file), raw))
 			}
 		}
 		sections := d.sections()
@@ -126,28 +124,10 @@ func build(root, out string) error {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	raw, err := json.Marshal(index)
-	if err == nil { // a script, because pages in files may not fetch
-		err = write(filepath.Join(out, "index.js"), fmt.Appendf(nil, "documents = %s\n", raw))
-	}
-	if err == nil {
-		raw, err = files.ReadFile("page.js")
-	}
-	if err == nil {
-		err = write(filepath.Join(out, "page.js"), raw)
-	}
-	if err != nil {
-		return err
-	}
-	for file := range copied {
-		raw, err := os.ReadFile(filepath.Join(root, file))
-		if err == nil {
-			err = write(filepath.Join(out, file), raw)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	raw, _ := json.Marshal(index)          // of texts
+	script, _ := files.ReadFile("page.js") // it is embedded
+	// The index is a script too, because pages in files may not fetch.
+	wrong = append(wrong, write(filepath.Join(out, "index.js"), fmt.Appendf(nil, "documents = %s\n", raw)), write(filepath.Join(out, "page.js"), script))
 	return errors.Join(wrong...)
 }
 
