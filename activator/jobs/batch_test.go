@@ -59,11 +59,12 @@ func TestCompletes(t *testing.T) {
 // TestBodiesInLines checks that an answer, whatever a model server has sent, is one line of JSON in UTF-8 in a file of results.
 func TestBodiesInLines(t *testing.T) {
 	for body, want := range map[string]string{
-		"{\n \"a\": 1.50\n}":    `{"a":1.50}`,
-		"{\"a\":\"b\xff\xfe\"}": `{"a":"b\ufffd"}`,
-		"a\nb\xff":              `"a\nb\ufffd"`,
-		`{"a":1}{"a":1}`:        `"{\"a\":1}{\"a\":1}"`,
-		"":                      `""`,
+		"{\n \"a\": 1.50\n}":             `{"a":1.50}`,
+		"{\"a\":\"b\xff\xfe\"}":          `{"a":"b\ufffd"}`,
+		"a\nb\xff":                       `"a\nb\ufffd"`,
+		`{"a":1}{"a":1}`:                 `"{\"a\":1}{\"a\":1}"`,
+		"":                               `""`,
+		"{\"a\":\"\u0085\u2028\u2029\"}": `{"a":"\u0085\u2028\u2029"}`,
 	} {
 		got := string(text(messageResult{"c", raw([]byte(body))}))
 		want = `{"custom_id":"c","result":` + strings.ReplaceAll(want, `\ufffd`, "\ufffd") + "}\n"

@@ -71,10 +71,13 @@ func raw(body []byte) json.RawMessage {
 	return quoted
 }
 
+// lineEnds escapes what Python's str.splitlines and others take for the end of a line.
+var lineEnds = strings.NewReplacer("\u0085", `\u0085`, "\u2028", `\u2028`, "\u2029", `\u2029`)
+
 func text(l any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(l) // its fields are valid JSON
-	return b.Bytes()
+	return []byte(lineEnds.Replace(b.String()))
 }
