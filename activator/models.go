@@ -60,8 +60,11 @@ func (m listed) visible(has func(names ...string) bool) bool {
 // mostModels bounds a page of models, as at Anthropic.
 const mostModels = 1000
 
-// Limit returns how many entries of a list a client asks for.
+// Limit returns how many entries of a list a client asks for. In Anthropic's lists it goes on in one direction.
 func Limit(v url.Values, usual, most int) (int, error) {
+	if v.Get("after_id") != "" && v.Get("before_id") != "" {
+		return 0, api.BadRequest("before_id", "before_id and after_id are both there: want one of them")
+	}
 	text := v.Get("limit")
 	if text == "" {
 		return usual, nil

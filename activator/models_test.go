@@ -26,6 +26,7 @@ func TestModelPages(t *testing.T) {
 		"?limit=many":               "limit is ",
 		"?limit=1001":               "limit is ",
 		"?after_id=nope":            "there is no model ",
+		"?after_id=a&before_id=c":   "before_id and after_id are both there: want one of them",
 		"?before_id=nope&after_id=": "there is no model ",
 	} {
 		resp, body := b.get("/v1/models" + query)

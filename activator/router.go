@@ -257,12 +257,12 @@ func isControl(method, p string) bool {
 var keptPath = lazyregexp.New(`^/v1/(files|batches|conversations|messages/batches)(/|$)`)
 
 // unknownPath refuses a path. It suggests the intended one if the client's base URL has an extra slash, no /v1 or two
-// of them, and for a singular.
+// of them, for a singular, and for the base URL itself.
 func unknownPath(r *http.Request) *api.Error {
 	meant := ""
 	clean := path.Clean("/" + r.URL.Path)
-	for _, p := range []string{clean, "/v1" + clean, strings.TrimPrefix(clean, "/v1"), clean + "s"} {
-		if _, is := api.FindPath(r.Method, p); (is || p != clean+"s" && keptPath().MatchString(p)) && p != r.URL.Path {
+	for k, p := range []string{clean, "/v1" + clean, strings.TrimPrefix(clean, "/v1"), clean + "s", clean + "/models", clean + "/chat/completions"} {
+		if _, is := api.FindPath(r.Method, p); (is || k < 3 && keptPath().MatchString(p)) && p != r.URL.Path {
 			meant = ": did you mean " + p + "? A base URL ends in /v1 for clients of OpenAI's API, and without it for those of Anthropic's and Ollama's"
 			break
 		}

@@ -116,6 +116,8 @@ func TestHosts(t *testing.T) {
 		{"POST", "localhost", "/chat/completions", `{"model":"m"}`, 404, "did you mean /v1/chat/completions?"},
 		{"POST", "localhost", "//v1/chat/completions", `{"model":"m"}`, 404, "did you mean /v1/chat/completions?"},
 		{"POST", "localhost", "/v1/chat/completions/", `{"model":"m"}`, 404, "did you mean /v1/chat/completions?"},
+		{"GET", "localhost", "/v1", "", 404, "did you mean /v1/models?"},
+		{"POST", "localhost", "/v1/", `{"model":"m"}`, 404, "did you mean /v1/chat/completions?"},
 		{"POST", "localhost", "/v1/v1/messages", `{"model":"m"}`, 404, "did you mean /v1/messages?"},
 		{"POST", "localhost", "/v1/api/chat", `{"model":"m"}`, 404, "did you mean /api/chat?"},
 		{"GET", "localhost", "/v1/models/", "", 404, "did you mean /v1/models?"},

@@ -106,16 +106,13 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 	if err != nil {
 		return err
 	}
-	q := store.Query{After: v.Get("after_id"), Limit: limit}
+	q, from := store.Query{After: v.Get("after_id"), Limit: limit}, "after_id"
 	if before := v.Get("before_id"); before != "" {
-		if q.After != "" {
-			return api.BadRequest("before_id", "before_id and after_id are both there: want one of them")
-		}
-		q.After, q.Oldest = before, true
+		q.After, q.Oldest, from = before, true, "before_id"
 	}
 	all, more, err := s.store.Jobs(c.Owner(), store.PrefixMessages, q)
 	if errors.Is(err, store.ErrNotFound) {
-		return api.BadRequest("after_id", "there is no message batch %.80q to go on from", q.After)
+		return api.BadRequest(from, "there is no message batch %.80q to go on from", q.After)
 	} else if err != nil {
 		return err
 	}
