@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/chat"
@@ -128,6 +129,24 @@ func TestNothingIsDropped(t *testing.T) {
 	}
 	if said[1].Content != "well" || len(said[1].ToolCalls) != 2 || said[0].Content != "x" {
 		t.Errorf("the conversation was changed: %+v", said)
+	}
+}
+
+// TestOtherRoles: a message whose role the template does not know is not dropped silently.
+func TestOtherRoles(t *testing.T) {
+	for source, want := range map[string]string{
+		"": "<|im_start|>critic\nx<|im_end|>\n",
+		"{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}": `it shows no message of the role "critic"`,
+		"{% for m in messages %}{{ raise_exception(m.role) }}{% endfor %}":                       "refuses this conversation: critic",
+	} {
+		tmpl, err := chat.New(source, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tmpl.Render(t.Context(), []chat.Message{{Role: "critic", Content: "x"}}, chat.Options{})
+		if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
+		}
 	}
 }
 

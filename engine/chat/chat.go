@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,14 +120,31 @@ func (t *Template) Special() (bos, eos string) { return t.bos, t.eos }
 func (t *Template) Source() string { return t.source }
 
 // Render returns the prompt of a conversation; it stops when ctx ends. Errors: a *RefusedError if the template rejects
-// the conversation, a *BudgetError beyond the budget, and [ErrBusy], which is temporary. Other errors name what cannot
+// the conversation, or would drop a message of a role of its own, a *BudgetError beyond the budget, and [ErrBusy], which is temporary. Other errors name what cannot
 // be rendered.
 func (t *Template) Render(ctx context.Context, messages []Message, o Options) (string, error) {
 	if o.Guard == nil {
 		o.Guard = unguarded
 	}
 	messages, o = t.placed(messages, o)
-	return t.render(ctx, messages, o, jinja.Budget{})
+	text, err := t.render(ctx, messages, o, jinja.Budget{})
+	other := func(m Message) bool { return !strings.Contains(" system user assistant tool ", " "+m.Role+" ") }
+	if err != nil || !slices.ContainsFunc(messages, other) {
+		return text, err
+	}
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		if other(m) {
+			messages[i].Content = fmt.Sprint("needle", i, "bodkin")
+		}
+	}
+	shown, err := t.render(ctx, messages, o, jinja.Budget{})
+	for _, m := range messages {
+		if err == nil && other(m) && !strings.Contains(shown, m.Content) {
+			err = &RefusedError{Reason: fmt.Sprintf("it shows no message of the role %.40q", m.Role)}
+		}
+	}
+	return text, err
 }
 
 func unguarded(s string) string { return s }

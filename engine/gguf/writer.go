@@ -50,13 +50,13 @@ func (w *Writer) key(key string, k Kind) {
 	}
 	w.keys[key] = true
 	w.meta = appendString(w.meta, key)
-	w.meta = binary.LittleEndian.AppendUint32(w.meta, uint32(k))
+	w.put(uint32(k))
 }
 
 func (w *Writer) array(key string, elem Kind, n int) {
 	w.key(key, KindArray)
-	w.meta = binary.LittleEndian.AppendUint32(w.meta, uint32(elem))
-	w.meta = binary.LittleEndian.AppendUint64(w.meta, uint64(n))
+	w.put(uint32(elem))
+	w.put(uint64(n))
 }
 
 func appendString(b []byte, s string) []byte {
@@ -73,7 +73,7 @@ func (w *Writer) SetString(key, v string) {
 // tensors.
 func (w *Writer) SetUint32(key string, v uint32) {
 	w.key(key, KindUint32)
-	w.meta = binary.LittleEndian.AppendUint32(w.meta, v)
+	w.put(v)
 	if key == keyAlignment {
 		if v < 8 || v > maxAlign || v&(v-1) != 0 {
 			w.fail(fmt.Errorf("%s is %d, want a power of two from 8 to %d", key, v, maxAlign))
@@ -139,7 +139,7 @@ func (w *Writer) Copy(f *File, key string) {
 		w.key(key, v.kind)
 	}
 	if v.kind == KindString {
-		w.meta = binary.LittleEndian.AppendUint64(w.meta, uint64(v.hi-v.lo))
+		w.put(uint64(v.hi-v.lo))
 	}
 	w.meta = append(w.meta, f.data[v.lo:v.hi]...)
 	if a, ok := f.Uint(key); ok && key == keyAlignment {

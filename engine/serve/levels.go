@@ -30,12 +30,12 @@ func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, l
 	c := &engineCollector{stats: stats, blockSize: blockSize, prefix: prefix}
 	c.cache = prometheus.NewDesc(vllm+"cache_config_info", "The KV memory; num_gpu_blocks is vLLM's name for blocks on any device.",
 		[]string{"block_size", "num_gpu_blocks", "enable_prefix_caching"}, theirs)
-	known := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
-		c.levels = append(c.levels, level{prometheus.NewDesc(vllm+name, help, nil, theirs), kind, of})
+	named := func(prefix string, labels prometheus.Labels) func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
+		return func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
+			c.levels = append(c.levels, level{prometheus.NewDesc(prefix+name, help, nil, labels), kind, of})
+		}
 	}
-	own := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
-		c.levels = append(c.levels, level{prometheus.NewDesc(ours+name, help, nil, labels), kind, of})
-	}
+	known, own := named(vllm, theirs), named(ours, labels)
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
 	known(gauge, "num_requests_running", "Sequences that are being computed.", func(s engine.Stats) float64 { return float64(s.Running) })
 	known(gauge, "num_requests_waiting", "Sequences that wait for a seat or for memory.", func(s engine.Stats) float64 { return float64(max(0, s.Open-s.Running)) })
