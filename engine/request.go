@@ -11,7 +11,7 @@ import (
 // Limits of one request.
 const (
 	MaxSequences  = 128  // most sequences of one request
-	MaxStops      = 64   // most stop strings
+	MaxStops      = 66   // most stop strings: 64 of a client, and those of a model without a chat template
 	MaxStopLength = 1024 // bytes of a stop string
 	MaxStopTokens = 1024 // most stop tokens
 )

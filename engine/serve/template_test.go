@@ -84,6 +84,7 @@ func TestNoTemplate(t *testing.T) {
 	for field, want := range map[string]string{
 		"":                   `fine","refusal":null},"logprobs":null,"finish_reason":"stop"`,
 		`,"ignore_eos":true`: `fine<|im_end|>`,
+		`,"stop":["?"` + strings.Repeat(`,"?"`, 63) + `]`: `fine","refusal":null},"logprobs":null,"finish_reason":"stop"`,
 	} {
 		answer = nil
 		if _, raw := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"max_tokens":60,"temperature":0`+field+`}`); !strings.Contains(raw, want) {
