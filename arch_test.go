@@ -132,7 +132,7 @@ var rules = []struct {
 	}, {
 		from: []string{"config"},
 		not: func(p string) bool {
-			return strings.HasPrefix(p, module) && !in(p, "api", "config", "internal/names", "internal/ggufname")
+			return strings.HasPrefix(p, module) && !in(p, "api", "config", "internal/names", "internal/ggufname", "internal/disk")
 		},
 		why: "configuration is values of api, made from files",
 	}, {

@@ -26,6 +26,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Kind and API version of a manifest.
@@ -43,19 +44,18 @@ func Load(path string) ([]api.Function, error) {
 
 // load is [Load] with the document of each function.
 func load(path string) ([]api.Function, []*yaml.Node, error) {
-	var raw []byte
-	var err error
-	name, dir := path, filepath.Dir(path)
 	if path == "-" {
-		name, dir = "standard input", "."
-		raw, err = io.ReadAll(os.Stdin)
-	} else {
-		raw, err = os.ReadFile(path)
+		raw, err := disk.Text(os.Stdin, "standard input")
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the manifest: %w", err)
+		}
+		return parse(raw, "standard input", ".")
 	}
+	raw, err := disk.ReadText(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	return parse(raw, name, dir)
+	return parse(raw, path, filepath.Dir(path))
 }
 
 // Here parses the manifest of a function that was declared for clusters as if this cluster had declared it; errors

@@ -116,19 +116,11 @@ func (s *Store) LoadFile(path string) error {
 
 // read reads a file, and refuses one that everybody may write: they could add keys of their own.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the keys: %w", err)
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("read the keys: everybody on this machine may write %s (%s), and so add keys: chmod o-w %s", path, info.Mode().Perm(), path)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read the keys: %w", err)
-	}
-	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("read the keys: everybody on this machine may write %s (%s), and so add keys: chmod o-w %s", path, mode.Perm(), path)
-	}
-	raw, err := io.ReadAll(f)
+	raw, err := disk.ReadText(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the keys: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/replicas"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // relayFlags are the flags of rouse-autoscaler relay. What its file says has none.
@@ -62,18 +63,13 @@ func (f *relayFlags) parse(args []string, stdout, stderr io.Writer) (err error) 
 }
 
 func (f *relayFlags) token() (string, error) {
-	text := os.Getenv("ROUSE_TOKEN")
 	if f.tokenFile != "" {
-		raw, err := os.ReadFile(f.tokenFile)
-		if err != nil {
-			return "", err
-		}
-		text = string(raw)
+		return disk.ReadToken(f.tokenFile)
 	}
-	if text = strings.TrimSpace(text); text == "" {
-		return "", errors.New("there is none: set --token-file, or $ROUSE_TOKEN")
+	if text := strings.TrimSpace(os.Getenv("ROUSE_TOKEN")); text != "" {
+		return text, nil
 	}
-	return text, nil
+	return "", errors.New("there is none: set --token-file, or $ROUSE_TOKEN")
 }
 
 // runRelay runs "autoscaler relay": see package autoscaler/replicas.

@@ -1,5 +1,6 @@
 // Package disk has what the standard library lacks for files that several processes may meet, or a crash. It locks files
-// (the kernel releases a lock with its process), replaces files as a whole, and walks folders along links.
+// (the kernel releases a lock with its process), replaces files as a whole, walks folders along links, and reads the files that
+// people write.
 //
 // All functions are safe for concurrent use.
 package disk

@@ -98,7 +98,7 @@ func Size(path string) (size int64, err error) {
 		case err != nil:
 			return 0, err
 		case !info.Mode().IsRegular():
-			return 0, errors.New(p + " is not a file")
+			return 0, errors.New(p + " is not a file: name one in it, if it is a folder")
 		}
 		size += info.Size()
 	}

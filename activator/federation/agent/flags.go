@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
+
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // Flags configure the front doors that this cluster joins. Without Fronts it joins none.
@@ -45,10 +46,7 @@ func (f *Flags) Config(version string) (*Config, error) {
 		return nil, errors.New("--join: say who this cluster is: give --cluster-token-file, or --cluster-cert and --cluster-key")
 	}
 	if f.TokenFile != "" {
-		cfg.Token = func() (string, error) {
-			raw, err := os.ReadFile(f.TokenFile)
-			return strings.TrimSpace(string(raw)), err
-		}
+		cfg.Token = func() (string, error) { return disk.ReadToken(f.TokenFile) }
 		if _, err := cfg.Token(); err != nil {
 			return nil, fmt.Errorf("--cluster-token-file: %w", err)
 		}

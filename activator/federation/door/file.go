@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/disk"
 )
 
 // File is the configuration of a server as a front door of clusters.
@@ -72,7 +73,7 @@ func Read(path, version string) (_ *File, err error) {
 			err = fmt.Errorf("--clusters %s: %w", path, err)
 		}
 	}()
-	raw, err := os.ReadFile(path)
+	raw, err := disk.ReadText(path)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
@@ -113,7 +114,7 @@ type swap struct {
 // LlamaSwap declares the models of a configuration of llama-swap. What has no equal here is in left, with its line and the reason.
 // The error is about the file itself.
 func LlamaSwap(path string, gpu GPU) (functions []api.Function, left []Skipped, err error) {
-	raw, err := os.ReadFile(path)
+	raw, err := disk.ReadText(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read llama-swap's configuration: %w", err)
 	}

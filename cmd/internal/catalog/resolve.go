@@ -98,7 +98,9 @@ func meant(model string) *Missing {
 			return e
 		}
 	}
-	switch {
+	switch info, err := os.Stat(model); {
+	case err == nil && info.IsDir():
+		e.text += "of a folder, --models-dir " + model + " serves all models"
 	case names.Distance(model, pico.Name, 2) <= 2:
 		e.text += "did you mean " + pico.Name + ", which ships with Rouse?"
 	case libraryForm().MatchString(model):

@@ -20,6 +20,9 @@ func TestResolve(t *testing.T) {
 	if err := os.WriteFile("chat.gguf", pico.GGUF(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir("models", 0o700); err != nil {
+		t.Fatal(err)
+	}
 	here, err := filepath.Abs("chat.gguf")
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +50,7 @@ func TestResolve(t *testing.T) {
 	}
 	for ref, want := range map[string]string{
 		"chat":            "did you mean ./chat.gguf?",
+		"models":          "of a folder, --models-dir models serves all models",
 		"qwen2.5":         "did you mean qwen2.5:0.5b?",
 		"llama3.2:3b":     "did you mean ollama://llama3.2:3b?",
 		"Qwen/Qwen3-0.6B": "did you mean hf.co/Qwen/Qwen3-0.6B",

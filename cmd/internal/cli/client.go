@@ -23,6 +23,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
@@ -42,11 +43,10 @@ func dial(cmd *cobra.Command) (*client, error) {
 	text = cmp.Or(text, os.Getenv("ROUSE_SERVER"))
 	token := ""
 	if file, _ := cmd.Flags().GetString("token-file"); file != "" {
-		raw, err := os.ReadFile(file)
-		if err != nil {
+		var err error
+		if token, err = disk.ReadToken(file); err != nil {
 			return nil, fmt.Errorf("read the token: %w", err)
 		}
-		token = strings.TrimSpace(string(raw))
 	}
 	if text == "" {
 		endpoint, err := api.Endpoint(""), error(nil)

@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
@@ -219,12 +220,12 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.file == "" {
 		return b.RoundTripper.RoundTrip(r)
 	}
-	raw, err := os.ReadFile(b.file)
+	token, err := disk.ReadToken(b.file)
 	if err != nil {
 		return nil, fmt.Errorf("read the server's token: %w", err)
 	}
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(raw)))
+	r.Header.Set("Authorization", "Bearer "+token)
 	return b.RoundTripper.RoundTrip(r)
 }
 

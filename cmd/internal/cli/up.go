@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/flagset"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/s3"
@@ -273,11 +273,10 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 
 // readToken reads the token again each time, so that it can be renewed.
 func readToken(path string) (string, error) {
-	raw, err := os.ReadFile(path)
+	token, err := disk.ReadToken(path)
 	if err != nil {
 		return "", fmt.Errorf("read the administrative token: %w", err)
 	}
-	token := strings.TrimSpace(string(raw))
 	if len(token) < 16 {
 		return "", fmt.Errorf("the administrative token in %s has %d characters: use 16 or more", path, len(token))
 	}

@@ -19,7 +19,7 @@ func (f KeysPath) String() string { return string(f) }
 
 // Read implements [KeysFile].
 func (f KeysPath) Read(context.Context) ([]byte, error) {
-	raw, err := os.ReadFile(string(f))
+	raw, err := disk.ReadText(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
