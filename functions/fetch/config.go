@@ -47,6 +47,8 @@ type Config struct {
 	// Share configures sharing files with other caches; zero: none.
 	Share Share
 
+	// Again is called with the error of a request that is tried again; nil: it is logged.
+	Again func(error)
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
@@ -138,6 +140,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if log := c.Logger; c.Again == nil {
+		c.Again = func(err error) { log.Warn("trying a request again", "error", err) }
 	}
 	return nil
 }

@@ -244,6 +244,7 @@ func (c *Cache) again(ctx context.Context, failures int, err error) error {
 	if errors.As(err, &status) && status.after > 0 {
 		pause = min(status.after, time.Minute)
 	}
+	c.cfg.Again(err)
 	return bell.Sleep(ctx, pause)
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,6 +242,8 @@ func TestAnswersAreTriedAgainOrNot(t *testing.T) {
 		o.answer(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true })
 		cfg := config(t, o.Server)
 		cfg.Attempts = 3
+		var told atomic.Int32
+		cfg.Again = func(error) { told.Add(1) }
 		err := refused(t, open(t, cfg), o.URL+"/a.gguf?token=hush", o.URL+"/a.gguf?…", http.StatusText(status))
 		if fetch.Permanent(err) != permanent {
 			t.Errorf("Permanent is %v of %v", !permanent, err)
@@ -249,8 +252,8 @@ func TestAnswersAreTriedAgainOrNot(t *testing.T) {
 		if permanent {
 			want = 1
 		}
-		if got := len(o.seen()); got != want {
-			t.Errorf("%d was asked for %d times, want %d", status, got, want)
+		if got, said := len(o.seen()), int(told.Load()); got != want || said != want-1 {
+			t.Errorf("%d was asked for %d times, want %d, and the retries were told %d times", status, got, want, said)
 		}
 	}
 }

@@ -104,6 +104,8 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	if cfg.MaxAge = maxAge; dir != "" {
 		cfg.Dir = dir
 	}
+	show, again, end := showFetch(errs, base(model))
+	cfg.Again = again
 	cache, err := fetch.New(cfg)
 	if err != nil {
 		return m, false, err
@@ -111,7 +113,6 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	var got atomic.Bool // the reporting goroutine may be another one
-	show, end := showFetch(errs, base(model))
 	m, err = cache.Fetch(ctx, model, func(p fetch.Progress) {
 		got.Store(got.Load() || p.Rate > 0)
 		show(p)
@@ -131,27 +132,36 @@ const (
 )
 
 // showFetch shows the progress of a fetch: as a bar on a terminal, else in a few lines.
-func showFetch(errs io.Writer, what string) (show func(fetch.Progress), end func()) {
+func showFetch(errs io.Writer, what string) (show func(fetch.Progress), again func(error), end func()) {
 	if render.IsTerminal(errs) {
-		bar := render.NewBar(errs, new(sync.Mutex))
-		bar.Draw("asking for "+what, 0)
+		var mu sync.Mutex // guards bar
+		bar := render.NewBar(errs, &mu)
+		draw := func(what string, share float64) {
+			mu.Lock()
+			defer mu.Unlock()
+			bar.Draw(what, share)
+		}
+		draw("asking for "+what, 0)
 		return func(p fetch.Progress) {
 			what := base(p.File) + " " + render.Fetched(p.Done, p.Total, p.Rate)
 			if left := render.Left(p.Done, p.Total, p.Rate); left > 0 {
 				what += ", " + left.String() + " left"
 			}
-			bar.Draw(what, shareOf(p))
-		}, bar.Clear
+			draw(what, shareOf(p))
+		}, func(err error) { draw("trying again: "+err.Error(), 0) }, bar.Clear
 	}
+	var once sync.Once
 	last, said := time.Now(), 0.0
 	return func(p fetch.Progress) {
-		share := shareOf(p)
-		if p.Done == 0 || p.Done >= p.Total && p.Total > 0 || share < said+lineShare && time.Since(last) < lineEvery {
-			return
-		}
-		last, said = time.Now(), share
-		fmt.Fprintf(errs, "fetching %s: %.0f%% (%s)\n", base(p.File), 100*share, render.Fetched(p.Done, p.Total, p.Rate))
-	}, func() {}
+			share := shareOf(p)
+			if p.Done == 0 || p.Done >= p.Total && p.Total > 0 || share < said+lineShare && time.Since(last) < lineEvery {
+				return
+			}
+			last, said = time.Now(), share
+			fmt.Fprintf(errs, "fetching %s: %.0f%% (%s)\n", base(p.File), 100*share, render.Fetched(p.Done, p.Total, p.Rate))
+		}, func(err error) {
+			once.Do(func() { fmt.Fprintln(errs, "trying again:", render.Printable(err.Error())) })
+		}, func() {}
 }
 
 func shareOf(p fetch.Progress) float64 {
