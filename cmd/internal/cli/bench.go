@@ -49,8 +49,8 @@ func benchCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.Requests < 1 || f.Concurrency < 1 {
-				return errors.New("--requests and --concurrency: want 1 or more")
+			if min(f.Requests, f.Concurrency, f.MaxTokens) < 1 {
+				return errors.New("--requests, --concurrency and --max-tokens: want 1 or more")
 			}
 			c, door, err := dialDoor(cmd)
 			if err != nil {
@@ -63,7 +63,10 @@ func benchCommand() *cobra.Command {
 			}
 			r := bench(ctx, ask, f.Requests, f.Concurrency, progress(cmd.ErrOrStderr(), f.Requests))
 			r.Function = args[0]
-			if r.Failed > 0 && r.Failed == r.Requests { // there is nothing to show
+			switch {
+			case r.Requests == 0: // Ctrl-C came before the first answer
+				return &ExitError{130}
+			case r.Failed == r.Requests: // there is nothing to show
 				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
 			}
 			if err := render.Print(cmd, r, printResult); err != nil {
@@ -102,6 +105,9 @@ func bench(ctx context.Context, ask func() (measured, error), n, atOnce int, tic
 				return nil
 			}
 			m, err := ask()
+			if err != nil && ctx.Err() != nil {
+				return nil
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			r.add(m, err)

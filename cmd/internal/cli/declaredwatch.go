@@ -16,16 +16,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/internal/disk"
 )
-
-// Server is the server that a watch changes.
-type Server interface {
-	// Declare declares or changes a function, and returns "created", "configured" or "unchanged".
-	Declare(ctx context.Context, f api.Function) (string, error)
-	// Withdraw removes a function, if it is still the one declared in origin.
-	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
-}
 
 // How long nothing must happen before files are read, and the longest wait for that.
 const (
@@ -37,7 +30,7 @@ const (
 const mostWatched = 4000
 
 // Watch has s follow the declarations until ctx ends. now holds the declarations that s already serves.
-func (r *reader) Watch(ctx context.Context, now declaredSet, s Server, log *slog.Logger) error {
+func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declarations, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch what is declared: %w", err)
@@ -93,7 +86,7 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 // follower tracks which declarations a server serves.
 type follower struct {
 	r       *reader
-	s       Server
+	s       local.Declarations
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
 	said    map[string]string // the last report on each thing, so that it is reported once

@@ -74,14 +74,11 @@ func printBench(out io.Writer, r *measure.Report) error {
 		}
 		fmt.Fprintln(w)
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	err := w.Flush()
+	if err == nil && r.PeerNote != "" {
+		_, err = fmt.Fprintf(out, "\n%s\n", r.PeerNote)
 	}
-	if r.PeerNote != "" {
-		_, err := fmt.Fprintf(out, "\n%s\n", r.PeerNote)
-		return err
-	}
-	return nil
+	return err
 }
 
 // figure formats three significant digits, or all before the point.

@@ -37,6 +37,15 @@ serves what is kept (rouse apply --save), and applies what changes there.`,
 		}
 		return fmt.Errorf("%w: flags of rouse up follow --, as in `rouse service install -- --memory 16Gi`", err)
 	})
+	with := func(do func(serviceManager, context.Context) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, _ []string) error {
+			m, err := managerOf(cmd, m)
+			if err != nil {
+				return err
+			}
+			return do(m, cmd.Context())
+		}
+	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "install [-- UP-FLAG …]",
 		Short: "Write the service's file, and start it now and at each boot or login",
@@ -51,22 +60,10 @@ is restarted by it only where it says something else, and lets requests finish f
 		Use: "uninstall", Short: "Stop the service, which lets requests finish, and remove its file", Args: cobra.NoArgs,
 		Long: `Stop the service and remove its file. Requests that run may finish, within the service's --drain (30 s). What was kept,
 fetched and learned stays.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := managerOf(cmd, m)
-			if err != nil {
-				return err
-			}
-			return m.Uninstall(cmd.Context())
-		},
+		RunE: with(serviceManager.Uninstall),
 	}, &cobra.Command{
 		Use: "status", Short: "Show how the service is", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := managerOf(cmd, m)
-			if err != nil {
-				return err
-			}
-			return m.Status(cmd.Context())
-		},
+		RunE: with(serviceManager.Status),
 	})
 	return cmd
 }

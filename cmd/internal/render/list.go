@@ -82,7 +82,7 @@ func writeList(w io.Writer, s screen, columns []column, list []admin.Function) e
 		}
 	}
 	if widths := widthsOf(rows); len(columns) > 2 && s.width > 0 {
-		if s.fit(columns, widths); total(widths) > s.width {
+		if s.fit(columns, widths, gap); total(widths, gap) > s.width {
 			return writeList(w, s, columns[:len(columns)-1], list)
 		}
 	}
@@ -102,16 +102,16 @@ func widthsOf(rows [][]string) (widths []int) {
 	return widths
 }
 
-// grid writes rows in columns that are gap apart, without spaces at the ends of lines. Without columns none is cut or coloured.
+// grid writes rows in columns that are gap apart, without spaces at the ends of lines.
 func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) error {
 	widths := widthsOf(rows)
-	s.fit(columns, widths)
+	s.fit(columns, widths, gap)
 	var b bytes.Buffer
 	for _, row := range rows {
 		line := ""
 		for i, cell := range row {
 			var c column
-			if columns != nil {
+			if i < len(columns) {
 				c = columns[i]
 			}
 			text := cut(cell, widths[i], c.end)
@@ -128,11 +128,11 @@ func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) 
 }
 
 // fit narrows columns that may be cut, the widest first, until the table fits or no more is possible.
-func (s screen) fit(columns []column, widths []int) {
+func (s screen) fit(columns []column, widths []int, gap string) {
 	if s.width == 0 {
 		return
 	}
-	for total(widths) > s.width {
+	for total(widths, gap) > s.width {
 		widest := -1
 		for i, c := range columns {
 			if c.least > 0 && widths[i] > c.least && (widest < 0 || widths[i] > widths[widest]) {
@@ -146,7 +146,7 @@ func (s screen) fit(columns []column, widths []int) {
 	}
 }
 
-func total(widths []int) int {
+func total(widths []int, gap string) int {
 	sum := len(gap) * (len(widths) - 1)
 	for _, w := range widths {
 		sum += w

@@ -110,3 +110,17 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// TestTableFits: a narrow terminal cuts names of functions, and a program gets them whole.
+func TestTableFits(t *testing.T) {
+	rows := Rows{{"TENANT", "FUNCTION", "REQS"}, {"https://login.example.com#acme", "a-function-with-a-long-name", 12}}
+	for width, want := range map[int]string{0: "a-function-with-a-long-name", 60: "a-function-with-a-l…", 10: "a-function…"} {
+		var b strings.Builder
+		if err := table(&b, screen{width: width}, rows); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Fields(strings.Split(b.String(), "\n")[1]); got[0] != rows[1][0] || got[1] != want {
+			t.Errorf("with %d columns: %q, want %q", width, got, want)
+		}
+	}
+}

@@ -5,10 +5,12 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,7 +62,11 @@ func Explain(root *cobra.Command) {
 // MeantFlag says which flag has an invalid value, or adds a similar flag's name to the error of an unknown one.
 func MeantFlag(cmd *cobra.Command, err error) error {
 	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
-		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), errors.Unwrap(invalid))
+		err = errors.Unwrap(invalid)
+		if n := (*strconv.NumError)(nil); errors.As(err, &n) {
+			err = errors.New("want " + cmp.Or(map[string]string{"ParseBool": "true or false", "ParseFloat": "a number such as 2.5"}[n.Func], "a whole number such as 10"))
+		}
+		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), err)
 	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -145,15 +151,25 @@ func (r *Rows) say(label, text string) {
 	}
 }
 
-// Table writes rows in columns, without spaces at the ends of lines.
+// narrowest are the widths to which a narrow terminal may cut columns. Tenants are not cut: those of one issuer have a common prefix.
+var narrowest = map[string]int{"KEY": 11, "FUNCTION": 11}
+
+// Table writes rows in columns, without spaces at the ends of lines. The first one has the columns' names.
 func Table[T any](w io.Writer, rows [][]T) error {
-	texts := make([][]string, len(rows))
+	return table(w, screen{width: screenOf(w).width}, rows)
+}
+
+func table[T any](w io.Writer, s screen, rows [][]T) error {
+	texts, columns := make([][]string, len(rows)), []column{}
 	for k, row := range rows {
 		for _, cell := range row {
-			texts[k] = append(texts[k], fmt.Sprint(cell))
+			text := fmt.Sprint(cell)
+			if texts[k] = append(texts[k], text); k == 0 {
+				columns = append(columns, column{least: narrowest[text]})
+			}
 		}
 	}
-	return grid(w, screen{}, nil, "   ", texts)
+	return grid(w, s, columns, "   ", texts)
 }
 
 // screen describes where a command prints.

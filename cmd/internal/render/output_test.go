@@ -7,6 +7,7 @@ import (
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -40,5 +41,24 @@ func TestReadable(t *testing.T) {
 	}
 	if got, _ := jsonv2.Marshal(map[string]any{"d": time.Second, "n": nil, "l": []api.Decision(nil)}, readable); string(got) != `{"d":"1s","l":null,"n":null}` {
 		t.Errorf("a map: got %s", got)
+	}
+}
+
+// TestMeantFlag: a flag's value of another kind is refused with the kind that it wants.
+func TestMeantFlag(t *testing.T) {
+	for _, tt := range []struct{ arg, want string }{
+		{"--n=x", `--n "x": want a whole number such as 10`}, {"--u=-1", `--u "-1": want a whole number such as 10`},
+		{"--f=x", `--f "x": want a number such as 2.5`}, {"--b=x", `--b "x": want true or false`},
+	} {
+		c := &cobra.Command{Use: "c", Run: func(*cobra.Command, []string) {}, SilenceErrors: true, SilenceUsage: true}
+		c.Flags().Int("n", 0, "")
+		c.Flags().Uint64("u", 0, "")
+		c.Flags().Float64("f", 0, "")
+		c.Flags().Bool("b", false, "")
+		c.SetFlagErrorFunc(MeantFlag)
+		c.SetArgs([]string{tt.arg})
+		if err := c.Execute(); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got %v, want %s", tt.arg, err, tt.want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +27,9 @@ names of functions, when each was asked for, and why what was decided.`,
 		Example: fmt.Sprintf("  %[1]s record today.flight\n  %[1]s record - | ssh me@there 'cat > today.flight'", p.Name),
 		Args:    cobra.ExactArgs(1),
 	}, "", func(cmd *cobra.Command, s *Server, args []string) error {
-		resp, err := s.Open(cmd.Context(), http.MethodGet, admin.PathRecord, nil)
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt) // so that no part of a record is left
+		defer stop()
+		resp, err := s.Open(ctx, http.MethodGet, admin.PathRecord, nil)
 		if err != nil {
 			return err
 		}

@@ -127,10 +127,6 @@ func moment(text string) (time.Time, error) {
 	return time.Time{}, errors.New("want a time such as 2026-11-01, 2026-11-01T15:04 or 2026-11-01T15:04:05Z")
 }
 
-// mostName keeps the table, which has two names in a row, within a terminal's width. Tenants are not cut: those of one issuer have a
-// common prefix.
-const mostName = 11
-
 func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
 	var rows render.Rows
 	line := func(row ...any) {
@@ -149,7 +145,7 @@ func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
 		if r.State == admin.UsageIdle || r.State == admin.UsageAsleep {
 			tenant = "(" + r.State + ")"
 		}
-		line(tenant, cmp.Or(short(r.Key), "-"), cmp.Or(short(r.Function.Short()), "-"), count(r.Requests), count(int64(r.Input)), count(int64(r.Cached)), count(int64(r.Output)),
+		line(tenant, cmp.Or(r.Key, "-"), cmp.Or(r.Function.Short(), "-"), r.Requests, r.Input, r.Cached, r.Output,
 			strconv.FormatFloat(r.GPUSeconds, 'f', 1, 64), strconv.FormatFloat(r.Cost, 'f', 2, 64))
 	}
 	for _, r := range u.Rows {
@@ -163,24 +159,4 @@ func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
 	}
 	_, err := fmt.Fprintf(w, "from %s to %s\n", u.Since.Local().Format(time.DateTime), u.Until.Local().Format(time.DateTime))
 	return err
-}
-
-// count formats n in at most six columns.
-func count(n int64) string {
-	if n < 100_000 {
-		return strconv.FormatInt(n, 10)
-	}
-	f, unit := float64(n)/1e3, "kMGT"
-	for ; f >= 999.5 && len(unit) > 1; unit = unit[1:] {
-		f /= 1e3
-	}
-	return fmt.Sprintf("%.4g%c", f, unit[0])
-}
-
-// short cuts a name.
-func short(s string) string {
-	if r := []rune(s); len(r) > mostName {
-		return string(r[:mostName-1]) + "…"
-	}
-	return s
 }

@@ -4,12 +4,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// TestPrintUsage prints a table for a terminal. A tenant's name is whole, however long it is: cut, two would be one.
+// TestPrintUsage prints a table for a program, with whole names.
 func TestPrintUsage(t *testing.T) {
 	const tenant = "https://login.example.com#acme"
 	var out strings.Builder
@@ -22,17 +21,14 @@ func TestPrintUsage(t *testing.T) {
 	}
 	var got []string
 	for line := range strings.Lines(out.String()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80-11+len(tenant) {
-			t.Errorf("a line of %d columns: %s", n, line)
-		}
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
 		"TENANT FUNCTION REQS INPUT CACHED OUTPUT GPU-S COST",
 		"(idle) - 0 0 0 0 1800.0 0.00",
 		"- m 0 0 0 0 900.0 0.50",
-		tenant + " team/a-fun… 1.235M 1.235G 999 123.5M 900.0 1234.50",
-		"all - 1.235M 1.235G 999 123.5M 3600.0 1235.00",
+		tenant + " team/a-function-with-a-very-long-name 1234567 1234567890 999 123456789 900.0 1234.50",
+		"all - 1234567 1234567890 999 123456789 3600.0 1235.00",
 	}
 	if strings.Join(got[:len(want)], "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

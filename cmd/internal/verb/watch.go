@@ -65,7 +65,7 @@ func (p Program) why(request *string) func(*cobra.Command, *Server, []string) er
 func picksOf(cmd *cobra.Command, s *Server, request string) (picks []api.Pick, err error) {
 	err = s.Call(cmd.Context(), http.MethodGet, admin.PicksPath(request), nil, &picks)
 	if err == nil && len(picks) == 0 {
-		err = fmt.Errorf("no instance was chosen for a request %q, or it is too long ago: take the id from the header X-Request-Id of an answer", request)
+		err = fmt.Errorf("no instance was chosen for a request %q, or it is not among the last: take the id from the header X-Request-Id of an answer; what was refused got no instance", request)
 	}
 	return picks, err
 }

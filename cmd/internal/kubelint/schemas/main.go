@@ -51,7 +51,7 @@ func builtin(folder, path string) error {
 		return err
 	}
 	var swagger struct {
-		Definitions map[string]map[string]any `json:"definitions"`
+		Definitions map[string]map[string]any
 	}
 	if err := json.Unmarshal(raw, &swagger); err != nil {
 		return err
@@ -76,10 +76,7 @@ func builtin(folder, path string) error {
 	if kinds == 0 {
 		return fmt.Errorf("it has no kinds")
 	}
-	raw, err = json.Marshal(map[string]any{"definitions": swagger.Definitions})
-	if err != nil {
-		return err
-	}
+	raw, _ = json.Marshal(map[string]any{"definitions": swagger.Definitions}) // it was read from JSON
 	return os.WriteFile(filepath.Join(folder, definitionsFile), raw, 0o644)
 }
 
@@ -90,17 +87,15 @@ func custom(folder, path string) error {
 	}
 	var crd struct {
 		Spec struct {
-			Group string `json:"group"`
-			Names struct {
-				Kind string `json:"kind"`
-			} `json:"names"`
+			Group    string
+			Names    struct{ Kind string }
 			Versions []struct {
-				Name   string `json:"name"`
+				Name   string
 				Schema struct {
 					V3 map[string]any `json:"openAPIV3Schema"`
-				} `json:"schema"`
-			} `json:"versions"`
-		} `json:"spec"`
+				}
+			}
+		}
 	}
 	if err := yaml.Unmarshal(raw, &crd); err != nil {
 		return err
@@ -144,11 +139,8 @@ func strict(schema any) {
 }
 
 func write(folder, group, version, kind string, schema any) error {
-	raw, err := json.Marshal(schema)
-	if err != nil {
-		return err
-	}
-	if group == "" { // for the core group, kubeconform uses the version instead
+	raw, _ := json.Marshal(schema) // it was read from JSON or YAML
+	if group == "" {               // for the core group, kubeconform uses the version instead
 		group = version
 	}
 	name := strings.ToLower(fmt.Sprintf("%s-%s-%s.json", group, version, kind))
