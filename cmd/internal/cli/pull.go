@@ -108,6 +108,7 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	cfg.Again = again
 	cache, err := fetch.New(cfg)
 	if err != nil {
+		end()
 		return m, false, err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
