@@ -1,9 +1,11 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -23,7 +25,7 @@ func (q *queue) serveDemand(dm *demand) {
 	}
 	f := dm.f
 	// 1. It failed recently, or its namespace's quota is full: not yet.
-	if strings.Contains(f.LastError, QuotaFull) && q.freeQuota(f) || !q.due(f.RetryAt) {
+	if strings.Contains(f.LastError, QuotaFull) && q.freeQuota(dm) || !q.due(f.RetryAt) {
 		q.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
@@ -54,25 +56,32 @@ func (q *queue) serveDemand(dm *demand) {
 // QuotaFull is in what Kubernetes says where a ResourceQuota has no room for a pod.
 const QuotaFull = "exceeded quota"
 
-// freeQuota stops the sleeper that has slept longest in the namespace of full, once for each failure: its pod counts in the quota. It reports whether
-// one is being stopped.
-func (p *plan) freeQuota(full *function) (going bool) {
+// freeQuota stops an instance in the namespace of dm's function, once for each failure: its pod counts in the quota. That is the sleeper that has slept
+// longest, or for a first instance, if none sleeps, the one that has been idle longest. It reports whether one is being stopped.
+func (p *plan) freeQuota(dm *demand) (going bool) {
 	var v *instance
+	var since time.Time
 	for _, f := range p.fs {
-		if f == full || f.Spec.Name.Namespace() != full.Spec.Name.Namespace() {
+		if f == dm.f || f.Spec.Name.Namespace() != dm.f.Spec.Name.Namespace() {
 			continue
 		}
-		for _, i := range f.instances {
+		n := f.live()
+		for _, i := range slices.Backward(f.instances) { // the newest goes first
+			used, may := i.Since, i.phase == phaseAsleep && !p.aboutToWake(f, i)
+			if i.phase == phaseAwake {
+				used, may = p.usedUntil(i, n), dm.class == first && !f.busy() && n > f.desired && p.due(p.search.readyAt(nil, i, idle, f.live()-n+1))
+				n--
+			}
 			going = going || i.phase == phaseLeaving
-			if i.phase == phaseAsleep && p.available(i) && !p.aboutToWake(f, i) && (v == nil || i.Since.Before(v.Since)) {
-				v = i
+			if may && p.available(i) && (v == nil || cmp.Or(btoi(i.phase != phaseAsleep)-btoi(v.phase != phaseAsleep), used.Compare(since)) < 0) {
+				v, since = i, used
 			}
 		}
 	}
-	if going || v == nil || p.due(full.RetryAt) {
+	if going || v == nil || p.due(dm.f.RetryAt) {
 		return going
 	}
-	p.stop(v, p.pol.Drain, "makes room in the quota of its namespace for "+string(full.Spec.Name))
+	p.stop(v, p.pol.Drain, "makes room in the quota of its namespace for "+string(dm.f.Spec.Name))
 	return true
 }
 

@@ -250,17 +250,17 @@ func (f *Fleet) readNodes() {
 }
 
 // declare stores a revision and its PodAutoscaler, and tells the core about changes. problem describes what is wrong
-// with the declaration; news reports whether that is new.
-func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
+// with the declaration; news is what users are to be told: that, or why a start failed. It has no message if they have been told.
+func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news trouble, err error) {
 	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
 	if err != nil {
-		return nil, "", false, err
+		return nil, "", news, err
 	}
 	f.mu.Lock()
 	r := f.revision(name)
 	if r == nil {
 		f.mu.Unlock()
-		return nil, "", false, fmt.Errorf("the revision %s is of another class", name)
+		return nil, "", news, fmt.Errorf("the revision %s is of another class", name)
 	}
 	adopted := r.adopted
 	r.adopted = true
@@ -275,8 +275,15 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 		r.scaling, r.declared = s, true
 		f.functions.putFunction(r)
 	}
-	problem, news = r.problem, r.problem != r.warned
-	r.warned = problem
+	problem = r.problem
+	now := trouble{reasonAnnotation, problem}
+	if problem == "" {
+		now = *cmp.Or(r.trouble, &trouble{})
+	}
+	if now != r.warned {
+		news = now
+	}
+	r.warned = now
 	f.mu.Unlock()
 	if !adopted {
 		f.tracker.adoptPods(name)

@@ -29,7 +29,7 @@ var (
 
 // ReconcileKind brings one PodAutoscaler up to date:
 //
-//  1. the revision's declaration goes to the core, and errors in it to the user; its NetworkPolicies are written
+//  1. the revision's declaration goes to the core, and errors in it, as failed starts, to the user; its NetworkPolicies are written
 //  2. its Service leads to every activator
 //  3. the Deployment has the scale that the fleet wants
 //  4. the status shows how many instances are awake and wanted
@@ -39,17 +39,17 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	defer cancel()
 	name := api.NewFunctionName(pa.Namespace, pa.Name)
 	s := r.scaling(ctx, pa)
-	rev, problem, news, err := r.fleet.declare(ctx, name, s) // 1
+	rev, _, news, err := r.fleet.declare(ctx, name, s) // 1
 	if apierrors.IsNotFound(err) {
 		return nil // the revision was deleted, and Kubernetes deletes its PodAutoscaler too
 	}
 	if err != nil {
 		return err
 	}
-	if news && problem != "" {
+	if news.message != "" {
 		events := controller.GetEventRecorder(ctx)
-		events.Event(rev, corev1.EventTypeWarning, reasonAnnotation, problem)
-		events.Event(pa, corev1.EventTypeWarning, reasonAnnotation, problem)
+		events.Event(rev, corev1.EventTypeWarning, news.reason, news.message)
+		events.Event(pa, corev1.EventTypeWarning, news.reason, news.message)
 	}
 	r.writePolicies(ctx, rev)
 	if err := r.keepService(ctx, pa); err != nil { // 2

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -144,6 +145,31 @@ func TestAWrongAnnotationReachesTheRevision(t *testing.T) {
 		cond := rev.Status.GetCondition(servingv1.RevisionConditionReady)
 		if cond == nil || !cond.IsFalse() || !strings.Contains(cond.Message, "sleep-after") {
 			t.Errorf("the revision says %+v, want what is wrong", cond)
+		}
+	})
+}
+
+// TestAFailedStartIsAnEvent: each failure is told once.
+func TestAFailedStartIsAnEvent(t *testing.T) {
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.pass()
+		for range 2 {
+			c.fleet.mu.Lock()
+			c.fleet.revisions[tiny].trouble = &trouble{"StartFailed", "the pod is refused"}
+			c.fleet.mu.Unlock()
+			_, events := c.pass()
+			if want := []string{"Warning StartFailed the pod is refused", "Warning StartFailed the pod is refused"}; !slices.Equal(events, want) {
+				t.Errorf("got the events %q, want one at the revision and one at the PodAutoscaler", events)
+			}
+			if _, events = c.pass(); len(events) > 0 {
+				t.Errorf("again: got %q", events)
+			}
+			c.fleet.mu.Lock()
+			c.fleet.revisions[tiny].trouble = nil // a start succeeds
+			c.fleet.mu.Unlock()
+			if _, events = c.pass(); len(events) > 0 {
+				t.Errorf("after a start: got %q", events)
+			}
 		}
 	})
 }

@@ -24,7 +24,7 @@ type revision struct {
 	declared bool
 	scaling  scaling
 	problem  string
-	warned   string    // the last problem that was reported to the user
+	warned   trouble   // the last news of it that users were told
 	adopted  bool      // its existing pods have been taken in
 	fenced   time.Time // when its NetworkPolicies were last written
 
