@@ -354,6 +354,10 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	}
 	c.reply.status = status
 	c.f.Metrics.Done(status, time.Since(c.req.begun))
+	if c.req.plain && c.reply.code == api.CodeRequestTimeout && errors.Is(err, errAbort) && c.reply.w.Header().Get("Content-Length") == "" {
+		_, _ = c.reply.Write([]byte(e.Message)) // as in Knative, this is how a container's answer ends
+		return true
+	}
 	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
 		// Without events, aborting the connection is the only way to tell the client. A client that seems to have
 		// left may only have closed its sending side, and still read.

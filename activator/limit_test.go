@@ -121,6 +121,13 @@ func TestAHeaderBeginsAPlainAnswer(t *testing.T) {
 		if got := w.Result().Trailer; len(got) != 1 || got.Get("X-End") != "whole" { //nolint:bodyclose // a recorder's
 			t.Errorf("the trailer is %v", got)
 		}
+		// If its time is up, it ends with that message, as in Knative.
+		a.PutFunction(api.Function{Name: "default/m", Runtime: api.Runtime{Kind: api.RuntimeHTTP}, RequestTimeout: time.Second})
+		w = &flushed{ResponseRecorder: httptest.NewRecorder()}
+		a.ServeFunction(w, httptest.NewRequest(http.MethodGet, "/anything", nil), "default/m")
+		if w.Code != 200 || !strings.Contains(w.Body.String(), "1s") {
+			t.Errorf("after its time: got %d %q; want 200, ending with the time that it may take", w.Code, w.Body)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_ = a.Run(ctx)

@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/metrics"
+	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
@@ -29,13 +30,13 @@ const maxControlBody = 1 << 20
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == pathUp:
-		f.readiness(w)
+		f.readiness(w, r)
 	case f.plain() && path != "/metrics" && !strings.HasPrefix(path, "/rouse/"):
 		f.clients.ServeHTTP(w, r)
-	case path == "/healthz":
-		answerOK(w)
+	case path == "/healthz" || path == proxy.PathGRPCHealth:
+		proxy.AnswerProbe(w, r)
 	case path == "/readyz":
-		f.readiness(w)
+		f.readiness(w, r)
 	case path == "/metrics" && f.cfg.OpenMetrics && r.Method == http.MethodGet:
 		f.metrics.Handler().ServeHTTP(w, r)
 	case path == "/metrics" || strings.HasPrefix(path, "/rouse/"):
@@ -81,12 +82,12 @@ func (f *function) client(w http.ResponseWriter, r *http.Request) {
 }
 
 // readiness answers 200 only if a request would be accepted now, however many run.
-func (f *function) readiness(w http.ResponseWriter) {
+func (f *function) readiness(w http.ResponseWriter, r *http.Request) {
 	if refused := f.supervisor.Gate().Refusal(); refused != nil {
 		api.WriteError(w, refused)
 		return
 	}
-	answerOK(w)
+	proxy.AnswerProbe(w, r)
 }
 
 // authorize admits everybody who can open our Unix socket. Elsewhere it requires a token: Config.Token or the content of
@@ -123,10 +124,6 @@ func (c *Config) admits(w http.ResponseWriter, r *http.Request) bool {
 		api.WriteError(w, err)
 	}
 	return err == nil
-}
-
-func answerOK(w http.ResponseWriter) {
-	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // same compares two secrets by their digests, so that the time that it takes does not reveal their lengths.

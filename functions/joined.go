@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 // patience is the default of [Join.Patience].
@@ -216,8 +217,8 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch path := r.URL.Path; {
-	case path == "/healthz":
-		answerOK(w)
+	case path == "/healthz" || path == proxy.PathGRPCHealth:
+		proxy.AnswerProbe(w, r)
 	case strings.HasPrefix(path, "/rouse/"):
 		if !e.cfg.admits(w, r) {
 			return

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 // refused is an instance that can't run what its control plane says, such as an unknown runtime or an invalid model. It reports that
@@ -46,8 +47,8 @@ func (x *refused) now() api.InstanceStatus {
 func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	why := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance can't be what it was declared to be: who operates it finds out why with kn rouse why")
 	switch r.URL.Path {
-	case "/healthz": // a restart would change nothing
-		answerOK(w)
+	case "/healthz", proxy.PathGRPCHealth: // a restart would change nothing
+		proxy.AnswerProbe(w, r)
 	case control.PathState, control.PathStop, control.PathWake, control.PathSleep, control.PathFence, control.PathLogs:
 		if !x.cfg.admits(w, r) {
 			return

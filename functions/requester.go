@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 // Paths of the interface, which is the one of llm-d's dual-pods requester. All but /ready require the instance's token for its control
@@ -129,8 +130,8 @@ func (r *requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case path == pathReady || path == "/readyz":
 		r.answerReady(w)
 		return
-	case path == "/healthz":
-		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case path == "/healthz" || path == proxy.PathGRPCHealth:
+		proxy.AnswerProbe(w, req)
 		return
 	case !own && path != pathProxy:
 		r.pass(w, req)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 // handle is a handler as a program: it passes requests on and counts them in a header.
@@ -113,6 +114,15 @@ func TestHTTP2(t *testing.T) {
 		if err != nil || resp.ProtoMajor != 2 || !strings.Contains(string(raw), "t2") {
 			t.Errorf("%s %s, %v: %s; want the answer over HTTP/2", resp.Proto, resp.Status, err, raw)
 		}
+	}
+	resp, err := (&http.Client{Transport: transport}).Post(i.at.URL(proxy.PathGRPCHealth), "application/grpc", strings.NewReader("\x00\x00\x00\x00\x00"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || string(raw) != "\x00\x00\x00\x00\x02\x08\x01" || resp.Trailer.Get("Grpc-Status") != "0" || resp.Header.Get("Content-Type") != "application/grpc" {
+		t.Errorf("gRPC's health check: %s %v, %v: %q, %v; want SERVING", resp.Status, resp.Header, err, raw, resp.Trailer)
 	}
 }
 

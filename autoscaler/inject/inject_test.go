@@ -365,3 +365,27 @@ func TestReadinessByHTTP(t *testing.T) {
 		t.Errorf("args %q", c.Args)
 	}
 }
+
+// TestProbesByGRPC: they ask the function, which passes them on or answers them.
+func TestProbesByGRPC(t *testing.T) {
+	text := strings.Replace(fmt.Sprintf(podText, "reg/a", "livenessProbe: {grpc: {port: 8080}}\n      command: [serve]"),
+		`{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`, `{"grpc":{"port":8080,"service":""}}`, 1)
+	pod, raw := parse(t, text)
+	v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: api.RuntimeHTTP}, reads(nil, errUnread))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change, err := mutate(&pod, v.plan, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := apply(t, raw, change)
+	if got := container(t, after, "user-container").LivenessProbe.GRPC; got == nil || got.Port != 8014 {
+		t.Errorf("liveness: %+v", got)
+	}
+	for _, e := range container(t, after, queueProxy).Env {
+		if e.Name == "SERVING_READINESS_PROBE" && e.Value != `{"grpc":{"port":8014,"service":""}}` {
+			t.Errorf("readiness: %s", e.Value)
+		}
+	}
+}

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config"
@@ -249,9 +248,8 @@ func readiness(text string, how *plan, server, port int32) (changed string, aske
 		}
 	case tcp != nil && samePort(tcp["port"], server) && port != server:
 		tcp["port"] = port
-	case grpc != nil && samePort(grpc["port"], server):
-		delete(one, "grpc")
-		one["tcpSocket"] = map[string]any{"port": port, "host": "127.0.0.1"}
+	case grpc != nil && samePort(grpc["port"], server) && port != server:
+		grpc["port"] = port
 	default:
 		return text, asked, nil
 	}
@@ -284,9 +282,6 @@ func (p *patch) probe(probe *corev1.Probe, how *plan, server, port int32, at str
 	case probe.TCPSocket != nil && probe.TCPSocket.Port.IntVal == server:
 		p.set(port, at+"/tcpSocket/port")
 	case probe.GRPC != nil && probe.GRPC.Port == server:
-		p.all = append(p.all, operation{Op: "remove", Path: at + "/grpc"})
-		p.set(corev1.TCPSocketAction{Port: portValue(port)}, at+"/tcpSocket")
+		p.set(port, at+"/grpc/port")
 	}
 }
-
-func portValue(port int32) intstr.IntOrString { return intstr.FromInt32(port) }

@@ -104,7 +104,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
 	place, refused, err := x.enter(probe, x.readKnown)
 	if probe && refused != nil { // 1.
-		w.WriteHeader(http.StatusOK)
+		AnswerProbe(w, r)
 		return
 	}
 	if refused != nil {
@@ -126,6 +126,20 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	if x.outcome.abort {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// PathGRPCHealth is the path of gRPC's health check, one of the probes that a revision may have.
+const PathGRPCHealth = "/grpc.health.v1.Health/Check"
+
+// AnswerProbe answers a probe with success: gRPC's with the message SERVING.
+func AnswerProbe(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != PathGRPCHealth {
+		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		return
+	}
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+	_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, 1}) // the prober may have left
 }
 
 // readKnown reads a body of known length before its request waits. Only then a client that leaves is noticed while it

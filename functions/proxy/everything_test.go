@@ -228,6 +228,20 @@ func TestHTTP2StaysThat(t *testing.T) {
 func TestProbesPassWhileItSleeps(t *testing.T) {
 	b := set(t, anyRuntime, everything)
 	b.gate.refused = api.Errorf(http.StatusServiceUnavailable, api.CodeAsleep, "the instance is asleep")
+	grpc, err := http.NewRequest(http.MethodPost, b.URL+proxy.PathGRPCHealth, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grpc.Header.Set("User-Agent", "kube-probe/1.35 grpc-go/1.80")
+	resp, err := http.DefaultClient.Do(grpc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || resp.Trailer.Get("Grpc-Status") != "0" || !strings.HasSuffix(string(raw), "\x08\x01") {
+		t.Errorf("gRPC's health check while asleep: %q, trailer %v (%v); want SERVING", raw, resp.Trailer, err)
+	}
 	for agent, want := range map[string]int{"kube-probe/1.35": http.StatusOK, "curl": http.StatusServiceUnavailable} {
 		req, err := http.NewRequest(http.MethodGet, b.URL+"/live", nil)
 		if err != nil {
