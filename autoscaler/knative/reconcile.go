@@ -3,6 +3,7 @@ package knative
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,8 +83,11 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	return nil
 }
 
-// ObserveDeletion has the fleet forget the function.
+// ObserveDeletion has the fleet forget the function, unless only its PodAutoscaler was deleted: Knative makes another one, and the instances stay.
 func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName) error {
+	if rev, err := r.fleet.watch.revisions.Lister().Revisions(key.Namespace).Get(key.Name); err == nil && rev.DeletionTimestamp == nil {
+		return controller.NewRequeueAfter(time.Second)
+	}
 	r.fleet.forgetFunction(api.NewFunctionName(key.Namespace, key.Name))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
@@ -170,6 +171,24 @@ func TestAFailedStartIsAnEvent(t *testing.T) {
 			if _, events = c.pass(); len(events) > 0 {
 				t.Errorf("after a start: got %q", events)
 			}
+		}
+	})
+}
+
+// TestADeletedPodAutoscaler: instances stay while their revision is there, for Knative makes another PodAutoscaler.
+func TestADeletedPodAutoscaler(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.pass()
+		r, key := &reconciler{c.fleet}, types.NamespacedName{Namespace: "default", Name: tiny.Name()}
+		if again, _ := controller.IsRequeueKey(r.ObserveDeletion(t.Context(), key)); !again || slices.Contains(c.removed, tiny) {
+			t.Errorf("it is looked at again: %t; removed: %v", again, c.removed)
+		}
+		if err := c.serving.ServingV1().Revisions("default").Delete(t.Context(), tiny.Name(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := r.ObserveDeletion(t.Context(), key); err != nil || !slices.Contains(c.removed, tiny) {
+			t.Errorf("without the revision: %v; removed: %v", err, c.removed)
 		}
 	})
 }
