@@ -282,17 +282,15 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 	return nil
 }
 
-// ready returns why the process is not ready, or nil. The state of the cluster is known before serving begins.
+// ready returns why the process is not ready, or nil. The state of the cluster is known before serving begins. Unlike Knative's
+// activator it is ready without Knative's autoscaler, which functions don't need.
 func (p *process) ready() error {
 	select {
 	case <-p.ending:
 		return errEnding
 	default:
 	}
-	if p.agent == nil {
-		return p.stock.link.Status()
-	}
-	if !p.agent.Serving() {
+	if p.agent != nil && !p.agent.Serving() {
 		return errNoFront
 	}
 	return nil
