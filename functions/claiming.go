@@ -108,8 +108,7 @@ func (c *claiming) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.stub.ServeHTTP(w, r)
 		return
 	}
-	if !c.cfg.admits(w, r) {
-		return
+	if c.cfg.admits(w, r) {
+		api.WriteJSON(w, http.StatusOK, c.status())
 	}
-	api.WriteJSON(w, http.StatusOK, c.status())
 }

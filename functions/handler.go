@@ -30,27 +30,22 @@ const maxControlBody = 1 << 20
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == pathUp:
-		f.readiness(w, r)
+		f.readiness(w)
 	case f.plain() && path != "/metrics" && !strings.HasPrefix(path, "/rouse/"):
 		f.clients.ServeHTTP(w, r)
-	case path == "/healthz" || path == proxy.PathGRPCHealth:
-		proxy.AnswerProbe(w, r)
+	case proxy.AnswersProbe(w, r):
 	case path == "/readyz":
-		f.readiness(w, r)
+		f.readiness(w)
 	case path == "/metrics" && f.cfg.OpenMetrics && r.Method == http.MethodGet:
 		f.metrics.Handler().ServeHTTP(w, r)
 	case path == "/metrics" || strings.HasPrefix(path, "/rouse/"):
-		if !f.cfg.admits(w, r) {
-			return
+		if f.cfg.admits(w, r) {
+			f.administer(w, r)
 		}
-		f.administer(w, r)
-	case (path == adapters.Path || path == "/adapters/info") && r.Method == http.MethodGet:
-		f.adapters.ServeHTTP(w, r)
 	case path == adapters.Path || strings.HasPrefix(path, "/adapters/"):
-		if !f.cfg.admits(w, r) {
-			return
+		if r.Method == http.MethodGet && (path == adapters.Path || path == "/adapters/info") || f.cfg.admits(w, r) {
+			f.adapters.ServeHTTP(w, r)
 		}
-		f.adapters.ServeHTTP(w, r)
 	case pyfunc.Serves(path):
 		f.pyfunc.ServeHTTP(w, r)
 	default:
@@ -82,12 +77,12 @@ func (f *function) client(w http.ResponseWriter, r *http.Request) {
 }
 
 // readiness answers 200 only if a request would be accepted now, however many run.
-func (f *function) readiness(w http.ResponseWriter, r *http.Request) {
+func (f *function) readiness(w http.ResponseWriter) {
 	if refused := f.supervisor.Gate().Refusal(); refused != nil {
 		api.WriteError(w, refused)
 		return
 	}
-	proxy.AnswerProbe(w, r)
+	proxy.AnswerOK(w)
 }
 
 // authorize admits everybody who can open our Unix socket. Elsewhere it requires a token: Config.Token or the content of

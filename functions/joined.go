@@ -216,10 +216,9 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.next.ServeHTTP(w, r)
 		return
 	}
-	switch path := r.URL.Path; {
-	case path == "/healthz" || path == proxy.PathGRPCHealth:
-		proxy.AnswerProbe(w, r)
-	case strings.HasPrefix(path, "/rouse/"):
+	switch {
+	case proxy.AnswersProbe(w, r):
+	case strings.HasPrefix(r.URL.Path, "/rouse/"):
 		if !e.cfg.admits(w, r) {
 			return
 		}

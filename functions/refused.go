@@ -3,6 +3,7 @@ package functions
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -45,21 +46,16 @@ func (x *refused) now() api.InstanceStatus {
 
 // ServeHTTP reports the error to everybody, and lets the control plane end the instance.
 func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	why := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance can't be what it was declared to be: who operates it finds out why with kn rouse why")
-	switch r.URL.Path {
-	case "/healthz", proxy.PathGRPCHealth: // a restart would change nothing
-		proxy.AnswerProbe(w, r)
-	case control.PathState, control.PathStop, control.PathWake, control.PathSleep, control.PathFence, control.PathLogs:
-		if !x.cfg.admits(w, r) {
-			return
-		}
-		x.administer(w, r, why)
-	default:
-		refuse(w, r, why)
+	switch {
+	case proxy.AnswersProbe(w, r): // a restart would change nothing
+	case !strings.HasPrefix(r.URL.Path, "/rouse/"):
+		refuse(w, r, api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance can't be what it was declared to be: who operates it finds out why with kn rouse why"))
+	case x.cfg.admits(w, r):
+		x.administer(w, r)
 	}
 }
 
-func (x *refused) administer(w http.ResponseWriter, r *http.Request, why *api.Error) {
+func (x *refused) administer(w http.ResponseWriter, r *http.Request) {
 	switch r.Method + " " + r.URL.Path {
 	case "GET " + control.PathState:
 		api.WriteJSON(w, http.StatusOK, x.now())
@@ -73,6 +69,6 @@ func (x *refused) administer(w http.ResponseWriter, r *http.Request, why *api.Er
 			return gone, nil
 		})
 	default: // the control plane
-		api.WriteError(w, api.Errorf(why.Status, why.Code, "%s", x.message))
+		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s", x.message))
 	}
 }

@@ -130,8 +130,7 @@ func (r *requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case path == pathReady || path == "/readyz":
 		r.answerReady(w)
 		return
-	case path == "/healthz" || path == proxy.PathGRPCHealth:
-		proxy.AnswerProbe(w, req)
+	case proxy.AnswersProbe(w, req):
 		return
 	case !own && path != pathProxy:
 		r.pass(w, req)
@@ -197,9 +196,9 @@ func (r *requester) become(ready bool) {
 func (r *requester) answerReady(w http.ResponseWriter) {
 	if !r.Ready() {
 		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "no provider serves by this claim now"))
-		return
+	} else {
+		proxy.AnswerOK(w)
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // log writes the new part of the provider's log. Pieces may overlap and repeat.

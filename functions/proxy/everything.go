@@ -104,7 +104,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
 	place, refused, err := x.enter(probe, x.readKnown)
 	if probe && refused != nil { // 1.
-		AnswerProbe(w, r)
+		AnswersProbe(w, r) // 200 to others, without content
 		return
 	}
 	if refused != nil {
@@ -131,15 +131,24 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 // PathGRPCHealth is the path of gRPC's health check, one of the probes that a revision may have.
 const PathGRPCHealth = "/grpc.health.v1.Health/Check"
 
-// AnswerProbe answers a probe with success: gRPC's with the message SERVING.
-func AnswerProbe(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != PathGRPCHealth {
-		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-		return
+// AnswersProbe reports whether r asks if the process lives, and answers it then: gRPC's health check with the message SERVING.
+func AnswersProbe(w http.ResponseWriter, r *http.Request) bool {
+	switch r.URL.Path {
+	case "/healthz":
+		AnswerOK(w)
+	case PathGRPCHealth:
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, 1}) // the prober may have left
+	default:
+		return false
 	}
-	w.Header().Set("Content-Type", "application/grpc")
-	w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
-	_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, 1}) // the prober may have left
+	return true
+}
+
+// AnswerOK answers a probe with success.
+func AnswerOK(w http.ResponseWriter) {
+	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // readKnown reads a body of known length before its request waits. Only then a client that leaves is noticed while it
