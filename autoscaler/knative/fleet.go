@@ -250,7 +250,7 @@ func (f *Fleet) readNodes() {
 }
 
 // declare stores a revision and its PodAutoscaler, and tells the core about changes. problem describes what is wrong
-// with the declaration; news is what users are to be told: that, or why a start failed. It has no message if they have been told.
+// with the declaration. news says that, or why a start failed; it is zero if users have been told.
 func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news trouble, err error) {
 	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
 	if err != nil {
