@@ -61,10 +61,6 @@ func TestPolicies(t *testing.T) {
 			}
 		}
 	}
-	// A revision that names no class has the cluster's default.
-	if policies := string(read(t, "base/admission.yaml")); !strings.Contains(policies, "params.?data[?'pod-autoscaler-class']") || !strings.Contains(policies, "paramRef: {name: config-autoscaler, namespace: knative-serving") {
-		t.Error("no policy knows the cluster's default class")
-	}
 	limits := string(read(t, "base/limits.yaml"))
 	for _, key := range []string{"rouse.dev/priority", "autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/activation-scale", "autoscaling.knative.dev/class", "gpu.autoscaling.rouse.dev"} {
 		if !strings.Contains(limits, "'"+key+"'") {

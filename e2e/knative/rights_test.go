@@ -97,14 +97,17 @@ func rightsOfTheAutoscaler(t *testing.T) {
 // rightsOverKnative does what the autoscaler does to Knative's own objects, and what would change others.
 func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 	t.Helper()
-	if out, err := c.Kubectl(t.Context(), "apply", "-f", object(t, map[string]any{
-		"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": map[string]any{"name": "rights-stock"},
-		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"image": helloImage}}}}}})); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	for name, annotations := range map[string]map[string]any{"rights-stock": {}, "rights-bare": {"rouse.dev/inject": "false"}} {
+		if out, err := c.Kubectl(t.Context(), "apply", "-f", object(t, map[string]any{
+			"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations},
+				"spec": map[string]any{"containers": []any{map[string]any{"image": helloImage}}}}}})); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "ksvc", name, "--wait=false") })
 	}
-	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "ksvc", "rights-stock", "--wait=false") })
 	eventually(t, "the Service of a stock function's revision", func() string {
-		if out, err := c.Kubectl(t.Context(), "get", "service/rights-stock-00001", "endpoints/rights-stock-00001", "-o", "name"); err != nil {
+		if out, err := c.Kubectl(t.Context(), "get", "service/rights-stock-00001", "endpoints/rights-stock-00001", "service/rights-bare-00001", "-o", "name"); err != nil {
 			return fmt.Sprintf("%v: %s", err, out)
 		}
 		return ""
@@ -119,7 +122,10 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 		}, "-n", serving)
 	}
 	revision, own := "revision/"+ours.name+"-00001", "service/"+ours.name+"-00001"
+	// A revision of the cluster's default class, if that is ours, names none.
+	bare := []string{"patch", "revision/rights-bare-00001", "--subresource=status", "--type=json", "-p", `[{"op":"add","path":"/status/conditions/-","value":{"type":"ModelNames","status":"False","severity":"Info","lastTransitionTime":"2026-01-01T00:00:00Z"}}]`}
 	for _, args := range [][]string{
+		bare,
 		{"replace", "-f", system("cm/config-defaults", "data", "max-revision-timeout-seconds", "3600")},
 		{"replace", "-f", changed(t, c, own, func(map[string]any) {})},
 		{"replace", "-f", changed(t, c, "endpoints/"+ours.name+"-00001", func(map[string]any) {})},
