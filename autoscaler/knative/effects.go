@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -140,9 +143,10 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 }
 
 // endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty. It claims GPUs, which the next
-// pod waits for; its user has no other container in it, which would need time to end; and Rouse has the right.
+// pod waits for; its user has no other container in it, which would need time to end; and the policy of deletions knows it by its annotations.
 func (f *Fleet) endsAtOnce(o *corev1.Pod) bool {
-	return f.nodes.claimedGPUs(o) > 0 && len(o.Spec.Containers) <= 2 && o.Annotations[config.AnnotationClass] == config.Class
+	known := slices.ContainsFunc(slices.Collect(maps.Keys(o.Annotations)), func(key string) bool { return strings.HasPrefix(key, "rouse.dev/") })
+	return known && f.nodes.claimedGPUs(o) > 0 && len(o.Spec.Containers) <= 2
 }
 
 // lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see

@@ -200,12 +200,12 @@ func TestAnEmptyInstanceFreesItsGPUs(t *testing.T) {
 		"it claims none":              {},
 		"it could not be emptied":     {gpus: 1, deaf: true},
 		"another container of a user": {gpus: 1, pod: func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "beside"}) }},
-		"the cluster's default class": {gpus: 1, pod: func(p *corev1.Pod) { delete(p.Annotations, config.AnnotationClass) }},
+		"no annotation of ours":       {gpus: 1, pod: func(p *corev1.Pod) { p.Annotations = nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 0, nil)
-				c.gpus, c.annotations = test.gpus, map[string]string{config.AnnotationClass: config.Class}
+				c.gpus, c.annotations = test.gpus, map[string]string{config.AnnotationModel: "pico"}
 				c.match(2)
 				if test.pod != nil {
 					c.edit("pod-2", test.pod)
