@@ -105,7 +105,7 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.tracker.expiringPod(i.Instance)
-	atOnce := p != nil && f.endsAtOnce(p.object)
+	atOnce := p != nil && endsAtOnce(p.object)
 	f.mu.Unlock()
 	switch {
 	case p == nil && old != nil:
@@ -142,11 +142,11 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	return f.endProcess(ctx, p, drain.Limit)
 }
 
-// endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty. It claims GPUs, which the next
-// pod waits for; its user has no other container in it, which would need time to end; and the policy of deletions knows it by its annotations.
-func (f *Fleet) endsAtOnce(o *corev1.Pod) bool {
+// endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty: its user has no other container
+// in it, which would need time to end, and the policy of deletions knows it by its annotations.
+func endsAtOnce(o *corev1.Pod) bool {
 	known := slices.ContainsFunc(slices.Collect(maps.Keys(o.Annotations)), func(key string) bool { return strings.HasPrefix(key, "rouse.dev/") })
-	return known && f.nodes.claimedGPUs(o) > 0 && len(o.Spec.Containers) <= 2
+	return known && len(o.Spec.Containers) <= 2
 }
 
 // lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see

@@ -188,24 +188,22 @@ func TestStopTakesTheVeryPod(t *testing.T) {
 	})
 }
 
-// TestAnEmptyInstanceFreesItsGPUs: its pod is deleted without the grace period that the queue-proxy would use up.
-func TestAnEmptyInstanceFreesItsGPUs(t *testing.T) {
+// TestAnEmptyInstanceEndsAtOnce: its pod is deleted without the grace period that the queue-proxy would use up.
+func TestAnEmptyInstanceEndsAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
-		gpus    int64
 		pod     func(*corev1.Pod)
 		deaf    bool
 		deleted bool
 	}{
-		"it claims a GPU":             {gpus: 1, deleted: true},
-		"it claims none":              {},
-		"it could not be emptied":     {gpus: 1, deaf: true},
-		"another container of a user": {gpus: 1, pod: func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "beside"}) }},
-		"no annotation of ours":       {gpus: 1, pod: func(p *corev1.Pod) { p.Annotations = nil }},
+		"it is empty":                 {deleted: true},
+		"it could not be emptied":     {deaf: true},
+		"another container of a user": {pod: func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "beside"}) }},
+		"no annotation of ours":       {pod: func(p *corev1.Pod) { p.Annotations = nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 0, nil)
-				c.gpus, c.annotations = test.gpus, map[string]string{config.AnnotationModel: "pico"}
+				c.annotations = map[string]string{config.AnnotationModel: "pico"}
 				c.match(2)
 				if test.pod != nil {
 					c.edit("pod-2", test.pod)

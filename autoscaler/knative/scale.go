@@ -81,7 +81,7 @@ func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *app
 	}
 }
 
-// Grace periods of pods that are no longer needed. The queue-proxy's own would hold a claim and GPUs for half a minute; a
+// Grace periods of pods that are no longer needed. The queue-proxy's own would hold the claim, GPUs and a quota for half a minute; a
 // provider has to end its runtime.
 const (
 	claimGrace int64 = 1
