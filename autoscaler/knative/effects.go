@@ -142,7 +142,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	return f.endProcess(ctx, p, drain.Limit)
 }
 
-// endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty: its user has no other container
+// endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty. Its user has no other container
 // in it, which would need time to end, and the policy of deletions knows it by its annotations.
 func endsAtOnce(o *corev1.Pod) bool {
 	known := slices.ContainsFunc(slices.Collect(maps.Keys(o.Annotations)), func(key string) bool { return strings.HasPrefix(key, "rouse.dev/") })
