@@ -358,6 +358,12 @@ func TestUsageOfCaches(t *testing.T) {
 	if u.Prompt != 30 || u.Cached != 4 || u.Tokens() != 5 {
 		t.Errorf("a stream of two prompts: %d of input, %d cached, %d of output", u.Prompt, u.Cached, u.Tokens())
 	}
+	for n := range 10_000 { // a server that makes up indexes fills no memory
+		u.See(fmt.Appendf(nil, "data: {\"meta_info\":{\"prompt_tokens\":1,\"completion_tokens\":1},\"index\":%d}\n\n", n), 0)
+	}
+	if u.Prompt > 5000 {
+		t.Errorf("10,000 answers of a stream are added up, to %d", u.Prompt)
+	}
 	u = relay.Usage{Style: api.StreamCompletion}
 	if got := string(u.Take([]byte("data: a\r\r: rouse-usage 1 0 1\ndata: b\r\r"))); got != "data: a\r\rdata: b\r\r" {
 		t.Errorf("with lines that end in CR the client gets %q", got)

@@ -228,13 +228,16 @@ func (m *Usage) listed() bool {
 	return true
 }
 
+// mostAnswers bounds the answers of a stream whose numbers are kept.
+const mostAnswers = 1 << 12
+
 // readIndexed is Read for an event of a stream. SGLang's own streams of several answers report for each, by its index; they are added up.
 func (m *Usage) readIndexed(line []byte) {
 	var index []byte
 	if Index(line, usageNames[1]) >= 0 {
 		index, _ = jsonfield.Find(bytes.TrimPrefix(line, []byte("data:")), "index")
 	}
-	if index == nil || m.Reported {
+	if index == nil || len(index) > 9 || len(m.each) == mostAnswers || m.Reported {
 		m.Read(line)
 		return
 	}
