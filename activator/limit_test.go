@@ -118,7 +118,7 @@ func TestAHeaderBeginsAPlainAnswer(t *testing.T) {
 		if w.Code != 200 || w.Body.String() != "slept" || w.at.IsZero() || w.at.After(began.Add(time.Second)) {
 			t.Errorf("got %d %q, with the header after %s; want 200, and the header at once", w.Code, w.Body, w.at.Sub(began))
 		}
-		if got := w.Result().Trailer; len(got) != 1 || got.Get("X-End") != "whole" { //nolint:bodyclose // a recorder's
+		if got := w.Result().Trailer; len(got) != 1 || got.Get("X-End") != "whole" {
 			t.Errorf("the trailer is %v", got)
 		}
 		// If its time is up, it ends with that message, as in Knative.

@@ -139,7 +139,7 @@ func (w *Writer) Copy(f *File, key string) {
 		w.key(key, v.kind)
 	}
 	if v.kind == KindString {
-		w.put(uint64(v.hi-v.lo))
+		w.put(uint64(v.hi - v.lo))
 	}
 	w.meta = append(w.meta, f.data[v.lo:v.hi]...)
 	if a, ok := f.Uint(key); ok && key == keyAlignment {

@@ -32,7 +32,7 @@ serves what is kept (rouse apply --save), and applies what changes there.`,
 	}
 	flagset.Add(cmd.PersistentFlags(), &m)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if meant := render.MeantFlag(cmd, err); meant != err { //nolint:errorlint // the same error: it has nothing to add
+		if meant := render.MeantFlag(cmd, err); meant != err {
 			return meant
 		}
 		return fmt.Errorf("%w: flags of rouse up follow --, as in `rouse service install -- --memory 16Gi`", err)
