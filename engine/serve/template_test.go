@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,11 +75,13 @@ func TestNoTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.tok, p.Shape.Vocab = tok, tok.Size()
-	var answer []int32
+	text := tok.Encode("fine<|im_end|>\n<|im_start|>user\n", false)
 	p.Next = func(sequence []int32) int32 {
-		answer = append(answer, sequence[len(sequence)-1])
-		text := tok.Encode("fine<|im_end|>\n<|im_start|>user\n", false)
-		return text[(len(answer)-1)%len(text)]
+		said := len(text)
+		for said > 0 && !slices.Equal(sequence[max(0, len(sequence)-said):], text[:said]) {
+			said--
+		}
+		return text[said%len(text)]
 	}
 	c := startModel(t, serve.Config{}, p, "")
 	for field, want := range map[string]string{
@@ -86,7 +89,6 @@ func TestNoTemplate(t *testing.T) {
 		`,"ignore_eos":true`: `fine<|im_end|>`,
 		`,"stop":["?"` + strings.Repeat(`,"?"`, 63) + `]`: `fine","refusal":null},"logprobs":null,"finish_reason":"stop"`,
 	} {
-		answer = nil
 		if _, raw := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"max_tokens":60,"temperature":0`+field+`}`); !strings.Contains(raw, want) {
 			t.Errorf("with %q: got %s, want %s", field, raw, want)
 		}
