@@ -100,7 +100,7 @@ func meant(model string) *Missing {
 	}
 	switch info, err := os.Stat(model); {
 	case err == nil && info.IsDir():
-		e.text = fmt.Sprintf("the model %q is a folder: want a GGUF file in it, or all of them: --models-dir %[1]s", model)
+		e.text = "a folder is no model: name a GGUF file in it, or serve all with --models-dir " + model
 	case names.Distance(model, pico.Name, 2) <= 2:
 		e.text += "did you mean " + pico.Name + ", which ships with Rouse?"
 	case libraryForm().MatchString(model):

@@ -50,7 +50,7 @@ func TestResolve(t *testing.T) {
 	}
 	for ref, want := range map[string]string{
 		"chat":            "did you mean ./chat.gguf?",
-		"models":          "is a folder: want a GGUF file in it, or all of them: --models-dir models",
+		"models":          "a folder is no model: name a GGUF file in it, or serve all with --models-dir models",
 		"qwen2.5":         "did you mean qwen2.5:0.5b?",
 		"llama3.2:3b":     "did you mean ollama://llama3.2:3b?",
 		"Qwen/Qwen3-0.6B": "did you mean hf.co/Qwen/Qwen3-0.6B",
