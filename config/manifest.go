@@ -44,18 +44,19 @@ func Load(path string) ([]api.Function, error) {
 
 // load is [Load] with the document of each function.
 func load(path string) ([]api.Function, []*yaml.Node, error) {
+	var raw []byte
+	var err error
+	name, dir := path, filepath.Dir(path)
 	if path == "-" {
-		raw, err := disk.Text(os.Stdin, "standard input")
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the manifest: %w", err)
-		}
-		return parse(raw, "standard input", ".")
+		name, dir = "standard input", "."
+		raw, err = disk.Text(os.Stdin, name)
+	} else {
+		raw, err = disk.ReadText(path)
 	}
-	raw, err := disk.ReadText(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	return parse(raw, path, filepath.Dir(path))
+	return parse(raw, name, dir)
 }
 
 // Here parses the manifest of a function that was declared for clusters as if this cluster had declared it; errors

@@ -306,16 +306,7 @@ func TestProbesAskTheFunction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(fmt.Sprintf(podText, "reg/a", probes+"\n      command: [vllm, serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`, readiness, 1)
-			pod, raw := parse(t, text)
-			v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: tt.kind}, reads(nil, errUnread))
-			if err != nil {
-				t.Fatal(err)
-			}
-			change, err := mutate(&pod, v.plan, from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			after := apply(t, raw, change)
+			after := injected(t, text, tt.kind)
 			c, q := container(t, after, "user-container"), container(t, after, queueProxy)
 			if got := c.LivenessProbe; got.HTTPGet.Path != tt.live || got.HTTPGet.Port.IntValue() != tt.port || got.PeriodSeconds != 7 {
 				t.Errorf("liveness: %+v", got.HTTPGet)
@@ -351,8 +342,17 @@ func TestProbesAskTheFunction(t *testing.T) {
 func TestReadinessByHTTP(t *testing.T) {
 	text := strings.Replace(fmt.Sprintf(podText, "reg/a", "\n      command: [serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`,
 		`{"httpGet":{"path":"/ready","port":8080,"host":"127.0.0.1"},"periodSeconds":2,"successThreshold":1}`, 1)
+	c := container(t, injected(t, text, api.RuntimeHTTP), "user-container")
+	if !slices.Contains(c.Args, "--runtime-probe=/ready") || !slices.Contains(c.Args, "--probe-interval=2s") {
+		t.Errorf("args %q", c.Args)
+	}
+}
+
+// injected returns the pod of a text, for a runtime of the kind, as the injector changes it.
+func injected(t *testing.T, text, kind string) map[string]any {
+	t.Helper()
 	pod, raw := parse(t, text)
-	v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: api.RuntimeHTTP}, reads(nil, errUnread))
+	v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: kind}, reads(nil, errUnread))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,26 +360,14 @@ func TestReadinessByHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := container(t, apply(t, raw, change), "user-container")
-	if !slices.Contains(c.Args, "--runtime-probe=/ready") || !slices.Contains(c.Args, "--probe-interval=2s") {
-		t.Errorf("args %q", c.Args)
-	}
+	return apply(t, raw, change)
 }
 
 // TestProbesByGRPC: they ask the function, which passes them on or answers them.
 func TestProbesByGRPC(t *testing.T) {
 	text := strings.Replace(fmt.Sprintf(podText, "reg/a", "livenessProbe: {grpc: {port: 8080}}\n      command: [serve]"),
 		`{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`, `{"grpc":{"port":8080,"service":""}}`, 1)
-	pod, raw := parse(t, text)
-	v, err := decide(t.Context(), &pod, map[string]string{config.AnnotationRuntime: api.RuntimeHTTP}, reads(nil, errUnread))
-	if err != nil {
-		t.Fatal(err)
-	}
-	change, err := mutate(&pod, v.plan, from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := apply(t, raw, change)
+	after := injected(t, text, api.RuntimeHTTP)
 	if got := container(t, after, "user-container").LivenessProbe.GRPC; got == nil || got.Port != 8014 {
 		t.Errorf("liveness: %+v", got)
 	}

@@ -96,7 +96,7 @@ func (tr *tracker) replacePod(p *pod) bool {
 	tr.scaler.updateCosts(r)
 	tr.log.Info("replacing a pod without a function: it may be older than the injector", "function", p.function, "pod", p.id)
 	tr.startCall(func(ctx context.Context) {
-		if err := tr.scaler.deleteByScale(ctx, r, p, d, func() {}); err != nil {
+		if err := tr.scaler.deleteByScale(ctx, r, p, d, false); err != nil {
 			tr.log.Warn("pod not replaced", "pod", p.id, "error", err)
 		}
 	})

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -132,11 +129,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	if r == nil {
 		return nil
 	}
-	if err := f.scaler.deleteByScale(ctx, r, p, d, func() {
-		if atOnce {
-			f.scaler.deletePod(ctx, p, claimGrace)
-		}
-	}); err != nil {
+	if err := f.scaler.deleteByScale(ctx, r, p, d, atOnce); err != nil {
 		return f.abandonStop(p, err)
 	}
 	return f.endProcess(ctx, p, drain.Limit)
@@ -145,8 +138,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 // endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty. Its user has no other container
 // in it, which would need time to end, and the policy of deletions knows it by its annotations.
 func endsAtOnce(o *corev1.Pod) bool {
-	known := slices.ContainsFunc(slices.Collect(maps.Keys(o.Annotations)), func(key string) bool { return strings.HasPrefix(key, "rouse.dev/") })
-	return known && len(o.Spec.Containers) <= 2
+	return ourAnnotation(o.Annotations) != "" && len(o.Spec.Containers) <= 2
 }
 
 // lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see

@@ -44,10 +44,18 @@ func missingClass(annotations map[string]string) string {
 	if class == config.Class {
 		return ""
 	}
+	if key := ourAnnotation(annotations); key != "" {
+		return fmt.Sprintf("the annotation %s does nothing here: Rouse serves revisions of the class %s, and this one has %s: set the annotation %s=%s",
+			key, config.Class, cmp.Or(class, "none"), config.AnnotationClass, config.Class)
+	}
+	return ""
+}
+
+// ourAnnotation returns the first of the annotations that is Rouse's, "" if none is.
+func ourAnnotation(annotations map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, "rouse.dev/") {
-			return fmt.Sprintf("the annotation %s does nothing here: Rouse serves revisions of the class %s, and this one has %s: set the annotation %s=%s",
-				key, config.Class, cmp.Or(class, "none"), config.AnnotationClass, config.Class)
+			return key
 		}
 	}
 	return ""

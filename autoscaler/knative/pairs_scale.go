@@ -107,7 +107,7 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	defer cancel()
 	// The pod is deleted here before the ReplicaSet does it: that deletion waits for the queue-proxy's half minute, and a second
 	// deletion would not shorten that.
-	return pr.scaler.deleteByScale(ctx, r, requester, d, func() { pr.scaler.deletePod(ctx, requester, claimGrace) })
+	return pr.scaler.deleteByScale(ctx, r, requester, d, true)
 }
 
 func (pr *pairs) callRelease(ctx context.Context, requester *pod) {

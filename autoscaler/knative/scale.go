@@ -61,16 +61,18 @@ func (sc *scaler) awaitAct(ctx context.Context, r *revision) error {
 	}
 }
 
-// deleteByScale writes the scale that was lowered for p, calls then, and returns when p is being deleted. It fails if Kubernetes deletes
-// another pod instead.
-func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *appsv1.Deployment, then func()) error {
+// deleteByScale writes the scale that was lowered for p, and returns when p is being deleted. At once means with [claimGrace], in place of
+// the pod's own grace period. It fails if Kubernetes deletes another pod instead.
+func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *appsv1.Deployment, atOnce bool) error {
 	if err := sc.markForDeletion(ctx, p); err != nil {
 		sc.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
 	}
 	if err := sc.setScale(ctx, r, d); err != nil {
 		return err
 	}
-	then()
+	if atOnce {
+		sc.deletePod(ctx, p, claimGrace)
+	}
 	select {
 	case <-p.gone:
 		return nil

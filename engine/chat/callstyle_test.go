@@ -143,9 +143,12 @@ func TestOtherRoles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := tmpl.Render(t.Context(), []chat.Message{{Role: "critic", Content: "x"}}, chat.Options{})
-		if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
+		for _, role := range []string{"critic", "system user"} {
+			want := strings.ReplaceAll(want, "critic", role)
+			got, err := tmpl.Render(t.Context(), []chat.Message{{Role: role, Content: "x"}}, chat.Options{})
+			if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
+			}
 		}
 	}
 }

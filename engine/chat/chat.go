@@ -120,22 +120,22 @@ func (t *Template) Special() (bos, eos string) { return t.bos, t.eos }
 func (t *Template) Source() string { return t.source }
 
 // Render returns the prompt of a conversation; it stops when ctx ends. Errors: a *RefusedError if the template rejects
-// the conversation, or would drop a message of a role of its own, a *BudgetError beyond the budget, and [ErrBusy], which is temporary. Other errors name what cannot
-// be rendered.
+// the conversation, or would drop a message of a role of its own, a *BudgetError beyond the budget, and [ErrBusy], which is
+// temporary. Other errors name what cannot be rendered.
 func (t *Template) Render(ctx context.Context, messages []Message, o Options) (string, error) {
 	if o.Guard == nil {
 		o.Guard = unguarded
 	}
 	messages, o = t.placed(messages, o)
 	text, err := t.render(ctx, messages, o, jinja.Budget{})
-	other := func(m Message) bool { return !strings.Contains(" system user assistant tool ", " "+m.Role+" ") }
+	other := func(m Message) bool { return !slices.Contains(roles, m.Role) }
 	if err != nil || !slices.ContainsFunc(messages, other) {
 		return text, err
 	}
 	messages = slices.Clone(messages)
 	for i, m := range messages {
 		if other(m) {
-			messages[i].Content = fmt.Sprint("needle", i, "bodkin")
+			messages[i].Content = fmt.Sprintf("needle%dbodkin", i)
 		}
 	}
 	shown, err := t.render(ctx, messages, o, jinja.Budget{})
@@ -146,6 +146,9 @@ func (t *Template) Render(ctx context.Context, messages []Message, o Options) (s
 	}
 	return text, err
 }
+
+// roles are those that templates know; what one does not show of them is placed elsewhere.
+var roles = strings.Fields("system user assistant tool")
 
 func unguarded(s string) string { return s }
 

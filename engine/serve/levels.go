@@ -30,7 +30,7 @@ func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, l
 	c := &engineCollector{stats: stats, blockSize: blockSize, prefix: prefix}
 	c.cache = prometheus.NewDesc(vllm+"cache_config_info", "The KV memory; num_gpu_blocks is vLLM's name for blocks on any device.",
 		[]string{"block_size", "num_gpu_blocks", "enable_prefix_caching"}, theirs)
-	named := func(prefix string, labels prometheus.Labels) func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
+	named := func(prefix string, labels prometheus.Labels) func(prometheus.ValueType, string, string, func(engine.Stats) float64) {
 		return func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
 			c.levels = append(c.levels, level{prometheus.NewDesc(prefix+name, help, nil, labels), kind, of})
 		}

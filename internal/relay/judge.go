@@ -201,7 +201,7 @@ var (
 // Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of llama.cpp's API. In a
 // model's text the quotes would be escaped.
 func Finishes(line []byte) bool {
-	return value(line, finishName, '"') != nil || value(line, finishName, '{') != nil || Index(line, stopName) >= 0
+	return value(line, finishName, `"{`) != nil || Index(line, stopName) >= 0
 }
 
 // lastLine reports whether a line of JSON is the last: an error, or "done":true at its top level, as a model may

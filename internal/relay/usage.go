@@ -141,7 +141,7 @@ func Index(p, quoted []byte) int {
 
 // says reports whether a field with the name has a string that is not empty.
 func says(line, name []byte) bool {
-	for v := value(line, name, '"'); v != nil; v = value(v, name, '"') {
+	for v := value(line, name, `"`); v != nil; v = value(v, name, `"`) {
 		if len(v) > 1 && v[1] != '"' {
 			return true
 		}
@@ -149,12 +149,12 @@ func says(line, name []byte) bool {
 	return false
 }
 
-// value returns p from the first value of a field with the name that begins so; nil: there is none. A name with another value, or
+// value returns p from the first value of a field with the name that begins with one of these bytes; nil: there is none. A name with another value, or
 // without one, may be a word of a client or a model.
-func value(p, name []byte, begin byte) []byte {
+func value(p, name []byte, begins string) []byte {
 	for at := Index(p, name); at >= 0; at = Index(p, name) {
 		p = p[at+len(name):]
-		if v, _ := colon(p); len(v) > 0 && v[0] == begin {
+		if v, _ := colon(p); len(v) > 0 && strings.IndexByte(begins, v[0]) >= 0 {
 			return v
 		}
 	}
@@ -162,8 +162,8 @@ func value(p, name []byte, begin byte) []byte {
 }
 
 // lastValue is like value, for the last one.
-func lastValue(p, name []byte, begin byte) (last []byte) {
-	for v := value(p, name, begin); v != nil; v = value(v, name, begin) {
+func lastValue(p, name []byte, begins string) (last []byte) {
+	for v := value(p, name, begins); v != nil; v = value(v, name, begins) {
 		last = v
 	}
 	return last
@@ -211,7 +211,7 @@ func (m *Usage) Part(p []byte) {
 func (m *Usage) listed() bool {
 	var v []byte
 	for i, name := range m.by {
-		if v = value(m.tail, name, '{'); v != nil {
+		if v = value(m.tail, name, "{"); v != nil {
 			m.by = m.by[i : i+1]
 			break
 		}
@@ -228,23 +228,24 @@ func (m *Usage) listed() bool {
 	return true
 }
 
-// mostAnswers bounds the answers of a stream whose numbers are kept.
-const mostAnswers = 1 << 12
-
-// readIndexed is Read for an event of a stream. SGLang's own streams of several answers report for each, by its index; they are added up.
+// readIndexed is Read for an event of a stream. SGLang's own streams of several answers report for each, by its index; they are added
+// up, the first 4,096 of them.
 func (m *Usage) readIndexed(line []byte) {
 	var index []byte
 	if Index(line, usageNames[1]) >= 0 {
 		index, _ = jsonfield.Find(bytes.TrimPrefix(line, []byte("data:")), "index")
 	}
-	if index == nil || len(index) > 9 || len(m.each) == mostAnswers || m.Reported {
+	if index == nil || len(index) > 9 || m.Reported {
 		m.Read(line)
 		return
 	}
 	if m.each == nil {
 		m.each = map[string]Usage{}
 	}
-	was := m.each[string(index)]
+	was, known := m.each[string(index)]
+	if !known && len(m.each) == 1<<12 {
+		return
+	}
 	one := was
 	one.Read(line)
 	m.each[string(index)] = one
@@ -294,7 +295,7 @@ func (m *Usage) numbers(p []byte) []byte {
 	lines := m.Style == api.StreamLines
 	if (lines || m.Style == api.StreamPlain) && bytes.Contains(p, []byte(`eval_count"`)) {
 		// Ollama's follow its end, which embeddings have not; a model's words may come before.
-		if v := lastValue(p, doneName, 't'); v != nil || lines {
+		if v := lastValue(p, doneName, "t"); v != nil || lines {
 			return v
 		}
 		return p
@@ -303,7 +304,7 @@ func (m *Usage) numbers(p []byte) []byte {
 		return nil
 	}
 	for _, name := range usageNames { // most have none
-		if v := lastValue(p, name, '{'); v != nil {
+		if v := lastValue(p, name, "{"); v != nil {
 			return v
 		}
 	}
