@@ -37,6 +37,9 @@ type report struct {
 	total   counts         // of all choices, once reported
 	held    [][]byte       // an event that finishes a choice, held until the next one: all of it, and its data
 	kept    []byte         // memory of take's result
+
+	plain relay.Plain // a chunk with text, without the field at its end
+	like  chunk       // what such chunks have in common
 }
 
 const fieldTimings = "timings"
@@ -105,13 +108,14 @@ func (r *report) concern(p []byte) bool {
 // event handles one event, given as the part before its data line, that line, and the part behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
-	c := readChunk(data, r.asked.Field)
+	c := r.chunk(data)
 	if c.finishes {
 		r.ended = c.index
 	}
-	said := r.count(&c)
-	if said {
-		meter.Tell(r.said())
+	said := ""
+	if r.count(&c) {
+		said = r.said()
+		meter.Tell(said)
 	}
 	own := c.alone && c.usage != nil && r.asked.Chunk
 	if own {
@@ -119,19 +123,32 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	} else {
 		r.release(nil)
 	}
-	if said && r.tells {
-		r.kept = append(append(append(r.kept, control.UsageComment...), r.said()...), '\n')
+	if said != "" && r.tells {
+		r.kept = append(append(append(r.kept, control.UsageComment...), said...), '\n')
 	}
 	if own {
 		return
 	}
 	if c.field != nil && !c.alone && !c.keeps {
-		if r.asked.Null != nil && r.asked.Null(data) {
-			c.object.Set(r.asked.Field, []byte("null"))
-		} else {
-			c.object.Delete(r.asked.Field)
+		end, null := "}", r.asked.Null != nil && r.asked.Null(data)
+		if null {
+			end = `,"` + r.asked.Field + `":null}`
 		}
-		changed := c.object.Bytes()
+		rest, _ := cutLast(data, r.asked.Field)
+		changed := append(bytes.Clone(rest), end...)
+		if c.rest == nil {
+			if null {
+				c.object.Set(r.asked.Field, []byte("null"))
+			} else {
+				c.object.Delete(r.asked.Field)
+			}
+			whole := c.object.Bytes()
+			if bytes.Equal(whole, changed) && (c.usage == nil || c.timings == nil) {
+				r.plain.Learn(rest)
+				r.like = chunk{index: c.index, finishes: c.finishes}
+			}
+			changed = whole
+		}
 		line, data = bytes.Replace(line, data, changed, 1), changed
 	}
 	event := bytes.Join([][]byte{before, line, behind}, nil)
@@ -140,6 +157,33 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 		return
 	}
 	r.kept = append(r.kept, event...)
+}
+
+// chunk reads a chunk. If it is like an earlier one, only the report at its end is read.
+func (r *report) chunk(data []byte) chunk {
+	rest, value := cutLast(data, r.asked.Field)
+	if value == nil || !r.plain.Is(rest) {
+		return readChunk(data, r.asked.Field)
+	}
+	c := r.like
+	c.rest, c.field = rest, value
+	if r.asked.Field == fieldTimings {
+		c.timings = value
+	} else {
+		c.usage = value
+	}
+	return c
+}
+
+// cutLast cuts a member with the name off the end of an object. The value is nil if it is no flat object.
+func cutLast(data []byte, name string) (rest, value []byte) {
+	begin := `,"` + name + `":`
+	at := max(0, bytes.LastIndex(data, []byte(begin)))
+	value, found := bytes.CutPrefix(bytes.TrimSuffix(data[at:], []byte("}")), []byte(begin+"{"))
+	if n := len(value) - 1; !found || bytes.IndexAny(value, "{}") != n {
+		return nil, nil
+	}
+	return data[:at], data[at+len(begin) : len(data)-1]
 }
 
 // release passes on a held event, with the varying field's value from the chunk with the usage; own is nil if another chunk came.
@@ -168,6 +212,7 @@ func (r *report) release(own *chunk) {
 // chunk is the relevant part of an event's data.
 type chunk struct {
 	object   *jsonfield.Object
+	rest     []byte // instead of object: all before the field at its end
 	usage    []byte // nil: none
 	timings  []byte
 	field    []byte // the field asked for; nil: missing or null

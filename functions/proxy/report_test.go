@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -55,6 +56,41 @@ func TestReportsAreRemoved(t *testing.T) {
 			}
 			if o := b.wantIdle(t); o.PromptTokens != 3 || o.GeneratedTokens != 2 {
 				t.Errorf("%s, parts of %d: %d and %d tokens are counted, want 3 and 2", name, size, o.PromptTokens, o.GeneratedTokens)
+			}
+		}
+	}
+}
+
+// TestChunksLikeEarlierOnes checks that a chunk that differs from an earlier one only in its text and its report is handled as one that
+// is read whole.
+func TestChunksLikeEarlierOnes(t *testing.T) {
+	null := func([]byte) bool { return true }
+	for name, asked := range map[string]relay.Asked{
+		"usage": {Chunk: true, Field: "usage", Moves: "system_fingerprint"}, "null": {Field: "usage", Null: null}, "timings": {Field: "timings"},
+	} {
+		const report = `{"prompt_tokens":3,"completion_tokens":%[2]d,"prompt_n":2,"cache_n":1,"predicted_n":%[2]d}`
+		var chunks []string
+		for i, shape := range []string{
+			`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"` + asked.Field + `":` + report + `}`,
+			`{"choices":[{"index":1,"delta":{"content":"%s"},"finish_reason":null}],"` + asked.Field + `":` + report + `}`,
+			`{"choices":[{"index":1,"delta":{"content":"%s"},"finish_reason":"stop"}],"` + asked.Field + `":` + report + `}`,
+			`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null,"x":{"` + asked.Field + `":` + report + `}}]}`,
+			`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"` + asked.Field + `":` + report + `,"after":1}`,
+			`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"usage":{"prompt_tokens":5,"completion_tokens":6},"` + asked.Field + `":` + report + `}`,
+			`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"` + asked.Field + `":` + report + `,"after":{"b":1}}`,
+			`{"content":"%s","stop":true,"` + asked.Field + `":` + report + `}`,
+			`{"choices":[],"text":"%s","` + asked.Field + `":` + report + `}`,
+			`{"choices":[{"index":0,"delta":{"content":"%s"}}]}%.0[2]d`,
+		} {
+			for _, text := range []string{"", "a", "b", `\\`, `\",\"` + asked.Field + `\":{}`, `a"},"index":1,"x":{"y":"b`} {
+				chunks = append(chunks, fmt.Sprintf("data: "+shape+"\n\n", text, 10+i))
+			}
+		}
+		for i := range len(chunks) * len(chunks) {
+			pair := []string{chunks[i%len(chunks)], chunks[i/len(chunks)], `data: {"choices":[],"system_fingerprint":"f","usage":{"prompt_tokens":3,"completion_tokens":9}}` + "\n\n"}
+			got, told := proxy.TakeAll(asked, pair, false)
+			if want, said := proxy.TakeAll(asked, pair, true); got != want || told != said {
+				t.Fatalf("%s: %q becomes %q with %s, want %q with %s", name, pair, got, told, want, said)
 			}
 		}
 	}

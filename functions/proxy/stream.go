@@ -59,10 +59,10 @@ func (x *exchange) moved() {
 // pass sends whole events, and reports whether the client is still there. last is set for the stream's last events.
 func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	made := e.meter.Tokens()
-	e.meter.See(p, time.Since(e.began))
 	if e.style == api.StreamCompletion || e.style == api.StreamResponses {
 		p = e.report.take(p, last, &e.meter)
 	}
+	e.meter.See(p, time.Since(e.began))
 	e.live.generated(e.meter.Tokens() - made)
 	if len(p) == 0 {
 		return true

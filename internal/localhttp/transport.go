@@ -177,9 +177,6 @@ func (t *Transport) dial(ctx context.Context, r *http.Request) (*Conn, error) {
 	if r.URL.Port() == "" {
 		address = net.JoinHostPort(r.URL.Hostname(), "80")
 	}
-	if f := connectLoopback(address); f != nil {
-		return newConn(t.put, r.URL.Host, f), nil
-	}
 	nc, err := t.general.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ type Judge struct {
 	head   []byte // the beginning of a line that comes in parts
 	tail   []byte // the end of what was seen of it
 
-	next int // the number of the next event, for [api.StreamResponses]
+	next  int   // the number of the next event, for [api.StreamResponses]
+	plain Plain // a line that does not matter
 }
 
 const (
@@ -89,9 +90,13 @@ func (j *Judge) line(line []byte) {
 	case j.done || !j.open:
 	case j.style == api.StreamLines:
 		j.done = lastLine(line)
+	case j.style == api.StreamCompletion && j.plain.Is(line):
 	default:
 		j.begins(line)
 		j.inside(line)
+		if j.style == api.StreamCompletion && !j.done && !j.finished {
+			j.plain.Learn(line)
+		}
 	}
 }
 
@@ -256,6 +261,10 @@ func (s *Splitter) Split(p []byte) int {
 	}
 	if s.Lines {
 		return bytes.LastIndexByte(p, '\n') + 1
+	}
+	if bytes.HasSuffix(p, []byte("\n\n")) { // the common case
+		*s = Splitter{}
+		return len(p)
 	}
 	at, end := 0, 0
 	if s.cr && p[0] == '\n' {

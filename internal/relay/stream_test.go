@@ -392,3 +392,45 @@ func TestUsageThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// TestLinesLikeEarlierOnes checks that each pair of lines is judged and counted as its lines are by themselves: of lines that differ only
+// in their text the second is not read.
+func TestLinesLikeEarlierOnes(t *testing.T) {
+	shapes := []string{
+		`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":"stop"}]}`,
+		`{"choices":[{"index":0,"text":"%s","finish_reason":null}],"usage":{"prompt_tokens":3,"completion_tokens":7}}`,
+		`{"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"%s"},"finish_reason":null}]}`,
+		`{"content":"%s","stop":true}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}`,
+	}
+	texts := []string{"", "a", "b c", `\\`, `a\\`, `\"`, `a\",\"finish_reason\":\"stop\",\"b\":\"`, `a"},"finish_reason":"stop","b":{"c":"`, `a\",\"usage\":{\"completion_tokens\":9},\"b\":\"`}
+	var lines []string
+	for _, shape := range shapes {
+		for _, text := range texts {
+			lines = append(lines, fmt.Sprintf("data: "+shape+"\n\n", text))
+		}
+	}
+	for _, style := range []api.Stream{api.StreamCompletion, api.StreamMessages} {
+		for i := range len(lines) * len(lines) {
+			judge, usage := relay.NewJudge(style), relay.Usage{Style: style}
+			whole, events, tokens := false, 0, 0
+			pair := []string{lines[i%len(lines)], lines[i/len(lines)]}
+			for _, line := range pair {
+				alone, counted := relay.NewJudge(style), relay.Usage{Style: style}
+				alone.See([]byte(line))
+				counted.See([]byte(line), 1)
+				whole = whole || alone.Whole(true)
+				events += counted.Events
+				if tokens += counted.Events; counted.Generated > 0 {
+					tokens = counted.Generated
+				}
+				judge.See([]byte(line))
+				usage.See([]byte(line), 1)
+			}
+			if judge.Whole(true) != whole || usage.Events != events || usage.Tokens() != tokens {
+				t.Fatalf("%q: whole %v, %d events, %d tokens; by themselves %v, %d, %d", pair, judge.Whole(true), usage.Events, usage.Tokens(), whole, events, tokens)
+			}
+		}
+	}
+}

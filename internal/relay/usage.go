@@ -31,6 +31,7 @@ type Usage struct {
 	tail  []byte           // the end of the parts that [Usage.Part] has seen
 	by    [][]byte         // of a list of answers: the fields that may report for each; one, once it was seen
 	each  map[string]Usage // as last reported by index, of a stream of several answers
+	plain Plain            // a line that has text and no numbers
 }
 
 // Field names of usage by style.
@@ -62,11 +63,18 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 		if m.Style != api.StreamLines && !bytes.HasPrefix(line, []byte("data:")) {
 			continue
 		}
-		if m.text(line) {
+		plain := m.plain.Is(line)
+		text := plain || m.text(line)
+		if text {
 			events++
 			m.since++
 		}
-		m.readIndexed(line)
+		if !plain {
+			m.readIndexed(line)
+		}
+		if text && !plain && m.numbers(line) == nil {
+			m.plain.Learn(line)
+		}
 	}
 	if events > 0 {
 		if m.Events == 0 {
@@ -147,6 +155,38 @@ func says(line, name []byte) bool {
 		}
 	}
 	return false
+}
+
+// Plain recognises lines that differ from an earlier one only within a string that is not empty. What the earlier line means, they mean
+// too: nothing within a string matters. The zero value has no earlier one.
+type Plain struct {
+	head, tail []byte // of the earlier line, around the string
+	misses     int    // lines that were learned in vain
+}
+
+// Learn makes line the earlier one, if it has a text. It gives up on a stream whose lines differ elsewhere, too.
+func (l *Plain) Learn(line []byte) {
+	if l.misses++; l.misses > 8 {
+		return
+	}
+	for _, name := range textNames {
+		_, text, _ := bytes.Cut(value(line, name, `"`), []byte(`"`))
+		if end := bytes.IndexByte(text, '"'); end > 0 && text[end-1] != '\\' {
+			l.head, l.tail = bytes.Clone(line[:len(line)-len(text)]), bytes.Clone(text[end:])
+			return
+		}
+	}
+}
+
+// Is reports whether line is like the earlier one.
+func (l *Plain) Is(line []byte) bool {
+	text, begins := bytes.CutPrefix(line, l.head)
+	text, ends := bytes.CutSuffix(text, l.tail)
+	if !begins || !ends || len(l.head) == 0 || len(text) == 0 || bytes.IndexByte(text, '"') >= 0 {
+		return false
+	}
+	l.misses = 0
+	return true
 }
 
 // value returns p from the first value of a field with the name that begins with one of these bytes; nil: there is none. A name with another value, or

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package localhttp
-
-import "os"
-
-func connectLoopback(string) *os.File { return nil }
