@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -115,6 +116,31 @@ func TestAccessLog(t *testing.T) {
 		t.Error("another format was taken")
 	}
 }
+
+// TestLinesComeTogether: lines are written a tenth of a second after the first of them, or when Flush is called.
+func TestLinesComeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes []string
+		l := NewLines(writerFunc(func(p []byte) (int, error) {
+			writes = append(writes, string(p))
+			return len(p), nil
+		}))
+		for _, line := range []string{"a\n", "b\n"} {
+			_, _ = io.WriteString(l, line)
+			time.Sleep(60 * time.Millisecond)
+		}
+		_, _ = io.WriteString(l, "c\n")
+		l.Flush()
+		if diff := cmp.Diff([]string{"a\nb\n", "c\n"}, writes); diff != "" {
+			t.Error(diff)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // TestCostOfRequests: a request's GPU time is the same in its line of the log, in its last pick, in the report to the autoscaler,
 // and in the trailer. Only a caller that may read the metrics gets the trailer.

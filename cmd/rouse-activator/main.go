@@ -138,7 +138,9 @@ func run(ctx context.Context, args []string) error {
 	if peers.Trusted, err = peer.ParseList(env.TrustedPeers); err != nil {
 		return fmt.Errorf("ROUSE_TRUSTED_PEERS: %w", err)
 	}
-	access, err := activator.AccessLog(env.AccessLog, os.Stdout)
+	lines := activator.NewLines(os.Stdout)
+	defer lines.Flush()
+	access, err := activator.AccessLog(env.AccessLog, lines)
 	if err != nil {
 		return fmt.Errorf("ROUSE_ACCESS_LOG: %w", err)
 	}
