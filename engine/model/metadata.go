@@ -199,6 +199,9 @@ func (m *metadata) feedForward(c *Config, experts presence) {
 	}
 }
 
+// trunk leaves out the layers that guess further tokens.
+func (m *metadata) trunk(c *Config) { c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1) }
+
 // window reads the width of the sliding window; a window over all positions counts as none.
 func (m *metadata) window(c *Config, or int) int {
 	n := or
