@@ -42,7 +42,7 @@ var architectures = map[string]architecture{
 	"qwen2":      {neox: true, qkvBias: true},
 	"qwen3":      {neox: true, qkNorm: always},
 	"qwen3moe":   {neox: true, qkNorm: always, experts: always},
-	"qwen35":     {neox: true, qkNorm: always, guesses: true, ffnNorm: "post_attention_norm", read: readQwen35},
+	"qwen35":     {neox: true, qkNorm: always, guesses: true, ffnNorm: "post_attention_norm", read: readQwen35, skip: []string{"v.", "mm.", "mtp."}},
 	"gpt-oss":    {neox: true, qkvBias: true, windows: true, experts: always, biases: true, ffnNorm: "post_attention_norm", read: readGPTOSS},
 	"glm4":       {postNorm: true, fusedUp: true, read: readGLM4},
 	"glm4moe":    {neox: true, qkNorm: sometimes, experts: always, shared: true, guesses: true, ffnNorm: "post_attention_norm", read: readGLM4MoE},
@@ -71,6 +71,10 @@ func readQwen35(m *metadata, c *Config) {
 	c.DeltaDim, c.DeltaConv = m.size("ssm.state_size", 0), m.size("ssm.conv_kernel", 0)
 	if inner := m.size("ssm.inner_size", 0); inner != c.DeltaHeads*c.DeltaDim || c.DeltaHeads%c.DeltaKeys != 0 {
 		m.fail("%s.ssm.inner_size is %d, with %d heads of width %d on %d heads of keys: want the product, and a multiple", m.arch, inner, c.DeltaHeads, c.DeltaDim, c.DeltaKeys)
+	}
+	const tiled = ".ssm.v_head_reordered" // Ollama's key; llama.cpp's files are always so
+	if yes, said := m.file.Bool(m.arch + tiled); said && !yes {
+		m.fail("%s%s is false: such models are not supported", m.arch, tiled)
 	}
 	if c.GlobalEvery < 2 || c.GlobalEvery > c.Layers {
 		m.fail("%s.full_attention_interval is %d of %d layers: models with layers of one kind only are not supported", m.arch, c.GlobalEvery, c.Layers)

@@ -31,6 +31,7 @@ func TestArchitectures(t *testing.T) {
 		Embed, Attn, AttnCap, LogitCap                                   float32
 		Windows                                                          []int
 	}
+	zeros := func(name string) *gguf.Tensor { return tensor(t, name, gguf.F32, 8)[name] }
 	plain := traits{Ropes: 1, FFN: 128, Embed: 1, Attn: 0.25, Windows: []int{0, 0}}
 	for name, tt := range map[string]struct {
 		edit
@@ -50,6 +51,10 @@ func TestArchitectures(t *testing.T) {
 			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN = true, true, 4, 2, 64, 0
 		}},
 		"qwen35": {edit{spec: infertest.Spec{Arch: "qwen35"}, keys: map[string]any{"qwen35.attention.recurrent_layers": []bool{true, true, true, false, false}}}, func(w *traits) {
+			w.NeoX, w.GlobalEvery, w.Windows = true, 4, []int{0, 0, 0, 0}
+		}},
+		"qwen35, Ollama's file": {edit{spec: infertest.Spec{Arch: "qwen35", KVHeads: 2}, keys: map[string]any{"qwen35.attention.head_count_kv": []int32{0, 0, 0, 2}, "qwen35.ssm.v_head_reordered": true},
+			tensors: map[string]*gguf.Tensor{"blk.1.ssm_dt.bias": nil, "blk.1.ssm_dt": zeros("blk.1.ssm_dt"), "v.blk.0.attn_q.weight": zeros("v.blk.0.attn_q.weight")}}, func(w *traits) {
 			w.NeoX, w.GlobalEvery, w.Windows = true, 4, []int{0, 0, 0, 0}
 		}},
 		"qwen35, further tokens": {edit{spec: infertest.Spec{Arch: "qwen35", Layers: 5}, keys: map[string]any{"qwen35.nextn_predict_layers": 1},
@@ -270,6 +275,7 @@ func TestRefusedFamilies(t *testing.T) {
 		`qwen35.full_attention_interval is 1 of 4 layers`:                   key(q35, "qwen35.full_attention_interval", 1),
 		`another pattern than each 4 layers (layer 1)`:                      key(q35, "qwen35.attention.recurrent_layers", []bool{true, false, true, false}),
 		`tensor "blk.0.ssm_conv1d.weight" has dimensions [4 128], want [3`:  key(q35, "qwen35.ssm.conv_kernel", 3),
+		`qwen35.ssm.v_head_reordered is false`:                              key(q35, "qwen35.ssm.v_head_reordered", false),
 		`tensor "blk.1.ssm_a" is missing`:                                   without(q35, "blk.1.ssm_a"),
 		`tensor "blk.3.attn_gate.weight" has no place`:                      {spec: q35, tensors: tensor(t, "blk.3.attn_gate.weight", gguf.F32, 4)},
 		`models that see images are not supported`:                          key(infertest.Spec{Arch: "glm4"}, "glm4.rope.dimension_sections", []int32{8, 12, 12, 0}),

@@ -197,7 +197,11 @@ func (l *loader) delta(y *Layer, c Config, name func(string) string) {
 	y.O = l.matrix(name("ssm_out.weight"), c.Dim, values)
 	y.Conv = l.vector(name("ssm_conv1d.weight"), c.DeltaConv, true, c.DeltaChannels())
 	y.Decay = l.vector(name("ssm_a"), c.DeltaHeads, true)
-	y.DecayBias = l.vector(name("ssm_dt.bias"), c.DeltaHeads, true)
+	bias := name("ssm_dt.bias")
+	if other := name("ssm_dt"); l.has(other) { // Ollama's name
+		bias = other
+	}
+	y.DecayBias = l.vector(bias, c.DeltaHeads, true)
 	y.DeltaNorm = l.vector(name("ssm_norm.weight"), c.DeltaDim, true)
 }
 

@@ -76,6 +76,8 @@ func set(w *gguf.Writer, key string, v any) {
 		w.SetInt32s(key, v)
 	case []string:
 		w.SetStrings(key, v)
+	case bool:
+		w.SetBool(key, v)
 	case []bool:
 		w.SetBools(key, v)
 	}
