@@ -1,14 +1,18 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/sample"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -70,6 +74,47 @@ func TestStatefulModel(t *testing.T) {
 				t.Errorf("something was found, guessed or kept: %+v", stats)
 			}
 		})
+	}
+}
+
+// watched remembers the highest number of a state.
+type watched struct {
+	*cpu.Runner
+	most int32
+}
+
+func (w *watched) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
+	for i := range b.Items {
+		w.most = max(w.most, b.Items[i].State)
+	}
+	return w.Runner.Forward(ctx, b)
+}
+
+// TestStatesAreFew checks that there are no more states than seats, also where sequences are preempted.
+func TestStatesAreFew(t *testing.T) {
+	f := infertest.Open(t, infertest.Spec{Arch: "qwen35"})
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := cpu.New(f, cpu.Config{Threads: 1, Context: 128, Sequences: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w := &watched{Runner: r}
+	e, err := engine.New(w, tok, engine.Config{Budget: 40, Seats: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	all(t, e, statefuls())
+	stats := settled(t, e)
+	cancel()
+	if err := <-done; err != nil || stats.Preemptions == 0 || w.most > 2 {
+		t.Errorf("%v, %d preemptions, the highest state is %d of 3 seats", err, stats.Preemptions, w.most)
 	}
 }
 

@@ -39,6 +39,19 @@ func Convolve(out, weights []float32, inputs [][]float32) {
 // Sigmoid returns 1/(1+e^-x).
 func Sigmoid(x float32) float32 { return 1 / (1 + Exp(-x)) }
 
+// Softplus returns log(1+e^x) with a relative error below 1e-6. With u = e^-|x| the logarithm is 2·artanh(u/(2+u)), by its
+// series. It is defined to the bit on all processors.
+func Softplus(x float32) float32 {
+	u := Exp(-max(x, -x))
+	z := u / (2 + u)
+	s := float32(z * z)
+	sum := float32(1.0 / 13)
+	for _, c := range [...]float32{1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1} {
+		sum = float32(sum*s) + c
+	}
+	return max(x, 0) + float32(2*float32(z*sum))
+}
+
 // SigmoidMul multiplies x by the sigmoid of gate.
 func SigmoidMul(x, gate []float32) {
 	for i, g := range gate[:len(x)] {

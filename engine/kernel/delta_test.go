@@ -47,6 +47,16 @@ func TestDeltaRule(t *testing.T) {
 	}
 }
 
+// TestSoftplus compares with package math.
+func TestSoftplus(t *testing.T) {
+	for x := float32(-80); x < 80; x += 0.0625 {
+		want := math.Log1p(math.Exp(float64(x)))
+		if got := float64(kernel.Softplus(x)); math.Abs(got-want) > 1e-6*want {
+			t.Errorf("at %v: got %v, want %v", x, got, want)
+		}
+	}
+}
+
 // TestConvolve checks the order of weights, in place, and the sigmoid.
 func TestConvolve(t *testing.T) {
 	x := []float32{5, 6}

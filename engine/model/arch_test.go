@@ -340,7 +340,7 @@ func use(t *testing.T, m *model.Model) {
 	if c.Encoder && len(m.OutputNormBias) != c.Dim {
 		t.Error("no norm of the output")
 	}
-	row := make([]float32, max(c.Dim, c.FFN, c.ExpertFFN, c.Heads*c.HeadDim))
+	row := make([]float32, max(c.Dim, c.FFN, c.ExpertFFN, c.Heads*c.HeadDim, c.DeltaHeads*c.DeltaDim))
 	m.Embed.Row(row[:c.Dim], c.Vocab-1)
 	m.Output.Row(row[:c.Dim], 0)
 	for i := range m.Layers {

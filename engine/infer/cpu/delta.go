@@ -3,7 +3,6 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"unsafe"
 
@@ -163,20 +162,12 @@ func (s *step) deltaChunk(member, chunk int) {
 		kernel.RMSNorm(q, q, l.unitQ, c.RMSEps/float32(d))
 		kernel.RMSNorm(k, k, l.unitK, c.RMSEps/float32(d))
 		for v := h; v < c.DeltaHeads; v += keys {
-			decay := kernel.Exp(float32(l.Decay[v] * softplus(rates[v]+l.DecayBias[v])))
+			decay := kernel.Exp(float32(l.Decay[v] * kernel.Softplus(rates[v]+l.DecayBias[v])))
 			kernel.DeltaRule(heads[v*d*d:][:d*d], q, k, x[(2*keys+v)*d:][:d], decay, kernel.Sigmoid(rates[c.DeltaHeads+v]), out)
 			kernel.RMSNorm(out, out, l.DeltaNorm, c.RMSEps)
 			kernel.SiLUMul(s.z[i*values+v*d:][:d], out)
 		}
 	}
-}
-
-// softplus returns log(1+e^x).
-func softplus(x float32) float32 {
-	if x > 20 {
-		return x
-	}
-	return float32(math.Log1p(math.Exp(float64(x))))
 }
 
 // convolve replaces DeltaDim channels, from at on, of a run's inputs by their convolution, and keeps the last inputs.
