@@ -197,6 +197,10 @@ func (c *Config) Delta(layer int) bool { return c.DeltaHeads > 0 && (layer+1)%c.
 // can be used for another sequence, or from an earlier position on.
 func (c Config) Stateful() bool { return c.DeltaHeads > 0 }
 
+// Plain reports whether all layers are of one shape and attend to the past. Only such models take adapters and are divided among
+// processes.
+func (c Config) Plain() bool { return !c.Encoder && c.LocalHeadDim == 0 && !c.Stateful() }
+
 // DeltaChannels returns the number of values that a delta net's convolution has for each position: queries, keys and values.
 func (c *Config) DeltaChannels() int { return (2*c.DeltaKeys + c.DeltaHeads) * c.DeltaDim }
 

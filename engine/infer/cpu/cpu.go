@@ -70,7 +70,7 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if plain := !m.Config.Encoder && m.Config.LocalHeadDim == 0 && !m.Config.Stateful(); !plain && cfg.Shard.Of > 1 {
+	if !m.Config.Plain() && cfg.Shard.Of > 1 {
 		return nil, fmt.Errorf("models of the architecture %s are not divided among processes: leave out --shards", m.Config.Arch)
 	}
 	r.model, r.conf = m, m.Config
