@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // spoken is a client's view of an answer: its text, and each call as name(arguments).
@@ -107,6 +110,21 @@ func TestToolCalls(t *testing.T) {
 				t.Errorf("%s, %q in pieces of %d (-want +got):\n%s", test.format, test.answer, size, diff)
 				break
 			}
+		}
+	}
+}
+
+// TestToolFormats checks what a chat template says of the format.
+func TestToolFormats(t *testing.T) {
+	tok, err := tokenizer.FromGGUF(infertest.Open(t, infertest.Spec{Arch: "qwen35"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for template, want := range map[string]string{
+		"write <tool_call>\n<function=NAME>": "qwen3_coder", "write <tool_call>\n{\"name\": …": "hermes", "<|python_tag|>": "llama3_json", "<function=": "json", "": "json",
+	} {
+		if got := newToolFormat("auto", template, tok, nil); got.name != want {
+			t.Errorf("%q: %s, want %s", template, got.name, want)
 		}
 	}
 }
