@@ -22,6 +22,7 @@ type talk struct {
 	t      *testing.T
 	path   string
 	launch worker.Launch
+	load   worker.Load // what to set, besides the model
 	cfg    engine.Config
 	w      *worker.Supervisor
 	e      *engine.Engine
@@ -41,7 +42,11 @@ func (k *talk) begin() {
 	if launch == nil {
 		launch = worker.InProcess(worker.Build(nil))
 	}
-	k.w = worker.New(worker.Config{Launch: launch, Load: worker.Load{Model: k.path, Threads: 1, Sequences: 2}, Discard: k.launch != nil})
+	load := k.load
+	if load.Model, load.Threads = k.path, 1; load.Sequences == 0 {
+		load.Sequences = 2
+	}
+	k.w = worker.New(worker.Config{Launch: launch, Load: load, Discard: k.launch != nil})
 	info, err := k.w.Start(k.t.Context())
 	if err != nil {
 		k.t.Fatal(err)

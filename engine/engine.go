@@ -80,7 +80,7 @@ type Config struct {
 	Context int
 	// Sync makes the next batch only after the output of the last. The texts are the same.
 	Sync bool
-	// NoPrefix disables the prefix cache.
+	// NoPrefix disables the prefix cache. A model that is Stateful has none, and no drafts.
 	NoPrefix bool
 	// Draft is the most draft tokens of a sequence in one step (speculative decoding by prompt lookup); 0 disables
 	// drafts.
@@ -190,7 +190,10 @@ func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg 
 	if tok.Size() > e.model.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model knows %d: the file is inconsistent", tok.Size(), e.model.Vocab)
 	}
-	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(maxInFlight, w.Depth()), Prefix: !cfg.NoPrefix, Draft: cfg.Draft}
+	if e.model.Stateful() { // a sequence can only be computed from its beginning on
+		e.cfg.NoPrefix, e.cfg.Draft = true, 0
+	}
+	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(maxInFlight, w.Depth()), Prefix: !e.cfg.NoPrefix, Draft: e.cfg.Draft}
 	if cfg.Sync {
 		limits.Depth = 1
 	}

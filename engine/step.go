@@ -32,13 +32,18 @@ func (e *loop) admit(s *Stream) {
 	}
 }
 
-// admitGroup passes the sequences of one request to the scheduler: together, or one by one if they resume.
+// admitGroup passes the sequences of one request to the scheduler: together, or one by one if they resume, or if each has a
+// state of its own from the prompt on.
 func (e *loop) admitGroup(group []*sequence) error {
-	if len(group[0].request.Resume) == 0 {
+	resumed := len(group[0].request.Resume) > 0
+	if !resumed && !e.model.Stateful() {
 		return e.schedule(group)
 	}
 	for i, q := range group {
-		over, err := e.resume(q)
+		over, err := false, error(nil)
+		if resumed {
+			over, err = e.resume(q)
+		}
 		if err == nil && !over {
 			err = e.schedule(group[i : i+1])
 		}

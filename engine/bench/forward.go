@@ -128,6 +128,7 @@ func (t *test) run(ctx context.Context, inf infer.Inferencer, rng *rand.Rand) (f
 	start := time.Now()
 	for i := range b.Items {
 		it := &b.Items[i]
+		it.State = int32(i)
 		for k := range each {
 			it.Blocks = append(it.Blocks, int32(i*each+k))
 		}

@@ -4,7 +4,7 @@
 //	node splits.mjs ../tokenizer/testdata/golden-gpt-2.json > ../tokenizer/testdata/splits.json
 //
 // The settings are those that the models' tokenizer.json publish: deepseek-ai/DeepSeek-V3, deepseek-ai/deepseek-coder-6.7b-base,
-// CohereForAI/c4ai-command-r-v01, Qwen/Qwen3-0.6B; those of deepseek-ai/deepseek-llm-7b-base and tiiuae/falcon-7b are llama.cpp's lists
+// CohereForAI/c4ai-command-r-v01, Qwen/Qwen3-0.6B, Qwen/Qwen3.5-9B (as llama.cpp has it); those of deepseek-ai/deepseek-llm-7b-base and tiiuae/falcon-7b are llama.cpp's lists
 // of expressions, which have the same tokens. \s of JavaScript takes U+FEFF and not U+0085, so the texts have neither.
 import fs from "node:fs";
 import { Tokenizer } from "@huggingface/tokenizers";
@@ -30,8 +30,11 @@ const settings = {
   qwen2: [
     split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"), bytes(false),
   ],
+  qwen35: [
+    split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"), bytes(false),
+  ],
 };
-const nfc = ["command-r", "qwen2"];
+const nfc = ["command-r", "qwen2", "qwen35"];
 
 // texts are llama.cpp's and ours, and random ones of what the expressions tell apart.
 let seed = 1;

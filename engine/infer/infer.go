@@ -14,6 +14,10 @@
 //     over all earlier positions of the same Item, and returns what each Item wants.
 //  3. The caller samples before it calls Forward again: the Result's memory is reused.
 //
+// A sequence of a model that is Stateful also has a state, which its tokens change in place and which the caller numbers. It
+// begins at position 0, and goes on only where its last step ended: other positions are an error, and so are all after a step
+// that failed, and after a sleep.
+//
 // Sleep frees memory while the process lives, and Wake allocates it again. Sleep discards the KV cache: the caller
 // drains or recomputes its sequences. A [Keeper] can keep some of the blocks. Adapters stay loaded.
 package infer
@@ -45,6 +49,7 @@ type Item struct {
 	Pos     int     // position of Tokens[0] in the sequence; earlier positions are in the cache
 	Blocks  []int32 // cache blocks of positions 0…, in order; must cover Pos+len(Tokens); not kept
 	Adapter int32   // ID of the adapter for all positions of the sequence; 0: none
+	State   int32   // number of the sequence's state, of a model that is Stateful: no other item has it; a lower one takes no more memory
 	Want    Want
 }
 
@@ -79,7 +84,7 @@ var (
 type Inferencer interface {
 	// Forward runs one step and returns what each Item wants. When ctx ends it returns early with ctx's cause. Then
 	// the blocks of the batch's Items hold garbage from Item.Pos on, earlier positions are intact, and the same batch
-	// can be run again. An invalid batch fails before anything is computed. Errors: ErrAsleep, ErrClosed.
+	// can be run again, but by a Stateful model. An invalid batch fails before anything is computed. Errors: ErrAsleep, ErrClosed.
 	Forward(ctx context.Context, b *Batch) (Result, error)
 
 	// LoadAdapter makes an adapter usable by Items, under an unused ID above 0. The adapter must not change

@@ -20,6 +20,7 @@ type architecture struct {
 	windows  bool     // layers may have a sliding window
 	experts  presence
 	shared   bool                     // some layers have no experts, and tokens also have a shared one
+	guesses  bool                     // layers after the last may guess further tokens (multi-token prediction), and are not used
 	biases   bool                     // router, experts and attention's output have biases, and heads have sinks
 	varies   bool                     // heads and widths may differ between layers
 	ffnNorm  string                   // the norm before the feed-forward layer; default ffn_norm
@@ -41,9 +42,10 @@ var architectures = map[string]architecture{
 	"qwen2":      {neox: true, qkvBias: true},
 	"qwen3":      {neox: true, qkNorm: always},
 	"qwen3moe":   {neox: true, qkNorm: always, experts: always},
+	"qwen35":     {neox: true, qkNorm: always, guesses: true, ffnNorm: "post_attention_norm", read: readQwen35, skip: []string{"v.", "mm.", "mtp."}},
 	"gpt-oss":    {neox: true, qkvBias: true, windows: true, experts: always, biases: true, ffnNorm: "post_attention_norm", read: readGPTOSS},
 	"glm4":       {postNorm: true, fusedUp: true, read: readGLM4},
-	"glm4moe":    {neox: true, qkNorm: sometimes, experts: always, shared: true, ffnNorm: "post_attention_norm", read: readGLM4MoE},
+	"glm4moe":    {neox: true, qkNorm: sometimes, experts: always, shared: true, guesses: true, ffnNorm: "post_attention_norm", read: readGLM4MoE},
 	"gemma":      {neox: true, read: readGemma},
 	"gemma2":     {neox: true, windows: true, postNorm: true, read: readGemma2},
 	"gemma3":     {neox: true, windows: true, postNorm: true, qkNorm: always, read: readGemma3, skip: []string{"v.", "mm."}},
@@ -59,6 +61,31 @@ func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 
 // readLlama: some of Mistral's models have a window in all layers.
 func readLlama(m *metadata, c *Config) { c.Window = m.window(c, 0) }
+
+// readQwen35: every fourth layer has attention, the others a gated delta net. The sections of its rotation are for images;
+// in a text all have the same position.
+func readQwen35(m *metadata, c *Config) {
+	m.trunk(c)
+	c.GlobalEvery = m.size("full_attention_interval", 4)
+	c.DeltaHeads, c.DeltaKeys = m.size("ssm.time_step_rank", 0), m.size("ssm.group_count", 0)
+	c.DeltaDim, c.DeltaConv = m.size("ssm.state_size", 0), m.size("ssm.conv_kernel", 0)
+	if inner := m.size("ssm.inner_size", 0); inner != c.DeltaHeads*c.DeltaDim || c.DeltaHeads%c.DeltaKeys != 0 {
+		m.fail("%s.ssm.inner_size is %d, with %d heads of width %d on %d heads of keys: want the product, and a multiple", m.arch, inner, c.DeltaHeads, c.DeltaDim, c.DeltaKeys)
+	}
+	const tiled = ".ssm.v_head_reordered" // Ollama's key; llama.cpp's files are always so
+	if yes, said := m.file.Bool(m.arch + tiled); said && !yes {
+		m.fail("%s%s is false: such models are not supported", m.arch, tiled)
+	}
+	if c.GlobalEvery < 2 || c.GlobalEvery > c.Layers {
+		m.fail("%s.full_attention_interval is %d of %d layers: models with layers of one kind only are not supported", m.arch, c.GlobalEvery, c.Layers)
+	}
+	listed, _ := m.file.Bools(m.arch + ".attention.recurrent_layers")
+	for i, delta := range listed[:min(len(listed), c.Layers)] {
+		if delta != c.Delta(i) {
+			m.fail("%s.attention.recurrent_layers has another pattern than each %d layers (layer %d): such models are not supported", m.arch, c.GlobalEvery, i)
+		}
+	}
+}
 
 // readGemma sets what the whole family shares. The converter already adds the 1 to norm weights that the authors' code
 // adds at run time.
@@ -149,10 +176,9 @@ func readGLM4(m *metadata, _ *Config) {
 	}
 }
 
-// readGLM4MoE: the first layers have no experts. Experts are chosen by sigmoids, as in DeepSeek V3. The last layers may
-// guess further tokens (multi-token prediction), and are not used.
+// readGLM4MoE: the first layers have no experts. Experts are chosen by sigmoids, as in DeepSeek V3.
 func readGLM4MoE(m *metadata, c *Config) {
-	c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1)
+	m.trunk(c)
 	if c.DenseLayers = min(m.count("leading_dense_block_count"), c.Layers); c.DenseLayers > 0 {
 		c.FFN = m.size("feed_forward_length", 0)
 	}

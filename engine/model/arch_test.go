@@ -31,6 +31,7 @@ func TestArchitectures(t *testing.T) {
 		Embed, Attn, AttnCap, LogitCap                                   float32
 		Windows                                                          []int
 	}
+	zeros := func(name string) *gguf.Tensor { return tensor(t, name, gguf.F32, 8)[name] }
 	plain := traits{Ropes: 1, FFN: 128, Embed: 1, Attn: 0.25, Windows: []int{0, 0}}
 	for name, tt := range map[string]struct {
 		edit
@@ -48,6 +49,17 @@ func TestArchitectures(t *testing.T) {
 		}},
 		"qwen3moe, older": {edit{spec: infertest.Spec{Arch: "qwen3moe", ExpertFFN: 64}, keys: map[string]any{"qwen3moe.expert_feed_forward_length": nil}}, func(w *traits) {
 			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN = true, true, 4, 2, 64, 0
+		}},
+		"qwen35": {edit{spec: infertest.Spec{Arch: "qwen35"}, keys: map[string]any{"qwen35.attention.recurrent_layers": []bool{true, true, true, false, false}}}, func(w *traits) {
+			w.NeoX, w.GlobalEvery, w.Windows = true, 4, []int{0, 0, 0, 0}
+		}},
+		"qwen35, Ollama's file": {edit{spec: infertest.Spec{Arch: "qwen35", KVHeads: 2}, keys: map[string]any{"qwen35.attention.head_count_kv": []int32{0, 0, 0, 2}, "qwen35.ssm.v_head_reordered": true},
+			tensors: map[string]*gguf.Tensor{"blk.1.ssm_dt.bias": nil, "blk.1.ssm_dt": zeros("blk.1.ssm_dt"), "v.blk.0.attn_q.weight": zeros("v.blk.0.attn_q.weight")}}, func(w *traits) {
+			w.NeoX, w.GlobalEvery, w.Windows = true, 4, []int{0, 0, 0, 0}
+		}},
+		"qwen35, further tokens": {edit{spec: infertest.Spec{Arch: "qwen35", Layers: 5}, keys: map[string]any{"qwen35.nextn_predict_layers": 1},
+			tensors: map[string]*gguf.Tensor{"blk.4.attn_norm.weight": nil}}, func(w *traits) {
+			w.NeoX, w.GlobalEvery, w.Windows = true, 4, []int{0, 0, 0, 0}
 		}},
 		"gemma": {edit{spec: infertest.Spec{Arch: "gemma"}}, func(w *traits) { w.NeoX, w.GELU, w.Embed = true, true, 8 }},
 		"gemma2": {edit{spec: infertest.Spec{Arch: "gemma2"}}, func(w *traits) {
@@ -207,6 +219,7 @@ func TestRefusedFamilies(t *testing.T) {
 	moe, gemma3, phi3 := infertest.Spec{Arch: "qwen3moe"}, infertest.Spec{Arch: "gemma3", Layers: 2}, infertest.Spec{Arch: "phi3", RopeFactors: true}
 	four, mix := infertest.Spec{Arch: "gemma4", LayerInput: 32}, infertest.Spec{Arch: "gemma4", Experts: 4}
 	oss, glm := infertest.Spec{Arch: "gpt-oss"}, infertest.Spec{Arch: "glm4moe"}
+	q35 := infertest.Spec{Arch: "qwen35"}
 	yarn := infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}
 	key := func(s infertest.Spec, k string, v any) edit { return edit{spec: s, keys: map[string]any{k: v}} }
 	without := func(s infertest.Spec, name string) edit {
@@ -255,6 +268,16 @@ func TestRefusedFamilies(t *testing.T) {
 		`tensor "rope_freqs.weight" is missing`:                             without(four, "rope_freqs.weight"),
 		`tensor "blk.5.proj.weight" is missing`:                             without(four, "blk.5.proj.weight"),
 		`tensor "blk.2.attn_k.weight" is missing`:                           without(four, "blk.2.attn_k.weight"),
+		`qwen35.ssm.inner_size is 65, with 8 heads of width 8 on 4 heads`:   key(q35, "qwen35.ssm.inner_size", 65),
+		`with 8 heads of width 8 on 3 heads of keys: want the product`:      key(q35, "qwen35.ssm.group_count", 3),
+		`qwen35.ssm.conv_kernel is missing`:                                 key(q35, "qwen35.ssm.conv_kernel", nil),
+		`qwen35.full_attention_interval is 5 of 4 layers`:                   key(q35, "qwen35.full_attention_interval", 5),
+		`qwen35.full_attention_interval is 1 of 4 layers`:                   key(q35, "qwen35.full_attention_interval", 1),
+		`another pattern than each 4 layers (layer 1)`:                      key(q35, "qwen35.attention.recurrent_layers", []bool{true, false, true, false}),
+		`tensor "blk.0.ssm_conv1d.weight" has dimensions [4 128], want [3`:  key(q35, "qwen35.ssm.conv_kernel", 3),
+		`qwen35.ssm.v_head_reordered is false`:                              key(q35, "qwen35.ssm.v_head_reordered", false),
+		`tensor "blk.1.ssm_a" is missing`:                                   without(q35, "blk.1.ssm_a"),
+		`tensor "blk.3.attn_gate.weight" has no place`:                      {spec: q35, tensors: tensor(t, "blk.3.attn_gate.weight", gguf.F32, 4)},
 		`models that see images are not supported`:                          key(infertest.Spec{Arch: "glm4"}, "glm4.rope.dimension_sections", []int32{8, 12, 12, 0}),
 		`tensor "v.blk.0.attn_q.weight" has no place`:                       {tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)},
 	} {
@@ -281,7 +304,7 @@ func FuzzLoad(f *testing.F) {
 			f.Add(uint8(i), uint32(100), []byte{0xff, 0xff, 0xff, 0xff}, uint32(0))
 			continue
 		}
-		data, err := infertest.Bytes(infertest.Spec{Arch: arch, Type: []gguf.Type{gguf.Q4_0, gguf.F16, gguf.Q5_1}[i%3], Dim: 32, HeadDim: 8, FFN: 32, Layers: 1, RopeFactors: arch == "phi3"})
+		data, err := infertest.Bytes(infertest.Spec{Arch: arch, Type: []gguf.Type{gguf.Q4_0, gguf.F16, gguf.Q5_1}[i%3], Dim: 32, HeadDim: 8, FFN: 32, Layers: 2, RopeFactors: arch == "phi3"})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -317,7 +340,7 @@ func use(t *testing.T, m *model.Model) {
 	if c.Encoder && len(m.OutputNormBias) != c.Dim {
 		t.Error("no norm of the output")
 	}
-	row := make([]float32, max(c.Dim, c.FFN, c.ExpertFFN, c.Heads*c.HeadDim))
+	row := make([]float32, max(c.Dim, c.FFN, c.ExpertFFN, c.Heads*c.HeadDim, c.DeltaHeads*c.DeltaDim))
 	m.Embed.Row(row[:c.Dim], c.Vocab-1)
 	m.Output.Row(row[:c.Dim], 0)
 	for i := range m.Layers {

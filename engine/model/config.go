@@ -38,6 +38,11 @@ type Config struct {
 	LocalHeadDim, LocalKVHeads, LocalRopeDim int
 	SharedKV, OwnFFN, LayerInput             int
 
+	// Of Qwen3.5; all are 0 in other models. Every GlobalEvery-th layer has attention with a gate. The others have a gated delta
+	// net (arXiv:2412.06464): DeltaHeads heads of width DeltaDim, of which head h has the query and key of head h mod DeltaKeys,
+	// after a convolution over DeltaConv positions.
+	DeltaHeads, DeltaKeys, DeltaDim, DeltaConv int
+
 	RopeBase  float64 // frequency base
 	RopeDim   int     // how many of a head's HeadDim values rotate; even. 0: positions are learned
 	RopeScale float64 // divisor of positions; 1 means none
@@ -184,6 +189,20 @@ func (c *Config) source(layer int) int {
 	}
 	return at
 }
+
+// Delta reports whether a layer has a gated delta net instead of attention.
+func (c *Config) Delta(layer int) bool { return c.DeltaHeads > 0 && (layer+1)%c.GlobalEvery != 0 }
+
+// Stateful reports whether a sequence has a state, which each token changes in place, besides keys and values. So nothing of it
+// can be used for another sequence, or from an earlier position on.
+func (c Config) Stateful() bool { return c.DeltaHeads > 0 }
+
+// Plain reports whether all layers are of one shape and attend to the past. Only such models take adapters and are divided among
+// processes.
+func (c Config) Plain() bool { return !c.Encoder && c.LocalHeadDim == 0 && !c.Stateful() }
+
+// DeltaChannels returns the number of values that a delta net's convolution has for each position: queries, keys and values.
+func (c *Config) DeltaChannels() int { return (2*c.DeltaKeys + c.DeltaHeads) * c.DeltaDim }
 
 // windowed reports whether a layer has a sliding window.
 func (c *Config) windowed(layer int) bool {

@@ -134,6 +134,11 @@ func (l *loader) layer(c Config, i int) Layer {
 		y.AttnNorm = l.vector(name("attn_norm.weight"), c.Dim, true)
 		y.FFNNorm = l.vector(name(cmp.Or(a.ffnNorm, "ffn_norm")+".weight"), c.Dim, true)
 	}
+	if c.Delta(i) {
+		l.delta(&y, c, name)
+		l.feedForward(&y, c, name)
+		return y
+	}
 	y.O = l.matrix(name("attn_output.weight"), c.Dim, q)
 	y.OBias = l.vector(name("attn_output.bias"), c.Dim, a.biases)
 	if a.biases {
@@ -143,6 +148,9 @@ func (l *loader) layer(c Config, i int) Layer {
 		qkv := l.matrix(name("attn_qkv.weight"), q+2*kv, c.Dim)
 		y.Q, y.K, y.V = qkv.slice(0, q), qkv.slice(q, q+kv), qkv.slice(q+kv, q+2*kv)
 	} else {
+		if y.Gated = c.DeltaHeads > 0; y.Gated {
+			q *= 2
+		}
 		y.Q = l.matrix(name("attn_q.weight"), q, c.Dim)
 		if y.Source == i {
 			y.K = l.matrix(name("attn_k.weight"), kv, c.Dim)
@@ -177,6 +185,24 @@ func (l *loader) layer(c Config, i int) Layer {
 		l.mixture(&y, c, name)
 	}
 	return y
+}
+
+// delta finds the weights of a gated delta net.
+func (l *loader) delta(y *Layer, c Config, name func(string) string) {
+	values := c.DeltaHeads * c.DeltaDim
+	y.Q = l.matrix(name("attn_qkv.weight"), c.DeltaChannels(), c.Dim)
+	y.DeltaGate = l.matrix(name("attn_gate.weight"), values, c.Dim)
+	y.Alpha = l.matrix(name("ssm_alpha.weight"), c.DeltaHeads, c.Dim)
+	y.Beta = l.matrix(name("ssm_beta.weight"), c.DeltaHeads, c.Dim)
+	y.O = l.matrix(name("ssm_out.weight"), c.Dim, values)
+	y.Conv = l.vector(name("ssm_conv1d.weight"), c.DeltaConv, true, c.DeltaChannels())
+	y.Decay = l.vector(name("ssm_a"), c.DeltaHeads, true)
+	bias := name("ssm_dt.bias")
+	if other := name("ssm_dt"); l.has(other) { // Ollama's name
+		bias = other
+	}
+	y.DecayBias = l.vector(bias, c.DeltaHeads, true)
+	y.DeltaNorm = l.vector(name("ssm_norm.weight"), c.DeltaDim, true)
 }
 
 // varying finds what only layers of Gemma 4 have.
@@ -334,7 +360,7 @@ func (l *loader) leftovers(c Config) {
 	a := architectures[c.Arch]
 	skipped := func(name string) bool {
 		var layer int
-		if _, err := fmt.Sscanf(name, "blk.%d.", &layer); a.shared && err == nil && layer >= c.Layers {
+		if _, err := fmt.Sscanf(name, "blk.%d.", &layer); a.guesses && err == nil && layer >= c.Layers {
 			return true // it guesses further tokens
 		}
 		return slices.ContainsFunc(a.skip, func(p string) bool { return strings.HasPrefix(name, p) })

@@ -28,11 +28,12 @@ func (m *metadata) has(name string) bool {
 }
 
 // size reads a positive number. or is the default of an absent key; 0 makes it required. A file may give one number
-// per layer if all are equal.
+// per layer if all are equal, or 0 where a layer has no such thing.
 func (m *metadata) size(name string, or int) int {
 	key := m.arch + "." + name
 	n, ok := m.file.Uint(key)
-	if all, isList := m.file.Ints(key); isList && len(all) > 0 {
+	all, _ := m.file.Ints(key)
+	if all = slices.DeleteFunc(slices.Clone(all), func(x int32) bool { return x == 0 }); len(all) > 0 {
 		n, ok = uint64(max(all[0], 0)), true
 		for _, x := range all {
 			if x != all[0] && !m.varies {
@@ -198,6 +199,9 @@ func (m *metadata) feedForward(c *Config, experts presence) {
 		c.ExpertFFN = m.size("feed_forward_length", 0)
 	}
 }
+
+// trunk leaves out the layers that guess further tokens.
+func (m *metadata) trunk(c *Config) { c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1) }
 
 // window reads the width of the sliding window; a window over all positions counts as none.
 func (m *metadata) window(c *Config, or int) int {

@@ -56,10 +56,13 @@ func (m *Matrix) Row(dst []float32, row int) {
 // with Choice those whose sum of weight and Choice is largest.
 type Layer struct {
 	Vectors
+	DeltaNet
 
-	Q    Matrix // [Heads·HeadDim, Dim]
+	Q    Matrix // [Heads·HeadDim, Dim]; twice as many rows if Gated; with a delta net [DeltaChannels, Dim]
 	K, V Matrix // [KVHeads·HeadDim, Dim]
-	O    Matrix // [Dim, Heads·HeadDim]
+	O    Matrix // [Dim, Heads·HeadDim], with a delta net [Dim, DeltaHeads·DeltaDim]
+
+	Gated bool // each head of Q has a gate behind the query; the head's result is multiplied by its sigmoid before O
 
 	Gate, Up Matrix // [FFN, Dim], in a mixture of experts [SharedFFN, Dim]
 	Down     Matrix // [Dim, FFN], or [Dim, SharedFFN]
@@ -79,6 +82,18 @@ type Layer struct {
 	Rope   int // which of Config.Ropes kinds of rotation
 }
 
+// DeltaNet holds the matrices that a layer with a gated delta net has besides Q and O, and others don't. Its block computes, in
+// place of steps 1 to 3 and with d for DeltaDim:
+//
+//  1. y = norm(x, AttnNorm); q, k, v = silu(Q·y convolved with Conv), each channel alone.
+//  2. Each head of q and k is divided by its length, and q by √d.
+//  3. Each head's state S [d, d] changes: S *= exp(Decay·softplus(Alpha·y+DecayBias)); S += k·(sigmoid(Beta·y)·(v - kᵀ·S)).
+//  4. x += O·(norm(qᵀ·S, DeltaNorm)·silu(DeltaGate·y)).
+type DeltaNet struct {
+	DeltaGate   Matrix // [DeltaHeads·DeltaDim, Dim]
+	Alpha, Beta Matrix // [DeltaHeads, Dim]
+}
+
 // Vectors are a layer's norms and biases; nil if it has none.
 type Vectors struct {
 	AttnNorm, AttnNormBias, AttnPostNorm []float32 // [Dim]
@@ -88,6 +103,9 @@ type Vectors struct {
 	UpBias, DownBias                     []float32 // [FFN] and [Dim]
 	Sinks                                []float32 // [Heads] logits that join each head's softmax and have no value
 	InputNorm                            []float32 // [Dim]
+
+	Conv                        []float32 // [DeltaChannels, DeltaConv], the last for the position itself
+	Decay, DecayBias, DeltaNorm []float32 // [DeltaHeads], [DeltaHeads], [DeltaDim]
 
 	RouterBias, Choice           []float32 // [Experts]
 	ExpertGateBias, ExpertUpBias []float32 // [Experts, ExpertFFN]
@@ -104,7 +122,7 @@ type Vectors struct {
 func (v *Vectors) Each(do func(*[]float32)) {
 	for _, x := range []*[]float32{
 		&v.AttnNorm, &v.AttnNormBias, &v.AttnPostNorm, &v.FFNNorm, &v.FFNNormBias, &v.FFNPostNorm, &v.QNorm, &v.KNorm, &v.QBias, &v.KBias, &v.VBias, &v.OBias,
-		&v.UpBias, &v.DownBias, &v.Sinks, &v.InputNorm, &v.RouterBias, &v.Choice, &v.ExpertGateBias, &v.ExpertUpBias, &v.ExpertDownBias,
+		&v.UpBias, &v.DownBias, &v.Sinks, &v.InputNorm, &v.Conv, &v.Decay, &v.DecayBias, &v.DeltaNorm, &v.RouterBias, &v.Choice, &v.ExpertGateBias, &v.ExpertUpBias, &v.ExpertDownBias,
 		&v.RouterNorm, &v.ExpertNorm, &v.ExpertPostNorm, &v.SharedPostNorm, &v.ExpertWeights,
 	} {
 		do(x)
@@ -137,7 +155,7 @@ type Model struct {
 
 // Matrices calls do for every weight matrix of a layer, including the experts'.
 func (l *Layer) Matrices(do func(*Matrix)) {
-	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router, &l.InputGate, &l.InputDown} {
+	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router, &l.InputGate, &l.InputDown, &l.DeltaGate, &l.Alpha, &l.Beta} {
 		if m.Rows > 0 {
 			do(m)
 		}

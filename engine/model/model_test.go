@@ -76,6 +76,8 @@ func set(w *gguf.Writer, key string, v any) {
 		w.SetInt32s(key, v)
 	case []string:
 		w.SetStrings(key, v)
+	case bool:
+		w.SetBool(key, v)
 	case []bool:
 		w.SetBools(key, v)
 	}
@@ -168,7 +170,7 @@ func TestRefused(t *testing.T) {
 	key := func(k string, v any) edit { return edit{keys: map[string]any{k: v}} }
 	for want, e := range map[string]edit{
 		`general.architecture is missing`: key("general.architecture", nil),
-		`architecture "mamba" is not supported; supported are bert, gemma, gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, llama, nomic-bert, phi3, qwen2, qwen3, qwen3moe`: key("general.architecture", "mamba"),
+		`architecture "mamba" is not supported; supported are bert, gemma, gemma2, gemma3, gemma4, glm4, glm4moe, gpt-oss, llama, nomic-bert, phi3, qwen2, qwen3, qwen35, qwen3moe`: key("general.architecture", "mamba"),
 		`llama.block_count is missing`:                                 key("llama.block_count", nil),
 		`llama.embedding_length must be a whole number`:                key("llama.embedding_length", "wide"),
 		`llama.context_length must be a whole number`:                  key("llama.context_length", 0),

@@ -215,6 +215,9 @@ func (m *machine) schedule() bool {
 			out.list = append(out.list, o)
 		}
 	}
+	if len(m.states) > m.cfg.Seats {
+		m.t.Fatalf("the worker knows %d sequences, and %d may run", len(m.states), m.cfg.Seats)
+	}
 	if tokens != batch.Tokens || tokens > m.cfg.Budget || len(batch.Items) > m.cfg.Seats {
 		m.t.Fatalf("%d tokens (says %d) of %d sequences in a step, want at most %d of %d", tokens, batch.Tokens, len(batch.Items), m.cfg.Budget, m.cfg.Seats)
 	}

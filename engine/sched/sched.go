@@ -139,7 +139,7 @@ type Batch struct {
 	Step   uint64 // 1 for the first batch, then increasing by 1
 	Items  []Item
 	Copies []Copy
-	Ends   []ID // sequences that the worker can forget. An Item may begin a new one with the same ID
+	Ends   []ID // sequences that the worker must forget: they ended, or lost their blocks. An Item may begin one again
 	Tokens int  // in all items
 }
 

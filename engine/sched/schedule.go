@@ -288,12 +288,13 @@ func (s *Scheduler) slot() *Item {
 // unknown is the Tokens of an item whose only token is in flight.
 var unknown = [1]int32{Unknown}
 
-// preempt returns a running sequence to the queue, with its tokens but without its blocks. It has no item in the
-// current batch.
+// preempt returns a running sequence to the queue, with its tokens but without its blocks. The worker forgets it, so that it
+// never knows more sequences than run. It has no item in the current batch.
 func (s *Scheduler) preempt(i int) *sequence {
 	q := s.running[i]
 	s.running = slices.Delete(s.running, i, i+1)
 	s.release(q)
+	s.end(q)
 	q.state, q.since = queued, s.step
 	s.queue.push(q)
 	s.counts.Preemptions++

@@ -198,7 +198,7 @@ func (p *player) schedule() string {
 		return out.String() + "nothing\n"
 	}
 	for _, id := range batch.Ends {
-		fmt.Fprintf(&out, "%s: ended\n", p.names[id])
+		fmt.Fprintf(&out, "%s: forgotten\n", p.names[id])
 	}
 	for _, c := range batch.Copies {
 		fmt.Fprintf(&out, "copy block %d to %d\n", c.From, c.To)

@@ -47,6 +47,7 @@ func (w *twin) release(q *twinSeq) {
 
 func (w *twin) preempt(q *twinSeq) {
 	w.release(q)
+	w.end(q)
 	q.since = w.step
 	w.stats.Preemptions++
 }
@@ -88,7 +89,13 @@ func (w *twin) drop(q *twinSeq) {
 			clear(g.parked)
 		}
 	}
+	w.end(q)
+}
+
+// end has the worker forget q.
+func (w *twin) end(q *twinSeq) {
 	if q.seen {
 		w.ends = append(w.ends, q.id)
 	}
+	q.seen = false
 }

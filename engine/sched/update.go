@@ -94,11 +94,17 @@ func (s *Scheduler) drop(q *sequence) {
 	if q.group != nil {
 		s.leave(q)
 	}
-	if q.seen {
-		s.ends = append(s.ends, q.id)
-	}
+	s.end(q)
 	q.state = gone
 	delete(s.byID, q.id)
 	s.tokens -= len(q.tokens)
 	s.queue.part(q)
+}
+
+// end tells the worker with the next batch to forget a sequence, if it knows it.
+func (s *Scheduler) end(q *sequence) {
+	if q.seen {
+		s.ends = append(s.ends, q.id)
+	}
+	q.seen = false
 }

@@ -63,9 +63,9 @@ type Config struct {
 	Shards int `flag:"shards" help:"worker processes that share the model, each with its part of the rows and heads; 0 for one"`
 	// Sync schedules no batch before the output of the last one; for comparison.
 	Sync bool `flag:"sync" help:"wait for the output of a step before the next one is made"`
-	// ToolParser is the format of the model's tool calls: "hermes", "llama3_json", "mistral" or "json"; "" or "auto":
+	// ToolParser is the format of the model's tool calls: "qwen3_coder", "hermes", "llama3_json", "mistral" or "json"; "" or "auto":
 	// detected from the chat template.
-	ToolParser string `flag:"tool-call-parser" help:"how the model writes calls of tools: hermes, llama3_json, mistral, json, or auto for what its chat template shows"`
+	ToolParser string `flag:"tool-call-parser" help:"how the model writes calls of tools: qwen3_coder, hermes, llama3_json, mistral, json, or auto for what its chat template shows"`
 	// Pooling is the pooling of /v1/embeddings: "mean", "last" or "cls"; "": the model's, else "last".
 	Pooling string `flag:"pooling" help:"vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last, of encoders mean)"`
 	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, the same as in the proxies in front.

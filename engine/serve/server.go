@@ -46,7 +46,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 		atOnce = min(atOnce, cfg.MaxAdapters)
 	}
 	s := &Server{
-		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e.Stats, metricsConfig{model: cfg.Names[0], blockSize: e.BlockSize(), prefix: !cfg.NoPrefix, atOnce: atOnce}),
+		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e.Stats, metricsConfig{model: cfg.Names[0], blockSize: e.BlockSize(), prefix: !cfg.NoPrefix && !e.Model().Stateful(), atOnce: atOnce}),
 		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: cfg.MaxBody}), grammars: newGrammars(e.Tokenizer()), long: newTurns(),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer(), newHarmony(t.Source(), e.Tokenizer())),
 	}

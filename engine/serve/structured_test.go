@@ -196,7 +196,7 @@ func TestTools(t *testing.T) {
 
 // TestForcedCall checks that a model that would answer something else makes a call.
 func TestForcedCall(t *testing.T) {
-	for _, format := range []string{"hermes", "mistral", "llama3_json", "json"} {
+	for _, format := range []string{"qwen3_coder", "hermes", "mistral", "llama3_json", "json"} {
 		synctest.Test(t, func(t *testing.T) {
 			c := start(t, serve.Config{ToolParser: format}, 0)
 			tools := `,"tools":[{"type":"function","function":{"name":"pick","parameters":{"type":"object","properties":{"n":{"enum":[1,2]}},"required":["n"]}}}],"tool_choice":"required","max_tokens":100`

@@ -14,6 +14,8 @@ type toolFormat struct {
 	// begin and end surround a call, or all of them; empty: an answer that begins as JSON is a call.
 	begin, end string
 	arguments  string // the member with the arguments
+	shows      string // what a chat template with begin has too
+	xml        bool   // a call may be an xmlCall
 	list       bool   // begin is followed by a list of calls, or by name{…} for each
 	shortIDs   bool   // the template requires IDs of nine letters and digits
 	harmony    *harmony
@@ -21,15 +23,16 @@ type toolFormat struct {
 
 // The formats, by vLLM's names for their parsers.
 var toolFormats = []toolFormat{
-	{name: "harmony", begin: "<|channel|>", arguments: "arguments"},                              // gpt-oss
-	{name: "hermes", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments"},          // Hermes, Qwen 2.5 and 3
-	{name: "mistral", begin: "[TOOL_CALLS]", arguments: "arguments", list: true, shortIDs: true}, // Mistral
-	{name: "llama3_json", begin: "<|python_tag|>", arguments: "parameters"},                      // Llama 3.1 and later
-	{name: "json", arguments: "arguments"},                                                       // all others
+	{name: "harmony", begin: "<|channel|>", arguments: "arguments"},                                                          // gpt-oss
+	{name: "qwen3_coder", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments", shows: "<function=", xml: true}, // Qwen3-Coder, Qwen 3.5
+	{name: "hermes", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments"},                                      // Hermes, Qwen 2.5 and 3
+	{name: "mistral", begin: "[TOOL_CALLS]", arguments: "arguments", list: true, shortIDs: true},                             // Mistral
+	{name: "llama3_json", begin: "<|python_tag|>", arguments: "parameters"},                                                  // Llama 3.1 and later
+	{name: "json", arguments: "arguments"},                                                                                   // all others
 }
 
 // toolParsers are the allowed names in a configuration.
-var toolParsers = []string{"", "auto", "hermes", "mistral", "llama3_json", "json"}
+var toolParsers = []string{"", "auto", "qwen3_coder", "hermes", "mistral", "llama3_json", "json"}
 
 // newToolFormat returns the format of a name; "" and "auto" detect it from the chat template.
 func newToolFormat(name, template string, tok *tokenizer.Tokenizer, h *harmony) *toolFormat {
@@ -38,7 +41,7 @@ func newToolFormat(name, template string, tok *tokenizer.Tokenizer, h *harmony) 
 			continue
 		}
 		last := i == len(toolFormats)-1
-		if name == f.name || (name == "" || name == "auto") && (last || strings.Contains(template, f.begin)) {
+		if name == f.name || (name == "" || name == "auto") && (last || strings.Contains(template, f.begin) && strings.Contains(template, f.shows)) {
 			if f.token = -1; f.begin != "" {
 				f.token = controlToken(tok, f.begin)
 			}
@@ -98,7 +101,7 @@ func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
 		return constrain.Repeat(constrain.Sequence(constrain.Text(between), call), 0, most)
 	}
 	switch f.name {
-	case "hermes":
+	case "hermes", "qwen3_coder": // of which a value in XML could not be held to its schema
 		one := constrain.Sequence(f.marker(), constrain.Text("\n"), call, constrain.Text("\n"+f.end))
 		return constrain.Sequence(one, more("\n", one))
 	case "mistral":

@@ -30,6 +30,7 @@ type toolParser struct {
 	state   toolState
 	held    string // text that may begin a marker, or white space
 	call    *callReader
+	xml     *xmlCall        // nil: the call is JSON
 	raw     strings.Builder // of an uncertain call, which may be text
 	certain bool            // the current call has been reported
 	calls   int
@@ -166,8 +167,10 @@ func (p *toolParser) opened(text string) string {
 		switch c := text[i]; {
 		case c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == '[' && p.format.end == "":
 			p.raw.WriteByte(c)
-		case c == '{':
-			p.begin()
+		case c == '{', c == '<' && p.format.xml:
+			if p.begin(); c == '<' {
+				p.xml = &xmlCall{use: p.use}
+			}
 			return text[i:]
 		case p.format.list:
 			p.state = toolName
@@ -181,7 +184,7 @@ func (p *toolParser) opened(text string) string {
 }
 
 func (p *toolParser) begin() {
-	p.state, p.certain, p.call = toolBare, false, &callReader{arguments: p.format.arguments}
+	p.state, p.certain, p.xml, p.call = toolBare, false, nil, &callReader{arguments: p.format.arguments}
 }
 
 // named parses a call of the form name{…} or name[ARGS]{…}.
@@ -211,7 +214,12 @@ func (p *toolParser) named(text string) string {
 func (p *toolParser) inside(text string) string {
 	c := p.call
 	for i := range len(text) {
-		c.write(text[i : i+1])
+		piece, ok := text[i:i+1], true
+		if p.xml != nil {
+			piece, ok = p.xml.write(text[i])
+		}
+		c.write(piece)
+		c.bad = c.bad || !ok
 		if !p.certain {
 			p.raw.WriteByte(text[i])
 		}

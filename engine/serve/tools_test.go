@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // spoken is a client's view of an answer: its text, and each call as name(arguments).
@@ -48,6 +51,7 @@ func speakTo(f *toolFormat, u *toolUse, answer string, size int) spoken {
 func TestToolCalls(t *testing.T) {
 	use := &toolUse{many: true, tools: []toolSpec{{name: "get"}, {name: "put"}}}
 	one := &toolUse{tools: use.tools}
+	typed := &toolUse{many: true, tools: []toolSpec{{name: "put", parameters: []byte(`{"properties": {"s": {"type": "string"}, "n": {"type": ["string", "null"]}, "i": {"type": "integer"}}}`)}}}
 	for _, test := range []struct {
 		format, answer string
 		use            *toolUse
@@ -63,6 +67,15 @@ func TestToolCalls(t *testing.T) {
 		{"hermes", "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1", use, spoken{"", []string{`get({"a": 1)`}}},
 		{"hermes", "<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"put\",\"arguments\":{}}</tool_call>", one, spoken{"", []string{"get({})"}}},
 		{"hermes", "{\"name\":\"get\",\"arguments\":{}}", use, spoken{"{\"name\":\"get\",\"arguments\":{}}", nil}},
+		{"qwen3_coder", "I look.\n\n<tool_call>\n<function=get>\n</function>\n</tool_call>\n<tool_call>\n<function=put>\n<parameter=a>\n[1, \"}\"]\n</parameter>\n<parameter=b>\nx < \"y\"\n\nz</parameter>\n</function>\n</tool_call>", use,
+			spoken{"I look.", []string{"get({})", `put({"a": [1, "}"], "b": "x < \"y\"\n\nz"})`}}},
+		{"qwen3_coder", "<tool_call>\n<function=put>\n<parameter=s>\n12\n</parameter>\n<parameter=n>\nnull\n</parameter>\n<parameter=i>\n12\n</parameter>\n<parameter=o>True</parameter></function></tool_call>", typed,
+			spoken{"", []string{`put({"s": "12", "n": null, "i": 12, "o": true})`}}},
+		{"qwen3_coder", "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>", use, spoken{"", []string{`get({"a": 1})`}}},
+		{"qwen3_coder", "<tool_call>\n<function=none>\n</function>\n</tool_call>", use, spoken{"<tool_call>\n<function=none>\n</function>\n</tool_call>", nil}},
+		{"qwen3_coder", "<tool_call>\n<b>\n</tool_call>", use, spoken{"<tool_call>\n<b>\n</tool_call>", nil}},
+		{"qwen3_coder", "<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n<parameter=b", use, spoken{"", []string{`get({"a": 1)`}}},
+		{"qwen3_coder", "<tool_call><function=get>text</tool_call> text", use, spoken{" text", []string{"get({)"}}},
 		{"mistral", "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}}, {\"name\": \"put\", \"arguments\": {}, \"id\": \"123456789\"}]", use, spoken{"", []string{`get({"a": 1})`, "put({})"}}},
 		{"mistral", "well [TOOL_CALLS]get{\"a\": {\"b\": 2}}[TOOL_CALLS]put[ARGS]{}", use, spoken{"well", []string{`get({"a": {"b": 2}})`}}},
 		{"mistral-control", "\x00[{\"name\": \"get\", \"arguments\": {\"a\": 1}}]", use, spoken{"", []string{`get({"a": 1})`}}},
@@ -101,9 +114,25 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
+// TestToolFormats checks what a chat template says of the format.
+func TestToolFormats(t *testing.T) {
+	tok, err := tokenizer.FromGGUF(infertest.Open(t, infertest.Spec{Arch: "qwen35"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for template, want := range map[string]string{
+		"write <tool_call>\n<function=NAME>": "qwen3_coder", "write <tool_call>\n{\"name\": …": "hermes", "<|python_tag|>": "llama3_json", "<function=": "json", "": "json",
+	} {
+		if got := newToolFormat("auto", template, tok, nil); got.name != want {
+			t.Errorf("%q: %s, want %s", template, got.name, want)
+		}
+	}
+}
+
 // FuzzToolCalls checks for any answer that the result does not depend on its pieces, and that nothing panics.
 func FuzzToolCalls(f *testing.F) {
 	f.Add("a <tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call> b", 3)
+	f.Add("<tool_call><function=put><parameter=a>\n1</parameter></function></tool_call> b", 3)
 	f.Add("[TOOL_CALLS]get{\"a\":1}", 2)
 	f.Add("{\"name\":\"get\",\"parameters\":{\"a\":\"\\\"}\"}}; {", 5)
 	f.Add("[{\"function\":{\"name\":\"get\",\"arguments\":\"x\"}}]", 1)

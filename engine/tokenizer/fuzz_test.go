@@ -83,7 +83,7 @@ func FuzzMerge(f *testing.F) {
 // makes no control tokens, and a stream gives the same text as Decode.
 func FuzzEncodeDecode(f *testing.F) {
 	var toks []*tokenizer.Tokenizer
-	names := []string{"gpt-2", "llama-bpe", "qwen2", "smollm", "none", "tekken", "gpt-4o", "spm", "gemma", "phi3", "gemma4"}
+	names := []string{"gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm", "none", "tekken", "gpt-4o", "spm", "gemma", "phi3", "gemma4"}
 	for _, name := range names {
 		var g golden
 		readJSON(f, "golden-"+name+".json", &g)

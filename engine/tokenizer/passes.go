@@ -50,8 +50,9 @@ func before(last splitter, passes ...pass) splitter {
 var (
 	splitGPT2   = inPasses(wordGPT2)
 	splitDigits = inPasses(upTo(1), wordGPT2) // \p{N}, GPT-2's
-	splitLlama3 = inPasses(func(s string) int { return wordLlama3(s, 3) })
-	splitQwen2  = inPasses(func(s string) int { return wordLlama3(s, 1) })
+	splitLlama3 = inPasses(func(s string) int { return wordLlama3(s, 3, classOf) })
+	splitQwen2  = inPasses(func(s string) int { return wordLlama3(s, 1, classOf) })
+	splitQwen35 = inPasses(func(s string) int { return wordLlama3(s, 1, markedClassOf) }) // with [\p{L}\p{M}] in place of \p{L}, but for the one in front
 	splitTekken = inPasses(func(s string) int { return wordCased(s, 1, false) })
 	splitGPT4o  = inPasses(func(s string) int { return wordCased(s, 3, true) })
 	// splitLines: [^\n]+|[\n]+

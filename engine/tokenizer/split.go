@@ -26,6 +26,7 @@ var (
 	preTriples = preTokenizer{split: splitLlama3}
 	preQwen2   = preTokenizer{split: splitQwen2}
 	preQwenNFC = preTokenizer{split: splitQwen2, nfc: true}
+	preQwen35  = preTokenizer{split: splitQwen35, nfc: true}
 	preNeoX    = preTokenizer{split: splitGPT2, nfc: true}
 	preCohere  = preTokenizer{split: splitDigits, nfc: true}
 	preTekken  = preTokenizer{split: splitTekken, ignoreMerges: true, addBOS: true}
@@ -49,7 +50,7 @@ var preTokenizers = map[string]preTokenizer{
 	"llama3": preLlama3, "llama-v3": preLlama3, "llama-bpe": preLlama3, "falcon3": preLlama3, "falcon-h1": preLlama3,
 	"pixtral": preLlama3, "midm-2.0": preLlama3, "lfm2": preLlama3,
 	"dbrx": preTriples, "smaug-bpe": preTriples, "glm4": preTriples, "chatglm-bpe": preTriples,
-	"qwen2": preQwenNFC, "deepseek-r1-qwen": preQwen2, "kormo": preQwen2, "megrez": preQwen2, "stablelm2": preQwen2,
+	"qwen2": preQwenNFC, "qwen35": preQwen35, "deepseek-r1-qwen": preQwen2, "kormo": preQwen2, "megrez": preQwen2, "stablelm2": preQwen2,
 	"hunyuan": preQwen2, "grok-2": preQwen2,
 	"deepseek-llm": preDeepSeekLLM, "deepseek-coder": preDeepSeekCoder, "deepseek-v3": preDeepSeek3, "hunyuan-dense": preDeepSeek3, "falcon": preFalcon,
 	"tekken": preTekken, "gpt-4o": preGPT4o, "llama4": preGPT4o,
@@ -97,12 +98,22 @@ func classOf(r rune) class {
 	return other
 }
 
+// markedClassOf is classOf with marks among the letters.
+func markedClassOf(r rune) class {
+	if c := classOf(r); c != other || !unicode.IsMark(r) {
+		return c
+	}
+	return letter
+}
+
 // run returns the length of the characters of class c that s begins with.
-func run(s string, c class) int {
+func run(s string, c class) int { return runOf(s, c, classOf) }
+
+func runOf(s string, c class, of func(rune) class) int {
 	i := 0
 	for i < len(s) {
 		r, n := decodeRune(s[i:])
-		if classOf(r) != c {
+		if of(r) != c {
 			break
 		}
 		i += n
@@ -169,20 +180,20 @@ func wordGPT2(s string) int {
 }
 
 // wordLlama3 is (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
-// \s+(?!\S)|\s+
-func wordLlama3(s string, digits int) int {
+// \s+(?!\S)|\s+, where of says what is of the class \p{L}
+func wordLlama3(s string, digits int, of func(rune) class) int {
 	// 1. contraction
 	if n := contraction(s, true); n > 0 {
 		return n
 	}
 	r, n := decodeRune(s)
-	c := classOf(r)
+	c := of(r)
 	// 2. letters, with one character in front of them that is no letter, digit or line end
 	if c == letter {
-		return run(s, letter)
+		return runOf(s, letter, of)
 	}
 	if c != number && r != '\r' && r != '\n' {
-		if k := run(s[n:], letter); k > 0 {
+		if k := runOf(s[n:], letter, of); k > 0 {
 			return n + k
 		}
 	}
@@ -194,10 +205,10 @@ func wordLlama3(s string, digits int) int {
 	start := 0
 	if r == ' ' && len(s) > 1 {
 		r, _ = decodeRune(s[1:])
-		start, c = 1, classOf(r)
+		start, c = 1, of(r)
 	}
 	if c == other {
-		end := start + run(s[start:], other)
+		end := start + runOf(s[start:], other, of)
 		for end < len(s) && (s[end] == '\r' || s[end] == '\n') {
 			end++
 		}

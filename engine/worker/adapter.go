@@ -49,6 +49,9 @@ func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err er
 
 // OpenAdapter reads an adapter: a file or folder as in [lora.Open], or one that ships with pico, such as "pico/shout".
 func OpenAdapter(path string, c model.Config) (*lora.Adapter, error) {
+	if !c.Plain() {
+		return nil, fmt.Errorf("open the adapter %s: models of the architecture %s take no adapters", path, c.Arch)
+	}
 	name, ok := strings.CutPrefix(path, pico.Name+"/")
 	if !ok {
 		return lora.Open(path, c)

@@ -28,7 +28,7 @@ type familyCase struct {
 }
 
 // lacks are the architectures that the worker refuses by name.
-var lacks = []string{"gemma4", "glm4", "glm4moe", "gpt-oss"}
+var lacks = []string{"gemma4", "glm4", "glm4moe", "gpt-oss", "qwen35"}
 
 // TestFamilies has Python compute models of every family that the engine supports, alone and as two ranks, and
 // compare with the worker in Go.

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/infer"
@@ -12,6 +13,17 @@ import (
 
 type table map[uint64]*sequence
 
+// state returns the lowest number of a state that no sequence has.
+func (t table) state() (n int32) {
+	used := make([]bool, len(t)+1)
+	for _, q := range t {
+		if int(q.state) < len(used) {
+			used[q.state] = true
+		}
+	}
+	return int32(slices.Index(used, false))
+}
+
 // sequence is the worker's state of one sequence.
 type sequence struct {
 	tokens  []int32 // the prompt's, then the generated ones
@@ -20,6 +32,7 @@ type sequence struct {
 	spec    Spec
 	sampler *sample.Sampler // nil for an embedding
 	pool    pool
+	state   int32  // its number for the model
 	step    uint64 // the last batch with an item of this sequence
 }
 
@@ -110,7 +123,7 @@ func (s *server) prepare(b *Batch) {
 		}
 		st.shares = append(st.shares, share{item: it, seq: q, out: out})
 		st.batch.Items = append(st.batch.Items, infer.Item{
-			Tokens: tokens[it.Pos:], Pos: it.Pos, Blocks: q.blocks, Adapter: q.spec.Adapter, Want: q.want(it),
+			Tokens: tokens[it.Pos:], Pos: it.Pos, Blocks: q.blocks, Adapter: q.spec.Adapter, State: q.state, Want: q.want(it),
 		})
 	}
 }
@@ -126,6 +139,8 @@ func (t table) take(it *Item, step uint64, vocab int) (*sequence, error) {
 		if q, err = newSequence(it, vocab); err != nil {
 			return nil, err
 		}
+		delete(t, it.ID)
+		q.state = t.state()
 		t[it.ID] = q
 	}
 	if q == nil {

@@ -264,3 +264,11 @@ func TestSleep(t *testing.T) {
 		})
 	}
 }
+
+// TestNoAdapters checks that models that take no adapters say so before a file is read.
+func TestNoAdapters(t *testing.T) {
+	c := model.Config{Arch: "qwen35", DeltaHeads: 8}
+	if _, err := worker.OpenAdapter("pico/shout", c); err == nil || !strings.HasSuffix(err.Error(), "models of the architecture qwen35 take no adapters") {
+		t.Error(err)
+	}
+}

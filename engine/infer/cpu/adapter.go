@@ -30,7 +30,7 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	switch {
 	case a == nil:
 		return nil, errors.New("there is no adapter")
-	case c.Encoder || c.LocalHeadDim > 0:
+	case !c.Plain():
 		return nil, fmt.Errorf("models of the architecture %s take no adapters", c.Arch)
 	case len(a.Layers) != c.Layers:
 		return nil, fmt.Errorf("it is for %d layers, the model has %d", len(a.Layers), c.Layers)

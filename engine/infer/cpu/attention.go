@@ -9,6 +9,9 @@ import (
 func (s *step) rotateChunk(_, i int) {
 	c, t, l := &s.conf, &s.tokens[i], &s.weights.layers[s.at]
 	d, own := l.headDim, s.share.heads(l)
+	if l.gated {
+		s.ungate(i, d)
+	}
 	cos, sin := s.ropes.angles(l.ropeKind, t.pos)
 	turn := func(v, norm []float32) {
 		if norm != nil {

@@ -12,7 +12,7 @@ import (
 
 // cache is the KV cache of IEEE halves: [count, layers, heads, 2, …], where 2 is keys [HeadDim, Block] and values
 // [Block, HeadDim], as package kernel wants them. heads are this rank's. A block's memory is contiguous. Layers that use
-// another's keys and values have none.
+// another's keys and values, or a delta net, have none.
 type cache struct {
 	count    int // blocks
 	layers   []cacheLayer
@@ -37,7 +37,7 @@ func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 	for i := range c.Layers {
 		dim, kv := c.Shape(i)
 		l := cacheLayer{k.perBlock, dim}
-		if k.layers = append(k.layers, l); i >= c.Layers-c.SharedKV {
+		if k.layers = append(k.layers, l); i >= c.Layers-c.SharedKV || c.Delta(i) {
 			continue
 		}
 		all += 2 * int64(l.perHead()) * int64(kv)

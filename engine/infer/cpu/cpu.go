@@ -31,6 +31,7 @@ type Runner struct {
 	weights  *weights
 	tiles    *tiles
 	cache    *cache
+	states   *states
 	exchange *exchange
 	adapters map[int32]*adapter
 	level    int // 0 awake, 1 or 2 asleep
@@ -69,10 +70,11 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if (m.Config.Encoder || m.Config.LocalHeadDim > 0) && cfg.Shard.Of > 1 {
+	if !m.Config.Plain() && cfg.Shard.Of > 1 {
 		return nil, fmt.Errorf("models of the architecture %s are not divided among processes: leave out --shards", m.Config.Arch)
 	}
 	r.model, r.conf = m, m.Config
+	r.states = newStates(&r.conf)
 	r.share = newShare(r.conf, cfg.Shard)
 	r.store = tileCache{dir: cfg.TileDir, limit: cfg.TileLimit, log: cfg.Log}
 	r.team.size = cfg.Threads
@@ -128,7 +130,7 @@ func (r *Runner) MemoryBytes() int64 {
 	case r.level > 0:
 		return int64(r.cache.used) * r.cache.blockBytes()
 	}
-	n := int64(r.cache.used)*r.cache.blockBytes() + r.step.bytes()
+	n := int64(r.cache.used)*r.cache.blockBytes() + r.step.bytes() + r.states.bytes()
 	for _, p := range r.share.resident(r.weights) {
 		n += int64(len(p))
 	}

@@ -13,7 +13,8 @@
 //     never cut.
 //  2. Per part, embeddings are looked up. Then for each layer (step.go): norm (prepare.go), Q K V
 //     (product.go), rotation, keys and values to the cache, attention (attention.go), output
-//     projection, norm, and the feed-forward layer or the experts that the router chose (experts.go).
+//     projection, norm, and the feed-forward layer or the experts that the router chose (experts.go). In place of
+//     rotation and attention a layer may have a delta net, which changes the sequences' states (delta.go).
 //  3. Tokens whose logits or hidden states are wanted are normed; the logits of all are one product
 //     with the output matrix.
 //

@@ -33,9 +33,13 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 		r.cache.copy(p)
 	}
 	r.prepare(b)
+	if err := r.states.begin(b.Items); err != nil {
+		return infer.Result{}, err
+	}
 	if err := r.compute(ctx, b); err != nil {
 		return infer.Result{}, err
 	}
+	r.states.end(b.Items)
 	return r.out, nil
 }
 
@@ -88,6 +92,9 @@ func (r *Runner) check(b *infer.Batch) error {
 		case infer.All:
 			wanted += len(it.Tokens)
 		}
+	}
+	if err := r.states.check(b.Items); err != nil {
+		return err
 	}
 	if r.share.of > 1 && wanted > SharedLogits {
 		return fmt.Errorf("the batch wants logits of %d tokens: several ranks give at most %d a step", wanted, SharedLogits)

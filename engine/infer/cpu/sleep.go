@@ -59,7 +59,7 @@ func (r *Runner) sleep(level int, keep []int32) error {
 func (r *Runner) rest() error {
 	r.team.stop()
 	r.step, r.out = nil, infer.Result{}
-	err := errors.Join(r.tiles.rest(), r.file.Release())
+	err := errors.Join(r.states.close(), r.tiles.rest(), r.file.Release())
 	if r.tiles.mem == nil {
 		r.weights.bind(nil)
 	}

@@ -29,6 +29,7 @@ type token struct {
 type run struct {
 	first, n int // tokens
 	blocks   []int32
+	state    []float32     // nil: none
 	adapter  *batchAdapter // nil: none
 }
 
@@ -39,6 +40,7 @@ type step struct {
 	conf    model.Config
 	weights *weights
 	cache   *cache
+	states  *states
 	team    *team
 	share   share
 	ropes   *ropes
@@ -59,6 +61,9 @@ type step struct {
 	att     []float32 // [T, q], of all ranks
 	out     []float32 // [S, Dim], of all ranks; S is T, or T·ExpertsUsed
 	inputs  []float32 // [T, Layers·LayerInput] the layers' inputs
+	mixed   []float32 // [T, 2·q or DeltaChannels] queries with gates, or a delta net's queries, keys and values
+	z       []float32 // [T, q or DeltaHeads·DeltaDim] gates, and the delta net's results
+	rates   []float32 // [T, 2·DeltaHeads] of decay and of change
 	gate    []float32 // [T, FFN or SharedFFN] or [S, ExpertFFN], of all ranks
 
 	input   input
@@ -79,17 +84,18 @@ type workspace struct {
 	parts   []float32 // of a unit of attention
 	y       []float32 // [Dim]
 	grown   []float32 // an adapter's share of some rows
-	rows    []float32 // second factor of a gated product; A·x of an adapter
+	rows    []float32 // second factor of a gated product; A·x of an adapter; inputs of a convolution
+	inputs  [][]float32
 }
 
 // stages are the team's functions, bound once so that a step does not allocate closures.
 type stages struct {
-	embed, inputs, settle, input, prepare, mul, rotate, attend, parts, merge, route, combine func(member, chunk int)
+	embed, inputs, settle, input, prepare, mul, rotate, attend, parts, merge, gate, delta, route, combine func(member, chunk int)
 }
 
 func newStep(r *Runner) *step {
 	s := &step{
-		conf: r.conf, weights: r.weights, cache: r.cache, team: &r.team, share: r.share, ex: r.exchange,
+		conf: r.conf, weights: r.weights, cache: r.cache, states: r.states, team: &r.team, share: r.share, ex: r.exchange,
 		ropes: newRopes(r.model), members: make([]workspace, r.cfg.Threads),
 	}
 	for i := range s.members {
@@ -97,7 +103,7 @@ func newStep(r *Runner) *step {
 	}
 	s.stages = stages{
 		embed: s.embedChunk, inputs: s.inputsChunk, settle: s.settleChunk, input: s.inputChunk, prepare: s.prepareChunk, mul: s.mulChunk, rotate: s.rotateChunk,
-		attend: s.attendChunk, parts: s.partsChunk, merge: s.mergeChunk, route: s.routeChunk, combine: s.combineChunk,
+		attend: s.attendChunk, parts: s.partsChunk, merge: s.mergeChunk, gate: s.gateChunk, delta: s.deltaChunk, route: s.routeChunk, combine: s.combineChunk,
 	}
 	return s
 }
@@ -105,7 +111,7 @@ func newStep(r *Runner) *step {
 // bytes returns the working memory in use.
 func (s *step) bytes() int64 {
 	n := s.input.bytes() + s.ropes.bytes() + int64(cap(s.attends.parts))*4
-	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.inputs, s.logits, s.hidden} {
+	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.inputs, s.mixed, s.z, s.rates, s.logits, s.hidden} {
 		n += int64(cap(f)) * 4
 	}
 	for i := range s.members {
@@ -121,7 +127,7 @@ func (s *step) begin() {
 
 // add appends tokens lo…hi of an Item.
 func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
-	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, adapter: s.adapter(a)})
+	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, state: s.states.values(it), adapter: s.adapter(a)})
 	kind := 0
 	for j := lo; j < hi; j++ {
 		t := token{id: it.Tokens[j], pos: it.Pos + j, to: it.Pos + j + 1, run: len(s.runs) - 1, row: len(s.tokens), kind: kind}
@@ -190,6 +196,10 @@ func (s *step) resize(n int) {
 	s.att = s.ex.resize(&s.ex.att, s.att, n*qw)
 	s.out = s.ex.resize(&s.ex.out, s.out, n*out)
 	s.gate = s.ex.resize(&s.ex.gate, s.gate, n*gate)
+	if c.Stateful() {
+		s.mixed = resize(s.mixed, n*max(2*qw, c.DeltaChannels()))
+		s.z = resize(s.z, n*max(qw, c.DeltaHeads*c.DeltaDim))
+	}
 }
 
 // heads returns the most values of queries and of keys that a token has in any layer.
@@ -205,30 +215,19 @@ func widths(c *model.Config) (out, gate int) {
 // runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this
 // one left.
 func (s *step) runLayer(l *layer) error {
-	c, n, sh := &s.conf, len(s.tokens), &s.share
-	qw, kvw := c.Heads*l.headDim, l.kvHeads*l.headDim
-	q, kv := sh.q, sh.kv
-	if sh.of == 1 {
-		q, kv = rows{0, qw}, rows{0, kvw}
+	c, sh := &s.conf, &s.share
+	var from []float32 // the input of O
+	if l.deltaGate != nil {
+		s.deltaNet(l)
+		from = s.z
+	} else if from = s.attend(l); len(s.tokens) == 0 {
+		return nil
 	}
-	s.normed(l.AttnNorm, l.AttnNormBias, lora.Q, lora.V, l.qkv...)
-	s.mul([]term{
-		{m: l.q, lo: q.lo, hi: q.hi, out: s.q, stride: qw, bias: l.QBias, target: lora.Q, t1: n},
-		{m: l.k, lo: kv.lo, hi: kv.hi, out: s.k, stride: kvw, bias: l.KBias, target: lora.K, t1: n},
-		{m: l.v, lo: kv.lo, hi: kv.hi, out: s.v, stride: kvw, bias: l.VBias, target: lora.V, t1: n},
-	}[:len(l.qkv)]...)
-	s.parallel(n, n*(qw+2*kvw)*4, s.stages.rotate)
-	if s.at == len(s.weights.layers)-1 {
-		if n = s.prune(); n == 0 {
-			return nil
-		}
-	}
-	s.attention(l)
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
-	s.raw(s.att, qw, lora.O, l.o)
-	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.OBias, target: lora.O, t1: n})
+	s.raw(from, l.o.Cols, lora.O, l.o)
+	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.OBias, target: lora.O, t1: len(s.tokens)})
 	if err := s.ex.sync(); err != nil {
 		return err
 	}
@@ -243,6 +242,38 @@ func (s *step) runLayer(l *layer) error {
 	}
 	s.site.scale = l.scale
 	return err
+}
+
+// attend computes a layer's attention for all tokens, up to the matrix O. In the last layer only those with a wanted output
+// remain.
+func (s *step) attend(l *layer) []float32 {
+	c, n, sh := &s.conf, len(s.tokens), &s.share
+	qw, kvw := c.Heads*l.headDim, l.kvHeads*l.headDim
+	q, kv := sh.q, sh.kv
+	if sh.of == 1 {
+		q, kv = rows{0, qw}, rows{0, kvw}
+	}
+	s.normed(l.AttnNorm, l.AttnNormBias, lora.Q, lora.V, l.qkv...)
+	query := term{m: l.q, lo: q.lo, hi: q.hi, out: s.q, stride: qw, bias: l.QBias, target: lora.Q, t1: n}
+	if l.gated {
+		query.hi, query.out, query.stride = 2*qw, s.mixed, 2*qw
+	}
+	s.mul([]term{
+		query,
+		{m: l.k, lo: kv.lo, hi: kv.hi, out: s.k, stride: kvw, bias: l.KBias, target: lora.K, t1: n},
+		{m: l.v, lo: kv.lo, hi: kv.hi, out: s.v, stride: kvw, bias: l.VBias, target: lora.V, t1: n},
+	}[:len(l.qkv)]...)
+	s.parallel(n, n*(qw+2*kvw)*4, s.stages.rotate)
+	if s.at == len(s.weights.layers)-1 {
+		if n = s.prune(); n == 0 {
+			return nil
+		}
+	}
+	s.attention(l)
+	if l.gated {
+		s.parallel(n, n*qw*16, s.stages.gate)
+	}
+	return s.att
 }
 
 // layerInputs computes the inputs of all layers.
@@ -311,6 +342,9 @@ func (s *step) prune() int {
 				s.tokens[n] = s.tokens[i]
 				copy(s.x[n*c.Dim:][:c.Dim], s.x[i*c.Dim:])
 				copy(s.q[n*qw:][:qw], s.q[i*qw:])
+				if s.z != nil {
+					copy(s.z[n*qw:][:qw], s.z[i*qw:])
+				}
 			}
 			n++
 		}

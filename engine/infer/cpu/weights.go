@@ -35,10 +35,15 @@ type weights struct {
 // layer mirrors model.Layer.
 type layer struct {
 	model.Vectors
-	ones []float32 // norm of values; nil: none
+	ones []float32 // norm of values, or factors of a convolution; nil: none
 
-	q, k, v, o           *matrix // k and v may be nil
-	qkv                  []*matrix
+	unitQ, unitK []float32 // norms that make a delta net's queries 1/√DeltaDim and its keys 1 long; nil without
+
+	q, k, v, o           *matrix   // k and v may be nil
+	qkv                  []*matrix // all that have the same input
+	deltaGate            *matrix   // of a delta net, whose only others here are q and o
+	alpha, beta          *matrix
+	gated                bool
 	gate, up, down       *matrix // nil in a mixture of experts without a shared one; gate in BERT too
 	inputGate, inputDown *matrix // nil if there is none
 
@@ -133,6 +138,10 @@ func newWeights(m *model.Model) (*weights, error) {
 		if l.headDim, l.kvHeads = m.Config.Shape(i); m.Layers[i].NormsValues {
 			l.ones = slices.Repeat([]float32{1}, l.headDim)
 		}
+		if d := m.Config.DeltaDim; l.deltaGate != nil {
+			l.ones = slices.Repeat([]float32{1}, d)
+			l.unitQ, l.unitK = slices.Repeat([]float32{1 / float32(d)}, d), slices.Repeat([]float32{float32(1 / math.Sqrt(float64(d)))}, d)
+		}
 		w.layers = append(w.layers, l)
 	}
 	return w, b.err
@@ -170,10 +179,11 @@ func (b *builder) layer(l *model.Layer) layer {
 		o:    b.matrix("attn_output", &l.O, byRows),
 		gate: b.matrix("ffn_gate", &l.Gate, byRows), up: b.matrix("ffn_up", &l.Up, byRows), down: b.matrix("ffn_down", &l.Down, byRows),
 		inputGate: b.matrix("inp_gate", &l.InputGate, byRows), inputDown: b.matrix("proj", &l.InputDown, byRows),
-		window: l.Window, ropeKind: l.Rope, source: l.Source, scale: l.Scale,
+		deltaGate: b.matrix("attn_gate", &l.DeltaGate, byRows), alpha: b.matrix("ssm_alpha", &l.Alpha, byRows), beta: b.matrix("ssm_beta", &l.Beta, byRows),
+		gated: l.Gated, window: l.Window, ropeKind: l.Rope, source: l.Source, scale: l.Scale,
 	}
 	to.Each(func(v *[]float32) { *v = slices.Clone(*v) })
-	to.qkv = slices.DeleteFunc([]*matrix{to.q, to.k, to.v}, func(m *matrix) bool { return m == nil })
+	to.qkv = slices.DeleteFunc([]*matrix{to.q, to.k, to.v, to.deltaGate, to.alpha, to.beta}, func(m *matrix) bool { return m == nil })
 	if len(l.ExpertGate) == 0 {
 		return to
 	}

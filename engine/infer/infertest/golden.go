@@ -120,6 +120,7 @@ var (
 		"mistral":  {SPM: true, HeadDim: 128, KVHeads: 1, RopeBase: 1e6, Untied: true},
 		"qwen2":    {Arch: "qwen2", Untied: true, KVHeads: 2, RopeBase: 1e6},
 		"qwen3":    {Arch: "qwen3", Untied: true, KVHeads: 2, HeadDim: 128, RopeBase: 1e6},
+		"qwen35":   {Arch: "qwen35", KVHeads: 1, HeadDim: 64, RopeDim: 16, RopeBase: 1e7},
 		"qwen3moe": {Arch: "qwen3moe", KVHeads: 2, RopeBase: 1e6, Untied: true},
 		"gemma":    {Arch: "gemma", KVHeads: 1},
 		"gemma2":   {Arch: "gemma2", KVHeads: 2},
@@ -168,7 +169,7 @@ func GoldenSpecs() []Golden {
 			types = []gguf.Type{gguf.F32, gguf.Q8_0, gguf.MXFP4}
 		case "glm4", "glm4moe":
 			types = []gguf.Type{gguf.F32, gguf.Q4_K}
-		case "gemma4", "gemma4-e", "gemma4-m":
+		case "gemma4", "gemma4-e", "gemma4-m", "qwen35":
 			types = []gguf.Type{gguf.F32, gguf.Q8_0}
 		case "llama":
 			types = append(types[:len(types):len(types)], gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K, gguf.IQ4_NL, gguf.IQ4_XS)

@@ -41,6 +41,15 @@ func (s Spec) metadata(g *gguf.Writer) {
 	if s.Arch == "gemma4" {
 		s.gemma4(g, a)
 	}
+	if s.Arch == "qwen35" {
+		g.SetUint32(a+"full_attention_interval", uint32(s.interval()))
+		g.SetUint32(a+"ssm.conv_kernel", deltaConv)
+		g.SetUint32(a+"ssm.state_size", uint32(s.HeadDim/2))
+		g.SetUint32(a+"ssm.group_count", uint32(s.Heads))
+		g.SetUint32(a+"ssm.time_step_rank", uint32(2*s.Heads))
+		g.SetUint32(a+"ssm.inner_size", uint32(s.Heads*s.HeadDim))
+		g.SetInt32s(a+"rope.dimension_sections", []int32{11, 11, 10, 0})
+	}
 	if s.AttnSoftcap > 0 {
 		g.SetFloat32(a+"attn_logit_softcapping", s.AttnSoftcap)
 	}
@@ -83,6 +92,16 @@ func (s Spec) gemma4(g *gguf.Writer, a string) {
 		g.SetUint32(a+"attention.shared_kv_layers", uint32(s.Layers/2))
 	}
 }
+
+// deltaConv is the width of a delta net's convolution. Its heads are twice as many as the others, and half as wide; two share the
+// keys.
+const deltaConv = 4
+
+// interval returns n if every n-th layer of qwen35 has attention.
+func (s Spec) interval() int { return max(2, min(4, s.Layers)) }
+
+// delta reports whether a layer has a delta net.
+func (s Spec) delta(l int) bool { return s.Arch == "qwen35" && (l+1)%s.interval() != 0 }
 
 // local reports whether a layer of gemma4 has a window, and shared whether it has no keys and values.
 func (s Spec) local(l int) bool  { return s.Arch == "gemma4" && (l+1)%3 != 0 }

@@ -89,7 +89,11 @@ func (r *reference) hidden(tokens []int32) [][]float64 {
 	}
 	for i := range r.m.Layers {
 		l := &r.m.Layers[i]
-		r.attention(l, xs)
+		if l.DeltaGate.Rows > 0 {
+			r.deltaNet(l, xs)
+		} else {
+			r.attention(l, xs)
+		}
 		r.feedForward(l, xs)
 	}
 	for i, x := range xs {
@@ -137,9 +141,14 @@ func (r *reference) heads(v []float64, l *model.Layer, norm []float32, pos int) 
 func (r *reference) attention(l *model.Layer, xs [][]float64) {
 	q, k, v, o := decode(&l.Q), decode(&l.K), decode(&l.V), decode(&l.O)
 	var qs, ks, vs [][]float64
+	gates := make([][]float64, len(xs))
 	for pos, x := range xs {
 		n := r.norm(x, l.AttnNorm)
-		qs = append(qs, q.times(n, l.QBias))
+		query := q.times(n, l.QBias)
+		if l.Gated {
+			query, gates[pos] = r.ungate(query)
+		}
+		qs = append(qs, query)
 		ks = append(ks, k.times(n, l.KBias))
 		vs = append(vs, v.times(n, l.VBias))
 		r.heads(qs[pos], l, l.QNorm, pos)
@@ -155,9 +164,89 @@ func (r *reference) attention(l *model.Layer, xs [][]float64) {
 			kv := h * r.c.KVHeads / r.c.Heads * r.c.HeadDim
 			r.attend(mixed[h*r.c.HeadDim:][:r.c.HeadDim], qs[pos][h*r.c.HeadDim:][:r.c.HeadDim], ks[first:pos+1], vs[first:pos+1], kv, l.Sinks[min(h, len(l.Sinks)):])
 		}
+		for i, g := range gates[pos] {
+			mixed[i] *= sigmoid(g)
+		}
 		add(x, r.norm(o.times(mixed, l.OBias), l.AttnPostNorm))
 	}
 }
+
+// ungate divides the two parts of each head.
+func (r *reference) ungate(both []float64) (q, gate []float64) {
+	for h := 0; h < len(both); h += 2 * r.c.HeadDim {
+		q = append(q, both[h:h+r.c.HeadDim]...)
+		gate = append(gate, both[h+r.c.HeadDim:h+2*r.c.HeadDim]...)
+	}
+	return q, gate
+}
+
+// deltaNet adds a gated delta net's results: the steps of model.Layer's comment.
+func (r *reference) deltaNet(l *model.Layer, xs [][]float64) {
+	qkv, gate, alpha, beta, o := decode(&l.Q), decode(&l.DeltaGate), decode(&l.Alpha), decode(&l.Beta), decode(&l.O)
+	d, keys := r.c.DeltaDim, r.c.DeltaKeys
+	inputs, states := make([][]float64, r.c.DeltaConv-1), make([][]float64, r.c.DeltaHeads)
+	for i := range inputs {
+		inputs[i] = make([]float64, r.c.DeltaChannels())
+	}
+	for h := range states {
+		states[h] = make([]float64, d*d)
+	}
+	for _, x := range xs {
+		n := r.norm(x, l.AttnNorm)
+		inputs = append(inputs, qkv.times(n, nil))
+		mixed := make([]float64, r.c.DeltaChannels())
+		for c := range mixed {
+			for j := range r.c.DeltaConv {
+				mixed[c] += float64(l.Conv[c*r.c.DeltaConv+j]) * inputs[len(inputs)-r.c.DeltaConv+j][c]
+			}
+			mixed[c] *= sigmoid(mixed[c])
+		}
+		decay, rate, z := alpha.times(n, l.DecayBias), beta.times(n, nil), gate.times(n, nil)
+		var out []float64
+		for h, s := range states {
+			q, k, v := unit(mixed[h%keys*d:][:d], r.c.RMSEps), unit(mixed[(keys+h%keys)*d:][:d], r.c.RMSEps), mixed[(2*keys+h)*d:][:d]
+			head := deltaRule(s, q, k, v, math.Exp(float64(l.Decay[h])*math.Log1p(math.Exp(decay[h]))), sigmoid(rate[h]))
+			for j, y := range r.norm(head, l.DeltaNorm) {
+				g := z[h*d+j]
+				out = append(out, y*g*sigmoid(g))
+			}
+		}
+		add(x, o.times(out, nil))
+	}
+}
+
+// deltaRule changes a head's state, [key, value], and returns what its query, divided by √len(q), finds there.
+func deltaRule(s, q, k, v []float64, decay, rate float64) []float64 {
+	d := len(q)
+	out := make([]float64, d)
+	for j := range d {
+		have := 0.0
+		for i := range d {
+			s[i*d+j] *= decay
+			have += s[i*d+j] * k[i]
+		}
+		for i := range d {
+			s[i*d+j] += k[i] * rate * (v[j] - have)
+			out[j] += s[i*d+j] * q[i] / math.Sqrt(float64(d))
+		}
+	}
+	return out
+}
+
+// unit returns x divided by its length.
+func unit(x []float64, eps float32) []float64 {
+	sum := float64(eps)
+	for _, v := range x {
+		sum += v * v
+	}
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = v / math.Sqrt(sum)
+	}
+	return out
+}
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 // attend mixes the values of one head, which stands at offset kv of keys and values. Its sink is the first one, if any.
 func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int, sinks []float32) {

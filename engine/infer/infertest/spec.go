@@ -23,7 +23,7 @@ import (
 type Spec struct {
 	Arch    string    // one of model.Architectures; default llama
 	Dim     int       // default 64, for types with blocks of 256 values 256
-	Layers  int       // default 2, for gemma3 6: five with a window and one without; for gemma4 6: twice two and one
+	Layers  int       // default 2, for gemma3 6: five with a window and one without; for gemma4 6: twice two and one; for qwen35 4: three with a delta net and one without
 	Heads   int       // default 4
 	KVHeads int       // default Heads
 	HeadDim int       // default Dim/Heads; other values write attention.key_length
@@ -76,7 +76,7 @@ func (s Spec) withDefaults() Spec {
 	}
 	block := s.block()
 	or(&s.Dim, max(64, block))
-	or(&s.Layers, map[string]int{"gemma3": 6, "gemma4": 6}[s.Arch])
+	or(&s.Layers, map[string]int{"gemma3": 6, "gemma4": 6, "qwen35": 4}[s.Arch])
 	or(&s.Layers, 2)
 	or(&s.Heads, 4)
 	if s.Arch == "gemma4" {
@@ -115,6 +115,8 @@ func (s Spec) withDefaults() Spec {
 	if s.Pre == "" {
 		s.Pre = "gpt-2"
 		switch {
+		case s.Arch == "qwen35":
+			s.Pre = "qwen35"
 		case strings.HasPrefix(s.Arch, "qwen"):
 			s.Pre = "qwen2"
 		case strings.HasPrefix(s.Arch, "glm4"):

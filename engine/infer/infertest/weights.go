@@ -57,10 +57,19 @@ func (t *tensors) layer(l int, name func(string) string) {
 	post := strings.HasPrefix(t.Arch, "gemma") && t.Arch != "gemma" || t.Arch == "glm4"
 	oss, glm := t.Arch == "gpt-oss", t.Arch == "glm4moe"
 	t.vector(name("attn_norm.weight"), t.Dim, 1)
+	if t.delta(l) {
+		t.deltaNet(name)
+		t.feedForward(l, name)
+		return
+	}
 	if t.Arch == "phi3" {
 		t.matrix(name("attn_qkv.weight"), t.Dim, q+2*kv)
 	} else {
-		t.matrix(name("attn_q.weight"), t.Dim, q)
+		if t.Arch == "qwen35" { // with gates
+			t.matrix(name("attn_q.weight"), t.Dim, 2*q)
+		} else {
+			t.matrix(name("attn_q.weight"), t.Dim, q)
+		}
 		if !t.shared(l) {
 			t.matrix(name("attn_k.weight"), t.Dim, kv)
 		}
@@ -87,7 +96,7 @@ func (t *tensors) layer(l int, name func(string) string) {
 	if post {
 		t.vector(name("post_attention_norm.weight"), t.Dim, t.share())
 	}
-	if oss || glm {
+	if oss || glm || t.Arch == "qwen35" {
 		t.vector(name("post_attention_norm.weight"), t.Dim, 1)
 	} else {
 		t.vector(name("ffn_norm.weight"), t.Dim, 1)
@@ -104,6 +113,21 @@ func (t *tensors) layer(l int, name func(string) string) {
 		t.matrix(name("proj.weight"), n, t.Dim)
 		t.vector(name("post_norm.weight"), t.Dim, t.share())
 	}
+}
+
+// deltaNet adds a gated delta net whose states halve in some six positions.
+func (t *tensors) deltaNet(name func(string) string) {
+	values, channels := t.Heads*t.HeadDim, 2*t.Heads*t.HeadDim
+	t.matrix(name("attn_qkv.weight"), t.Dim, channels)
+	t.matrix(name("attn_gate.weight"), t.Dim, values)
+	t.vector(name("ssm_conv1d.weight"), deltaConv, 0.3, channels)
+	t.vector(name("ssm_dt.bias"), 2*t.Heads, -2)
+	t.vector(name("ssm_a"), 2*t.Heads, -1)
+	t.matrix(name("ssm_beta.weight"), t.Dim, 2*t.Heads)
+	t.matrix(name("ssm_alpha.weight"), t.Dim, 2*t.Heads)
+	t.vector(name("ssm_norm.weight"), t.HeadDim/2, 1)
+	t.depth().matrix(name("ssm_out.weight"), values, t.Dim)
+	t.vector(name("post_attention_norm.weight"), t.Dim, 1)
 }
 
 func (t *tensors) feedForward(l int, name func(string) string) {
