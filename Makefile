@@ -48,7 +48,7 @@ unit: $(TOOLS)/gotestsum ## tests of the packages
 e2e: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## black-box tests, with the official clients
 	$(call blackbox,e2e)
 
-deep: ## tests too long, random or timed for every run; PART=race, fuzz, load, soak, faults, schemas, benchmarks, avx512 or neon (e2e/deep)
+deep: ## tests too long, random or timed for every run; PART=race, fuzz, load, soak, faults, conformance, schemas, benchmarks, avx512 or neon (e2e/deep)
 	@e2e/deep $(PART)
 
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it

@@ -13,7 +13,7 @@ import (
 // Limits, in milliseconds.
 const (
 	wakeGateP50 = 5.0
-	wakeGateP99 = 20.0
+	wakeGateP99 = 15.0
 )
 
 // noTime makes the simulated model server load, sleep and wake in no time, so that only the rest is measured.
