@@ -49,21 +49,25 @@ func (a *accounts) read(dir string, port int, log *slog.Logger) {
 // concurrent use.
 func (s *server) writeAccounts() {
 	s.activator.TellUse(time.Now())
-	budgets := s.accounts.Budgets
+	budgets := func() map[string]control.Budget { return s.accounts.Budgets }
 	if s.keys != nil {
-		budgets = s.keys.Budgets()
+		budgets = s.keys.Budgets
 	}
 	if err := s.accounts.write(s.autoscaler.SaveUsage(), budgets); err != nil {
 		s.cfg.Logger.Error("what was used is not kept", "error", err)
 	}
 }
 
-// write writes the accounts if they have changed; a nil u has not.
-func (a *accounts) write(u *usage.Saved, budgets map[string]control.Budget) error {
-	if a.path == "" || u == nil && maps.Equal(budgets, a.Budgets) {
+// write writes the accounts if they have changed; a nil u has not. Where nothing is kept it does not ask for budgets.
+func (a *accounts) write(u *usage.Saved, budgets func() map[string]control.Budget) error {
+	if a.path == "" {
 		return nil
 	}
-	a.Usage, a.Budgets = cmp.Or(u, a.Usage), budgets
+	now := budgets()
+	if u == nil && maps.Equal(now, a.Budgets) {
+		return nil
+	}
+	a.Usage, a.Budgets = cmp.Or(u, a.Usage), now
 	raw, err := disk.Encode(accountsVersion, a)
 	if err != nil {
 		return err
