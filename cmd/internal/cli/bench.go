@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,9 +38,9 @@ type benchResult struct {
 
 func benchCommand() *cobra.Command {
 	f := struct {
-		Requests    int `flag:"requests,n" help:"requests in all"`
-		Concurrency int `flag:"concurrency,c" help:"requests at a time"`
-		MaxTokens   int `flag:"max-tokens" help:"most tokens of an answer"`
+		Requests    int `flag:"requests,n" least:"1" help:"requests in all"`
+		Concurrency int `flag:"concurrency,c" least:"1" help:"requests at a time"`
+		MaxTokens   int `flag:"max-tokens" least:"1" help:"most tokens of an answer"`
 	}{100, 4, 32}
 	cmd := &cobra.Command{
 		Use:               "bench NAME",
@@ -49,9 +48,6 @@ func benchCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if min(f.Requests, f.Concurrency, f.MaxTokens) < 1 {
-				return errors.New("--requests, --concurrency and --max-tokens: want 1 or more")
-			}
 			c, door, err := dialDoor(cmd)
 			if err != nil {
 				return err

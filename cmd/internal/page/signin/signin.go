@@ -57,7 +57,7 @@ type Config struct {
 	// Emails are the allowed addresses, if the provider says that they are verified; @HOST allows all of a host.
 	Emails []string `flag:"allow-email" split:"" help:"<address> that may sign in where the provider has verified it; @HOST is all of a host (repeatable)"`
 	// Session is the duration of a session. Default: 8 h.
-	Session time.Duration `flag:"session" help:"how long a session lasts; a group is looked at when one begins"`
+	Session time.Duration `flag:"session" least:"1m" help:"how long a session lasts; a group is looked at when one begins"`
 	// Client reaches the provider. Default: one with a timeout of 10 s.
 	Client *http.Client
 	// Log gets sign-ins, refusals and changes. Required.
