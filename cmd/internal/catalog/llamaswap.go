@@ -206,11 +206,12 @@ func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
 		return f, err
 	}
 	var wrong error
-	number := func(text string) (n int) {
+	number := func(text string) int {
+		var n int32
 		if text = expand(text); yaml.Unmarshal([]byte(text), &n) != nil {
 			wrong = fmt.Errorf("%.40q stands where llama-swap wants a whole number", text)
 		}
-		return n
+		return int(n)
 	}
 	ttl := number(cmp.Or(m.TTL, "-1"))
 	if ttl < 0 {
