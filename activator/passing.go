@@ -107,7 +107,9 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 				}
 			}
 			attempt.Head(pr.Out.Header)
-			if !isPlain(c.f) {
+			if isPlain(c.f) {
+				pr.Out.URL.RawQuery = pr.In.URL.RawQuery // also what Go can't parse, as in Knative
+			} else {
 				pr.Out.Header.Del("Sec-WebSocket-Extensions") // of compressed events no usage is read
 			}
 		},

@@ -47,8 +47,14 @@ func echoes(w http.ResponseWriter, _ *http.Request) {
 }
 
 func TestAnUpgradeIsHeldUntilTheInstanceIsAwake(t *testing.T) {
-	i, door := plainBench(t, echoes)
-	wantEcho(t, i, door, "/ws")
+	const query = "a;b&c=50%" // which Go can't parse
+	i, door := plainBench(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != query {
+			t.Errorf("the container got the query %q", r.URL.RawQuery)
+		}
+		echoes(w, r)
+	})
+	wantEcho(t, i, door, "/ws?"+query)
 }
 
 // wantEcho opens a WebSocket, for which the instance is woken, and wants what it sends.
