@@ -41,4 +41,19 @@ func TestBudgetsAreWritten(t *testing.T) {
 	if _, err := os.Stat(a.path); err == nil {
 		t.Error("unchanged accounts were written again")
 	}
+	if err := os.Mkdir(a.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.write(nil, budgets(3)); err == nil {
+		t.Fatal("a folder was written")
+	}
+	if err := os.Remove(a.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.write(nil, budgets(3)); err != nil {
+		t.Fatal(err)
+	}
+	if next.read(dir, 1, slog.New(slog.DiscardHandler)); next.Budgets["k"][0].Tokens != 3 {
+		t.Errorf("after a write that failed the file has %v", next.Budgets)
+	}
 }
