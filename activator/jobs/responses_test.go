@@ -348,7 +348,7 @@ func TestWrongAnswers(t *testing.T) {
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"input":"x"}`: "", `{"store":false,"previous_response_id":null,"background":false}`: "", `no JSON`: "", `[]`: "", `{"store":null}`: "",
-		`{"store":"yes"}`: "store is", `{"store":true,"store":false}`: "twice", `{"Store":true}`: "not store", `{"previous_response_id":5}`: "the id of a response",
+		`{"store":"yes"}`: "store is", `{"store":true,"store":false}`: "twice", `{"Store":true}`: "not store", `{"previous_response_id":5}`: "the id of a response", `{"previous_response_id":""}`: `is "": want the id of a response`,
 		`{"background":true,"store":false}`: "leave store out",
 	} {
 		_, asks, err := readResponseRequest([]byte(body))
