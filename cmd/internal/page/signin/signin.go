@@ -80,8 +80,6 @@ func (c Config) Validate() error {
 		return errors.New("--oidc-client-id: want the name that the provider has for this page")
 	case len(c.Groups)+len(c.Emails) == 0:
 		return errors.New("nobody may sign in: name groups with --allow-group, or addresses with --allow-email")
-	case c.Session < 0 || c.Session > 0 && c.Session < time.Minute:
-		return fmt.Errorf("--session %v: want a minute at least", c.Session)
 	}
 	for _, e := range c.Emails {
 		if name, host, found := strings.Cut(e, "@"); !found || host == "" || strings.ContainsAny(name+host, "@* ") {
