@@ -322,13 +322,8 @@ func explain(err error) error {
 		return unavailable()
 	case errors.Is(err, store.ErrFull):
 		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "%v", store.ErrFull)
-		for cause := err; cause != nil; cause = errors.Unwrap(cause) {
-			if errors.Is(cause, store.ErrFull) {
-				e.Message = cause.Error()
-			}
-			if _, several := cause.(interface{ Unwrap() []error }); several {
-				break
-			}
+		for cause := err; errors.Is(errors.Unwrap(cause), store.ErrFull); cause = errors.Unwrap(cause) {
+			e.Message = cause.Error() // the last one adds only why it is full
 		}
 		e.NoRetry = true
 		return e
