@@ -24,6 +24,7 @@ type benchResult struct {
 	Requests      int                `json:"requests"`
 	Concurrency   int                `json:"concurrency"`
 	Failed        int                `json:"failed"`
+	Fallback      int                `json:"fallback,omitempty"` // those that another model answered
 	FirstError    string             `json:"firstError,omitempty"`
 	Seconds       float64            `json:"seconds"`
 	RequestsPerS  float64            `json:"requestsPerSecond"`
@@ -125,6 +126,9 @@ func (r *benchResult) add(m measured, err error) {
 		r.Failed++
 		return
 	}
+	if m.fallback != "" {
+		r.Fallback++
+	}
 	r.tokens += m.tokens
 	r.first = append(r.first, m.firstToken)
 	r.totals = append(r.totals, m.total)
@@ -167,5 +171,8 @@ func printResult(w io.Writer, r *benchResult) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%d requests, %d at a time, %d failed, in %.2f s: %.1f requests/s, %.0f tokens/s\n",
 		r.Requests, r.Concurrency, r.Failed, r.Seconds, r.RequestsPerS, r.TokensPerS)
+	if r.Fallback > 0 {
+		fmt.Fprintf(w, "%d were answered by a fallback of the function\n", r.Fallback)
+	}
 	return err
 }
