@@ -105,7 +105,7 @@ var errDisk = fmt.Errorf("%w: the disk has no room left", ErrFull)
 // full returns err as an [ErrFull] if the disk is full.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%v: %w", err, errDisk) // not both: clients see what errDisk says
+		return fmt.Errorf("%s: %w", err.Error(), errDisk) // not both: clients see what errDisk says
 	}
 	return err
 }
