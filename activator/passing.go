@@ -2,14 +2,17 @@ package activator
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -104,6 +107,11 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 				}
 			}
 			attempt.Head(pr.Out.Header)
+			if isPlain(c.f) {
+				pr.Out.URL.RawQuery = pr.In.URL.RawQuery // also what Go can't parse, as in Knative
+			} else {
+				pr.Out.Header.Del("Sec-WebSocket-Extensions") // of compressed events no usage is read
+			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			first.stop()
@@ -141,6 +149,11 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	}
 	c.reply.unread.Timeout = 0 // these clients may leave data unread, while nobody waits
 	cut = passed(&through, passing{c.reply.w, c}, in)
+	if up := c.sent.upgraded.Load(); up != nil && !isPlain(c.f) {
+		u := &c.reply.usage
+		u.Reported, u.Prompt, u.Generated = true, int(up.prompt.Load()), int(up.generated.Load())
+		c.spend(c.used())
+	}
 	var failed *forward.Failure
 	switch {
 	case err == nil:
@@ -184,6 +197,9 @@ type upgraded struct {
 	unread *relay.WriteDeadline
 	idle   atomic.Int64 // that time
 	timer  *time.Timer
+
+	seen              []byte       // the end of what came
+	prompt, generated atomic.Int64 // tokens that events of the Realtime API reported
 }
 
 func newUpgraded(both io.ReadWriteCloser, unread *relay.WriteDeadline, idle time.Duration, end func(idle time.Duration)) *upgraded {
@@ -203,8 +219,36 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	u.unread.Done()
 	n, err := u.ReadWriteCloser.Read(p)
 	u.unread.Move(nil, n)
+	u.count(p[:n])
 	u.timer.Reset(time.Duration(u.idle.Load()))
 	return n, err
+}
+
+// usageField begins the usage of an event. In a model's words its quotes would be escaped.
+var usageField = []byte(`"usage":`)
+
+// mostUsage bounds the bytes of one usage.
+const mostUsage = 4 << 10
+
+// count adds the usages in p, which continues what came before. Each is of one response.
+func (u *upgraded) count(p []byte) {
+	u.seen = append(u.seen, p...)
+	for {
+		_, after, found := bytes.Cut(u.seen, usageField)
+		if !found {
+			u.seen = append(u.seen[:0], u.seen[max(0, len(u.seen)-len(usageField)):]...)
+			return
+		}
+		var value json.RawMessage
+		if json.NewDecoder(bytes.NewReader(after)).Decode(&value) != nil && len(after) < mostUsage {
+			return // more is to come
+		}
+		var one relay.Usage
+		one.Read(slices.Concat(usageField, value))
+		u.prompt.Add(int64(one.Prompt))
+		u.generated.Add(int64(one.Generated))
+		u.seen = after
+	}
 }
 
 // Write implements [io.Writer].

@@ -2,6 +2,7 @@ package activator
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -46,8 +47,14 @@ func echoes(w http.ResponseWriter, _ *http.Request) {
 }
 
 func TestAnUpgradeIsHeldUntilTheInstanceIsAwake(t *testing.T) {
-	i, door := plainBench(t, echoes)
-	wantEcho(t, i, door, "/ws")
+	const query = "a;b&c=50%" // which Go can't parse
+	i, door := plainBench(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != query {
+			t.Errorf("the container got the query %q", r.URL.RawQuery)
+		}
+		echoes(w, r)
+	})
+	wantEcho(t, i, door, "/ws?"+query)
 }
 
 // wantEcho opens a WebSocket, for which the instance is woken, and wants what it sends.
@@ -64,9 +71,15 @@ func wantEcho(t *testing.T, i *fakeInstance, door, path string, header ...string
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get(headerInstance) != string(i.id) {
 		t.Fatalf("got %+v (%v)", resp, err)
 	}
-	fmt.Fprint(conn, "hello\n")
-	if line, err := from.ReadString('\n'); err != nil || line != "hello\n" {
-		t.Errorf("got %q (%v)", line, err)
+	for _, word := range []string{
+		"hello\n", `{"type":"response.done","response":{"usage":{"input_tokens":4,"output_tokens":3,"input_token_details":{"cached_tokens":1}}}}` + "\n",
+		`{"type":"response.text.done","text":"\"usage\":{\"input_tokens\":90}"}` + "\n",
+		`{"usage":null}{"type":"transcription.done","usage": {"prompt_tokens":7,"total_tokens":9,"completion_tokens":2}}` + "\n",
+	} {
+		fmt.Fprint(conn, word)
+		if line, err := from.ReadString('\n'); err != nil || line != word {
+			t.Errorf("got %q (%v)", line, err)
+		}
 	}
 	if n := i.wakes.Load(); n != 1 {
 		t.Errorf("%d wakes, want 1", n)
@@ -113,7 +126,9 @@ func TestUpgradedIdle(t *testing.T) {
 
 // TestRealtime opens WebSockets of the Realtime API: the query names the model, whose instance never sees the key.
 func TestRealtime(t *testing.T) {
-	b, _ := withKeys(t, apikey.Key{Name: "a", Rights: apikey.Rights{Models: []string{"talk", "small", "base"}}})
+	b, s := withKeys(t, apikey.Key{Name: "a", Rights: apikey.Rights{Models: []string{"talk", "small", "base"}, TokensPerDay: 1000}})
+	ended := make(written, 100)
+	b.a.deps.Access, _ = AccessLog("json", ended)
 	kind := func(kind string) func(*api.Function) {
 		return func(f *api.Function) { f.Runtime.Kind = kind }
 	}
@@ -129,12 +144,20 @@ func TestRealtime(t *testing.T) {
 		seen <- r.Header.Clone()
 		echoes(w, r)
 	}
-	h := wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk&intent=transcription", "Sec-WebSocket-Protocol: realtime, OpenAI-insecure-api-key.k-a\r\n")
+	h := wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk&intent=transcription", "Sec-WebSocket-Protocol: realtime, OpenAI-insecure-api-key.k-a\r\nSec-WebSocket-Extensions: permessage-deflate\r\n")
 	if got := h.Get("Sec-WebSocket-Protocol"); got != "realtime" {
 		t.Errorf("the protocol is %q: a browser refuses any but one that it has offered", got)
 	}
-	if h := <-seen; h.Get("Authorization") != "" || h.Get("Sec-WebSocket-Protocol") != "realtime" {
+	if h := <-seen; h.Get("Authorization") != "" || h.Get("Sec-WebSocket-Protocol") != "realtime" || h.Get("Sec-WebSocket-Extensions") != "" {
 		t.Errorf("the instance got the headers %v", h)
+	}
+	if line := <-ended; !strings.Contains(line, `"input_tokens":11`) || !strings.Contains(line, `"output_tokens":5`) {
+		t.Errorf("the access log has %s", line)
+	}
+	for _, spent := range s.Budgets() {
+		if spent[0].Tokens != 16 {
+			t.Errorf("the key has used %v tokens of its day, want 16", spent[0].Tokens)
+		}
 	}
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
 	for query, want := range map[string]int{"model=other": 403, "model=talk&mod%65l=base": 400, "model=small": 404, "": 400, "model=tuned": 403, "model=talk&intent=transcription&url=http://x": 400} {
@@ -148,6 +171,29 @@ func TestRealtime(t *testing.T) {
 	}
 	if resp, got := b.get("/v1/realtime?model=talk"); resp.StatusCode != http.StatusUpgradeRequired {
 		t.Errorf("without an upgrade: got %s %s", resp.Status, got)
+	}
+}
+
+// written passes on what is written.
+type written chan string
+
+func (w written) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
+}
+
+// TestRealtimeUsage: usages count wherever the connection cuts them, and a large one is left out.
+func TestRealtimeUsage(t *testing.T) {
+	const said = `{"usage":{"input_tokens":4,"output_tokens":3}}{"usage":{"x":"`
+	for n := range len(said) {
+		var u upgraded
+		u.count([]byte(said[:n]))
+		u.count([]byte(said[n:]))
+		u.count(bytes.Repeat([]byte("x"), mostUsage))
+		u.count([]byte(`"}}` + said))
+		if u.prompt.Load() != 8 || u.generated.Load() != 6 || len(u.seen) > mostUsage {
+			t.Fatalf("cut at %d: %d and %d tokens, %d bytes kept", n, u.prompt.Load(), u.generated.Load(), len(u.seen))
+		}
 	}
 }
 

@@ -221,6 +221,9 @@ func Decode(in io.Reader, to any) error {
 	return nil
 }
 
+// QuotaFull reports whether a message is Kubernetes' about a ResourceQuota that has no room.
+func QuotaFull(message string) bool { return strings.Contains(message, "exceeded quota") }
+
 // Explain returns an error of decoding JSON or YAML in people's words, without types of Go: the field, what was there, and
 // what is wanted. It returns other errors, and nil, as they are.
 func Explain(err error) error {

@@ -179,10 +179,13 @@ func text(to *string) field {
 }
 
 func size(to *api.Bytes) field {
-	return field{func(s string) (err error) {
-		*to, err = api.ParseBytes(s)
-		return err
-	}, func() string {
+	return field{parsed(to, func(s string) (api.Bytes, error) {
+		b, err := api.ParseBytes(s)
+		if err == nil && b == 0 { // which would count as not set
+			err = fmt.Errorf("%q: want more than 0, such as 512Mi", s)
+		}
+		return b, err
+	}).read, func() string {
 		switch {
 		case *to%api.GiB == 0:
 			return fmt.Sprintf("%dGi", *to/api.GiB)
@@ -213,11 +216,11 @@ func lasting(least, most time.Duration, want string, to *time.Duration) field {
 
 func count(least int, to *int) field {
 	return parsed(to, func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < least {
-			return 0, fmt.Errorf("%q: want a whole number of at least %d", s, least)
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || int(n) < least {
+			return 0, fmt.Errorf("%q: want a whole number from %d to %d", s, least, math.MaxInt32)
 		}
-		return n, nil
+		return int(n), nil
 	})
 }
 

@@ -75,6 +75,9 @@ func TestScalingErrorsSayWhatToChange(t *testing.T) {
 		config.AnnotationDualPods:      {"both": "true or false"},
 		config.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": config.AnnotationDualPods},
 		"rouse.dev/reuse-connections":  {"maybe": "true or false"},
+		config.AnnotationMemory:        {"0": "more than 0", "-1Gi": "such as 512Mi"},
+		config.AnnotationMaxScale:      {"-1": "0 to 2147483647", "99999999999": "0 to 2147483647"},
+		"rouse.dev/hold-memory":        {"0": "more than 0"},
 		"rouse.dev/canary-tokens":      {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
 	} {
 		for value, want := range bad {

@@ -63,13 +63,13 @@ type Config struct {
 	Asleep bool
 	// Drain bounds how long requests may finish when Run's context ends; 0: 30 s, with Join 4 min, because Kubernetes bounds a pod's
 	// time.
-	Drain time.Duration `flag:"drain" help:"how long requests may go on after SIGTERM (default 30s, in a cluster 4m)"`
+	Drain time.Duration `flag:"drain" least:"1ms" help:"how long requests may go on after SIGTERM (default 30s, in a cluster 4m)"`
 	// StopGrace is the time between SIGTERM and SIGKILL for the runtime; 0: 5 s.
-	StopGrace time.Duration `flag:"stop-grace" help:"time between SIGTERM and SIGKILL for the runtime (default 5s)"`
+	StopGrace time.Duration `flag:"stop-grace" least:"1ms" help:"time between SIGTERM and SIGKILL for the runtime (default 5s)"`
 	// ProbeInterval is the time between health probes of an idle runtime; 0: 30 s, negative: none.
 	ProbeInterval time.Duration `flag:"probe-interval" help:"time between health probes of an idle runtime; negative: none (default 30s)" negative:""`
 	// ProbeTimeout is how long a health probe may take; 0: 30 s.
-	ProbeTimeout time.Duration `flag:"probe-timeout" help:"how long a health probe may take before the runtime counts as hung (default 30s)"`
+	ProbeTimeout time.Duration `flag:"probe-timeout" least:"1ms" help:"how long a health probe may take before the runtime counts as hung (default 30s)"`
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
 	// Wrap adds pre- and post-processing around the handler of the client paths; nil: none. A wrapper that changes or holds back a

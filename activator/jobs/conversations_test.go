@@ -172,6 +172,7 @@ func TestConversationRefusals(t *testing.T) {
 			{404, "POST", responsesPath, `{"conversation":"conv_x","input":"x"}`, "no conversation"},
 			{404, "POST", responsesPath, `{"conversation":"conv_x","input":"x","background":true}`, "no conversation"},
 			{400, "POST", responsesPath, `{"conversation":7,"input":"x"}`, "id of a conversation"},
+			{400, "POST", responsesPath, `{"conversation":"","input":"x"}`, "id of a conversation"},
 			{400, "POST", responsesPath, `{"conversation":{},"input":"x"}`, "id of a conversation"},
 			{400, "POST", responsesPath, `{"conversation":"` + made.ID + `","previous_response_id":"resp_x","input":"x"}`, "previous_response_id"},
 		} {

@@ -308,6 +308,12 @@ func TestLostFolder(t *testing.T) {
 		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"code":"storage_failed"`) || strings.Contains(w.Body.String(), b.dir) || w.Header().Get("X-Request-Id") != "mine" {
 			t.Errorf("an upload: %d %v %s", w.Code, w.Header(), w.Body)
 		}
+		for path, body := range map[string]string{"/v1/chat/completions": `{"model":"m","messages":[]}`, responsesPath: `{"model":"m","input":"a","background":true}`} {
+			w := b.do(http.MethodPost, path, "a", strings.NewReader(body), "Prefer", "respond-async")
+			if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"code":"storage_failed"`) || strings.Contains(w.Body.String(), b.dir) {
+				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
 		if w := b.do(http.MethodGet, pathFiles, "a", nil); w.Code != http.StatusOK || w.Header().Get("X-Request-Id") == "" {
 			t.Errorf("a list: %d %v", w.Code, w.Header())
 		}

@@ -50,7 +50,7 @@ func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) 
 	}
 	q = responseRequest{body: body, input: fields["input"]}
 	for name, to := range map[string]any{"store": &q.Store, "background": &q.Background, "previous_response_id": &q.Previous} {
-		if value := fields[name]; value != nil && json.Unmarshal(value, to) != nil {
+		if value := fields[name]; value != nil && (json.Unmarshal(value, to) != nil || string(value) == `""`) {
 			return responseRequest{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
 		}
 	}
@@ -73,7 +73,7 @@ func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) 
 // conversationIn returns the id in the field conversation, which is the id or an object with it; empty: none.
 func conversationIn(value []byte) (id string, err error) {
 	var object struct{ ID string }
-	if len(value) == 0 || json.Unmarshal(value, &id) == nil { // null is no error
+	if len(value) == 0 || string(value) != `""` && json.Unmarshal(value, &id) == nil { // null is no error
 		return id, nil
 	}
 	if json.Unmarshal(value, &object) != nil || object.ID == "" {

@@ -66,7 +66,7 @@ func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Hand
 		err = s.takeLater(w, r, c, next)
 	}
 	if err != nil {
-		refuse(w, r, err)
+		s.refuse(w, r, err)
 	}
 }
 

@@ -290,7 +290,7 @@ func TestFull(t *testing.T) {
 	b := newKeeperBench(t, 32<<20, store.Limits{MaxRecords: 1})
 	b.turn("a", `{"store":true,"input":"one"}`)
 	w, _ := b.turn("a", `{"store":true,"input":"two"}`)
-	if s := read(t, w); !strings.Contains(s.Error.Message, "full") || len(b.asked) != 1 {
+	if s := read(t, w); !strings.Contains(s.Error.Message, "it may have 1 files") || len(b.asked) != 1 {
 		t.Errorf("one more than there may be: %d %+v, asked %d times", w.Code, s, len(b.asked))
 	}
 	b = newKeeperBench(t, 32<<20, store.Limits{MaxBytes: 200 << 10, Shared: "a"})
@@ -300,7 +300,7 @@ func TestFull(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Replace(responseOf("completed", body), "items", long, 1))
 	}
 	w, _ = b.turn("a", `{"store":true,"input":"one"}`)
-	if s := read(t, w); w.Code != http.StatusInsufficientStorage || s.Error.Code != "storage_full" || strings.Contains(w.Body.String(), "xxx") {
+	if s := read(t, w); w.Code != http.StatusInsufficientStorage || s.Error.Code != "storage_full" || !strings.Contains(s.Error.Message, "not stored: the store is full: all files and records together may take") || strings.Contains(w.Body.String(), "xxx") {
 		t.Errorf("an answer that does not fit: %d %.300s", w.Code, w.Body)
 	}
 	b.answer = pieces(strings.ReplaceAll(streamOf("response.completed", "{}"), "items", long), 1000, false)
@@ -348,7 +348,7 @@ func TestWrongAnswers(t *testing.T) {
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"input":"x"}`: "", `{"store":false,"previous_response_id":null,"background":false}`: "", `no JSON`: "", `[]`: "", `{"store":null}`: "",
-		`{"store":"yes"}`: "store is", `{"store":true,"store":false}`: "twice", `{"Store":true}`: "not store", `{"previous_response_id":5}`: "the id of a response",
+		`{"store":"yes"}`: "store is", `{"store":true,"store":false}`: "twice", `{"Store":true}`: "not store", `{"previous_response_id":5}`: "the id of a response", `{"previous_response_id":""}`: `is "": want the id of a response`,
 		`{"background":true,"store":false}`: "leave store out",
 	} {
 		_, asks, err := readResponseRequest([]byte(body))

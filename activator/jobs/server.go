@@ -181,7 +181,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	}
 	ours.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
-		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
+		s.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -205,7 +205,7 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 			return
 		}
 		inbound.Unread(w, r)
-		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers, responses and conversations are not kept here: %s", how))
+		activator.WriteError(w, r, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers, responses and conversations are not kept here: %s", how))
 	})
 }
 
@@ -290,23 +290,24 @@ func (s *Server) withCaller(h handler) http.Handler {
 		}
 		if err != nil {
 			inbound.Unread(w, r)
-			err = explain(missing(err, r))
-			var known *api.Error
-			if !errors.As(err, &known) && api.AsError(err).Status == http.StatusInternalServerError {
-				s.log.Error("serve a stored object", "request", w.Header().Get("X-Request-Id"), "path", r.URL.Path, "error", err)
-				err = api.Errorf(http.StatusInternalServerError, "storage_failed", "the store failed: the server's log has the reason under this request's id")
-			}
-			refuse(w, r, err)
+			s.refuse(w, r, missing(err, r))
 		}
 	})
 }
 
-// refuse writes an error, with an id for inquiries.
-func refuse(w http.ResponseWriter, r *http.Request, err error) {
+// refuse writes an error, with an id for inquiries. What the store says is for the log.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	err = explain(err)
+	activator.Identify(w, r)
+	var known *api.Error
+	if !errors.As(err, &known) && api.AsError(err).Status == http.StatusInternalServerError {
+		s.log.Error("serve a stored object", "request", w.Header().Get("X-Request-Id"), "path", r.URL.Path, "error", err)
+		err = api.Errorf(http.StatusInternalServerError, "storage_failed", "the store failed: the server's log has the reason under this request's id")
+	}
 	if api.AsError(err).Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	activator.WriteError(w, r, explain(err))
+	api.WriteErrorTo(w, r, err)
 }
 
 // explain maps the store's errors to errors for clients.
@@ -321,13 +322,8 @@ func explain(err error) error {
 		return unavailable()
 	case errors.Is(err, store.ErrFull):
 		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "%v", store.ErrFull)
-		for cause := err; cause != nil; cause = errors.Unwrap(cause) {
-			if errors.Is(cause, store.ErrFull) {
-				e.Message = cause.Error()
-			}
-			if _, several := cause.(interface{ Unwrap() []error }); several {
-				break
-			}
+		for cause := err; errors.Is(errors.Unwrap(cause), store.ErrFull); cause = errors.Unwrap(cause) {
+			e.Message = cause.Error() // the last one adds only why it is full
 		}
 		e.NoRetry = true
 		return e

@@ -28,7 +28,7 @@ func (s *Server) withStoredResponses(next http.Handler) http.Handler {
 			return
 		}
 		if err := s.serveResponse(w, r, c, next); err != nil {
-			refuse(w, r, err)
+			s.refuse(w, r, err)
 		}
 	})
 }

@@ -208,11 +208,8 @@ func (w *responseWriter) explainError(err error) *api.Error {
 	}
 	w.k.count("failed")
 	w.k.log.Error("keep a response", "response", w.kept.ID, "error", err)
-	if errors.Is(err, store.ErrUnavailable) {
-		e = unavailable()
+	if errors.As(explain(err), &e) {
 		e.Message = "the response was not stored: " + e.Message
-	} else if errors.Is(err, store.ErrFull) {
-		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "the response was not stored: %v", store.ErrFull)
 	} else {
 		e = api.Errorf(http.StatusInternalServerError, "storage_failed", "the response was not stored")
 	}

@@ -213,7 +213,7 @@ func (a *applier) explain(err error, name api.FunctionName) error {
 	switch {
 	case err == nil || errors.As(err, &e):
 		return err
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+	case apierrors.IsForbidden(err) && api.QuotaFull(err.Error()):
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "the quota of its namespace %s does not allow %s: %v", a.cfg.Namespace, name, err)
 	case apierrors.IsForbidden(err):
 		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "its agent may not change Services of the namespace %s (manifests/components/agent/accept.yaml has the rights): %v", a.cfg.Namespace, err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -25,7 +24,7 @@ func (q *queue) serveDemand(dm *demand) {
 	}
 	f := dm.f
 	// 1. It failed recently, or its namespace's quota is full: not yet.
-	if strings.Contains(f.LastError, QuotaFull) && q.freeQuota(dm) || !q.due(f.RetryAt) {
+	if api.QuotaFull(f.LastError) && q.freeQuota(dm) || !q.due(f.RetryAt) {
 		q.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
@@ -52,9 +51,6 @@ func (q *queue) serveDemand(dm *demand) {
 	// 4. The best way.
 	q.carryOut(dm, o)
 }
-
-// QuotaFull is in what Kubernetes says where a ResourceQuota has no room for a pod.
-const QuotaFull = "exceeded quota"
 
 // freeQuota stops an instance in the namespace of dm's function, once for each failure: its pod counts in the quota. That is the sleeper that has slept
 // longest, or for a first instance, if none sleeps, the one that has been idle longest. It reports whether one is being stopped.

@@ -67,9 +67,6 @@ func (c Config) firstEpoch() uint64 {
 // Validate reports what is wrong with c; nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
-	if c.ProvisionTimeout < 0 || c.DeviceMemory < 0 {
-		errs = append(errs, errors.New("want timeouts and a device memory of at least 0"))
-	}
 	for _, r := range c.GPUResources {
 		if domain, name, found := strings.Cut(r, "/"); !found || domain == "" || name == "" {
 			errs = append(errs, fmt.Errorf("the GPU resource %q: want an extended resource, DOMAIN/NAME", r))

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
@@ -189,7 +188,7 @@ func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
 	_ = poll(ctx, pollEvery/10, func() bool {
 		sc.mu.Lock()
 		defer sc.mu.Unlock()
-		if r := sc.revisions[name]; r == nil || r.trouble == nil || !strings.Contains(r.trouble.message, decide.QuotaFull) {
+		if r := sc.revisions[name]; r == nil || r.trouble == nil || !api.QuotaFull(r.trouble.message) {
 			return true
 		}
 		for _, p := range sc.leaving {

@@ -36,7 +36,7 @@ var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron, Office}
 // Shape configures [Generate]. Zero fields take the default.
 type Shape struct {
 	// Functions is the number of models. Default 12.
-	Functions int `flag:"functions" help:"number of models"`
+	Functions int `flag:"functions" least:"1" help:"number of models"`
 	// Length is the duration of the trace. Default 24 h.
 	Length time.Duration
 	// Load is the functions' load. Default Mix.

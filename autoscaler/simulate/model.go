@@ -115,14 +115,14 @@ type Config struct {
 	// Models are the functions. Models of the trace that are missing are made by [NewModel].
 	Models []Model
 	// Devices is the number of GPUs, Nodes of machines that they are spread over. Default 4 and 1.
-	Devices int `flag:"devices" help:"number of GPUs"`
-	Nodes   int `flag:"nodes" help:"number of machines that they are in"`
+	Devices int `flag:"devices" least:"1" help:"number of GPUs"`
+	Nodes   int `flag:"nodes" least:"1" help:"number of machines that they are in"`
 	// DeviceMemory is the memory of each GPU. Default 80 GiB.
 	DeviceMemory api.Bytes
 	// HostMemory is each node's memory for models. Default 1 TiB.
 	HostMemory api.Bytes
 	// MaxScale bounds the instances of a function, for every policy. Default 4.
-	MaxScale int `flag:"max-scale" help:"most instances of a model"`
+	MaxScale int `flag:"max-scale" least:"1" help:"most instances of a model"`
 	// Hold is how long a request may wait before it is refused. Default 5 min.
 	Hold time.Duration `flag:"hold" help:"how long a request may wait before it is refused"`
 	// Pod is the time from the decision to the process of a new pod, for every policy with pods. Default 950 ms, the time of stock Knative from zero pods

@@ -30,7 +30,7 @@ type Policy struct {
 	// Suspend is [api.Function.Suspend], for Rouse.
 	Suspend string `flag:"suspend" help:"whether a sleeper's process is taken off its GPU, for rouse: auto (where others need the memory), on or off"`
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 means 2, as in the chart of its source.
-	SleeperLimit int `flag:"sleeper-limit" help:"most sleepers on a GPU, for random"`
+	SleeperLimit int `flag:"sleeper-limit" least:"1" help:"most sleepers on a GPU, for random"`
 
 	each bool // Keep was not given
 }

@@ -15,7 +15,7 @@ type acceptFlags struct {
 	Functions []string `flag:"accept-functions" split:"" help:"functions that the front doors may have created in this cluster, as <patterns> of one namespace such as default/*: a function is code that runs here (default: those of ROUSE_ACCEPT_FUNCTIONS, or none)"`
 	Images    []string `flag:"accept-images" split:"" help:"<RUNTIME=IMAGE> of the runtimes of such functions, by commas or repeated (default: those of ROUSE_ACCEPT_IMAGES)"`
 	Models    []string `flag:"accept-models" split:"" help:"<models> and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ (default: those of ROUSE_ACCEPT_MODELS, or pico, hf:// and ollama://)"`
-	Max       int      `flag:"accept-max" help:"how many such functions there may be at once"`
+	Max       int      `flag:"accept-max" least:"1" help:"how many such functions there may be at once"`
 }
 
 // config adds them to the configuration of the agent, nil if it joins nothing, and returns the images by their runtimes.

@@ -148,6 +148,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("ROUSE_STORE_SIZE: %w", err)
 	}
+	if env.StoreKeep < time.Minute || storeSize < api.MiB {
+		return fmt.Errorf("ROUSE_STORE_KEEP is %s and ROUSE_STORE_SIZE %s: want a minute, and 1Mi, or more", env.StoreKeep, storeSize)
+	}
 	if env.Control != "" {
 		e, err := api.ParseEndpoint(env.Control)
 		if err != nil {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -56,18 +58,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		cfg.Fleet.GPUResources = append(cfg.Fleet.GPUResources, name)
 		return nil
 	})
-	f.Func("device-memory", "the memory of GPUs whose node has no label that says it (default 80Gi)", func(text string) (err error) {
-		cfg.Fleet.DeviceMemory, err = api.ParseBytes(text)
-		return err
-	})
+	f.Func("device-memory", "the memory of GPUs whose node has no label that says it (default 80Gi)", positive(&cfg.Fleet.DeviceMemory, api.ParseBytes))
 	f.BoolVar(&cfg.Fleet.KeepRequests, "keep-requests", false, "pods of sleepers keep the CPU and memory that they request, though Kubernetes (1.33 and newer) could resize them in place")
-	f.DurationVar(&cfg.Fleet.ProvisionTimeout, "provision-timeout", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
+	f.Func("provision-timeout", "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)", positive(&cfg.Fleet.ProvisionTimeout, time.ParseDuration))
 	f.StringVar(&cfg.Record.Folder, "record", os.Getenv("ROUSE_RECORD"), "`folder` in which the leader records what it takes in and decides, for kn rouse record (default $ROUSE_RECORD; empty: nothing is recorded)")
-	f.Func("record-size", "`space` on the disk that the record may take, such as 50M, the default", func(s string) error {
+	f.Func("record-size", "`space` on the disk that the record may take, such as 50M, the default", positive(&cfg.Record.MostBytes, func(s string) (int64, error) {
 		size, err := api.ParseBytes(s)
-		cfg.Record.MostBytes = int64(size)
-		return err
-	})
+		return int64(size), err
+	}))
 	f.Func("dcgm", "URL of a DCGM exporter that says what is used of GPUs, such as http://dcgm-exporter.gpu-operator:9400/metrics (repeatable)", func(u string) error {
 		cfg.DCGM = append(cfg.DCGM, u)
 		return nil
@@ -81,6 +79,17 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		cfg.Log.Warn("no traces are exported", "error", err)
 	}
 	return leader.Run(ctx, cfg)
+}
+
+// positive returns the setter of a flag that parse reads.
+func positive[T cmp.Ordered](to *T, parse func(string) (T, error)) func(string) error {
+	return func(s string) (err error) {
+		var none T
+		if *to, err = parse(s); err == nil && *to <= none {
+			err = errors.New("want more than 0")
+		}
+		return err
+	}
 }
 
 // address returns a flag's setter for a listen address.

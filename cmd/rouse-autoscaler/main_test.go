@@ -19,6 +19,9 @@ func TestBadInput(t *testing.T) {
 		{"--port=80", "not defined: -port"},
 		{"--log-level=loud", "loud"},
 		{"--provision-timeout=10", "provision-timeout"},
+		{"--provision-timeout=-1s", "-provision-timeout: want more than 0"},
+		{"--device-memory=0", "-device-memory: want more than 0"},
+		{"--record-size=0", "-record-size: want more than 0"},
 		{"serve", "unexpected argument \"serve\""},
 	} {
 		t.Setenv("KUBECONFIG", "")

@@ -27,7 +27,7 @@ type Config struct {
 	Threads int    `flag:"threads" help:"threads that compute; 0 as in engine serve"` // of the forward pass; default as in `engine serve`
 	Prompt  int    // tokens of the prompt; default 256
 	Gen     int    // tokens to generate; default 64
-	Reps    int    `flag:"reps" help:"repetitions; figures are medians"`                                    // repetitions; default 5
+	Reps    int    `flag:"reps" least:"1" help:"repetitions; figures are medians"`                          // repetitions; default 5
 	Peer    string `flag:"peer" help:"<folder> of llama-bench and llama-batched-bench (default: the PATH)"` // folder of llama-bench; default the PATH
 	NoAsync bool   // forward passes only
 }

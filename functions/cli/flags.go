@@ -204,8 +204,8 @@ type fields struct {
 	Handler     *[]string         `flag:"handler" split:"" help:"a <program> for pre- and post-processing and its arguments, separated by commas"`
 	Model       *api.ModelName    `flag:"served-model-name" help:"the <name> that clients use (default: the function's name)"`
 	Sleeps      *bool             `flag:"runtime-sleeps" help:"the command has vLLM's /sleep and /wake_up"`
-	Concurrency *int              `flag:"concurrency" help:"<requests> that the runtime takes at once (default: what its own options say, else by its kind)"`
-	Timeout     *time.Duration    `flag:"start-timeout" help:"bound of a start, to the first token (default 10m)"`
+	Concurrency *int              `flag:"concurrency" least:"1" help:"<requests> that the runtime takes at once (default: what its own options say, else by its kind)"`
+	Timeout     *time.Duration    `flag:"start-timeout" least:"1ms" help:"bound of a start, to the first token (default 10m)"`
 }
 
 func fieldsOf(f *api.Function) fields {

@@ -198,7 +198,9 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 		Transport: x.Proxy.everything, FlushInterval: -1, ErrorLog: slog.NewLogLogger(x.cfg.Logger.Handler(), slog.LevelDebug),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = target.Scheme, target.Host
-			if host := x.cfg.Host; host != "" && !x.cfg.Everything {
+			if x.cfg.Everything {
+				pr.Out.URL.RawQuery = pr.In.URL.RawQuery // also what Go can't parse, as in Knative
+			} else if host := x.cfg.Host; host != "" {
 				pr.Out.Host = host
 			}
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {

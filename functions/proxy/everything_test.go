@@ -44,7 +44,7 @@ func anyRuntime(w http.ResponseWriter, r *http.Request) {
 
 func TestEveryPathPasses(t *testing.T) {
 	b := set(t, anyRuntime, everything)
-	req, err := http.NewRequest("PROPFIND", b.URL+"/collective_rpc?a=%2F", strings.NewReader("body"))
+	req, err := http.NewRequest("PROPFIND", b.URL+"/collective_rpc?a=%2F;b&c=50%", strings.NewReader("body"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestEveryPathPasses(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	const want = `PROPFIND /collective_rpc?a=%2F HTTP/1.1 host mine.example.com for 192.0.2.1 cookie c=1 tenant "": body`
+	const want = `PROPFIND /collective_rpc?a=%2F;b&c=50% HTTP/1.1 host mine.example.com for 192.0.2.1 cookie c=1 tenant "": body`
 	if err != nil || resp.StatusCode != http.StatusTeapot || string(text) != want || resp.Trailer.Get("X-End") != "whole" {
 		t.Errorf("got %d %q, trailer %v (%v), want %q", resp.StatusCode, text, resp.Trailer, err, want)
 	}

@@ -2,8 +2,11 @@
 package flagset
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,8 +46,8 @@ func (d *duration) Type() string { return "duration" }
 
 // Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter. The field's
 // value, or what it points to, is the default. The tag help describes the flag, with its value's name between < and >. A list has a
-// value for each time the flag is given; with the tag split, also several between commas. A duration is 0 or more, or any with the
-// tag negative. Structs in the struct count as part of it.
+// value for each time the flag is given; with the tag split, also several between commas. A number or a duration is
+// at least what the tag least says, or 0; a duration with the tag negative is any. Structs in the struct count as part of it.
 func Add(s *pflag.FlagSet, to any) { add(s, reflect.ValueOf(to).Elem()) }
 
 func add(s *pflag.FlagSet, of reflect.Value) {
@@ -78,5 +81,29 @@ func add(s *pflag.FlagSet, of reflect.Value) {
 		p := v.Addr().Convert(define.Type().In(0))
 		help := strings.NewReplacer("<", "`", ">", "`").Replace(f.Tag.Get("help"))
 		define.Call([]reflect.Value{p, reflect.ValueOf(name), reflect.ValueOf(letter), p.Elem(), reflect.ValueOf(help)})
+		if _, negative := f.Tag.Lookup("negative"); !negative && (v.CanInt() || v.CanFloat()) {
+			flag := s.Lookup(name)
+			flag.Value = &number{flag.Value, v, cmp.Or(f.Tag.Get("least"), "0")}
+		}
 	}
+}
+
+// number is a flag's value with a least one.
+type number struct {
+	pflag.Value
+	to    reflect.Value
+	least string
+}
+
+// Set implements [pflag.Value].
+func (n *number) Set(text string) error {
+	if err := n.Value.Set(text); err != nil {
+		return err
+	}
+	d, _ := api.ParseDuration(n.least)
+	least, _ := strconv.ParseFloat(n.least, 64) // one of both parses it
+	if v := n.to.Convert(reflect.TypeFor[float64]()).Float(); !(v >= least+float64(d)) {
+		return fmt.Errorf("want %s or more", n.least)
+	}
+	return nil
 }

@@ -23,11 +23,13 @@ type options struct {
 	Deep struct {
 		Wait time.Duration `flag:"wait" help:"how <long>"`
 	}
-	On     bool     `flag:"on" help:"on or off"`
-	Count  int      `flag:"count" help:"how <many>"`
-	Rate   float64  `flag:"rate" help:"a number"`
-	List   []string `flag:"list,l" help:"a value (repeatable)"`
-	Commas []string `flag:"commas" split:"" help:"values"`
+	On     bool          `flag:"on" help:"on or off"`
+	Count  int           `flag:"count" help:"how <many>"`
+	Rate   float64       `flag:"rate" help:"a number"`
+	Tail   int           `flag:"tail" least:"-1" help:"how <many>"`
+	Grace  time.Duration `flag:"grace" least:"1ms" help:"how <long>"`
+	List   []string      `flag:"list,l" help:"a value (repeatable)"`
+	Commas []string      `flag:"commas" split:"" help:"values"`
 	Other  map[string]string
 }
 
@@ -43,14 +45,19 @@ func TestAdd(t *testing.T) {
 	if err := s.Set("wait", "soon"); err == nil || !strings.Contains(err.Error(), "such as 90s, 10m, 12h, 3d or 2w") {
 		t.Errorf("--wait soon: got %v, want an error with units", err)
 	}
-	if err := s.Set("wait", "-1s"); err == nil || !strings.Contains(err.Error(), "want 0 or more") {
-		t.Errorf("--wait -1s: got %v, want a refusal", err)
+	for _, wrong := range [][3]string{
+		{"wait", "-1s", "want 0 or more"}, {"count", "-1", "want 0 or more"}, {"rate", "NaN", "want 0 or more"},
+		{"tail", "-2", "want -1 or more"}, {"grace", "0", "want 1ms or more"},
+	} {
+		if err := s.Set(wrong[0], wrong[1]); err == nil || !strings.Contains(err.Error(), wrong[2]) {
+			t.Errorf("--%s %s: got %v, want an error with %q", wrong[0], wrong[1], err, wrong[2])
+		}
 	}
 	if f := s.Lookup("name"); f.Usage != "the `name` of it" || f.DefValue != "usual" || f.Shorthand != "n" {
 		t.Fatalf("--name is %+v", f)
 	}
-	err := s.Parse([]string{"-n", "a", "--wait", "2d3s", "--on", "--count", "3", "--rate", "0.5", "-l", "a,b", "-l", "c", "--commas", "a,b", "--commas", "c"})
-	want := options{inner: inner{"a"}, On: true, Count: 3, Rate: 0.5, List: []string{"a,b", "c"}, Commas: []string{"a", "b", "c"}}
+	err := s.Parse([]string{"-n", "a", "--wait", "2d3s", "--on", "--count", "3", "--rate", "0.5", "--tail", "-1", "--grace", "2ms", "-l", "a,b", "-l", "c", "--commas", "a,b", "--commas", "c"})
+	want := options{inner: inner{"a"}, On: true, Count: 3, Rate: 0.5, Tail: -1, Grace: 2 * time.Millisecond, List: []string{"a,b", "c"}, Commas: []string{"a", "b", "c"}}
 	want.Deep.Wait = 48*time.Hour + 3*time.Second
 	if err != nil || !reflect.DeepEqual(o, want) {
 		t.Fatalf("got %+v (%v), want %+v", o, err, want)

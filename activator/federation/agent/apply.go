@@ -40,9 +40,6 @@ type Accept struct {
 
 // Validate returns an error for the first invalid field, with the valid values.
 func (a Accept) Validate() error {
-	if a.Max < 0 {
-		return fmt.Errorf("at most %d functions of front doors: want 0 or more", a.Max)
-	}
 	if len(a.Functions) > protocol.MaxPatterns {
 		return fmt.Errorf("%d patterns of functions: want at most %d", len(a.Functions), protocol.MaxPatterns)
 	}

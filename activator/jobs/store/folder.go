@@ -95,15 +95,17 @@ func (f *Folder) Shared() bool { return false }
 // Room implements [Objects].
 func (f *Folder) Room(n int64) error {
 	if left, known := free(f.dir); known && left < n+f.spare {
-		return fmt.Errorf("%w: the disk has no room left", ErrFull)
+		return errDisk
 	}
 	return nil
 }
 
+var errDisk = fmt.Errorf("%w: the disk has no room left", ErrFull)
+
 // full returns err as an [ErrFull] if the disk is full.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w: the disk has no room left: %w", ErrFull, err)
+		return fmt.Errorf("%s: %w", err.Error(), errDisk) // not both: clients see what errDisk says
 	}
 	return err
 }

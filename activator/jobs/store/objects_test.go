@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -258,6 +259,10 @@ func TestFolderAgain(t *testing.T) {
 	}
 	if err := f.Room(1); !errors.Is(err, ErrFull) {
 		t.Errorf("beyond the spare room: %v", err)
+	}
+	err = full(&os.PathError{Op: "write", Path: "/secret", Err: syscall.ENOSPC})
+	if shown := errors.Unwrap(err); !errors.Is(shown, ErrFull) || shown.Error() != "the store is full: the disk has no room left" || !strings.Contains(err.Error(), "/secret") {
+		t.Errorf("clients see %v of %v", shown, err)
 	}
 }
 

@@ -20,17 +20,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// swapModel has the settings of a model of llama-swap that a function can have.
+// swapModel has the settings of a model of llama-swap that a function can have. Numbers are texts, since they may be macros.
 type swapModel struct {
 	Cmd, Proxy   string
 	Aliases      []yaml.Node // texts, or objects with an id
 	Env          []string
-	TTL          int    `yaml:"ttl"`
+	TTL          string `yaml:"ttl"`
 	UseModelName string `yaml:"useModelName"`
-	Limit        int    `yaml:"concurrencyLimit"`
-	StartSeconds int    `yaml:"healthCheckTimeout"`
+	Limit        string `yaml:"concurrencyLimit"`
+	StartSeconds string `yaml:"healthCheckTimeout"`
 	Timeouts     struct {
-		First int `yaml:"responseHeader"`
+		First string `yaml:"responseHeader"`
 	}
 	Filters struct {
 		ByID map[string]yaml.Node `yaml:"setParamsByID"`
@@ -42,8 +42,8 @@ type swapModel struct {
 type swapFile struct {
 	Models       yaml.Node
 	Macros       yaml.Node
-	TTL          int `yaml:"globalTTL"`
-	StartSeconds int `yaml:"healthCheckTimeout"`
+	TTL          string `yaml:"globalTTL"`
+	StartSeconds string `yaml:"healthCheckTimeout"`
 	Groups       map[string]swapGroup
 	Routing      struct {
 		Router struct {
@@ -193,7 +193,7 @@ var comment = lazyregexp.New(`(?m)^\s*#.*$`)
 
 // model declares one model.
 func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
-	m := swapModel{TTL: -1}
+	var m swapModel
 	if err := n.Decode(&m); err != nil {
 		return api.Function{}, api.Explain(err)
 	}
@@ -205,8 +205,23 @@ func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
 	if err := usePort(f.Runtime.Command, expand(m.Proxy)); err != nil {
 		return f, err
 	}
-	f.Runtime.Model, f.Concurrency, f.FirstByteTimeout = m.UseModelName, max(m.Limit, 0), time.Duration(m.Timeouts.First)*time.Second
-	f.StartTimeout = time.Duration(max(cmp.Or(m.StartSeconds, s.file.StartSeconds, 120), 15)) * time.Second
+	var wrong error
+	number := func(text string) int {
+		var n int32
+		if text = expand(text); yaml.Unmarshal([]byte(text), &n) != nil {
+			wrong = fmt.Errorf("%.40q stands where llama-swap wants a whole number", text)
+		}
+		return int(n)
+	}
+	ttl := number(cmp.Or(m.TTL, "-1"))
+	if ttl < 0 {
+		ttl = number(s.file.TTL)
+	}
+	f.Runtime.Model, f.Concurrency, f.FirstByteTimeout = m.UseModelName, max(number(m.Limit), 0), time.Duration(number(m.Timeouts.First))*time.Second
+	f.StartTimeout = time.Duration(max(cmp.Or(number(m.StartSeconds), number(s.file.StartSeconds), 120), 15)) * time.Second
+	if wrong != nil {
+		return f, wrong
+	}
 	for _, kv := range m.Env {
 		if list, is := strings.CutPrefix(kv, "CUDA_VISIBLE_DEVICES="); is && f.Memory.Devices > 0 {
 			f.Memory.Devices = strings.Count(list, ",") + 1
@@ -219,14 +234,11 @@ func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
 		return f, fmt.Errorf("%s is no macro and no variable that is set", rest)
 	}
 	kept := append(swapModelKept, "ttl")
-	if m.TTL < 0 {
-		m.TTL = s.file.TTL
-	}
-	f.SleepAfter = time.Duration(m.TTL) * time.Second
+	f.SleepAfter = time.Duration(ttl) * time.Second
 	switch {
-	case !s.persistent(id) && m.TTL == 0:
+	case !s.persistent(id) && ttl == 0:
 		f.SleepAfter, kept = 24*time.Hour, swapModelKept
-	case m.TTL == 0 && slices.Contains(s.file.Hooks.OnStartup.Preload, id):
+	case ttl == 0 && slices.Contains(s.file.Hooks.OnStartup.Preload, id):
 		f.MinScale = 1
 	}
 	if f, err = config.Named(f, id); err != nil {

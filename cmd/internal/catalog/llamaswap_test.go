@@ -30,16 +30,16 @@ macros:
   both: ${dir}/x --ctx ${ctx}
 models:
   Big-1.5:120b:
-    macros: {ctx: 16384}
+    macros: {ctx: 16384, few: 3, long: 90}
     cmd: |
       # ${server} is not used
       "/opt/my server" --port ${PORT} \
       -m ${both} --json '{"a": 1}'
     env: ["CUDA_VISIBLE_DEVICES=0,1", "DIR=${dir}", "HOST=:${PORT}"]
-    ttl: 90
+    ttl: ${long}
     checkEndpoint: /custom
     useModelName: org/big
-    concurrencyLimit: 3
+    concurrencyLimit: "${few}"
     timeouts: {responseHeader: 60}
     aliases: [gpt-4o, {id: gpt-4o-mini, unlisted: true}]
     filters: {setParamsByID: {"${MODEL_ID}:high": {a: 1}}}
@@ -59,6 +59,8 @@ models:
   mute: {cmd: x}
   open: {cmd: "x ' ${PORT}"}
   none: {name: nothing}
+  large: {cmd: "x ${PORT}", ttl: 99999999999}
+  wordy: {cmd: "x ${PORT}", ttl: "${server}", concurrencyLimit: 1}
 groups:
   always: {persistent: true, swap: false, members: [kept]}
 hooks: {on_startup: {preload: [kept]}}
@@ -109,12 +111,13 @@ func TestLlamaSwap(t *testing.T) {
 	}
 	got := all.String()
 	for _, line := range []string{
-		":3: logLevel is", ":5: newInTheNextVersion is left out: Rouse has nothing like it", ":6: selectors is left out: its names reach no model", ":7: apiKeys is", ":44: groups is", ":46: hooks is",
+		":3: logLevel is", ":5: newInTheNextVersion is left out: Rouse has nothing like it", ":6: selectors is left out: its names reach no model", ":7: apiKeys is", ":46: groups is", ":48: hooks is",
 		":22: models.Big-1.5:120b.checkEndpoint is", ":25: models.Big-1.5:120b.timeouts is", ":27: models.Big-1.5:120b.filters is", ":26: models.Big-1.5:120b.aliases.unlisted is",
 		"models.Big-1.5:120b.env CUDA_VISIBLE_DEVICES=0,1 is left out: the function gets 2 GPUs",
 		":31: models.fixed.cmdStop is", ":32: models.fixed.unlisted is", "config.yaml:14: models.Big-1.5:120b has taken the name big-1-5-120b",
 		":37: models.unknown is left out: ${nope}", ":38: models.unset is left out: ${env.SWAP_UNSET}", ":39: models.elsewhere is left out: its proxy",
 		":40: models.below is left out: its proxy", ":41: models.mute is left out: its command does not say on which port", ":42: models.open is", "models.none is left out: there is no command",
+		`:44: models.large is left out: "99999999999" stands`, `:45: models.wordy is left out: "llama-server --port ${PORT} -c `,
 	} {
 		if !strings.Contains(got, line) {
 			t.Errorf("lacks %q", line)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +24,7 @@ type benchResult struct {
 	Requests      int                `json:"requests"`
 	Concurrency   int                `json:"concurrency"`
 	Failed        int                `json:"failed"`
+	Fallback      int                `json:"fallback,omitempty"` // those that another model answered
 	FirstError    string             `json:"firstError,omitempty"`
 	Seconds       float64            `json:"seconds"`
 	RequestsPerS  float64            `json:"requestsPerSecond"`
@@ -39,9 +39,9 @@ type benchResult struct {
 
 func benchCommand() *cobra.Command {
 	f := struct {
-		Requests    int `flag:"requests,n" help:"requests in all"`
-		Concurrency int `flag:"concurrency,c" help:"requests at a time"`
-		MaxTokens   int `flag:"max-tokens" help:"most tokens of an answer"`
+		Requests    int `flag:"requests,n" least:"1" help:"requests in all"`
+		Concurrency int `flag:"concurrency,c" least:"1" help:"requests at a time"`
+		MaxTokens   int `flag:"max-tokens" least:"1" help:"most tokens of an answer"`
 	}{100, 4, 32}
 	cmd := &cobra.Command{
 		Use:               "bench NAME",
@@ -49,9 +49,6 @@ func benchCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if min(f.Requests, f.Concurrency, f.MaxTokens) < 1 {
-				return errors.New("--requests, --concurrency and --max-tokens: want 1 or more")
-			}
 			c, door, err := dialDoor(cmd)
 			if err != nil {
 				return err
@@ -129,6 +126,9 @@ func (r *benchResult) add(m measured, err error) {
 		r.Failed++
 		return
 	}
+	if m.fallback != "" {
+		r.Fallback++
+	}
 	r.tokens += m.tokens
 	r.first = append(r.first, m.firstToken)
 	r.totals = append(r.totals, m.total)
@@ -171,5 +171,8 @@ func printResult(w io.Writer, r *benchResult) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%d requests, %d at a time, %d failed, in %.2f s: %.1f requests/s, %.0f tokens/s\n",
 		r.Requests, r.Concurrency, r.Failed, r.Seconds, r.RequestsPerS, r.TokensPerS)
+	if r.Fallback > 0 {
+		fmt.Fprintf(w, "%d were answered by a fallback of the function\n", r.Fallback)
+	}
 	return err
 }

@@ -18,9 +18,9 @@ func TestBenchEnded(t *testing.T) {
 		if n == 2 {
 			return measured{}, errors.New("refused")
 		}
-		return measured{}, nil
+		return measured{fallback: "small"}, nil
 	}, 10, 1, func() {})
-	if r.Requests != 2 || r.Failed != 1 {
-		t.Errorf("%d requests, %d failed, want 2 and 1", r.Requests, r.Failed)
+	if r.Requests != 2 || r.Failed != 1 || r.Fallback != 1 {
+		t.Errorf("%d requests, %d failed, %d by a fallback, want 2, 1 and 1", r.Requests, r.Failed, r.Fallback)
 	}
 }

@@ -43,6 +43,7 @@ type measured struct {
 	hold, wake, queue time.Duration // from Server-Timing
 	firstToken, total time.Duration // seen here, since the request
 	tokens            int
+	fallback          string // the model that answered in place of the one that was asked; empty: none
 }
 
 // leastRated is the shortest generation time from which a rate is computed: a faster answer came from a buffer.
@@ -94,6 +95,7 @@ func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, message
 		return m, err
 	}
 	defer resp.Body.Close()
+	m.fallback = resp.Header.Get("Rouse-Fallback")
 	done := false
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 8<<20)
@@ -121,6 +123,9 @@ func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, message
 // take reads one line of the stream; done after [DONE].
 func (m *measured) take(line string, start time.Time, on chatEvents) (done bool, err error) {
 	if text, found := strings.CutPrefix(line, ":"); found {
+		if to, found := strings.CutPrefix(text, " rouse fallback="); found {
+			m.fallback = to
+		}
 		if on.comment != nil {
 			on.comment(strings.TrimSpace(text))
 		}

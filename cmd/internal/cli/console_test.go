@@ -148,7 +148,10 @@ func TestServerTimingIsRead(t *testing.T) {
 		t.Errorf("timing %+v, want %+v", m, want)
 	}
 	m.firstToken, m.total, m.tokens = time.Second, 3*time.Second, 101
-	if got, want := m.line(), "[hold 12.5ms · wake 10ms · queue 2.5ms · first token 1s · 101 tokens · 50 tokens/s]"; got != want {
+	if _, err := m.take(`: rouse fallback=small; reason="start_failed"`, time.Time{}, chatEvents{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := m.line(), `[answered by small; reason="start_failed" · hold 12.5ms · wake 10ms · queue 2.5ms · first token 1s · 101 tokens · 50 tokens/s]`; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
 }

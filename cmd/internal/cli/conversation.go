@@ -114,6 +114,9 @@ const rateTokens = 8
 // line formats the times of an answer.
 func (m measured) line() string {
 	var parts []string
+	if m.fallback != "" {
+		parts = append(parts, "answered by "+m.fallback)
+	}
 	for _, p := range []struct {
 		name string
 		d    time.Duration

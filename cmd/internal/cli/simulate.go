@@ -52,12 +52,7 @@ func (s *shapeFlags) generate() (simulate.Trace, error) {
 		return nil, err
 	}
 	shape := s.Shape
-	switch {
-	case shape.Functions < 1: // 0 is a default in a Shape
-		return nil, fmt.Errorf("--functions %d: want 1 or more", shape.Functions)
-	case shape.Rate < 0:
-		return nil, fmt.Errorf("--rate %g: want 0 or more", shape.Rate)
-	case shape.Zipf == 0:
+	if shape.Zipf == 0 { // 0 is a default in a Shape
 		shape.Zipf = -1
 	}
 	return simulate.Generate(shape)
@@ -205,9 +200,6 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 		t, err := s.generate()
 		return t, length, err
 	}
-	if s.Shape.Functions < 1 {
-		return nil, 0, fmt.Errorf("--functions %d: want 1 or more", s.Shape.Functions)
-	}
 	in, name := cmd.InOrStdin(), "standard input"
 	if s.Trace != "-" {
 		file, err := os.Open(s.Trace)
@@ -231,18 +223,12 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 // configure configures the world and returns the policies to run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	switch p := s.Policy; {
-	case s.Config.Devices < 1 || s.Config.Nodes < 1 || s.Config.MaxScale < 1:
-		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
-	case p.Keep < 0 || s.Target < 0 || p.UnloadAfter < 0:
-		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
 	case s.Config.Hold <= 0 || s.Config.Hold > mostHold:
 		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.Config.Hold, mostHold)
 	case p.Keep > 0 && s.Target > 0:
 		return nil, errors.New("--keep and --target-p95: give one of them; the target is held by searching for what to keep")
-	case s.Churn < 0 || s.Churn > 0 && (s.Churn < time.Minute || s.Config.Nodes < 2):
+	case s.Churn > 0 && (s.Churn < time.Minute || s.Config.Nodes < 2):
 		return nil, fmt.Errorf("--churn %s: want a minute or more, and --nodes of 2 or more", s.Churn)
-	case p.SleeperLimit < 1:
-		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", p.SleeperLimit)
 	}
 	if err := cmp.Or(s.Policy.Validate(), knownPolicies(s.Policies)); err != nil {
 		return nil, err

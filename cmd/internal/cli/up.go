@@ -49,7 +49,7 @@ type upFlags struct {
 	Accept       struct {
 		Functions []string `flag:"accept-functions" split:"" help:"functions that the front doors may have created on this machine, as <patterns> such as default/*: a function is code that runs here (default: none)"`
 		Models    []string `flag:"accept-models" split:"" help:"<models> and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ or /srv/models/"`
-		Max       int      `flag:"accept-max" help:"how many such functions there may be at once"`
+		Max       int      `flag:"accept-max" least:"1" help:"how many such functions there may be at once"`
 	}
 	LogLevel string `flag:"log-level" help:"debug, info, warn or error"`
 

@@ -73,6 +73,12 @@ anonymous   -        tiny     -              -            -         never
 	if out, err := c.run("keys", "list"); err != nil || out != want {
 		t.Errorf("list: %v, printed\n%swant\n%s", err, out, want)
 	}
+	if _, err := c.run("keys", "set", "bob", "--tokens-per-day", "1000", "--gpu-seconds-per-month", "60"); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := c.run("keys", "list"); !strings.Contains(out, "EXPIRES   BUDGETS\n") || !strings.Contains(out, "never     1000 tokens/day, 60 GPU-s/month\n") {
+		t.Errorf("list with budgets printed\n%s", out)
+	}
 	c.deny = func(verb, resource, _ string) bool { return verb == "update" && resource == "secrets" }
 	c.fails([]string{"you may not update secrets (rouse-keys) in the namespace knative-serving"}, "keys", "create", "eve")
 }

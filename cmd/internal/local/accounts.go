@@ -27,6 +27,7 @@ type accounts struct {
 	path    string // empty: nothing is kept
 	Usage   *usage.Saved
 	Budgets map[string]control.Budget
+	failed  bool // the last write
 }
 
 // read reads the accounts of the last server on the port. dir is the folder of the file; empty: nothing is kept.
@@ -49,24 +50,30 @@ func (a *accounts) read(dir string, port int, log *slog.Logger) {
 // concurrent use.
 func (s *server) writeAccounts() {
 	s.activator.TellUse(time.Now())
-	budgets := s.accounts.Budgets
+	budgets := func() map[string]control.Budget { return s.accounts.Budgets }
 	if s.keys != nil {
-		budgets = s.keys.Budgets()
+		budgets = s.keys.Budgets
 	}
-	if err := s.accounts.write(s.autoscaler.SaveUsage(), budgets); err != nil {
+	again := s.accounts.failed
+	if err := s.accounts.write(s.autoscaler.SaveUsage(), budgets); err != nil && !again {
 		s.cfg.Logger.Error("what was used is not kept", "error", err)
 	}
 }
 
-// write writes the accounts if they have changed; a nil u has not.
-func (a *accounts) write(u *usage.Saved, budgets map[string]control.Budget) error {
-	if a.path == "" || u == nil && maps.Equal(budgets, a.Budgets) {
+// write writes the accounts if they have changed, or were not written; a nil u has not changed. Where nothing is kept it does not ask for budgets.
+func (a *accounts) write(u *usage.Saved, budgets func() map[string]control.Budget) error {
+	if a.path == "" {
 		return nil
 	}
-	a.Usage, a.Budgets = cmp.Or(u, a.Usage), budgets
-	raw, err := disk.Encode(accountsVersion, a)
-	if err != nil {
-		return err
+	now := budgets()
+	if u == nil && !a.failed && maps.Equal(now, a.Budgets) {
+		return nil
 	}
-	return errors.Join(os.MkdirAll(filepath.Dir(a.path), 0o700), disk.WriteFile(a.path, raw, 0o600))
+	a.Usage, a.Budgets = cmp.Or(u, a.Usage), now
+	raw, err := disk.Encode(accountsVersion, a)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(a.path), 0o700), disk.WriteFile(a.path, raw, 0o600))
+	}
+	a.failed = err != nil
+	return err
 }

@@ -94,12 +94,20 @@ func (c Config) namesAt(at *net.TCPAddr) []string {
 // renewBefore is how long before its end a kept certificate is replaced.
 const renewBefore = 30 * 24 * time.Hour
 
-// keepSelfSigned makes the certificate in f, unless the kept one has all the names and is valid for long enough.
+// keepSelfSigned makes the certificate in f, unless the kept one has all the names and is valid for long enough. A new one has the
+// names of the kept one too: another server of this user may serve it.
 func keepSelfSigned(f *peertls.Files, names []string) error {
-	if kept, err := tls.LoadX509KeyPair(f.Cert, f.Key); err == nil && time.Until(kept.Leaf.NotAfter) > renewBefore {
-		if !slices.ContainsFunc(names, func(name string) bool { return kept.Leaf.VerifyHostname(name) != nil }) {
+	if kept, err := tls.LoadX509KeyPair(f.Cert, f.Key); err == nil {
+		lacks := slices.ContainsFunc(names, func(name string) bool { return kept.Leaf.VerifyHostname(name) != nil })
+		if !lacks && time.Until(kept.Leaf.NotAfter) > renewBefore {
 			return nil
 		}
+		names = append(names, kept.Leaf.DNSNames...)
+		for _, ip := range kept.Leaf.IPAddresses {
+			names = append(names, ip.String())
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
 	}
 	cert, key, err := peertls.SelfSigned(names...)
 	if err != nil {

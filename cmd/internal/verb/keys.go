@@ -329,9 +329,16 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 					_, err := fmt.Fprintf(w, "No keys in %s: make one with %s keys create NAME\n", file, p.Name)
 					return err
 				}
-				rows := render.Rows{{"NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "EXPIRES"}}
+				rows := render.Rows{{"NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "EXPIRES", "BUDGETS"}}
+				columns := len(rows[0]) - 1 // without budgets, unless a key has one
 				for _, k := range list {
-					rows.Add(k.Name, cmp.Or(k.Tenant, "-"), cmp.Or(strings.Join(k.Models, ","), "all"), limit(k.RequestsPerMinute), limit(k.TokensPerMinute), limit(int64(k.Concurrent)), expires(k.Expires))
+					if k.Budgets() != [2][2]int64{} {
+						columns = len(rows[0])
+					}
+					rows.Add(k.Name, cmp.Or(k.Tenant, "-"), cmp.Or(strings.Join(k.Models, ","), "all"), limit(k.RequestsPerMinute), limit(k.TokensPerMinute), limit(int64(k.Concurrent)), expires(k.Expires), budgets(k.Rights))
+				}
+				for i := range rows {
+					rows[i] = rows[i][:columns]
 				}
 				return render.Table(w, rows)
 			})
@@ -339,6 +346,19 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 	}
 	render.Flag(cmd)
 	return cmd
+}
+
+// budgets formats the limits of a day and a month.
+func budgets(r apikey.Rights) string {
+	var all []string
+	for k, limits := range r.Budgets() {
+		for n, limit := range limits {
+			if limit > 0 {
+				all = append(all, fmt.Sprint(limit, [...]string{" tokens", " GPU-s"}[n], [...]string{"/day", "/month"}[k]))
+			}
+		}
+	}
+	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 func limit(n int64) string {

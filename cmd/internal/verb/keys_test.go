@@ -83,7 +83,7 @@ func TestSetKey(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"say what to change": {"alice"}, "no key has that name: bob (rouse keys list)": {"bob", "--concurrent", "1"},
-		"a limit is negative": {"alice", "--concurrent", "-1"}, "3d or 2w": {"alice", "--expires-in", "soon"}, "want 0 or more": {"alice", "--expires-in", "-1h"},
+		`"-1" for "--concurrent"`: {"alice", "--concurrent", "-1"}, "3d or 2w": {"alice", "--expires-in", "soon"}, "want 0 or more": {"alice", "--expires-in", "-1h"},
 	} {
 		if _, err := keys(t, file, append([]string{"set"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("set %v: got %v, want %q", args, err, want)

@@ -149,7 +149,7 @@ their instances, and what the autoscaler decides. In JSON they are structured Cl
 func (p Program) Logs() *cobra.Command {
 	flags := struct {
 		Follow bool `flag:"follow,f" help:"go on with new lines"`
-		Tail   int  `flag:"tail" help:"<lines> to begin with; -1: all that are kept"`
+		Tail   int  `flag:"tail" least:"-1" help:"<lines> to begin with; -1: all that are kept"`
 	}{Tail: -1}
 	cmd := p.Command(&cobra.Command{
 		Use:     "logs NAME",

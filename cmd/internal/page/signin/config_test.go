@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
 )
@@ -27,7 +26,6 @@ func TestConfig(t *testing.T) {
 		"want no path":         func(c *signin.Config) { c.URL = pageURL + "/rouse" },
 		`--url ""`:             func(c *signin.Config) { c.URL = "" },
 		`--url "https://a:b@c`: func(c *signin.Config) { c.URL = "https://a:b@c" },
-		"--session":            func(c *signin.Config) { c.Session = time.Second },
 	} {
 		c := good
 		change(&c)

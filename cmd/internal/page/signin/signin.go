@@ -57,7 +57,7 @@ type Config struct {
 	// Emails are the allowed addresses, if the provider says that they are verified; @HOST allows all of a host.
 	Emails []string `flag:"allow-email" split:"" help:"<address> that may sign in where the provider has verified it; @HOST is all of a host (repeatable)"`
 	// Session is the duration of a session. Default: 8 h.
-	Session time.Duration `flag:"session" help:"how long a session lasts; a group is looked at when one begins"`
+	Session time.Duration `flag:"session" least:"1m" help:"how long a session lasts; a group is looked at when one begins"`
 	// Client reaches the provider. Default: one with a timeout of 10 s.
 	Client *http.Client
 	// Log gets sign-ins, refusals and changes. Required.
@@ -80,8 +80,6 @@ func (c Config) Validate() error {
 		return errors.New("--oidc-client-id: want the name that the provider has for this page")
 	case len(c.Groups)+len(c.Emails) == 0:
 		return errors.New("nobody may sign in: name groups with --allow-group, or addresses with --allow-email")
-	case c.Session < 0 || c.Session > 0 && c.Session < time.Minute:
-		return fmt.Errorf("--session %v: want a minute at least", c.Session)
 	}
 	for _, e := range c.Emails {
 		if name, host, found := strings.Cut(e, "@"); !found || host == "" || strings.ContainsAny(name+host, "@* ") {
