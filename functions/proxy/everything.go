@@ -245,6 +245,10 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 				panic(cut)
 			}
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
+			if late := api.AsError(ctx.Err()); ctx.Err() != nil && late.Code == api.CodeRequestTimeout && x.w.Header().Get("Content-Length") == "" {
+				x.outcome.Code, x.outcome.abort = late.Code, false
+				x.write([]byte(late.Message)) // as in Knative, and as activators end it, whose time is up at the same moment
+			}
 		}
 	}()
 	through.ServeHTTP(withoutQueue{x.w}, x.r.WithContext(ctx))

@@ -404,6 +404,14 @@ func TestClientLeaves(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
+	b := set(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}, func(c *proxy.Config) { c.Timeout, c.Everything = 20*time.Millisecond, true })
+	if resp, body, err := b.post(t, "/slow", "{}"); err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(body, "time limit") {
+		t.Errorf("a container's answer that has begun: %v %s (%v); want 200, ending with the reason", resp, body, err)
+	}
+
 	for _, stream := range []bool{false, true} {
 		b := set(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
