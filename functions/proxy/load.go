@@ -122,7 +122,9 @@ func (l *load) read() Load {
 	defer l.mu.Unlock()
 	r.Adapters = slices.Sorted(maps.Keys(l.adapters))
 	for name, n := range l.held {
-		r.Held = append(r.Held, slices.Repeat([]api.ModelName{name}, n)...)
+		for range n {
+			r.Held = append(r.Held, name)
+		}
 	}
 	return r
 }
