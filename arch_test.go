@@ -293,3 +293,24 @@ func TestExpressionsCompileOnUse(t *testing.T) {
 		}
 	}
 }
+
+// TestListenersAreBounded: a file that serves a listener bounds its silent connections, or a reason is here.
+func TestListenersAreBounded(t *testing.T) {
+	serves, reasons := regexp.MustCompile(`\.(Serve\([\w.]+\)|ServeTLS\(|ListenAndServe)`), map[string]string{
+		"functions/userhandler.go":                    "for one program of the operator, on the loopback address",
+		"activator/federation/protocol/linkserver.go": "its connections are those that it dials",
+	}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "e2e/") || reasons[path] != "" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if serves.Match(raw) && !bytes.Contains(raw, []byte("inbound.Bound(")) && !bytes.Contains(raw, []byte("inbound.NewListener(")) {
+			t.Errorf("%s serves a listener without a bound: use inbound.Bound, or give a reason", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -283,3 +283,17 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestAnthropicFiles: clients of Anthropic's files API are told, in their format, that it is not served.
+func TestAnthropicFiles(t *testing.T) {
+	b := newBench(t, Config{})
+	for _, asks := range [][2]string{{"GET", "/v1/files"}, {"POST", "/v1/files"}, {"GET", "/v1/files/x"}} {
+		if w := b.do(asks[0], asks[1], "a", strings.NewReader("x"), "Anthropic-Beta", "other-2025-01-01,files-api-2025-04-14"); w.Code != 404 ||
+			!strings.HasPrefix(w.Body.String(), `{"type":"error","error":{"type":"not_found_error","message":"Anthropic's files API is not served`) {
+			t.Errorf("%s: got %d %s", asks, w.Code, w.Body)
+		}
+	}
+	if w := b.do("GET", "/v1/files", "a", nil, "Anthropic-Beta", "other-2025-01-01"); w.Code != 200 {
+		t.Errorf("another beta: got %d %s", w.Code, w.Body)
+	}
+}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -187,6 +188,12 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 		switch {
 		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
 			activator.Identify(w, r)
+			if strings.HasPrefix(r.URL.Path, pathFiles) && strings.Contains(r.Header.Get("Anthropic-Beta"), "files-api") {
+				inbound.Unread(w, r)
+				api.WriteJSON(w, http.StatusNotFound, json.RawMessage(`{"type":"error","error":{"type":"not_found_error","message":`+
+					`"Anthropic's files API is not served: files here are OpenAI's, put what a message needs into the message"}}`))
+				return
+			}
 			ours.ServeHTTP(w, r)
 		case r.Method == http.MethodPost && asksLater(r.Header) && !s.front.OwnHost(r.Host):
 			s.askLater(w, r, next)

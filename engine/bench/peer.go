@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // peer runs llama.cpp's own benchmarks, if they are installed.
@@ -17,11 +18,12 @@ type peer struct {
 	bench, batched string // paths; empty if not installed
 	model          string
 	threads        int
+	limit          time.Duration // of a test with one kind of attention
 }
 
 // findPeer looks in dir, or on the PATH. note names the missing programs.
 func findPeer(dir, model string, threads int) (p peer, note string) {
-	p.model, p.threads = model, threads
+	p.model, p.threads, p.limit = model, threads, 10*time.Minute
 	var missing []string
 	find := func(name string) string {
 		if dir != "" {
@@ -61,13 +63,15 @@ func (p peer) run(ctx context.Context, t *test) (best float64, err error) {
 		return 0, nil
 	}
 	for _, flash := range []string{"0", "1"} {
+		ctx, cancel := context.WithTimeout(ctx, p.limit)
+		defer cancel()
 		cmd := exec.CommandContext(ctx, path, append(args, "-m", p.model, "-t", number(p.threads), "-fa", flash)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
 		if err != nil {
 			text := strings.TrimSpace(stderr.String())
-			return 0, fmt.Errorf("%s: %w: %s", filepath.Base(path), err, text[max(0, len(text)-300):])
+			return 0, fmt.Errorf("%s, for at most %s: %w: %s", filepath.Base(path), p.limit, err, text[max(0, len(text)-300):])
 		}
 		for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 			var row struct {

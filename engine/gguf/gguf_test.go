@@ -241,7 +241,7 @@ func broken() map[string]struct {
 		data []byte
 		want string
 	}{
-		"magic":           {[]byte("GGML\x03\x00\x00\x00----------------"), `byte 0: magic is "GGML", want "GGUF"`},
+		"magic":           {[]byte("GGML\x03\x00\x00\x00----------------"), `byte 0: it does not begin with "GGUF": this is not a GGUF file`},
 		"empty":           {nil, "byte 0: magic needs 4 bytes"},
 		"big endian":      {append([]byte("GGUF\x00\x00\x00\x03"), make([]byte, 16)...), "byte 4: the file is big-endian"},
 		"version":         {append([]byte("GGUF\x01\x00\x00\x00"), make([]byte, 16)...), "byte 4: version is 1, want 2 or 3"},

@@ -117,7 +117,7 @@ func (p *parser) file() (*File, error) {
 
 func (p *parser) header(f *File) (tensors, keys int) {
 	if m := p.take(len(magic), "magic"); m != nil && string(m) != magic {
-		p.fail(0, "magic is %q, want %q: this is not a GGUF file", m, magic)
+		p.fail(0, "it does not begin with %q: this is not a GGUF file", magic) // how it begins is told to nobody
 	}
 	v := p.uint32("version")
 	switch {

@@ -50,6 +50,18 @@ func TestContinue(t *testing.T) {
 	}
 }
 
+// TestDeveloper checks that a developer's message is a system message, for templates that know neither that role nor a
+// second system message.
+func TestDeveloper(t *testing.T) {
+	c := startWith(t, serve.Config{}, 0, `{% for m in messages %}{% if m.role == 'system' and not loop.first or m.role not in ['system', 'user'] %}`+
+		`{{ raise_exception('unexpected ' + m.role) }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}`)
+	var got struct{ Tokens []int32 }
+	raw := c.post("/tokenize", `{"messages":[{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"user","content":"c"}]}`)
+	if err := json.Unmarshal([]byte(raw), &got); err != nil || !strings.Contains(c.model.raw(got.Tokens), "<system>a\n\nb<user>c") {
+		t.Errorf("the prompt is %q, %v; %s", c.model.raw(got.Tokens), err, raw)
+	}
+}
+
 // TestToolsWithoutPlace checks that tools reach a model whose template does not show tools, and that calls of the
 // model itself, valid or not, are no reason to refuse a conversation.
 func TestToolsWithoutPlace(t *testing.T) {

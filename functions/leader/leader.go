@@ -79,7 +79,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer cancel()
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Serve(cfg.Listener)
+		served <- server.Serve(inbound.Bound(cfg.Server, cfg.Listener, cfg.Logger))
 		cancel() // a worker without its door is of no use
 	}()
 	err = w.run(ctx)

@@ -374,3 +374,47 @@ func TestBadFolders(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentConnections: connections that ask nothing are bounded at a worker's door, and the oldest are closed.
+func TestSilentConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	dir, logger := filepath.Join(newCrew(t).dir, "shared"), slog.New(slog.DiscardHandler)
+	go func() {
+		ended <- leader.Run(ctx, leader.Config{
+			Dir: dir, Listener: l, Server: &http.Server{ReadHeaderTimeout: time.Hour}, Logger: logger,
+			Shim: shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("shim"), Lines: process.NewLog(50, nil).Write, Logger: logger},
+			Lead: func(ctx context.Context, l *leader.Leadership) error {
+				l.Serve(http.NotFoundHandler())
+				<-ctx.Done()
+				return l.Listener.Close()
+			},
+		})
+	}()
+	var first net.Conn
+	for i := range 1025 { // one more than the most
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i == 0 {
+			first = conn
+		}
+	}
+	_ = first.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := first.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the oldest of 1,025 silent connections is open")
+	}
+	if resp, err := http.Get("http://" + l.Addr().String()); err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("a request beside them: %v, %v", resp, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

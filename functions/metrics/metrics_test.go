@@ -256,6 +256,24 @@ func TestIdleAdaptersDoNotRun(t *testing.T) {
 	}
 }
 
+// Requests that wait in the function for their adapter's place wait for a picker too; an adapter that also runs is not listed as waiting.
+func TestRequestsWaitForAdapters(t *testing.T) {
+	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
+	i.load = proxy.Load{Requests: 2, Adapters: []api.ModelName{"a", "b"}, Held: []api.ModelName{"d", "c", "c", "a"}}
+	i.signals = runtime.Unknown()
+	i.signals.Running, i.signals.Waiting, i.signals.MaxAdapters = 2, 1, 2
+	m := set(t, i.config())
+	got := scrape(t, m)
+	want(t, got, map[string]string{`vllm:num_requests_running{model_name="m"}`: "2", `vllm:num_requests_waiting{model_name="m"}`: "5"})
+	lora := `vllm:lora_requests_info{max_lora="2",model_name="m",running_lora_adapters="a,b",waiting_lora_adapters="c,d"}`
+	if got[lora] == "" {
+		t.Errorf("no %s in %v", lora, got)
+	}
+	if load := m.Meter().Poll(); load.Waiting != 1 {
+		t.Errorf("%d requests wait in the runtime, want 1", load.Waiting)
+	}
+}
+
 // A runtime that reports requests and not tokens: as many unanswered requests count as waiting as it has queued.
 func TestTokensThatWait(t *testing.T) {
 	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}, load: proxy.Load{Requests: 4, Tokens: 500, Queued: 3, QueuedTokens: 300}}

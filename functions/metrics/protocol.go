@@ -37,7 +37,7 @@ func newProtocol(cfg Config, model prometheus.Labels, m *Metrics) *protocol {
 	p := &protocol{
 		cfg: cfg, metrics: m, scraper: &scraper{read: cfg.Signals},
 		running:   desc("vllm:num_requests_running", "Requests that the runtime works on."),
-		waiting:   desc("vllm:num_requests_waiting", "Requests that the runtime has queued."),
+		waiting:   desc("vllm:num_requests_waiting", "Requests that the runtime has queued, or that wait for their adapter's place in it."),
 		kv:        desc("vllm:kv_cache_usage_perc", "Share of the KV cache that is in use, 0 to 1."),
 		oldKV:     desc("vllm:gpu_cache_usage_perc", "The same as vllm:kv_cache_usage_perc, for older readers."),
 		cache:     desc("vllm:cache_config_info", "Size and number of the KV cache's blocks.", "block_size", "num_gpu_blocks"),
@@ -78,7 +78,7 @@ func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// read returns the present values.
+// read returns the present values. It does not count what waits for an adapter's place.
 func (p *protocol) read() runtime.Signals {
 	status := p.cfg.Status()
 	signals := runtime.Unknown()
@@ -93,6 +93,13 @@ func (p *protocol) read() runtime.Signals {
 // Collect implements prometheus.Collector.
 func (p *protocol) Collect(ch chan<- prometheus.Metric) {
 	v := p.read()
+	for _, a := range p.cfg.Load().Held {
+		v.Waiting++
+		if name := string(a); !slices.Contains(slices.Concat(v.RunningAdapters, v.WaitingAdapters), name) {
+			v.WaitingAdapters = append(v.WaitingAdapters, name)
+		}
+	}
+	slices.Sort(v.WaitingAdapters)
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
@@ -219,6 +226,5 @@ func atWork(status api.InstanceStatus, load proxy.Load, s runtime.Signals) (runn
 		waiting = append(waiting, foreign(s.WaitingAdapters)...)
 	}
 	slices.Sort(running)
-	slices.Sort(waiting)
 	return running, waiting
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -25,6 +26,8 @@ type Load struct {
 	QueuedTokens api.Tokens
 	// Adapters are the adapters that the requests name, sorted.
 	Adapters []api.ModelName
+	// Held are the adapters of further requests, one of each, which wait for their adapter's place in the runtime.
+	Held []api.ModelName
 }
 
 // Load returns the present load. It is cheap, and safe for many goroutines.
@@ -35,8 +38,8 @@ type load struct {
 	requests, tokens, silent, queued atomic.Int64
 	perToken                         atomic.Uint64 // mean bytes of a body per token of its prompt, as bits of a float; 0: not known
 
-	mu       sync.Mutex // guards adapters
-	adapters map[api.ModelName]int
+	mu             sync.Mutex // guards what the maps have
+	adapters, held map[api.ModelName]int
 }
 
 // live is one request's part of a load.
@@ -54,15 +57,20 @@ func (l *load) begin(adapter api.ModelName, size int) live {
 	l.silent.Add(1)
 	l.tokens.Add(v.prompt)
 	l.queued.Add(v.prompt)
-	if adapter != "" {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.adapters == nil {
-			l.adapters = map[api.ModelName]int{}
-		}
-		l.adapters[adapter]++
-	}
+	l.count(l.adapters, adapter, 1)
 	return v
+}
+
+// count adds n to the requests of an adapter, unless that is "".
+func (l *load) count(by map[api.ModelName]int, adapter api.ModelName, n int) {
+	if adapter == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if by[adapter] += n; by[adapter] == 0 {
+		delete(by, adapter)
+	}
 }
 
 func (v *live) answered() {
@@ -105,24 +113,19 @@ func (v *live) end() {
 	v.answered()
 	v.load.requests.Add(-1)
 	v.load.tokens.Add(-v.prompt - v.tokens)
-	if v.adapter == "" {
-		return
-	}
-	v.load.mu.Lock()
-	defer v.load.mu.Unlock()
-	if v.load.adapters[v.adapter]--; v.load.adapters[v.adapter] == 0 {
-		delete(v.load.adapters, v.adapter)
-	}
+	v.load.count(v.load.adapters, v.adapter, -1)
 }
 
 func (l *load) read() Load {
 	r := Load{Requests: int(l.requests.Load()), Tokens: api.Tokens(l.tokens.Load()), Queued: int(l.silent.Load()), QueuedTokens: api.Tokens(l.queued.Load())}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name := range l.adapters {
-		r.Adapters = append(r.Adapters, name)
+	r.Adapters = slices.Sorted(maps.Keys(l.adapters))
+	for name, n := range l.held {
+		for range n {
+			r.Held = append(r.Held, name)
+		}
 	}
-	slices.Sort(r.Adapters)
 	return r
 }
 

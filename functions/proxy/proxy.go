@@ -156,7 +156,7 @@ func New(cfg Config) *Proxy {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{cfg: cfg}
+	p := &Proxy{cfg: cfg, load: load{adapters: map[api.ModelName]int{}, held: map[api.ModelName]int{}}}
 	p.moves, _ = cfg.Gate.(Moves)
 	p.everything = newTransports(cfg.Single)
 	return p
@@ -321,7 +321,9 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 		defer cancel()
 	}
 	if x.held() {
+		x.load.count(x.load.held, x.outcome.Adapter, 1)
 		done, err := x.cfg.Hold(ctx, x.outcome.Adapter)
+		x.load.count(x.load.held, x.outcome.Adapter, -1)
 		if err == nil {
 			defer done()
 			err = x.translate(body)

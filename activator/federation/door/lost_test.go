@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/federation/door"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -59,11 +60,7 @@ func TestClusterIsLost(t *testing.T) {
 			answer(rw, r)
 			return
 		}
-		rw.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(rw, "data: {\"choices\":[]}\n\n")
-		_ = http.NewResponseController(rw).Flush()
-		close(begun)
-		<-r.Context().Done()
+		goOn(rw, r, begun)
 	}
 	f.known(t, chat.Name)
 	west.set(api.Awake)
@@ -75,17 +72,7 @@ func TestClusterIsLost(t *testing.T) {
 	if got := <-stream; !strings.Contains(got, `"error"`) || strings.Contains(got, "removed") {
 		t.Errorf("the stream ends with %q, want an error", got)
 	}
-	for range 2 { // the first waits for the cluster, the second is refused at once
-		resp, err := http.Post(f.server.URL+chatPath, "application/json", strings.NewReader(`{"model":"chat","messages":[]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(raw), `"code":"unhealthy"`) {
-			t.Errorf("%s, Retry-After %q: %s, want a 503 that says when to come again", resp.Status, resp.Header.Get("Retry-After"), raw)
-		}
-	}
+	f.refuses(t)
 	if code, body := f.ask(t, "nobody-has-it"); code != http.StatusNotFound {
 		t.Errorf("what nobody ever had: %d %s", code, body)
 	}
@@ -103,5 +90,54 @@ func TestClusterIsLost(t *testing.T) {
 	}
 	if code, body := f.ask(t, "chat"); code != http.StatusNotFound {
 		t.Errorf("what the cluster has no more: %d %s", code, body)
+	}
+}
+
+// TestFrontDoorIsLost: the same where the cluster is at another front door, and that one is lost for good.
+func TestFrontDoorIsLost(t *testing.T) {
+	t.Parallel()
+	server, pool := authority(t)
+	x := newFront(t, server, door.Declaration{Name: "y", TokenHashes: []string{door.HashToken("y")}, Functions: []string{"*/*"}, Front: true})
+	y := newFront(t, server, declared("west", "w", "default/chat"))
+	w := newWire(t, x.at)
+	y.peer(t, &front{at: w.at}, "y", pool)
+	west := newCluster(t, "west", "w", pool, chat, y.at)
+	begun := make(chan struct{})
+	west.answer = func(rw http.ResponseWriter, r *http.Request) { goOn(rw, r, begun) }
+	x.known(t, chat.Name)
+	west.set(api.Awake)
+	stream := make(chan string, 1)
+	go func() { stream <- x.stream(t) }()
+	<-begun
+	w.refuse.Store(true)
+	w.cut()
+	if got := <-stream; !strings.Contains(got, `"error"`) || strings.Contains(got, "removed") {
+		t.Errorf("the stream ends with %q, want an error", got)
+	}
+	x.refuses(t)
+}
+
+// goOn answers with a stream that has begun, and ends with its request.
+func goOn(rw http.ResponseWriter, r *http.Request, begun chan struct{}) {
+	rw.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprint(rw, "data: {\"choices\":[]}\n\n")
+	_ = http.NewResponseController(rw).Flush()
+	close(begun)
+	<-r.Context().Done()
+}
+
+// refuses checks how requests for what a lost cluster has are refused.
+func (f *front) refuses(t *testing.T) {
+	t.Helper()
+	for range 2 { // the first waits for the cluster, the second is refused at once
+		resp, err := http.Post(f.server.URL+chatPath, "application/json", strings.NewReader(`{"model":"chat","messages":[]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(raw), `"code":"unhealthy"`) {
+			t.Errorf("%s, Retry-After %q: %s, want a 503 that says when to come again", resp.Status, resp.Header.Get("Retry-After"), raw)
+		}
 	}
 }

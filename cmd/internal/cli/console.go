@@ -82,7 +82,7 @@ func isOpen(info local.Info) bool {
 // logReady is ready for programs.
 func (c *console) logReady(info local.Info, functions []api.Function, set declaredSet, try string) {
 	for _, f := range functions {
-		c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
+		c.log.Info("declared", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
 	}
 	for _, read := range set.Read {
 		c.log.Info("read", "what", read)

@@ -123,7 +123,7 @@ func TestConsoleTellsAProgram(t *testing.T) {
 		}
 		messages = append(messages, l.Msg)
 	}
-	if diff := cmp.Diff([]string{"serving", "hint", "ready"}, messages); diff != "" {
+	if diff := cmp.Diff([]string{"declared", "hint", "ready"}, messages); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 }
