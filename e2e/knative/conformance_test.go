@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"bufio"
 	"context"
 	"net/url"
 	"os"
@@ -95,14 +96,25 @@ func TestConformance(t *testing.T) {
 				"--resolvabledomain=false", "--ingressendpoint="+ingress.Host, "--dockerrepo=dev.local", "--tag=v1", "--disable-logstream", "--enable-beta")
 			// The suites look up how the gateway's ports are mapped: of a Service without port 80, it is not.
 			cmd.Env = append(os.Environ(), "SYSTEM_NAMESPACE=knative-serving", "KUBECONFIG="+c.Kubeconfig, "GATEWAY_NAMESPACE_OVERRIDE=knative-serving", "GATEWAY_OVERRIDE=controller")
-			out, err := cmd.CombinedOutput()
-			for line := range strings.Lines(string(out)) {
-				if strings.HasPrefix(strings.TrimSpace(line), "---") || err != nil {
+			said, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = cmd.Stdout
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var all strings.Builder
+			for lines := bufio.NewReader(said); err == nil; {
+				var line string
+				line, err = lines.ReadString('\n')
+				all.WriteString(line)
+				if strings.HasPrefix(strings.TrimSpace(line), "---") {
 					t.Log(strings.TrimRight(line, "\n"))
 				}
 			}
-			if err != nil {
-				t.Error(err)
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v:\n%s", err, all.String())
 			}
 		})
 	}
