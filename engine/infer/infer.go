@@ -46,6 +46,7 @@ type Item struct {
 	Blocks  []int32 // cache blocks of positions 0…, in order; must cover Pos+len(Tokens); not kept
 	Adapter int32   // ID of the adapter for all positions of the sequence; 0: none
 	Want    Want
+	Images  []Image // of the whole sequence, in order; Tokens must not end within one
 }
 
 // Copy copies a whole cache block.
@@ -166,6 +167,9 @@ func (it *Item) check(c model.Config, count, size int) error {
 		return fmt.Errorf("position %d: an encoder computes a sequence as a whole", it.Pos)
 	case it.Want == Rank && !c.Ranks, it.Want == Hidden && c.Ranks, c.Encoder && (it.Want == Last || it.Want == All):
 		return fmt.Errorf("want %d is not what the model makes", it.Want)
+	}
+	if err := it.checkImages(c); err != nil {
+		return err
 	}
 	for _, t := range it.Tokens {
 		if t < 0 || int(t) >= c.Vocab {
