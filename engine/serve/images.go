@@ -221,7 +221,7 @@ func colours(img image.Image) []byte {
 }
 
 // resample returns rows of w pixels as columns of size pixels: twice, it resizes an image. The filter is Pillow's bilinear one with its
-// rounding, as in llama.cpp: a triangle as wide as two pixels of the smaller image, of weights in 22 bits.
+// rounding: a triangle as wide as two pixels of the smaller image, of weights in 22 bits.
 func resample(src []byte, w, size int) []byte {
 	const bits = 22
 	h := len(src) / 3 / w

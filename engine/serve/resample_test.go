@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestResample compares with Pillow 13.0.0's Image.resize((16, 16), Image.BILINEAR), which llama.cpp follows.
+// TestResample compares with Pillow 13.0.0's Image.resize((16, 16), Image.BILINEAR).
 func TestResample(t *testing.T) {
 	for _, c := range []struct {
 		w, h int
