@@ -126,6 +126,7 @@ type Engine struct {
 	level       int
 	stopped     bool // the loop has ended: nothing will run the mailbox
 	open        int  // sequences accepted and not finished
+	images      int  // of them
 	lastID      sched.ID
 	stats       Stats
 	adapters    map[string]*adapter
@@ -303,7 +304,10 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 			return nil, err
 		}
 	}
-	n := len(stream.sequences)
+	n, images := len(stream.sequences), 0
+	for _, q := range stream.sequences {
+		images += len(q.request.Images)
+	}
 	if n == 0 {
 		return nil, invalid("prompt", "there is no prompt: want at least one")
 	}
@@ -321,7 +325,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 		return nil, ErrStopped
 	case e.state != Awake:
 		return nil, ErrAsleep
-	case e.open+n > e.cfg.Queue:
+	case e.open+n > e.cfg.Queue, images > 0 && e.images+images > maxImages:
 		return nil, ErrFull
 	}
 	for _, q := range stream.sequences {
@@ -331,7 +335,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 			a.users++
 		}
 	}
-	e.open += n
+	e.open, e.images = e.open+n, e.images+images
 	stream.bind(ctx)
 	e.mailbox = append(e.mailbox, func(context.Context) { e.loop.admit(stream) })
 	e.signal()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rouse-dev/rouse/engine/constrain"
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
@@ -72,6 +73,9 @@ type Request struct {
 	// at once and generation continues after them. They count toward MaxTokens and similar limits. With the same seed
 	// the text is the same as without the interruption. nil: all texts start from the beginning.
 	Resume [][]int32
+	// Images are in the prompt, in order, and end before its last token. N of each is the engine's to set. Nothing else of
+	// the prompt is shared with other images in the prefix cache.
+	Images []infer.Image
 	// NoDraft disables speculative decoding for this request. The generated text does not depend on it.
 	NoDraft bool
 }
@@ -100,6 +104,8 @@ type accepted struct {
 	base    worker.Spec     // of the first sequence
 	spec    []byte          // base, encoded for the worker
 	scores  []sample.Choice // of the prompt's tokens from the second on
+
+	pictured string // a digest of Images; "": none
 }
 
 // check fills in defaults. It returns a [*RequestError] or a [*sample.RangeError] if the request is invalid.
@@ -142,6 +148,9 @@ func (e *Engine) check(r *accepted) error {
 		if len(tokens) > r.MaxTokens {
 			return invalid("resume", "%d tokens to go on from, at most %d tokens: want no more tokens than a text may have", len(tokens), r.MaxTokens)
 		}
+	}
+	if err := e.checkImages(r); err != nil {
+		return err
 	}
 	if r.MinTokens < 0 || r.MinTokens > r.MaxTokens {
 		return invalid("min_tokens", "min_tokens is %d: want 0 to max_tokens, which is %d", r.MinTokens, r.MaxTokens)

@@ -33,7 +33,7 @@ type sequence struct {
 
 // addSequences adds a request's sequences to a stream, without IDs.
 func (e *Engine) addSequences(s *Stream, r *accepted) error {
-	spec := worker.Spec{Pool: string(r.Embed)}
+	spec := worker.Spec{Pool: string(r.Embed), Images: r.Images}
 	if r.adapter != nil {
 		spec.Adapter = r.adapter.ID
 	}
@@ -85,7 +85,7 @@ func (q *sequence) known() []int32 {
 
 // root returns the hash with which the request's chain of block hashes begins.
 func (r *accepted) root() block.Hash {
-	key := block.Key{Salt: r.Salt}
+	key := block.Key{Salt: r.Salt, Images: r.pictured}
 	if r.adapter != nil {
 		key.Adapter = r.adapter.identity
 	}

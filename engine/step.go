@@ -89,7 +89,7 @@ func (e *loop) schedule(group []*sequence) error {
 	}
 	err := e.sched.Add(sched.Request{
 		ID: q.id, Prompt: tokens, Max: len(r.Prompt) + r.MaxTokens,
-		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group),
+		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group), Whole: r.spans(),
 		Score: score, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
 	})
 	if errors.Is(err, sched.ErrTooLong) {
@@ -102,6 +102,7 @@ func (e *loop) schedule(group []*sequence) error {
 func (e *loop) close(q *sequence) {
 	e.mu.Lock()
 	e.open--
+	e.images -= len(q.request.Images)
 	if a := q.request.adapter; a != nil {
 		a.leave()
 	}

@@ -14,6 +14,7 @@ type Hash [16]byte
 // Key must be equal in two sequences that share blocks, besides their tokens.
 type Key struct {
 	Adapter string // identity of the adapter; "" for none. A reloaded adapter needs another string
+	Images  string // identity of all images in the prompt; "" for none
 	Salt    string // a secret salt keeps others from finding cached prompts by timing; "" shares with everybody
 }
 
@@ -25,6 +26,9 @@ func (k Key) Root() Hash {
 	buf := binary.AppendUvarint(nil, uint64(len(k.Adapter)))
 	buf = append(append(buf, k.Adapter...), k.Salt...)
 	sum := sha256.Sum256(buf)
+	if k.Images != "" {
+		sum = sha256.Sum256(append(sum[:16:16], k.Images...))
+	}
 	return Hash(sum[:16])
 }
 

@@ -51,6 +51,7 @@ type Item struct {
 	Adapter int32   // ID of the adapter for all positions of the sequence; 0: none
 	State   int32   // number of the sequence's state, of a model that is Stateful: no other item has it; a lower one takes no more memory
 	Want    Want
+	Images  []Image // of the whole sequence, in order; Tokens must not end within one
 }
 
 // Copy copies a whole cache block.
@@ -171,6 +172,9 @@ func (it *Item) check(c model.Config, count, size int) error {
 		return fmt.Errorf("position %d: an encoder computes a sequence as a whole", it.Pos)
 	case it.Want == Rank && !c.Ranks, it.Want == Hidden && c.Ranks, c.Encoder && (it.Want == Last || it.Want == All):
 		return fmt.Errorf("want %d is not what the model makes", it.Want)
+	}
+	if err := it.checkImages(c); err != nil {
+		return err
 	}
 	for _, t := range it.Tokens {
 		if t < 0 || int(t) >= c.Vocab {

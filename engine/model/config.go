@@ -72,6 +72,8 @@ type Config struct {
 	AttnScale    float32 // query · key is multiplied by this
 	AttnSoftcap  float32 // c·tanh(x/c) of the scaled products, before the mask; 0 means none
 	LogitSoftcap float32 // the same for logits
+
+	Image Image `json:",omitzero"` // how it sees images; zero: it reads none
 }
 
 // maxSize bounds every hyperparameter, so that products of two never overflow.

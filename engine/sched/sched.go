@@ -101,6 +101,8 @@ type Request struct {
 	Priority int     // lower goes first; may be negative
 	Tenant   string  // shares the budget with the other tenants of this priority
 
+	Whole []Span // ascending, and before the last token
+
 	Root     block.Hash // what must be equal, besides the tokens, for blocks to be shared; see block.Key
 	Siblings int        // the number of sequences, with IDs ID, ID+1, …; 0 means 1. The prompt is computed once
 

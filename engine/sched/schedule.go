@@ -185,8 +185,12 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 				n = room
 			}
 		}
+		n, spanned := q.whole(n)
 		q.flow.got += n
 		s.put(f, q, n, 0)
+		if spanned {
+			return
+		}
 	}
 }
 

@@ -46,6 +46,9 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if req.Prompt, err = s.encode(r.Context(), "messages", text); err != nil {
 		return err
 	}
+	if err = s.seeImages(r.Context(), paid, &c.pictures, &req); err != nil {
+		return err
+	}
 	if err = payTokens(r.Context(), paid, req.Prompt); err != nil {
 		return err
 	}
@@ -102,6 +105,7 @@ func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse, h *har
 
 // render renders a conversation with the model's chat template; it stops when ctx ends.
 func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
+	p.reads = s.engine.Model().Image.Size > 0
 	turns, err := p.turns()
 	if err != nil {
 		return "", err
@@ -120,10 +124,10 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	if err != nil {
 		return "", templateError(err)
 	}
-	if p.Continue {
+	if text, err = p.place(text); err == nil && p.Continue {
 		return s.unended(text, &turns[len(turns)-1])
 	}
-	return text, nil
+	return text, err
 }
 
 // unended cuts what the template adds after the last message, so that the answer continues that message.

@@ -23,6 +23,8 @@ type Config struct {
 	Names []string `flag:"name" help:"name that clients may use for the model; repeat for more (default: the file's name)"`
 	// Listen is "unix:/path", or the host and port of a loopback address; port 0 picks one. Default "127.0.0.1:0".
 	Listen string `flag:"listen" help:"loopback <address>: host:port, http://host:port or unix:/path; port 0 picks one"`
+	// Projector is the GGUF file that makes embeddings of images; "": the model reads none.
+	Projector string `flag:"mmproj" help:"GGUF file of the projector of a Gemma 3 model, mmproj-….gguf, with which it reads images (default: it reads none)"`
 	// Adapters are the LoRA adapters loaded at the start, by name.
 	Adapters map[string]string
 	// MaxAdapters is the most adapters loaded at once; 0: as many as the memory holds.
@@ -149,5 +151,5 @@ func (c Config) Validate() error {
 			return fmt.Errorf("adapter %q from %q: want a name that is not the model's, and a path", name, path)
 		}
 	}
-	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device, Load: worker.Load{Sequences: c.MaxSeqs}}.Validate()
+	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device, Load: worker.Load{Sequences: c.MaxSeqs, Projector: c.Projector}}.Validate()
 }

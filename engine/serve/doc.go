@@ -24,7 +24,7 @@
 // listen on an address that other hosts can reach, and the process that started it decides which requests reach it.
 // docs/engine-api.md lists every field.
 //
-// Images, audio, and constraints that can't be enforced are not supported: a field that asks for one of them is an
+// Images are read by models with a projector only. Audio, and constraints that can't be enforced are not supported: a field that asks for one of them is an
 // error.
 //
 // Every status is written by writeError or by the one success path of its handler; toError maps errors to statuses.

@@ -40,6 +40,11 @@ func load(cfg Config) (*loaded, error) {
 		}
 		return vocabulary(f)
 	}
+	if cfg.Projector != "" {
+		if err := checkProjector(cfg.Projector); err != nil {
+			return nil, &ModelError{fmt.Errorf("load projector file %s: %w", cfg.Projector, err)}
+		}
+	}
 	f, err := gguf.Open(cfg.Model)
 	if err != nil {
 		return nil, &ModelError{err}
@@ -53,6 +58,15 @@ func load(cfg Config) (*loaded, error) {
 	}
 	l.about.Modified = modified(cfg.Model)
 	return l, nil
+}
+
+func checkProjector(path string) error {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return err
+	}
+	_, err = model.LoadProjector(f)
+	return errors.Join(err, f.Close())
 }
 
 // Check returns a [ModelError] if the engine can't serve a model file. It reads the metadata, but no weights. template

@@ -208,8 +208,11 @@ func (l *stringList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// content is a message's text: a string, or a list of parts of type text.
-type content string
+// content is a message's text: a string, or a list of parts of type text. A part of type image_url is an image.
+type content struct {
+	text   string
+	images []imagePart
+}
 
 func (content) wants() string { return "a string or an array of text parts" }
 
@@ -217,10 +220,11 @@ func (content) wants() string { return "a string or an array of text parts" }
 func (c *content) UnmarshalJSON(data []byte) error {
 	switch kindOf(data) {
 	case "null":
-		*c = ""
+		*c = content{}
 		return nil
 	case "string":
-		return json.Unmarshal(data, (*string)(c))
+		*c = content{}
+		return json.Unmarshal(data, &c.text)
 	case "array":
 	default:
 		return mismatch[content](data)
@@ -229,14 +233,21 @@ func (c *content) UnmarshalJSON(data []byte) error {
 		Type    string  `json:"type"`
 		Text    *string `json:"text"`
 		Refusal *string `json:"refusal"`
+
+		Image json.RawMessage `json:"image_url"`
 	}
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return mismatch[content](data)
 	}
-	texts := make([]string, len(parts))
+	*c = content{}
+	var text strings.Builder
 	for i, p := range parts {
+		if p.Type == "image_url" {
+			c.images = append(c.images, imagePart{part: i, at: text.Len(), data: p.Image})
+			continue
+		}
 		if p.Type != "text" && p.Type != "input_text" && p.Type != "output_text" && p.Type != "refusal" {
-			return badRequest("messages.content", "content part %d has type %q: this model reads parts of type \"text\" only", i, p.Type)
+			return badRequest("messages.content", notText, i, p.Type)
 		}
 		if p.Type == "refusal" && p.Text == nil {
 			p.Text = p.Refusal
@@ -244,11 +255,17 @@ func (c *content) UnmarshalJSON(data []byte) error {
 		if p.Text == nil {
 			return badRequest("messages.content", "content part %d has no text", i)
 		}
-		texts[i] = *p.Text
+		if i > 0 && parts[i-1].Type != "image_url" {
+			text.WriteByte('\n')
+		}
+		text.WriteString(*p.Text)
 	}
-	*c = content(strings.Join(texts, "\n"))
+	c.text = text.String()
 	return nil
 }
+
+// notText is the message of a content part that the model does not read.
+const notText = "content part %d has type %q: this model reads parts of type \"text\" only"
 
 // prompts is a completion's prompt: a string, a list of strings, a list of token ids, or a list of such lists.
 type prompts []textOrTokens

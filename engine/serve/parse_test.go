@@ -37,7 +37,7 @@ func TestBadBodies(t *testing.T) {
 		{`{"messages":[{"role":"user","content":"a"},{"role":1}]}`, "messages.role", "want a string"},
 		{`{"messages":[{"role":"user","content":{"text":"a"}}]}`, "messages.content", "want a string or an array of text parts"},
 		{`{"messages":[{"role":"user","content":[1]}]}`, "messages.content", "want a string or an array of text parts"},
-		{`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}`, "messages.content", `part 0 has type "image_url"`},
+		{`{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]}`, "messages.content", `part 0 has type "input_audio"`},
 		{`{"messages":[{"role":"user","content":[{"type":"text"}]}]}`, "messages.content", "part 0 has no text"},
 	} {
 		var c chatRequest
@@ -86,7 +86,7 @@ func TestUnions(t *testing.T) {
 	if err := parse([]byte(body), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Messages[0].Content != "a\nb" || r.Messages[1].Content != "" || len(r.Stop) != 1 || r.Stop[0] != "x" || r.Seed != nil {
+	if r.Messages[0].Content.text != "a\nb" || r.Messages[1].Content.text != "" || len(r.Stop) != 1 || r.Stop[0] != "x" || r.Seed != nil {
 		t.Errorf("parsed %+v", r)
 	}
 }

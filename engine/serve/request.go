@@ -104,6 +104,8 @@ type prompt struct {
 	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
 	// Continue makes the answer continue the last message, which must be the assistant's. The field is vLLM's.
 	Continue bool `json:"continue_final_message"`
+
+	pictures
 }
 
 // message is one turn of a conversation.
@@ -267,13 +269,17 @@ func (p *prompt) turns() ([]chat.Message, error) {
 	}
 	turns := make([]chat.Message, len(p.Messages))
 	for i, m := range p.Messages {
+		text, err := p.pictured(&m)
+		if err != nil {
+			return nil, err
+		}
 		if m.Role == "" {
 			return nil, badRequest("messages.role", "message %d has no role: want \"system\", \"user\", \"assistant\" or \"tool\"", i)
 		}
 		if m.Role == "developer" { // OpenAI's newer role; templates of open models do not know it
 			m.Role = "system"
 		}
-		turns[i] = chat.Message{Role: m.Role, Content: string(m.Content), Name: m.Name, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID}
+		turns[i] = chat.Message{Role: m.Role, Content: text, Name: m.Name, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID}
 		for _, c := range m.ToolCalls {
 			turns[i].ToolCalls = append(turns[i].ToolCalls, chat.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
 		}

@@ -132,6 +132,9 @@ func anotherModel() *Error {
 // markFor returns the mark of the model and the adapter's contents, and pins the requests to that adapter digest. ok
 // is false if the adapter's contents are unknown: then its streams cannot be resumed.
 func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
+	if len(requests[0].Images) > 0 { // another projector may be there
+		return "", false
+	}
 	name, prompt := requests[0].Adapter, markPrompt+promptMark(requests)
 	if name == "" {
 		return s.mark + prompt, true

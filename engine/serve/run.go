@@ -33,7 +33,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	kept := conversations(cfg) // before anyone opens the model's file
 	w := worker.Open(worker.Options{
 		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
-		Load: worker.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
+		Load: worker.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, Projector: cfg.Projector, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
 	})
 	var info worker.Info
 	started := make(chan error, 1) // Start sends its end, with info set
@@ -69,6 +69,9 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 
 	s := NewServer(e, m.template, cfg)
 	s.about, s.mark = m.about, m.mark
+	if e.Model().Image.Size > 0 {
+		s.about.Can = append(s.about.Can, "vision") // Ollama's word
+	}
 	err = announceAndServe(ctx, cfg, e, s, stop, stdout, loadTime)
 	stop()
 	return errors.Join(err, <-stopped)

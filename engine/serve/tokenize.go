@@ -68,7 +68,12 @@ func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error
 		if err != nil {
 			return nil, err
 		}
-		return s.encode(ctx, "messages", text)
+		ids, err := s.encode(ctx, "messages", text)
+		if err != nil {
+			return nil, err
+		}
+		ids, _, err = s.expand(&t.pictures, ids)
+		return ids, err
 	case t.Messages != nil:
 		return nil, badRequest("prompt", "prompt and messages are both set: want one")
 	case or(t.AddSpecialTokens, true):

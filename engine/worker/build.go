@@ -34,7 +34,7 @@ func Build(log *slog.Logger) Builder {
 
 func buildCPU(l Load, log *slog.Logger) (infer.Inferencer, error) {
 	cfg := cpu.Config{
-		Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes, TileDir: l.TileDir, TileLimit: l.TileLimit, Log: log,
+		Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes, TileDir: l.TileDir, TileLimit: l.TileLimit, Projector: l.Projector, Log: log,
 	}
 	if l.Of > 1 {
 		if l.Memory < firstFD {

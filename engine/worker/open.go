@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -61,6 +62,9 @@ func (o Options) Validate() error {
 	}
 	if o.Device == CUDA && o.Place == Inside {
 		return fmt.Errorf("the device %q has workers in processes: leave the worker's place as it is", CUDA)
+	}
+	if o.Load.Projector != "" && (o.Device == CUDA || o.Shards > 1) {
+		return errors.New("images are read by one worker on the processor: leave out --mmproj, or --device and --shards")
 	}
 	if o.Shards < 0 || o.Shards > 1 && o.Place == Inside {
 		return fmt.Errorf("%d shards of a worker %q: want 1, or more of them in processes", o.Shards, o.Place)

@@ -123,7 +123,7 @@ func (s *server) prepare(b *Batch) {
 		}
 		st.shares = append(st.shares, share{item: it, seq: q, out: out})
 		st.batch.Items = append(st.batch.Items, infer.Item{
-			Tokens: tokens[it.Pos:], Pos: it.Pos, Blocks: q.blocks, Adapter: q.spec.Adapter, State: q.state, Want: q.want(it),
+			Tokens: tokens[it.Pos:], Pos: it.Pos, Blocks: q.blocks, Adapter: q.spec.Adapter, State: q.state, Want: q.want(it), Images: q.spec.Images,
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
@@ -78,6 +79,8 @@ type Load struct {
 	Of   int `json:"of,omitempty"`
 	// Memory is the file descriptor of the memory that all ranks share; 0: none.
 	Memory int `json:"memory_fd,omitempty"`
+	// Projector is the path of the file that makes embeddings of images; empty: none.
+	Projector string `json:"projector,omitempty"`
 	// Options are for one kind of device only.
 	Options json.RawMessage `json:"options,omitempty"`
 }
@@ -124,6 +127,8 @@ type Spec struct {
 	Pool string `json:"pool,omitempty"`
 	// Index tells the continuations of one request apart: it is mixed into the seed.
 	Index int `json:"index,omitempty"`
+	// Images are in the prompt.
+	Images []infer.Image `json:"images,omitempty"`
 
 	// The other fields are package sample's Params.
 

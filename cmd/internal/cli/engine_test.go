@@ -103,7 +103,7 @@ func TestBenchTable(t *testing.T) {
 
 // TestEveryFlagIsJudged: each flag of the engine is harmless in the manifest of a front door elsewhere, or is not taken from one.
 func TestEveryFlagIsJudged(t *testing.T) {
-	operators := strings.Fields("conversation-folder exit-with-parent listen lora max-body model name python tile-dir tile-limit")
+	operators := strings.Fields("conversation-folder exit-with-parent listen lora max-body mmproj model name python tile-dir tile-limit")
 	harmless := config.Harmless(api.RuntimeEngine)
 	serve, _, err := engineCommand().Find([]string{"serve"})
 	if err != nil {

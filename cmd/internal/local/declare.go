@@ -251,6 +251,20 @@ func checkModel(f *api.Function) error {
 		}
 		size = api.Bytes(all)
 	}
+	for i, arg := range f.Runtime.Args {
+		name, path, joined := strings.Cut(arg, "=")
+		if name != "--mmproj" {
+			continue
+		}
+		if !joined && i+1 < len(f.Runtime.Args) {
+			path = f.Runtime.Args[i+1]
+		}
+		projector, err := ggufname.Size(path)
+		if err != nil {
+			return api.BadRequest("args", "the function %s: its --mmproj can't be read: %v", f.Name.Name(), err)
+		}
+		size += api.Bytes(projector)
+	}
 	if f.Memory.Host == 0 {
 		f.Memory.Host = size + size/10 + overhead
 	}

@@ -25,10 +25,14 @@ type Config struct {
 	// TileLimit bounds the files in TileDir, in bytes; the least recently used are deleted. A larger model is packed
 	// in memory. 0: 64 GiB.
 	TileLimit int64
+	// Projector is the file that makes embeddings of images, whose llama.cpp name is mmproj-….gguf. "": none.
+	Projector string
 	// Shard makes the Runner one of several ranks. Zero: it computes alone.
 	Shard Shard
 	// Log gets a line for each packed model that is made, damaged or deleted. nil: none.
 	Log *slog.Logger
+
+	projects bool // the file is a projector
 }
 
 // Validate rejects negative and implausibly large values.

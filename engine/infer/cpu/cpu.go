@@ -39,6 +39,9 @@ type Runner struct {
 	team     team
 	step     *step        // working memory, nil while asleep
 	out      infer.Result // the last result of Forward
+
+	projector *Runner // of images; nil: there is none
+	seen      []seen  // images, the latest first
 }
 
 // Open loads the model file at path and packs its matrices, or maps them if that was done before. The error describes
@@ -60,12 +63,22 @@ func Open(path string, cfg Config) (*Runner, error) {
 // a file.
 func New(f *gguf.File, cfg Config) (*Runner, error) { return open(f, "", cfg) }
 
-func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
+func open(f *gguf.File, path string, cfg Config) (r *Runner, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	r := &Runner{cfg: cfg, path: path, file: f, tiles: &tiles{}, adapters: map[int32]*adapter{}}
+	r = &Runner{cfg: cfg, path: path, file: f, tiles: &tiles{}, adapters: map[int32]*adapter{}}
+	if cfg.Projector != "" {
+		if r.projector, err = openProjector(cfg); err != nil {
+			return nil, err
+		}
+		defer func(p *Runner) {
+			if err != nil {
+				err = errors.Join(err, p.Close())
+			}
+		}(r.projector)
+	}
 	m, err := r.load(f)
 	if err != nil {
 		return nil, err
@@ -97,7 +110,14 @@ func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 	var m *model.Model
 	var w *weights
 	err := guard(func() (err error) {
-		if m, err = model.Load(f); err != nil {
+		load := model.Load
+		if r.cfg.projects {
+			load = model.LoadProjector
+		}
+		if m, err = load(f); err == nil {
+			err = r.shows(&m.Config)
+		}
+		if err != nil {
 			return err
 		}
 		m.Limit(r.cfg.Context)
@@ -124,13 +144,20 @@ func (r *Runner) Blocks() (count, size int) { return r.cache.count, kernel.Block
 func (r *Runner) MemoryBytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.closed:
+	if r.closed {
 		return 0
-	case r.level > 0:
-		return int64(r.cache.used) * r.cache.blockBytes()
 	}
-	n := int64(r.cache.used)*r.cache.blockBytes() + r.step.bytes() + r.states.bytes()
+	n := int64(r.cache.used) * r.cache.blockBytes()
+	if r.projector != nil {
+		n += r.projector.MemoryBytes()
+	}
+	if r.level > 0 {
+		return n
+	}
+	n += r.step.bytes() + r.states.bytes()
+	for _, x := range r.seen {
+		n += int64(len(x.vectors)) * 4
+	}
 	for _, p := range r.share.resident(r.weights) {
 		n += int64(len(p))
 	}
@@ -149,8 +176,12 @@ func (r *Runner) Close() error {
 	}
 	r.closed = true
 	r.adapters, r.model = nil, nil
+	var err error
+	if r.projector != nil {
+		err = r.projector.Close()
+	}
 	// A second Close of a file does nothing.
-	return errors.Join(r.rest(), r.cache.close(), r.tiles.close(), r.exchange.close(), r.file.Close())
+	return errors.Join(err, r.rest(), r.cache.close(), r.tiles.close(), r.exchange.close(), r.file.Close())
 }
 
 // tileDir returns the default folder of tile files.

@@ -60,10 +60,15 @@ func (r *Runner) compute(ctx context.Context, b *infer.Batch) error {
 			continue
 		}
 		for lo := 0; lo < len(it.Tokens); {
-			hi := min(len(it.Tokens), lo+maxStep-len(s.tokens))
-			s.add(it, lo, hi, r.adapters[it.Adapter])
-			lo = hi
-			if len(s.tokens) < maxStep {
+			room := min(len(it.Tokens), lo+maxStep-len(s.tokens))
+			hi := it.Whole(room)
+			if hi > lo {
+				s.add(it, lo, hi, r.adapters[it.Adapter])
+				if err := r.show(ctx, it, lo, hi); err != nil {
+					return err
+				}
+			}
+			if lo = hi; hi == room && len(s.tokens) < maxStep {
 				continue
 			}
 			if err := s.compute(ctx); err != nil {

@@ -125,6 +125,10 @@ func (s *step) norm(y []float32, i int, w, bias []float32) []float32 {
 		kernel.LayerNorm(x, x, w, bias, c.RMSEps)
 		return x
 	}
+	if bias != nil {
+		kernel.LayerNorm(y, x, w, bias, c.RMSEps)
+		return y
+	}
 	kernel.RMSNorm(y, x, w, c.RMSEps)
 	return y
 }

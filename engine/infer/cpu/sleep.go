@@ -42,6 +42,9 @@ func (r *Runner) sleep(level int, keep []int32) error {
 	}
 	r.level = level
 	err := errors.Join(r.rest(), r.cache.keep(keep))
+	if r.projector != nil {
+		err = errors.Join(err, r.projector.Sleep(level))
+	}
 	if level == 2 {
 		err = errors.Join(err, r.tiles.close())
 		r.weights.bind(nil)
@@ -58,7 +61,7 @@ func (r *Runner) sleep(level int, keep []int32) error {
 // rest frees everything except the files and the cache.
 func (r *Runner) rest() error {
 	r.team.stop()
-	r.step, r.out = nil, infer.Result{}
+	r.step, r.out, r.seen = nil, infer.Result{}, nil
 	err := errors.Join(r.states.close(), r.tiles.rest(), r.file.Release())
 	if r.tiles.mem == nil {
 		r.weights.bind(nil)
@@ -84,7 +87,11 @@ func (r *Runner) Wake(ctx context.Context) error {
 		}
 		r.level = 1 // the open files are those of level 1
 	}
-	if err := r.acquire(ctx); err != nil {
+	err := r.acquire(ctx)
+	if err == nil && r.projector != nil {
+		err = r.projector.Wake(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("wake: %w", errors.Join(err, r.rest(), r.cache.close()))
 	}
 	r.level = 0

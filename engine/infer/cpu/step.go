@@ -23,6 +23,8 @@ type token struct {
 	run  int // index of its run in the part
 	row  int // of inputs
 	kind int // row of the embeddings of types
+
+	image []float32 // [Dim] the embedding, of an image's token; nil: the token's own
 }
 
 // run is an Item's tokens in a part: adjacent tokens of one sequence.
@@ -415,6 +417,10 @@ func (s *step) embedChunk(_, i int) {
 	c := &s.conf
 	x := s.x[i*c.Dim:][:c.Dim]
 	t := &s.tokens[i]
+	if t.image != nil { // as it is, without EmbedScale
+		copy(x, t.image)
+		return
+	}
 	s.weights.embed.Row(x, int(t.id))
 	for _, e := range []struct {
 		rows []float32

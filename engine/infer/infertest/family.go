@@ -31,8 +31,12 @@ const templateHarmony = "{% for message in messages %}{{ '<|start|>' + message['
 func (s Spec) family() family {
 	switch {
 	case strings.HasPrefix(s.Arch, "gemma"):
+		back := []string{"<start_of_turn>", "<end_of_turn>"}
+		if s.Images {
+			back = append(back, "<start_of_image>", "<end_of_image>")
+		}
 		return family{
-			front: []string{"<pad>", "<eos>", "<bos>", "<unk>"}, back: []string{"<start_of_turn>", "<end_of_turn>"},
+			front: []string{"<pad>", "<eos>", "<bos>", "<unk>"}, back: back,
 			bos: "<bos>", eos: "<eos>", eot: "<end_of_turn>", template: templateGemma,
 		}
 	case s.Arch == "phi3":

@@ -12,8 +12,8 @@ import (
 // no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
 // supports all that package model loads but encoders and gemma4, and returns the logits after each token, [len(tokens)][Vocab]. It is
 // slow, and needs eight bytes a weight: for small models only.
-func Reference(m *model.Model, tokens []int32) [][]float64 {
-	r := &reference{m: m, c: &m.Config}
+func Reference(m *model.Model, tokens []int32, images ...Seen) [][]float64 {
+	r := &reference{m: m, c: &m.Config, images: images}
 	out := make([][]float64, len(tokens))
 	head := decode(&m.Output)
 	for i, x := range r.hidden(tokens) {
@@ -44,6 +44,7 @@ type reference struct {
 	m       *model.Model
 	c       *model.Config
 	margins []float64 // nil unless asked for
+	images  []Seen
 }
 
 // dense is a decoded matrix.
@@ -85,6 +86,11 @@ func (r *reference) hidden(tokens []int32) [][]float64 {
 		xs[i] = make([]float64, r.c.Dim)
 		for j, v := range row {
 			xs[i][j] = float64(v) * float64(r.c.EmbedScale)
+		}
+	}
+	for _, m := range r.images {
+		for i, v := range m.Vectors {
+			xs[m.At+i] = slices.Clone(v)
 		}
 	}
 	for i := range r.m.Layers {
@@ -159,10 +165,16 @@ func (r *reference) attention(l *model.Layer, xs [][]float64) {
 		if l.Window > 0 {
 			first = max(0, pos-l.Window+1)
 		}
+		end := pos + 1
+		for _, m := range r.images {
+			if m.At <= pos && pos < m.At+len(m.Vectors) {
+				end = m.At + len(m.Vectors)
+			}
+		}
 		mixed := make([]float64, r.c.Heads*r.c.HeadDim)
 		for h := range r.c.Heads {
 			kv := h * r.c.KVHeads / r.c.Heads * r.c.HeadDim
-			r.attend(mixed[h*r.c.HeadDim:][:r.c.HeadDim], qs[pos][h*r.c.HeadDim:][:r.c.HeadDim], ks[first:pos+1], vs[first:pos+1], kv, l.Sinks[min(h, len(l.Sinks)):])
+			r.attend(mixed[h*r.c.HeadDim:][:r.c.HeadDim], qs[pos][h*r.c.HeadDim:][:r.c.HeadDim], ks[first:end], vs[first:end], kv, l.Sinks[min(h, len(l.Sinks)):])
 		}
 		for i, g := range gates[pos] {
 			mixed[i] *= sigmoid(g)

@@ -46,6 +46,7 @@ type Spec struct {
 	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
 	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
 
+	Images      bool    // gemma3: with the tokens around an image
 	Untied      bool    // with a separate output matrix
 	SPM         bool    // a SentencePiece vocabulary instead of byte-level BPE; gemma and phi3 always have one
 	Pre         string  // BPE pre-tokenizer; default gpt-2, for qwen models qwen2
