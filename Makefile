@@ -189,7 +189,7 @@ bench-simulate: ## GPU-hours and hot starts beside other policies, on generated 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`, with the component any-image
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
 	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && kubectl apply -k e2e/knative/injector && \
-		kubectl wait mutatingwebhookconfiguration/rouse-injector --for='jsonpath={.webhooks[0].rules[0].resources[0]}=pods' --timeout=180s && $(GO) run ./e2e/bench cluster -only 'warm|zero' -o docs/bench/cluster.json
+		kubectl wait mutatingwebhookconfiguration/rouse-injector --for='jsonpath={.webhooks[0].rules[0].resources[0]}=pods' --timeout=180s && $(GO) run ./e2e/bench cluster -only warm -o docs/bench/cluster-warm.json && $(GO) run ./e2e/bench cluster -only zero -o docs/bench/cluster.json
 
 bench-wake: build ## wakes of a model server that wakes in no time: in the cluster of `make cluster` beside stock Knative, and on this machine
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative

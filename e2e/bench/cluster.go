@@ -6,7 +6,8 @@
 //
 //	make cluster && go test -run TestLifeOfAFunction ./e2e/knative
 //	kubectl apply -k e2e/knative/injector # the component any-image
-//	go run ./e2e/bench cluster -only 'warm|zero' -o docs/bench/cluster.json
+//	go run ./e2e/bench cluster -only warm -o docs/bench/cluster-warm.json
+//	go run ./e2e/bench cluster -only zero -o docs/bench/cluster.json
 //	go run ./e2e/bench cluster -only 'wake|crowd' -o docs/bench/wake.json
 package main
 

@@ -29,6 +29,7 @@ var sections = []section{
 	{"function", "One function", "The function alone, without the activator."},
 	{"proxy", "One function: streams and envelopes", ""},
 	{"gateway", "Keys, limits, order and the access log", ""},
+	{"cluster-warm", "A cluster: functions that are awake", "A real Kubernetes with Knative on one machine, beside a function of Knative's own class through the same ingress, the same program."},
 	{"cluster", "A cluster", "A real Kubernetes with Knative on one machine, beside functions of Knative's own class through the same ingress. The model is pico, a few MB."},
 	{"cluster-busy", "A cluster: two busy processors", "The same on a machine whose two processors other programs kept busy, with the component any-image. The cluster's processes and the client had a higher priority than the others."},
 	{"wake", "A cluster: wakes", "The simulated vLLM wakes in no time."},
