@@ -134,9 +134,8 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 		if null {
 			end = `,"` + r.asked.Field + `":null}`
 		}
-		rest, _ := cutLast(data, r.asked.Field)
-		changed := append(bytes.Clone(rest), end...)
-		if c.rest == nil {
+		changed := append(bytes.Clone(c.rest), end...)
+		if c.object != nil {
 			if null {
 				c.object.Set(r.asked.Field, []byte("null"))
 			} else {
@@ -144,7 +143,7 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 			}
 			whole := c.object.Bytes()
 			if bytes.Equal(whole, changed) && (c.usage == nil || c.timings == nil) {
-				r.plain.Learn(rest)
+				r.plain.Learn(c.rest)
 				r.like = chunk{index: c.index, finishes: c.finishes}
 			}
 			changed = whole
@@ -162,16 +161,16 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 // chunk reads a chunk. If it is like an earlier one, only the report at its end is read.
 func (r *report) chunk(data []byte) chunk {
 	rest, value := cutLast(data, r.asked.Field)
-	if value == nil || !r.plain.Is(rest) {
-		return readChunk(data, r.asked.Field)
-	}
 	c := r.like
-	c.rest, c.field = rest, value
-	if r.asked.Field == fieldTimings {
-		c.timings = value
-	} else {
-		c.usage = value
+	switch {
+	case value == nil || !r.plain.Is(rest):
+		c = readChunk(data, r.asked.Field)
+	case r.asked.Field == fieldTimings:
+		c.field, c.timings = value, value
+	default:
+		c.field, c.usage = value, value
 	}
+	c.rest = rest
 	return c
 }
 
@@ -211,9 +210,9 @@ func (r *report) release(own *chunk) {
 
 // chunk is the relevant part of an event's data.
 type chunk struct {
-	object   *jsonfield.Object
-	rest     []byte // instead of object: all before the field at its end
-	usage    []byte // nil: none
+	object   *jsonfield.Object // nil: it is like an earlier one
+	rest     []byte            // all before the field at its end; nil: that is not there
+	usage    []byte            // nil: none
 	timings  []byte
 	field    []byte // the field asked for; nil: missing or null
 	index    int    // of its first choice

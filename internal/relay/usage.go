@@ -69,10 +69,11 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 			events++
 			m.since++
 		}
-		if !plain {
+		switch {
+		case plain:
+		case m.numbers(line) != nil:
 			m.readIndexed(line)
-		}
-		if text && !plain && m.numbers(line) == nil {
+		case text:
 			m.plain.Learn(line)
 		}
 	}
