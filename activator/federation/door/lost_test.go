@@ -64,15 +64,7 @@ func TestClusterIsLost(t *testing.T) {
 	}
 	f.known(t, chat.Name)
 	west.set(api.Awake)
-	stream := make(chan string, 1)
-	go func() { stream <- f.stream(t) }()
-	<-begun
-	w.refuse.Store(true)
-	w.cut()
-	if got := <-stream; !strings.Contains(got, `"error"`) || strings.Contains(got, "removed") {
-		t.Errorf("the stream ends with %q, want an error", got)
-	}
-	f.refuses(t)
+	f.loses(t, w, begun)
 	if code, body := f.ask(t, "nobody-has-it"); code != http.StatusNotFound {
 		t.Errorf("what nobody ever had: %d %s", code, body)
 	}
@@ -106,15 +98,7 @@ func TestFrontDoorIsLost(t *testing.T) {
 	west.answer = func(rw http.ResponseWriter, r *http.Request) { goOn(rw, r, begun) }
 	x.known(t, chat.Name)
 	west.set(api.Awake)
-	stream := make(chan string, 1)
-	go func() { stream <- x.stream(t) }()
-	<-begun
-	w.refuse.Store(true)
-	w.cut()
-	if got := <-stream; !strings.Contains(got, `"error"`) || strings.Contains(got, "removed") {
-		t.Errorf("the stream ends with %q, want an error", got)
-	}
-	x.refuses(t)
+	x.loses(t, w, begun)
 }
 
 // goOn answers with a stream that has begun, and ends with its request.
@@ -124,6 +108,20 @@ func goOn(rw http.ResponseWriter, r *http.Request, begun chan struct{}) {
 	_ = http.NewResponseController(rw).Flush()
 	close(begun)
 	<-r.Context().Done()
+}
+
+// loses cuts a wire once a stream over it has begun: the stream ends with an error, and requests are refused.
+func (f *front) loses(t *testing.T, w *wire, begun chan struct{}) {
+	t.Helper()
+	stream := make(chan string, 1)
+	go func() { stream <- f.stream(t) }()
+	<-begun
+	w.refuse.Store(true)
+	w.cut()
+	if got := <-stream; !strings.Contains(got, `"error"`) || strings.Contains(got, "removed") {
+		t.Errorf("the stream ends with %q, want an error", got)
+	}
+	f.refuses(t)
 }
 
 // refuses checks how requests for what a lost cluster has are refused.
