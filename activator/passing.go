@@ -129,6 +129,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			resp.Header.Set(headerInstance, string(s.Instance))
 			if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
 				up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
+				up.counts = !isPlain(c.f)
 				c.sent.upgraded.Store(up)
 				resp.Body = up
 				if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
@@ -149,7 +150,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	}
 	c.reply.unread.Timeout = 0 // these clients may leave data unread, while nobody waits
 	cut = passed(&through, passing{c.reply.w, c}, in)
-	if up := c.sent.upgraded.Load(); up != nil && !isPlain(c.f) {
+	if up := c.sent.upgraded.Load(); up != nil && up.counts {
 		u := &c.reply.usage
 		u.Reported, u.Prompt, u.Generated = true, int(up.prompt.Load()), int(up.generated.Load())
 		c.spend(c.used())
@@ -198,8 +199,9 @@ type upgraded struct {
 	idle   atomic.Int64 // that time
 	timer  *time.Timer
 
+	counts            bool         // what events of the Realtime API report
 	seen              []byte       // the end of what came
-	prompt, generated atomic.Int64 // tokens that events of the Realtime API reported
+	prompt, generated atomic.Int64 // tokens that were reported
 }
 
 func newUpgraded(both io.ReadWriteCloser, unread *relay.WriteDeadline, idle time.Duration, end func(idle time.Duration)) *upgraded {
@@ -219,7 +221,9 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	u.unread.Done()
 	n, err := u.ReadWriteCloser.Read(p)
 	u.unread.Move(nil, n)
-	u.count(p[:n])
+	if u.counts {
+		u.count(p[:n])
+	}
 	u.timer.Reset(time.Duration(u.idle.Load()))
 	return n, err
 }

@@ -190,8 +190,8 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 			activator.Identify(w, r)
 			if strings.HasPrefix(r.URL.Path, pathFiles) && strings.Contains(r.Header.Get("Anthropic-Beta"), "files-api") {
 				inbound.Unread(w, r)
-				api.WriteJSON(w, http.StatusNotFound, json.RawMessage(`{"type":"error","error":{"type":"not_found_error","message":`+
-					`"Anthropic's files API is not served: files here are OpenAI's, put what a message needs into the message"}}`))
+				e := api.Errorf(http.StatusNotFound, api.CodeUnsupported, "Anthropic's files API is not served: files here are OpenAI's, put what a message needs into the message")
+				api.WriteJSON(w, e.Status, json.RawMessage(e.Body(api.ShapeMessages)))
 				return
 			}
 			ours.ServeHTTP(w, r)
