@@ -22,7 +22,7 @@ func (p publisher) CacheEvents() string { return p.endpoint }
 // ranks says that there may be several servers, which would share one socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
-	for k, value := range valuesOf(args, cacheEvents) {
+	for k, value := range ValuesOf(args, cacheEvents) {
 		at, text = k, value
 	}
 	if at < 0 {

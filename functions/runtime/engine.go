@@ -57,7 +57,7 @@ func (r *engine) most() int { return numberOf(r.cfg.Spec.Args, "--max-loras", 0)
 // given returns the number of adapters in its options, each name=path, separated by commas.
 func (r *engine) given() int {
 	n := 0
-	for _, value := range valuesOf(r.cfg.Spec.Args, "--lora", "--lora-modules") {
+	for _, value := range ValuesOf(r.cfg.Spec.Args, "--lora", "--lora-modules") {
 		n += 1 + strings.Count(value, ",")
 	}
 	return n

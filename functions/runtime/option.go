@@ -101,8 +101,8 @@ func has(args []string, options ...string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
 }
 
-// valuesOf yields the index and the value of each of the named options in args.
-func valuesOf(args []string, names ...string) iter.Seq2[int, string] {
+// ValuesOf yields the index and the value of each of the named options in args.
+func ValuesOf(args []string, names ...string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for i, arg := range args {
 			if !slices.Contains(names, option(arg)) {
@@ -121,7 +121,7 @@ func valuesOf(args []string, names ...string) iter.Seq2[int, string] {
 
 // numberOf returns the number that an option has, the last one if it is repeated, or otherwise.
 func numberOf(args []string, name string, otherwise int) int {
-	for _, value := range valuesOf(args, name) {
+	for _, value := range ValuesOf(args, name) {
 		if n, err := strconv.Atoi(value); err == nil {
 			otherwise = n
 		}

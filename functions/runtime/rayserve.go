@@ -47,7 +47,7 @@ var rayReserved = because(
 func newRayServe(cfg Config, c *client) (Runtime, error) {
 	r := &rayServe{folder: "."} // Serve's own default
 	spec := &cfg.Spec
-	for _, folder := range valuesOf(spec.Args, "--app-dir", "-d") {
+	for _, folder := range ValuesOf(spec.Args, "--app-dir", "-d") {
 		r.folder = folder
 	}
 	if len(spec.Args) > 2 || len(spec.Args) > 0 && r.folder == "." {

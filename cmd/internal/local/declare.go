@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
@@ -251,14 +252,7 @@ func checkModel(f *api.Function) error {
 		}
 		size = api.Bytes(all)
 	}
-	for i, arg := range f.Runtime.Args {
-		name, path, joined := strings.Cut(arg, "=")
-		if name != "--mmproj" {
-			continue
-		}
-		if !joined && i+1 < len(f.Runtime.Args) {
-			path = f.Runtime.Args[i+1]
-		}
+	for _, path := range runtime.ValuesOf(f.Runtime.Args, "--mmproj") {
 		projector, err := ggufname.Size(path)
 		if err != nil {
 			return api.BadRequest("args", "the function %s: its --mmproj can't be read: %v", f.Name.Name(), err)

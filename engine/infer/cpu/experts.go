@@ -131,7 +131,7 @@ func (s *step) routeChunk(_, i int) {
 	none, sum, order := float32(math.Inf(-1)), float32(1), p
 	if c.ExpertSigmoid {
 		for e, v := range p {
-			p[e] = 1 / (1 + kernel.Exp(-v))
+			p[e] = kernel.Sigmoid(v)
 		}
 	} else {
 		top := none
