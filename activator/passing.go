@@ -114,7 +114,9 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			first.stop()
+			if resp.StatusCode != http.StatusSwitchingProtocols {
+				first.stop()
+			}
 			if code := resp.Header.Get(control.HeaderRefused); code != "" && resp.StatusCode >= http.StatusInternalServerError {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
@@ -129,7 +131,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			resp.Header.Set(headerInstance, string(s.Instance))
 			if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
 				up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
-				up.counts = !isPlain(c.f)
+				up.counts, up.first = !isPlain(c.f), first
 				c.sent.upgraded.Store(up)
 				resp.Body = up
 				if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
@@ -198,6 +200,7 @@ type upgraded struct {
 	unread *relay.WriteDeadline
 	idle   atomic.Int64 // that time
 	timer  *time.Timer
+	first  timeout // until the instance sends something: the answer's beginning, as in Knative
 
 	counts            bool         // what events of the Realtime API report
 	seen              []byte       // the end of what came
@@ -220,6 +223,7 @@ func (u *upgraded) limit(idle time.Duration) {
 func (u *upgraded) Read(p []byte) (int, error) {
 	u.unread.Done()
 	n, err := u.ReadWriteCloser.Read(p)
+	u.first.stop()
 	u.unread.Move(nil, n)
 	if u.counts {
 		u.count(p[:n])

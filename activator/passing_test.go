@@ -124,6 +124,57 @@ func TestUpgradedIdle(t *testing.T) {
 	})
 }
 
+// TestUpgradedBegins: the time until the first byte of an answer ends with what the instance sends after the upgrade.
+func TestUpgradedBegins(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	b := startBench(t, nil)
+	name := b.function("any", func(f *api.Function) { f.Runtime.Kind, f.FirstByteTimeout = api.RuntimeHTTP, time.Second })
+	i := b.instance(name, "any-0001", api.Awake)
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/echo" {
+			echoes(w, r)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		<-release
+	}
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.a.ServeFunction(w, r, name) }))
+	t.Cleanup(door.Close)
+	open := func(path string) (net.Conn, *bufio.Reader) {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(door.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", path)
+		from := bufio.NewReader(conn)
+		if resp, err := http.ReadResponse(from, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("got %+v (%v)", resp, err)
+		}
+		return conn, from
+	}
+	says := func(conn net.Conn, from *bufio.Reader) {
+		t.Helper()
+		fmt.Fprint(conn, "x\n")
+		if line, err := from.ReadString('\n'); err != nil || line != "x\n" {
+			t.Errorf("got %q (%v)", line, err)
+		}
+	}
+	talks, echo := open("/echo")
+	says(talks, echo)
+	_, silent := open("/silent")
+	if said, err := silent.ReadByte(); err == nil {
+		t.Errorf("got %q of an instance that sends nothing", said)
+	}
+	says(talks, echo) // the other's time, which began earlier, has passed, too
+}
+
 // TestRealtime opens WebSockets of the Realtime API: the query names the model, whose instance never sees the key.
 func TestRealtime(t *testing.T) {
 	b, s := withKeys(t, apikey.Key{Name: "a", Rights: apikey.Rights{Models: []string{"talk", "small", "base"}, TokensPerDay: 1000}})
