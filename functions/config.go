@@ -21,7 +21,7 @@ type Config struct {
 	// Function is the function that it runs, with the defaults of [api.Function.WithDefaults].
 	Function api.Function
 	// Instance is its name, unique in the cluster.
-	Instance api.InstanceID `flag:"instance" help:"the instance's <id> (default: $HOSTNAME)"`
+	Instance api.InstanceID `flag:"instance" help:"the instance's <id> (default: the pod's name, else $HOSTNAME)"`
 	// Listen is the address for requests: "unix:/path", or "http://host:port" with port 0 for any. Empty, only with [Start]: the
 	// instance is reachable only in this process.
 	Listen api.Endpoint `flag:"listen" help:"<address> to listen on: host:port, http://host:port or unix:/path; port 0 picks one (default: all addresses on $PORT where that is set, else 127.0.0.1:8080)"`

@@ -20,6 +20,8 @@ import (
 type Pod struct {
 	// Namespace is the pod's; empty: not known.
 	Namespace string
+	// Name is the pod's; empty: this is no pod that knows its namespace.
+	Name string
 	// Domain is the cluster's, such as "cluster.local"; empty: not known.
 	Domain string
 }
@@ -30,11 +32,16 @@ const (
 	resolverFile  = "/etc/resolv.conf"
 )
 
-// ThisPod returns this pod: the namespace of its service account, else the first one in its resolver's search list.
+// ThisPod returns this pod: the namespace of its service account, else the first one in its resolver's search list. Its name is its
+// host's, and not $HOSTNAME, which the container's env may set.
 func ThisPod() Pod {
 	namespace, _ := os.ReadFile(namespaceFile) // a pod may have none
 	resolver, _ := os.ReadFile(resolverFile)
-	return podOf(namespace, resolver)
+	p := podOf(namespace, resolver)
+	if p.Namespace != "" {
+		p.Name, _ = os.Hostname()
+	}
+	return p
 }
 
 func podOf(namespace, resolver []byte) Pod {

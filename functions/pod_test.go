@@ -13,9 +13,9 @@ func TestPod(t *testing.T) {
 		namespace, resolver string
 		want                Pod
 	}{
-		"a pod":              {"team\n", "search team.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n", Pod{"team", "cluster.local"}},
-		"no service account": {"", "nameserver 10.96.0.10\nsearch team.svc.corp.example. svc.corp.example. corp.example.\n", Pod{"team", "corp.example"}},
-		"the last search":    {"", "search old.svc.old svc.old\nsearch example.com", Pod{"old", ""}},
+		"a pod":              {"team\n", "search team.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n", Pod{Namespace: "team", Domain: "cluster.local"}},
+		"no service account": {"", "nameserver 10.96.0.10\nsearch team.svc.corp.example. svc.corp.example. corp.example.\n", Pod{Namespace: "team", Domain: "corp.example"}},
+		"the last search":    {"", "search old.svc.old svc.old\nsearch example.com", Pod{Namespace: "old", Domain: ""}},
 		"no cluster":         {"", "search example.com a.b.svc.c\nnameserver 127.0.0.1", Pod{}},
 		"nothing":            {"", "", Pod{}},
 	} {

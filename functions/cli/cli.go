@@ -7,7 +7,7 @@
 // argument list. The other is flags, which also override the JSON, with the runtime's command
 // and options after "--". Each flag has a variable too, ROUSE_ and its name in capitals
 // (ROUSE_MODEL for --model), which the flag overrides. In a Knative Service the name, the
-// instance and the port come from K_SERVICE, HOSTNAME and PORT.
+// instance and the port come from K_SERVICE, the pod or HOSTNAME, and PORT.
 //
 // In the pod of a Knative revision (K_REVISION) the instance asks the cluster's control plane
 // (--control) for its function instead. Flags override the answer, and so do variables, except
@@ -60,9 +60,10 @@ type flags struct {
 	Shim        bool     `flag:"shim" help:"let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1)"`
 	Quiet       bool     `flag:"quiet" help:"don't copy the runtime's output to the error output"`
 	StopSignal  string   `flag:"stop-signal" help:"a further <signal> that ends it as SIGTERM does, such as SIGQUIT: the one that its image says it is stopped by"`
-	Namespace   string   `flag:"namespace" help:"the Kubernetes <namespace> of this pod (default: $POD_NAMESPACE, else what the pod knows)"`
+	Namespace   string   `flag:"namespace" help:"the Kubernetes <namespace> of this pod (default: what the pod knows, else $POD_NAMESPACE)"`
 
 	function api.Function
+	pod      functions.Pod
 	path     []string // of this command in its program
 	control  string
 	fromEnv  map[string]bool // flags that a variable has set
@@ -116,7 +117,7 @@ s3, ollama), or the server's own name for a model.`,
 			if err := f.fromEnvironment(cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
-			f.path = strings.Fields(cmd.CommandPath())[1:]
+			f.pod, f.path = functions.ThisPod(), strings.Fields(cmd.CommandPath())[1:]
 			if err := f.build(args, os.Environ(), cmd.Flags().Changed); err != nil {
 				return err
 			}

@@ -19,7 +19,12 @@ import (
 // parsed returns the configuration of a command line and an environment.
 func parsed(t *testing.T, env []string, args ...string) (functions.Config, error) {
 	t.Helper()
-	var f flags
+	return parsedIn(t, functions.Pod{}, env, args...)
+}
+
+func parsedIn(t *testing.T, pod functions.Pod, env []string, args ...string) (functions.Config, error) {
+	t.Helper()
+	f := flags{pod: pod}
 	cmd := Command()
 	cmd.ResetFlags()
 	f.define(cmd)
@@ -146,6 +151,18 @@ func TestFunctionFromAFile(t *testing.T) {
 				t.Errorf("error %v, want one that says %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// What a pod knows of itself goes before variables, which its function's own settings may set.
+func TestAPodKnowsItself(t *testing.T) {
+	env := []string{"K_REVISION=chat-00002", "HOSTNAME=true", "POD_NAMESPACE=mine"}
+	got, err := parsedIn(t, functions.Pod{Name: "chat-00002-x", Namespace: "team"}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Instance != "chat-00002-x" || got.Join.Namespace != "team" {
+		t.Errorf("instance %s in %s", got.Instance, got.Join.Namespace)
 	}
 }
 

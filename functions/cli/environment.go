@@ -77,7 +77,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
 	}
-	namespace := cmp.Or(f.Namespace, process.Variable(env, "POD_NAMESPACE"), functions.ThisPod().Namespace)
+	namespace := cmp.Or(f.Namespace, f.pod.Namespace, process.Variable(env, "POD_NAMESPACE"))
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName(namespace, revision)
 		if service := process.Variable(env, "K_SERVICE"); service != "" {

@@ -135,7 +135,7 @@ func (f *flags) identity(env []string) {
 		f.function.Name = api.NewFunctionName("", cmp.Or(process.Variable(env, "K_SERVICE"), "function"))
 	}
 	if f.Cfg.Instance == "" {
-		f.Cfg.Instance = api.InstanceID(cmp.Or(process.Variable(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
+		f.Cfg.Instance = api.InstanceID(cmp.Or(f.pod.Name, process.Variable(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
 	}
 }
 
