@@ -214,7 +214,7 @@ func (c *call) describeWant() {
 	switch {
 	case r.via != nil:
 		w.Only = r.via.Allows
-	case !r.streams() && !c.atOnce:
+	case !r.plain && !c.atOnce: // a container may have done it already when another instance gets it
 		w.Ahead = c.sendAhead
 	}
 }

@@ -38,6 +38,25 @@ func TestSpeculativeSend(t *testing.T) {
 	}
 }
 
+// TestContainersGetNothingAhead: a container may have done what came behind a wake when another instance gets it, too. So
+// it comes when the instance is awake.
+func TestContainersGetNothingAhead(t *testing.T) {
+	var asked atomic.Int32
+	i, door := plainBench(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = io.WriteString(w, "done")
+	})
+	i.wakeTakes = 50 * time.Millisecond
+	resp, err := http.Post("http://"+door+"/orders", "application/json", strings.NewReader(`{"count":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || i.wakes.Load() != 1 || i.kept.Load() != 0 || asked.Load() != 1 {
+		t.Errorf("%s, %d wakes, %d sent behind them, done %d times; want 1, 0 and 1", resp.Status, i.wakes.Load(), i.kept.Load(), asked.Load())
+	}
+}
+
 // TestSpeculativeSendIsRefused: a failed wake loses nothing, and a refused speculative request is sent again.
 func TestSpeculativeSendIsRefused(t *testing.T) {
 	b := startBench(t, nil)

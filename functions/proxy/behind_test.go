@@ -75,6 +75,25 @@ func TestBehindAWake(t *testing.T) {
 	}
 }
 
+// A container's request is never speculative: its answer could be thrown away after the container has done it.
+func TestNothingBehindAContainersWake(t *testing.T) {
+	b := set(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(control.HeaderWait) != "" {
+			t.Errorf("the container sees %s", control.HeaderWait)
+		}
+		_, _ = w.Write([]byte("done"))
+	}, everything, func(cfg *proxy.Config) {
+		cfg.Gate = speculative{cfg.Gate.(*gate), func(context.CancelCauseFunc) *api.Error {
+			t.Error("it entered speculatively")
+			return nil
+		}}
+	})
+	if resp, body := b.behind(t, "x"); resp.StatusCode != http.StatusOK || body != "done" {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+	b.wantIdle(t)
+}
+
 // A request that is cut off before the runtime has answered was refused: it may be sent elsewhere.
 func TestBehindAWakeAndCutOff(t *testing.T) {
 	bad := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "it says something else")

@@ -102,6 +102,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
+	delete(r.Header, control.HeaderWait) // a request that may be thrown away and sent again is none for a container
 	place, refused, err := x.enter(probe, x.readKnown)
 	if probe && refused != nil { // 1.
 		AnswersProbe(w, r) // 200 to others, without content
@@ -118,7 +119,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	defer place.leave()
 	x.live = p.load.begin("", int(max(r.ContentLength, 0)))
 	defer x.live.end()
-	x.everything(place.inside, place.base, place.validated)
+	x.everything(place.inside, place.base)
 	if probe {
 		return
 	}
@@ -177,8 +178,8 @@ func (w withoutQueue) WriteHeader(status int) {
 func (w withoutQueue) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // everything passes on a request that holds its slot.
-func (x *exchange) everything(ctx context.Context, base string, validated func() *api.Error) {
-	if x.r.ProtoMajor == 1 && validated == nil && x.r.Header.Get("Upgrade") == "" {
+func (x *exchange) everything(ctx context.Context, base string) {
+	if x.r.ProtoMajor == 1 && x.r.Header.Get("Upgrade") == "" {
 		var ended func()
 		ctx, ended = x.Proxy.everything.outlive(ctx)
 		defer ended()
@@ -217,11 +218,6 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 			x.outcome.Sent = time.Since(x.began)
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			if validated != nil {
-				if refused := validated(); refused != nil {
-					return refused
-				}
-			}
 			x.cfg.Gate.Moved()
 			delete(resp.Header, control.HeaderQueue)
 			x.live.answered()
@@ -232,10 +228,6 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			if refused, is := errors.AsType[*api.Error](err); is {
-				x.refuse(refused)
-				return
-			}
 			x.unanswered(ctx, err)
 		},
 	}
