@@ -1,6 +1,5 @@
 package constrain
 
-// exclusive rejects alternatives of oneOf that are not visibly exclusive.
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
 	all := make([][]*facts, len(branches)) // of each branch, or of the branches within it
 	for i, b := range branches {
@@ -58,7 +57,6 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 	return false
 }
 
-// below reports whether all numbers up to high are less than all numbers from low on.
 func below(high, low *bound) bool {
 	if high == nil || low == nil {
 		return false
