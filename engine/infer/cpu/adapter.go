@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// adapter is a loaded adapter, packed. It stays in memory while the model sleeps.
+// adapter is a packed adapter. It stays in memory while the model sleeps.
 type adapter struct {
 	rank   int
 	scale  float32
@@ -19,13 +19,11 @@ type adapter struct {
 	bytes  int64
 }
 
-// pair is the change of one matrix.
 type pair struct {
 	a kernel.Matrix // [rank, cols]
 	b kernel.Matrix // [rows, rank]
 }
 
-// newAdapter packs an adapter for a model of shape c.
 func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	switch {
 	case a == nil:
@@ -56,7 +54,6 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	return out, nil
 }
 
-// targetShape returns the size of a target's matrix; 0 if the model has none.
 func targetShape(c model.Config, t lora.Target) (rows, cols int) {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	switch {
@@ -86,13 +83,11 @@ func (a *adapter) pack(x []float32, rows, cols int) kernel.Matrix {
 	return m
 }
 
-// batchAdapter is the use of an adapter in a part of a batch.
 type batchAdapter struct {
 	*adapter
 	low [lora.NumTargets]kernel.Input // A·x of the adapter's tokens
 }
 
-// adapter adds an adapter to the part, if needed.
 func (s *step) adapter(a *adapter) *batchAdapter {
 	if a == nil {
 		return nil
@@ -115,7 +110,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 	return *p
 }
 
-// lora makes room for the part's adapters that change targets first…last of this layer, and reports whether any does.
+// lora makes room for adapters of targets first…last of this layer, and reports whether there are any.
 func (s *step) lora(first, last lora.Target) bool {
 	any := false
 	for _, a := range s.adapters {
@@ -129,7 +124,7 @@ func (s *step) lora(first, last lora.Target) bool {
 	return any
 }
 
-// sameRun returns the end of the tokens from i on, up to most, that belong to the same run, and its adapter.
+// sameRun returns token i's adapter, and the end, up to most, of its run.
 func (s *step) sameRun(i, most int) (end int, a *batchAdapter) {
 	r := &s.runs[s.tokens[i].run]
 	return min(most, r.first+r.n), r.adapter

@@ -15,7 +15,6 @@ import (
 // maxStep is the most tokens computed at once. It bounds the working memory.
 const maxStep = 256
 
-// token is one position of one sequence.
 type token struct {
 	id   int32
 	pos  int
@@ -27,17 +26,16 @@ type token struct {
 	image []float32 // [Dim] the embedding, of an image's token; nil: the token's own
 }
 
-// run is an Item's tokens in a part: adjacent tokens of one sequence.
+// run is an Item's tokens in a part.
 type run struct {
-	first, n int // tokens
+	first, n int
 	blocks   []int32
-	state    []float32     // nil: none
-	adapter  *batchAdapter // nil: none
+	state    []float32     // may be nil
+	adapter  *batchAdapter // may be nil
 }
 
-// step is the working memory of one part of a batch. T is the number of tokens, q is
-// Heads·HeadDim, kv is KVHeads·HeadDim. Of q, k and v only the columns of the rank's own
-// heads are computed.
+// step is the working memory of one part of a batch. T is tokens, q Heads·HeadDim, kv KVHeads·HeadDim. Of q, k and v
+// only the columns of the rank's own heads are computed.
 type step struct {
 	conf    model.Config
 	weights *weights
@@ -52,7 +50,7 @@ type step struct {
 	runs     []run
 	asked    []int           // tokens whose logits are wanted
 	pooled   []int           // tokens whose hidden states are wanted
-	adapters []*batchAdapter // the part's adapters, without duplicates
+	adapters []*batchAdapter // without duplicates
 	logits   []float32       // [all that are wanted, Vocab]
 	hidden   []float32       // [all that are wanted, Dim]
 
@@ -69,16 +67,15 @@ type step struct {
 	gate    []float32 // [T, FFN or SharedFFN] or [S, ExpertFFN], of all ranks
 
 	input   input
-	site    site // the input of prepare
-	plan    plan // the input of mulChunk
-	at      int  // the current layer of rotate and attend
+	site    site // of prepare
+	plan    plan // of mulChunk
+	at      int  // the current layer
 	attends attendPlan
 	mix     mixture
 	members []workspace // one per goroutine
 	stages  stages
 }
 
-// workspace is one goroutine's own memory.
 type workspace struct {
 	kernel  kernel.Scratch
 	attend  kernel.Attention
@@ -90,7 +87,7 @@ type workspace struct {
 	inputs  [][]float32
 }
 
-// stages are the team's functions, bound once so that a step does not allocate closures.
+// stages are bound once, so that a step does not allocate closures.
 type stages struct {
 	embed, inputs, settle, input, prepare, mul, rotate, attend, parts, merge, gate, delta, route, combine func(member, chunk int)
 }
@@ -110,7 +107,6 @@ func newStep(r *Runner) *step {
 	return s
 }
 
-// bytes returns the working memory in use.
 func (s *step) bytes() int64 {
 	n := s.input.bytes() + s.ropes.bytes() + int64(cap(s.attends.parts))*4
 	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.inputs, s.mixed, s.z, s.rates, s.logits, s.hidden} {
@@ -122,7 +118,6 @@ func (s *step) bytes() int64 {
 	return n
 }
 
-// begin starts a part.
 func (s *step) begin() {
 	s.tokens, s.runs, s.asked, s.pooled, s.adapters = s.tokens[:0], s.runs[:0], s.asked[:0], s.pooled[:0], s.adapters[:0]
 }
@@ -151,8 +146,7 @@ func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	}
 }
 
-// compute computes the part. A cancelled context ends it between two layers; an unreadable page of the weights ends it
-// after the layer.
+// A cancelled context ends compute between two layers; an unreadable page of the weights after the layer.
 func (s *step) compute(ctx context.Context) error {
 	n := len(s.tokens)
 	if n == 0 {
@@ -175,7 +169,7 @@ func (s *step) compute(ctx context.Context) error {
 	return s.output()
 }
 
-// check ends the part after a failure, in every rank after the same layer.
+// check ends the part in every rank after the same layer.
 func (s *step) check(ctx context.Context) error {
 	err := s.team.err()
 	if err == nil && ctx.Err() != nil {
@@ -204,18 +198,17 @@ func (s *step) resize(n int) {
 	}
 }
 
-// heads returns the most values of queries and of keys that a token has in any layer.
+// heads returns the most values of queries and of keys of a token in any layer.
 func heads(c *model.Config) (q, kv int) {
 	return c.Heads * max(c.HeadDim, c.LocalHeadDim), max(c.KVHeads*c.HeadDim, c.LocalKVHeads*c.LocalHeadDim)
 }
 
-// widths returns the most values of out and of gate that a token has in any layer.
+// widths returns the most values of out and of gate of a token in any layer.
 func widths(c *model.Config) (out, gate int) {
 	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.OwnFFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN, c.LayerInput)
 }
 
-// runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this
-// one left.
+// s.site holds what the previous layer left to add to x; afterwards, what this one left.
 func (s *step) runLayer(l *layer) error {
 	c, sh := &s.conf, &s.share
 	var from []float32 // the input of O
@@ -246,8 +239,7 @@ func (s *step) runLayer(l *layer) error {
 	return err
 }
 
-// attend computes a layer's attention for all tokens, up to the matrix O. In the last layer only those with a wanted output
-// remain.
+// attend computes attention up to the matrix O. In the last layer only tokens with a wanted output remain.
 func (s *step) attend(l *layer) []float32 {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
 	qw, kvw := c.Heads*l.headDim, l.kvHeads*l.headDim
@@ -278,7 +270,6 @@ func (s *step) attend(l *layer) []float32 {
 	return s.att
 }
 
-// layerInputs computes the inputs of all layers.
 func (s *step) layerInputs() {
 	n, width := len(s.tokens), s.conf.Layers*s.conf.LayerInput
 	s.inputs = resize(s.inputs, n*width)
@@ -287,7 +278,6 @@ func (s *step) layerInputs() {
 	s.parallel(n, n*width*4, s.stages.inputs)
 }
 
-// inputsChunk adds one token's embeddings to its layers' inputs.
 func (s *step) inputsChunk(member, i int) {
 	c, w := &s.conf, &s.members[member]
 	width := c.Layers * c.LayerInput
@@ -322,8 +312,7 @@ func (s *step) inputChunk(_, i int) {
 	kernel.GELUMul(s.gate[i*n:][:n], s.inputs[(s.tokens[i].row*s.conf.Layers+s.at)*n:][:n])
 }
 
-// prune drops the tokens without wanted output, and returns how many remain: once the last layer's keys and values are
-// stored, the others are not needed.
+// prune drops tokens without wanted output: once the last layer's keys and values are stored, they are not needed.
 func (s *step) prune() int {
 	c, qw := &s.conf, s.conf.Heads*s.weights.layers[s.at].headDim
 	asked, pooled, n := s.asked, s.pooled, 0
@@ -379,7 +368,6 @@ func (s *step) dense(l *layer, width int, gate, down lora.Target) error {
 	return nil
 }
 
-// output computes the wanted logits and hidden states.
 func (s *step) output() error {
 	c := &s.conf
 	for _, i := range s.pooled {
@@ -412,7 +400,6 @@ func (s *step) output() error {
 	return nil
 }
 
-// embedChunk decodes one token's embedding.
 func (s *step) embedChunk(_, i int) {
 	c := &s.conf
 	x := s.x[i*c.Dim:][:c.Dim]
@@ -435,14 +422,14 @@ func (s *step) embedChunk(_, i int) {
 	}
 }
 
-// ropes holds the angles of positions, computed when a position is first used.
+// ropes are the angles of positions, computed by page when a position is first used.
 type ropes struct {
 	model *model.Model
 	half  [2]int // of each kind, RopeDim/2
 	pages [][]float32
 }
 
-// ropePage is the number of positions whose angles are computed together.
+// ropePage is in positions.
 const ropePage = 64
 
 func newRopes(m *model.Model) *ropes {
@@ -450,7 +437,6 @@ func newRopes(m *model.Model) *ropes {
 	return &ropes{model: m, half: [2]int{c.RopeDim / 2, cmp.Or(c.LocalRopeDim, c.RopeDim) / 2}}
 }
 
-// page computes the page of a position's angles, if it is missing.
 func (r *ropes) page(pos int) {
 	p := pos / ropePage
 	for len(r.pages) <= p {
@@ -485,7 +471,7 @@ func (r *ropes) bytes() int64 {
 	return int64(n) * 4
 }
 
-// resize returns a slice of n values, reusing memory if it is large enough. The contents are undefined.
+// resize reuses memory if it is large enough. The contents are undefined.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -6,10 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Blocks returns the bytes of n values of a type with random codes and with scales that are
-// finite and of common sizes, for tests of decoders and of multiplication. The same
-// arguments give the same bytes. It panics if n is no whole number of blocks or the
-// type is not decodable.
+// Blocks returns the bytes of n values of a type with random codes and with finite scales of common sizes. The same
+// arguments give the same bytes. It panics if n is no whole number of blocks or the type is not decodable.
 func Blocks(t gguf.Type, n int) []byte {
 	size, err := t.RowBytes(n)
 	if err != nil || !t.Decodable() {
@@ -39,7 +37,6 @@ func Blocks(t gguf.Type, n int) []byte {
 	return b
 }
 
-// halves returns the offsets of the halves in a block.
 func halves(t gguf.Type) []int {
 	switch t {
 	case gguf.Q4_1, gguf.Q5_1, gguf.Q4_K, gguf.Q5_K:

@@ -8,10 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Reference is the forward pass as the papers describe it, for comparison with faster ones: one sequence,
-// no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
-// supports all that package model loads but encoders and gemma4, and returns the logits after each token, [len(tokens)][Vocab]. It is
-// slow, and needs eight bytes a weight: for small models only.
+// Reference is a slow forward pass as the papers describe it: one sequence, no cache, no quantised activations,
+// everything in double precision on decoded weights. It supports all that package model loads but encoders and
+// gemma4, and returns the logits after each token, [len(tokens)][Vocab].
 func Reference(m *model.Model, tokens []int32, images ...Seen) [][]float64 {
 	r := &reference{m: m, c: &m.Config, images: images}
 	out := make([][]float64, len(tokens))
@@ -30,8 +29,7 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 }
 
 // RoutingMargins returns, for each token, the smallest gap in any layer between the router's logits of the last
-// chosen expert and the first one not chosen. If the gap is small, rounding decides, and two correct implementations
-// differ. Infinite in models without experts.
+// chosen expert and the first one not chosen. If it is small, rounding decides. Infinite without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
 	if m.Config.Experts > m.Config.ExpertsUsed {
@@ -47,7 +45,6 @@ type reference struct {
 	images  []Seen
 }
 
-// dense is a decoded matrix.
 type dense struct {
 	cols int
 	x    []float32
@@ -61,7 +58,6 @@ func decode(m *model.Matrix) dense {
 	return d
 }
 
-// times returns d·x + bias.
 func (d dense) times(x []float64, bias []float32) []float64 {
 	out := make([]float64, len(d.x)/d.cols)
 	for r := range out {
@@ -77,7 +73,6 @@ func (d dense) times(x []float64, bias []float32) []float64 {
 	return out
 }
 
-// hidden computes the residual streams, layer by layer.
 func (r *reference) hidden(tokens []int32) [][]float64 {
 	xs := make([][]float64, len(tokens))
 	row := make([]float32, r.c.Dim)
@@ -183,7 +178,6 @@ func (r *reference) attention(l *model.Layer, xs [][]float64) {
 	}
 }
 
-// ungate divides the two parts of each head.
 func (r *reference) ungate(both []float64) (q, gate []float64) {
 	for h := 0; h < len(both); h += 2 * r.c.HeadDim {
 		q = append(q, both[h:h+r.c.HeadDim]...)
@@ -245,7 +239,6 @@ func deltaRule(s, q, k, v []float64, decay, rate float64) []float64 {
 	return out
 }
 
-// unit returns x divided by its length.
 func unit(x []float64, eps float32) []float64 {
 	sum := float64(eps)
 	for _, v := range x {
@@ -260,7 +253,8 @@ func unit(x []float64, eps float32) []float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// attend mixes the values of one head, which stands at offset kv of keys and values. Its sink is the first one, if any.
+// attend mixes the values of one head, which stands at offset kv of keys and values. Its sink is the first one, if
+// any.
 func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int, sinks []float32) {
 	weights := make([]float64, len(ks))
 	for p, k := range ks {

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Adapter makes a random adapter for a model of shape c. It changes every matrix in every other layer, and
-// some in the others; its effect is large.
+// Adapter makes a random adapter for a model of shape c. It changes every matrix in every other layer, and some in
+// the others; its effect is large.
 func Adapter(name string, c model.Config, rank int, seed uint64) *lora.Adapter {
 	r := rand.New(rand.NewPCG(seed, 1))
 	a := &lora.Adapter{Name: name, Rank: rank, Scale: 0.5 + float32(seed), Layers: make([][lora.NumTargets]*lora.Pair, c.Layers)}
@@ -41,7 +41,6 @@ func Adapter(name string, c model.Config, rank int, seed uint64) *lora.Adapter {
 	return a
 }
 
-// adapters checks that each sequence of a batch has its own adapter, with the same bits as alone.
 func adapters(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	c := r.Config()
@@ -83,7 +82,6 @@ func adapters(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	loading(t, r, item(2))
 }
 
-// sleepWithAdapter checks that adapters stay loaded in a sleep.
 func sleepWithAdapter(t *testing.T, r infer.Inferencer, it infer.Item, want []float32) {
 	t.Helper()
 	for _, level := range []int{1, 2} {
@@ -96,7 +94,6 @@ func sleepWithAdapter(t *testing.T, r infer.Inferencer, it infer.Item, want []fl
 	}
 }
 
-// loading checks the errors of LoadAdapter and UnloadAdapter.
 func loading(t *testing.T, r infer.Inferencer, it infer.Item) {
 	t.Helper()
 	a := Adapter("again", r.Config(), 4, 3)

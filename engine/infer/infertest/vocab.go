@@ -19,7 +19,6 @@ const (
 	typeByte    = 6
 )
 
-// sampleText is the text from which the merges are learned.
 const sampleText = `a model that nobody asks should cost nothing and a model that somebody asks should answer at once
 the first request wakes the model and the others wait in a room until there is a place for them
 when the last answer has been sent the model may sleep again and give its memory to another one
@@ -27,7 +26,6 @@ there are one two three four five six seven eight nine ten models on this machin
 the quick brown fox jumps over the lazy dog while the other animals are waiting in the shade of the old trees
 what is the name of the place where the river meets the sea and how far is it from here to there`
 
-// vocab is an unfinished tokenizer.
 type vocab struct {
 	tokens []string
 	types  []int32
@@ -104,8 +102,8 @@ func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
 	return nil
 }
 
-// spm makes a SentencePiece vocabulary: control tokens, 256 byte tokens, the printable
-// characters, merged pieces with falling scores.
+// spm makes a SentencePiece vocabulary: control tokens, 256 byte tokens, the printable characters, merged pieces with
+// falling scores.
 func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	for _, name := range f.front {
 		kind := int32(typeControl)
@@ -155,8 +153,8 @@ func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	return nil
 }
 
-// learn finds up to n merges: each time the most frequent pair of neighbours, of equals
-// the first in the alphabet, until each word is one token. It changes words.
+// learn finds up to n merges, the most frequent pair of neighbours first, of equals the first in the alphabet. It
+// changes words.
 func learn(words [][]string, n int) (merges [][2]string) {
 	for len(merges) < n {
 		count := map[[2]string]int{}

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// weights adds all tensors, in the order in which converters write them.
+// weights adds all tensors, in the order of converters.
 func (s Spec) weights(g *gguf.Writer) {
 	t := &tensors{Spec: s, g: g}
 	if s.Untied && !strings.HasPrefix(s.Arch, "gemma") { // gemma scales embeddings, and tied ones make the logits, too
@@ -43,7 +43,6 @@ func (s Spec) weights(g *gguf.Writer) {
 	t.factors("rope_freqs.weight", 0.25)
 }
 
-// tensors adds tensors one after another.
 type tensors struct {
 	Spec
 	g     *gguf.Writer
@@ -174,8 +173,8 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 	t.depth().matrix(name("ffn_down.weight"), t.ffn(l), t.Dim)
 }
 
-// share returns the weight of each of the 2·Layers parts in the residual stream, which begins at 1. In trained
-// models, too, no single part replaces it. With larger parts, random weights would amplify rounding errors.
+// share is the weight of each of the 2·Layers parts in the residual stream. With larger parts, random weights would
+// amplify rounding errors.
 func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
 
 // depth scales matrices that write into the residual stream.
@@ -215,16 +214,15 @@ func (t *tensors) floats(name string, x []float32, dims ...int) {
 	t.g.AddTensor(name, dims, gguf.F32, data)
 }
 
-// random returns the source of one row of a tensor: the seed, the name and the row determine its values, whatever
-// else is in the file.
+// random returns the source of one row, which depends on seed, name and row only.
 func (s Spec) random(name string, row int) *rand.Rand {
 	h := fnv.New64a()
 	io.WriteString(h, name)
 	return rand.New(rand.NewPCG(s.Seed^h.Sum64(), uint64(row)))
 }
 
-// quantiles are 65,536 values of the normal distribution at equal steps of probability: drawing one of them
-// is several times quicker than computing one.
+// quantiles are values of the normal distribution at equal steps of probability: drawing one is quicker than
+// computing one.
 var quantiles = sync.OnceValue(func() *[1 << 16]float32 {
 	var q [1 << 16]float32
 	for i := range q {
@@ -234,7 +232,6 @@ var quantiles = sync.OnceValue(func() *[1 << 16]float32 {
 	return &q
 })
 
-// normal appends n normally distributed values.
 func normal(x []float32, r *rand.Rand, n int, std float32) []float32 {
 	q := quantiles()
 	for ; n >= 4; n -= 4 {
