@@ -11,11 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// maxHeader bounds the header of a safetensors file, as the format's own library does.
+// maxHeader is the format's own library's.
 const maxHeader = 100 << 20
 
-// parseSafetensors reads all matrices of a safetensors file (github.com/huggingface/safetensors): eight bytes with the length
-// of a JSON object that names each tensor's type, shape and place, then the tensors, little-endian.
+// parseSafetensors reads all matrices of a safetensors file (github.com/huggingface/safetensors): eight bytes with
+// the length of a JSON object, which names each tensor's type, shape and place, then the tensors.
 func parseSafetensors(data []byte) ([]half, error) {
 	if len(data) < 8 {
 		return nil, errors.New("it is no safetensors file: it is too short")
@@ -54,7 +54,6 @@ func parseSafetensors(data []byte) ([]half, error) {
 	return out, nil
 }
 
-// parseTensor reads one tensor, and returns its size in the file.
 func parseTensor(raw json.RawMessage, body []byte) (h half, bytes int, err error) {
 	var t struct {
 		Type  string    `json:"dtype"`

@@ -8,10 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// ggufNames are the names of the targets in GGUF files.
 var ggufNames = [NumTargets]string{"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
 
-// Write writes the adapter of a model of shape c as a GGUF file in F32, which [ParseGGUF] reads as the same adapter.
+// Write writes the adapter of a model of shape c as a GGUF file in F32.
 func (a *Adapter) Write(w io.Writer, c model.Config) error {
 	out := gguf.NewWriter(w)
 	out.SetString("general.type", "adapter")
