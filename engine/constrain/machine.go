@@ -46,7 +46,7 @@ var dead, crowded = &state{}, &state{}
 
 var errCrowded = formError("it is too ambiguous: a text may be in more than %d places of it at once; want fewer alternatives that begin alike", maxThreads)
 
-// in a state and in its key
+// threadSize is the bytes of a thread in a state and in its key.
 const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
 type machine struct {

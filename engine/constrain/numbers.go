@@ -76,13 +76,13 @@ func (f *facts) whole() bool {
 	return slices.ContainsFunc(f.formats, func(name string) bool { return numberFormats[name][0] != nil })
 }
 
-// -2ⁿ to 2ⁿ-1
+// power returns -2ⁿ to 2ⁿ-1.
 func power(n uint) [2]*big.Rat {
 	top := new(big.Int).Lsh(big.NewInt(1), n)
 	return [2]*big.Rat{new(big.Rat).SetInt(new(big.Int).Neg(top)), new(big.Rat).SetInt(top.Sub(top, big.NewInt(1)))}
 }
 
-// 0 to 2ⁿ-1
+// natural returns 0 to 2ⁿ-1.
 func natural(n uint) [2]*big.Rat { return [2]*big.Rat{new(big.Rat), power(n)[1]} }
 
 func (c *schemaReader) limits(f *facts) (low, high *bound) {

@@ -96,7 +96,7 @@ func (c *schemaReader) stringForm(f *facts) expr {
 	return quoted(x)
 }
 
-// nil means every text.
+// both intersects forms without rules; nil means every text.
 func (c *schemaReader) both(x, y expr) expr {
 	switch {
 	case x == nil || c.err != nil:

@@ -176,7 +176,7 @@ func (l *lexer) raw() {
 	l.advance(at[1])
 }
 
-// the longest first
+// operators have the longest first.
 var operators = strings.Fields("** // == != >= <= + - / * % ~ [ ] ( ) { } > < = . : | , ;")
 
 var closing = map[string]byte{"{": '}', "(": ')', "[": ']'}

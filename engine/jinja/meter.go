@@ -116,7 +116,7 @@ func (m *meter) call(f func()) {
 	m.depth--
 }
 
-// the returned function leaves it
+// walk enters a level of a value; the returned function leaves it.
 func (m *meter) walk() func() {
 	m.step(1)
 	if m.walking++; m.walking > maxWalk {

@@ -65,7 +65,7 @@ func (p *parser) deeper() func() {
 	return p.leave
 }
 
-// k is a kind or a name.
+// expect reads a token of kind k, or the name k.
 func (p *parser) expect(k kind) token {
 	t := p.cur()
 	if !t.is(k) {

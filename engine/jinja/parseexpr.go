@@ -119,7 +119,6 @@ func (p *parser) compare() expr {
 	}
 }
 
-// left-associative
 func (p *parser) binary(operand func() expr, ops ...string) expr {
 	e := operand()
 	for slices.Contains(ops, string(p.cur().kind)) {

@@ -246,7 +246,7 @@ func (m *meter) texts(parts []string) *List {
 	return l
 }
 
-// n is in characters
+// cut returns the first n characters.
 func (m *meter) cut(s string, n int) string {
 	m.step(n >> 6)
 	for at := range s {

@@ -176,7 +176,7 @@ func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) 
 	}
 }
 
-// padded with zeros
+// load copies the queries, padded with zeros.
 func (a *Attention) load(queries []Query, d int) {
 	a.q, a.acc = grow(a.q, together*d), grow(a.acc, together*d)
 	clear(a.acc)

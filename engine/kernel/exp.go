@@ -122,7 +122,7 @@ func ExpSum(x []float32, top float32) float32 {
 	return l.sum()
 }
 
-// top if v is NaN
+// larger returns top if v is NaN.
 func larger(v, top float32) float32 {
 	if v > top {
 		return v

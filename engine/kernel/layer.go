@@ -30,7 +30,7 @@ func LayerNorm(out, x, w, b []float32, eps float32) {
 	}
 }
 
-// element i goes to the sum i mod 16, and those are added in pairs
+// squares adds element i to the sum i mod 16, and then the sums in pairs.
 func squares(x []float32) float64 {
 	var l [16]float64
 	n := squaresVector(&l, x)

@@ -50,7 +50,7 @@ func nibbles(part []byte, r, group int) uint32 {
 	return binary.LittleEndian.Uint32(part[group/2*64+4*r:]) >> (group & 1 * 4) & 0x0f0f0f0f
 }
 
-// size is 18 for Q4_0, 17 for MXFP4.
+// packNibbles packs blocks of 18 bytes (Q4_0) or 17 (MXFP4).
 func packNibbles(size int) func(tile []byte, rows [][]byte, cols int) {
 	return func(tile []byte, rows [][]byte, cols int) {
 		var q eight

@@ -67,7 +67,7 @@ func (o *opened) add(acc []float32, in *Input, t, b int) {
 	}
 }
 
-// unrolled by hand because the compiler does not
+// products is unrolled by hand: the compiler does not.
 func products(q *[16]byte, x *[16]int64) int64 {
 	a := int64(int8(q[0])) * x[0]
 	b := int64(int8(q[1])) * x[1]

@@ -2,7 +2,7 @@
 
 package kernel
 
-// x and b are the first vector's, the next are xs and bs bytes further on; n is the number of blocks.
+// intArgs has the first vector's x and b, the next are xs and bs bytes further on; n is the number of blocks.
 type intArgs struct {
 	acc   *float32
 	w     *byte
@@ -18,7 +18,6 @@ func intTile(f func(intArgs), cols int) tileFunc {
 	}
 }
 
-// n is the number of columns
 type floatArgs struct {
 	acc   *float32
 	w     *byte

@@ -30,7 +30,7 @@ func (r *Runner) SleepKeeping(blocks []int32) error {
 	return r.sleep(1, blocks)
 }
 
-// mu must be held. At level 2 no block is kept.
+// sleep is called with mu held. At level 2 it keeps no block.
 func (r *Runner) sleep(level int, keep []int32) error {
 	switch {
 	case r.closed:

@@ -208,7 +208,7 @@ func widths(c *model.Config) (out, gate int) {
 	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.OwnFFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN, c.LayerInput)
 }
 
-// s.site holds what the previous layer left to add to x; afterwards, what this one left.
+// runLayer adds to x what the previous layer left in s.site; afterwards s.site holds what this one left.
 func (s *step) runLayer(l *layer) error {
 	c, sh := &s.conf, &s.share
 	var from []float32 // the input of O

@@ -65,7 +65,7 @@ type matrix struct {
 	tile   int  // bytes of kernel.Tile rows
 }
 
-// lo must be a multiple of kernel.Tile.
+// part returns rows lo…hi; lo must be a multiple of kernel.Tile.
 func (m *matrix) part(lo, hi int) kernel.Matrix {
 	return kernel.Matrix{Rows: hi - lo, Cols: m.Cols, Type: m.Type, Data: m.Data[lo/kernel.Tile*m.tile:]}
 }
