@@ -109,7 +109,7 @@ func (p *reply) grow(text string) string {
 	return rest
 }
 
-// delay is that of slow, without a stream. It returns an error if a fault or the client cuts it off.
+// delay makes an answer without a stream slow. It returns an error if a fault or the client cuts it off.
 func (e *events) delay(r *http.Request, tokens int) error {
 	if e.a.killed >= 0 && e.a.killed <= tokens {
 		e.s.crash()
