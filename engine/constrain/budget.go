@@ -21,7 +21,6 @@ const (
 // NewBudget returns the budget of one request.
 func NewBudget() *Budget { return &Budget{Steps: maxSteps, Bytes: maxBytes} }
 
-// meter charges a budget, and checks ctx every lookEvery steps.
 type meter struct {
 	ctx  context.Context
 	left *Budget
@@ -70,5 +69,5 @@ func (m *meter) spend(steps, bytes int) bool {
 const (
 	exprSize  = 64 // a node of a form, with its share of a slice
 	placeSize = int(unsafe.Sizeof(place{}))
-	arcSize   = 2 * int(unsafe.Sizeof(arc{})) // lists grow by doubling
+	arcSize   = 2 * int(unsafe.Sizeof(arc{}))
 )

@@ -9,18 +9,17 @@ type program struct {
 	starts []int32 // by rule; rule 0 is the whole form
 	loops  []loop
 	// last marks places that only the end of their rule follows: a call that returns there is a tail call.
-	last []bool
-	// bytes of one class are on the same arcs everywhere
+	last    []bool
 	class   [256]uint8
-	samples []byte // by class
+	samples []byte
 	bytes   int
 }
 
 // Compile returns the grammar of a form for a vocabulary. It fails with a [*FormError] if the form exceeds the budget
-// (nil means a new one), has no text that ends, is left-recursive, or is too ambiguous. It fails with ctx's cause
-// when ctx ends.
+// (nil means a new one), has no text that ends, is left-recursive, or is too ambiguous; and with ctx's cause when ctx
+// ends.
 //
-// Texts with a byte that is no token by itself are excluded: they might not be completable.
+// Texts with a byte that is no token by itself are excluded.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
 	m, err := compile(newBuilder(newMeter(ctx, budget), &v.single, false), f, v)
 	if err != nil {
@@ -72,7 +71,6 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	return m, nil
 }
 
-// reverse has arcs by their target, and calls by the start of their rule.
 type reverse struct {
 	into, calls arcs
 	starts      []int32
@@ -91,8 +89,7 @@ func (p *program) reversed(list []arc) *reverse {
 	}
 }
 
-// from returns the places from which a goal can be reached within the rule; if bytes is false, without any byte. A
-// call is passed if a goal can be reached from the start of its rule.
+// from returns the places from which a goal can be reached within the rule; if bytes is false, without any byte.
 func (r *reverse) from(goal func(int32) bool, bytes bool) []bool {
 	good := make([]bool, len(r.into.begin)-2)
 	var queue []int32
@@ -126,7 +123,7 @@ func (r *reverse) from(goal func(int32) bool, bytes bool) []bool {
 
 // leftRecursive returns a rule that can call itself before any byte, or -1.
 func (p *program) leftRecursive(empty []bool) int32 {
-	first := make([][]int32, len(p.starts)) // by rule: what it may call before any byte
+	first := make([][]int32, len(p.starts))
 	seen := make([]bool, len(p.places))
 	for r, s := range p.starts {
 		for queue := []int32{s}; len(queue) > 0; {
@@ -170,7 +167,6 @@ func (p *program) leftRecursive(empty []bool) int32 {
 	return -1
 }
 
-// isLast reports whether only the end of the rule follows a place.
 func (p *program) isLast(at int32) bool {
 	for range 8 {
 		q, out := &p.places[at], p.out.of(at)

@@ -1,19 +1,18 @@
 // Package constrain computes which tokens may come next, so that a text has a given form: JSON, a JSON schema, a
-// regular expression, or a grammar. It knows the vocabulary as bytes, and no model.
+// regular expression, or a grammar.
 //
-//  1. A schema, a pattern or a grammar is read into a [Form]. This step and the next are charged to one [Budget].
-//  2. [Compile] makes a program for one [Vocabulary]: for each rule a nondeterministic automaton over bytes, whose
-//     arcs may call other rules; its states are called places. Long repetitions, and characters under a limit of
-//     length, are counted, not written out. Places that can't be completed are removed.
+//  1. A schema, a pattern or a grammar is read into a [Form].
+//  2. [Compile] makes, for one [Vocabulary], a nondeterministic automaton over bytes of each rule, whose arcs may
+//     call other rules; its states are called places. Long repetitions are counted, not written out. Places that
+//     can't be completed are removed.
 //  3. A [Matcher] is at a state of the pushdown automaton: a set of places, each with a stack of return places.
-//     States are computed when a text reaches them, and shared by all texts of the grammar.
+//     States are computed when a text reaches them, and shared by all texts.
 //  4. A state's mask is computed by one walk over a trie of the vocabulary, and cached. What tokens do inside the
-//     innermost rule does not depend on the stack and is cached for all stacks. Where any plain text may follow, the
-//     plain-text tokens are precomputed by length.
+//     innermost rule is cached for all stacks. Where any plain text may follow, its tokens are precomputed by
+//     length.
 //
-// Every text that ends with an end token has the form and is valid UTF-8, and a mask is never empty. A text in too
-// many places at once is rejected. So are forms that never end, left recursion, and JSON schema keywords that can't
-// be enforced.
+// Every text that ends with an end token has the form and is valid UTF-8, and a mask is never empty. Forms that are
+// too ambiguous, never end, are left-recursive or can't be enforced are rejected.
 package constrain
 
 import "errors"

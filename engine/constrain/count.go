@@ -12,8 +12,8 @@ type counted struct {
 type lengths struct {
 	words  []uint64 // those of a place i from 64·k on: words[k·stride+i]
 	stride int32
-	deep   int32 // the most that is known
-	steady bool  // with deep characters, also with any higher number
+	deep   int32
+	steady bool // with deep characters, also with any higher number
 }
 
 // has reports whether some number of characters from lo to hi may follow a place.
@@ -31,7 +31,6 @@ func (l *lengths) has(place, lo, hi int32) bool {
 	return false
 }
 
-// counted adds an automaton whose threads count characters.
 func (b *builder) counted(x counted, from, to int32) {
 	inside := x.g.inside()
 	l, endless := b.lengthsOf(x, inside)
@@ -56,7 +55,7 @@ func (b *builder) counted(x counted, from, to int32) {
 		}
 	}
 	last := b.addIn(n, leave)
-	ended := make([]int32, len(x.g.places)) // where a character before a place ends; 0: not yet added
+	ended := make([]int32, len(x.g.places))
 	if b.err != nil {
 		return
 	}

@@ -10,7 +10,7 @@ const maxExponent = 308
 
 type bound struct {
 	at     *big.Rat
-	strict bool // excludes at
+	strict bool
 }
 
 func parseNumber(text string) (*big.Rat, bool) {
@@ -25,7 +25,6 @@ func parseNumber(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
-// decimal returns the digits of a nonnegative number, its fraction without trailing zeros.
 func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	whole = new(big.Int).Quo(r.Num(), r.Denom())
 	digits, exact := r.FloatPrec()
@@ -117,11 +116,11 @@ func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) ex
 	return c
 }
 
-// decimals returns the form of the numbers from lo to hi (nil: no limit), with at most places digits after the point,
-// or as many as needed if places is negative; without a limit, at most size digits before it.
+// decimals returns the form of the numbers from lo to hi in decimal notation. They have at most places digits after the
+// point, or as many as needed if places is negative. Without a limit (nil) they have at most size digits before it.
 func decimals(m *meter, lo, hi *bound, places, size int) expr {
 	c, zero := choice{}, new(big.Rat)
-	if lo == nil || lo.at.Sign() < 0 { // the negative ones, by absolute value
+	if lo == nil || lo.at.Sign() < 0 {
 		from := &bound{at: zero, strict: true}
 		if hi != nil && hi.at.Sign() < 0 {
 			from = negated(hi)

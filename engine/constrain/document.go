@@ -11,7 +11,6 @@ import (
 	"strings"
 )
 
-// object is a JSON object that keeps the order of its members.
 type object struct {
 	keys   []string
 	values map[string]any

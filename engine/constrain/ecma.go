@@ -23,10 +23,10 @@ const (
 	opRepeat
 	opBegin
 	opEnd
-	opEdge   // \b
-	opInside // \B
+	opEdge
+	opInside
 	opAhead
-	opFound // the end of a search
+	opFound
 )
 
 // readECMA reads a regular expression of ECMA-262 with the flag u, as JSON schema requires, and with the escapes of

@@ -55,7 +55,7 @@ var meaning = map[string]types{
 	"type": 0, "enum": 0, "const": 0, "format": 0, "anyOf": 0, "oneOf": 0, "unevaluatedProperties": 0,
 }
 
-// facts collects the keywords of parts; with loose, without those that depend on alternatives not chosen yet.
+// facts leaves out, with loose, keywords that depend on alternatives not chosen yet.
 func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	f := &facts{said: allTypes, maxLength: -1, maxItems: -1}
 	f.members.maxProps = -1
@@ -186,7 +186,7 @@ func (c *schemaReader) number(f *facts, o *object) {
 	limit := func(keyword, flag string, set func(*bound)) {
 		if o.has(keyword) {
 			if r := c.rat(o, keyword); r != nil {
-				set(&bound{at: r, strict: o.get(flag) == true}) // draft 4's flag
+				set(&bound{at: r, strict: o.get(flag) == true}) // draft 4
 			}
 		}
 		if _, isFlag := o.get(flag).(bool); o.has(flag) && !isFlag {
@@ -205,7 +205,7 @@ func (c *schemaReader) number(f *facts, o *object) {
 	case m == nil:
 	case m.Sign() <= 0:
 		c.fail("multipleOf of the schema is %s: want more than 0", m.RatString())
-	case f.multiple != nil: // their least common multiple
+	case f.multiple != nil:
 		a, b := new(big.Int).Mul(m.Num(), f.multiple.Denom()), new(big.Int).Mul(f.multiple.Num(), m.Denom())
 		gcd := new(big.Int).GCD(nil, nil, a, b)
 		f.multiple = new(big.Rat).SetFrac(a.Mul(a, b.Div(b, gcd)), new(big.Int).Mul(m.Denom(), f.multiple.Denom()))

@@ -10,7 +10,7 @@ import (
 
 // A form beyond these limits fails with a [*FormError].
 const (
-	maxNodes  = 1 << 18 // places of all rules
+	maxNodes  = 1 << 18
 	maxDepth  = 200
 	maxSource = 1 << 20
 )
@@ -24,7 +24,7 @@ type expr any
 type (
 	literal  string
 	control  int32
-	class    []span // one character
+	class    []span
 	sequence []expr
 	choice   []expr // an empty choice has no text
 	repeat   struct {
@@ -151,7 +151,6 @@ func (c class) and(d class) class {
 	return out
 }
 
-// has expects a normal class.
 func (c class) has(r rune) bool {
 	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
 	return i < len(c) && c[i].lo <= r

@@ -49,7 +49,7 @@ type grammarParser struct {
 	scanner
 	rules   map[string]*rule
 	defined map[string]bool
-	order   []string // as first named
+	order   []string
 }
 
 type scanner struct {
@@ -59,7 +59,6 @@ type scanner struct {
 	err   error
 }
 
-// peek returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at < len(s.text) {
 		return s.text[s.at]

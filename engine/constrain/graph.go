@@ -11,13 +11,13 @@ type place struct {
 	at   inLoop
 	// free: any plain text may follow, and again after any transition; in a loop, up to its count.
 	free  bool
-	final bool // the rule may end here
+	final bool
 }
 
 // loop counts iterations of the threads in it. Loops nest only through rules.
 type loop struct {
-	min, max int32    // max < 0: no limit
-	open     bool     // plain text may follow it
+	min, max int32 // max < 0: no limit
+	open     bool
 	lengths  *lengths // of the places within it, if it counts characters; the first is base
 	base     int32
 }
@@ -46,7 +46,7 @@ const (
 var noBytes = byteRange{1, 0}
 
 type arcs struct {
-	begin []int32 // index in all by number; one more at the end
+	begin []int32
 	all   []arc
 }
 
@@ -75,7 +75,7 @@ func (a *arcs) of(number int32) []arc { return a.all[a.begin[number]:a.begin[num
 // graph is an automaton over bytes without calls, so it can be intersected.
 type graph struct {
 	places []place
-	out    arcs // by place
+	out    arcs
 	start  int32
 }
 
@@ -83,12 +83,12 @@ type builder struct {
 	*meter
 	places []place
 	arcs   []arc
-	loops  []loop // from number 1 on
+	loops  []loop
 	rules  map[*rule]int32
 	starts []int32
 	queue  []*rule
 	only   *[256]bool // allowed bytes; nil: all
-	unroll bool       // write loops out instead of counting
+	unroll bool
 	depth  int
 }
 
@@ -189,7 +189,7 @@ func (b *builder) bytes(text string, from, to int32) {
 	}
 }
 
-// class shares common suffixes of the encodings.
+// class shares common suffixes of encodings.
 func (b *builder) class(c class, from, to int32) {
 	type tail struct {
 		r  byteRange
@@ -278,7 +278,7 @@ func (b *builder) texts(texts []string, at int, from, to int32) {
 
 func (b *builder) repeat(r repeat, from, to int32) {
 	if r.max >= 0 && r.max < r.min {
-		return // no text
+		return
 	}
 	free := plainly(r.x)
 	if !b.unroll && (max(r.min, r.max) >= minCounted || r.max > 0 && free) {
@@ -392,7 +392,6 @@ func (b *builder) graph(g *graph, from, to int32) {
 	}
 }
 
-// newGraph expects a form without rules.
 func newGraph(m *meter, x expr) *graph {
 	if g, ok := x.(*graph); ok {
 		return g

@@ -7,7 +7,7 @@ import "fmt"
 func JSON() Form { return Form{newJSONRules().object} }
 
 const (
-	maxDigits    = 18 // of an integer
+	maxDigits    = 18
 	maxFraction  = 17
 	maxIndent    = 40
 	exponentSize = 2
@@ -73,7 +73,6 @@ func digits() expr {
 
 func quoted(x expr) expr { return seq(literal(`"`), x, literal(`"`)) }
 
-// special is the characters that a JSON string must escape.
 var special = class{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}
 
 // jsonChar returns the form of one character of a JSON string in any spelling. Escaped surrogates come in pairs only.

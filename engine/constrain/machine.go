@@ -7,37 +7,37 @@ import (
 	"unsafe"
 )
 
-// Beyond the first two limits cached data is dropped; beyond the others a text is rejected.
+// Beyond the first two cached data is dropped; beyond the others a text is rejected.
 const (
-	maxWeight  = 1 << 21  // threads and edges of all states
-	maxMasks   = 16 << 20 // bytes
-	maxThreads = 2048     // of one state
-	maxSeen    = 16384    // places visited while computing one
+	maxWeight  = 1 << 21 // threads and edges of all states
+	maxMasks   = 16 << 20
+	maxThreads = 2048 // of one state
+	maxSeen    = 16384
 )
 
 // frame is where a text may return when a rule ends: all places that called the rule at the same point of the text.
 // So even an ambiguous text has no more frames than rules.
 type frame struct {
 	id      int32
-	returns []thread // none: the bottom, where the text ends
-	after   *state   // the state after the rule ends; nil until needed
+	returns []thread // nil: the bottom
+	after   *state   // nil until needed
 
-	made  *frame // the unique frame with these returns; nil until known
+	made  *frame // with these returns; nil until known
 	empty bool   // the rule may be empty; only while a closure is computed
 }
 
 type thread struct {
 	place int32
-	count int32 // of the place's loop
+	count int32
 	frame *frame
 }
 
 // state is the set of places where a text may be. Only next, mask and local change after creation.
 type state struct {
-	threads []thread // places with edges
-	end     bool     // the text may end here
+	threads []thread // with edges
+	end     bool
 	next    []*state // by byte class; nil until needed
-	mask    *tokens  // allowed tokens; nil until needed
+	mask    *tokens  // nil until needed
 	local   *local   // of a state whose only frame is the bottom
 }
 
@@ -57,17 +57,17 @@ type machine struct {
 	mu       sync.Mutex
 	bottom   *frame
 	start    *state
-	frames   map[string]*frame // by their returns
+	frames   map[string]*frame
 	states   map[string]*state
 	nextID   int32
 	masked   []*state
 	maskSize int
-	weight   int // as maxWeight
+	weight   int
 	spent    int
 
-	// scratch of closure and walk
+	// for closure and walk
 	seen  map[thread]struct{}
-	calls map[int32]*frame // by rule
+	calls map[int32]*frame
 	stack []thread
 	key   []byte
 	path  []*state
@@ -220,7 +220,6 @@ func compareThreads(a, b thread) int {
 	return int(a.count) - int(b.count)
 }
 
-// keyOf is valid until the next call.
 func (m *machine) keyOf(threads []thread) []byte {
 	m.key = m.key[:0]
 	for _, t := range threads {
@@ -333,7 +332,6 @@ func (t *matcher) Accept(token int32) error {
 	return nil
 }
 
-// usable returns an error if no byte leads from s to a state that is not crowded.
 func (m *machine) usable(s *state) error {
 	if s.end {
 		return nil

@@ -45,7 +45,7 @@ func compact(mask []uint64) *tokens {
 
 // local is the part of a mask that does not depend on the stack.
 type local struct {
-	inside  *tokens // tokens that end within the rule, or at its end
+	inside  *tokens
 	trie    []branch
 	escapes []int32 // nodes of the trie where the rule may end and longer tokens continue
 	work    int
@@ -147,7 +147,6 @@ func (w *walk) group(threads []thread) {
 	w.trie = all
 }
 
-// inner returns the state of threads with the bottom as their frame.
 func (m *machine) inner(threads []thread) *state {
 	inner := make([]thread, len(threads))
 	for i, t := range threads {
@@ -228,7 +227,7 @@ func (w *walk) subtree(lo, hi int32) {
 			}
 		}
 		if work -= 1 + len(s.threads); work < 0 {
-			i = n.end // single bytes only from here on
+			i = n.end
 			continue
 		}
 		i++

@@ -5,7 +5,7 @@ import "slices"
 type members struct {
 	sources            []source
 	layers             []layer
-	order              []string // of properties, as they come
+	order              []string
 	known              map[string]bool
 	required           []string
 	requires           map[string]bool
@@ -20,7 +20,7 @@ type source struct {
 	o, patterns *object // schemas by name, by pattern; may be nil
 }
 
-// layer is a schema for the names that sources do not know: additionalProperties or unevaluatedProperties.
+// layer is additionalProperties or unevaluatedProperties: a schema for the names that sources do not know.
 type layer struct {
 	sources []source
 	rest    any

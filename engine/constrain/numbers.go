@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// maxMultiple bounds multipleOf: the automaton has a place for each remainder.
 const maxMultiple = 10000
 
 // numberForm returns the form of a number.
@@ -46,7 +45,7 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	case whole:
 		places = 0
 	case places > 0: // 3
-		size = max(1, safeDigits-places) // all digits stay within a float64
+		size = max(1, safeDigits-places)
 	}
 	x := decimals(c.meter, low, high, places, size)
 	if m.Cmp(big.NewInt(1)) == 0 {
@@ -63,7 +62,7 @@ func decimalText(r *big.Rat) string {
 }
 
 func floor(r *big.Rat) *big.Int {
-	return new(big.Int).Div(r.Num(), r.Denom()) // Euclid's division, and the denominator is positive
+	return new(big.Int).Div(r.Num(), r.Denom()) // Euclid's division
 }
 
 var numberFormats = map[string][2]*big.Rat{

@@ -32,8 +32,7 @@ func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	}
 }
 
-// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows
-// all names, to none.
+// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows all names, to none.
 func (c *schemaReader) unevaluated(m *members, parts []part) {
 	for _, p := range parts {
 		if !p.o.has("unevaluatedProperties") {
@@ -145,7 +144,6 @@ func (c *schemaReader) names(o *object, keyword string) (names []string) {
 	return names
 }
 
-// objectForm returns the form of an object: the properties in order, then other members, if allowed.
 func (c *schemaReader) objectForm(m *members) expr {
 	open := m.open || !m.declared || !c.strict && m.maxProps < 0
 	for _, name := range m.required {
@@ -177,7 +175,7 @@ func (c *schemaReader) objectForm(m *members) expr {
 	return r.braces("{", x, len(m.required)+x.least == 0, "}")
 }
 
-// others returns the form of a member that is not one of the properties; nil if none is allowed.
+// others returns nil if no other member is allowed.
 func (c *schemaReader) others(m *members, open bool) expr {
 	r := c.json
 	if len(m.patterns) > 0 {

@@ -1,7 +1,7 @@
 package constrain
 
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
-	all := make([][]*facts, len(branches)) // of each branch, or of the branches within it
+	all := make([][]*facts, len(branches))
 	for i, b := range branches {
 		options, _ := c.options(b, false)
 		for _, o := range options {

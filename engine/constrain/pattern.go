@@ -3,8 +3,8 @@ package constrain
 // pattern is a pattern of a schema in two versions: what surely matches, and what may match.
 type pattern struct {
 	surely, perhaps *node
-	narrow, wide    *search // made when needed
-	found           expr    // what search returns
+	narrow, wide    *search
+	found           expr
 }
 
 func (c *schemaReader) pattern(text string) *pattern {
@@ -24,7 +24,6 @@ func (c *schemaReader) pattern(text string) *pattern {
 	return nil
 }
 
-// match reports whether a text surely matches, and whether it does for some readers.
 func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 	if p.narrow == nil {
 		p.narrow, p.wide = newSearch(c.meter, p.surely), newSearch(c.meter, p.perhaps)
@@ -36,7 +35,6 @@ func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 	return surely, perhaps
 }
 
-// search returns the form of every text in which a pattern may be found, as jsonText spells it.
 func (c *schemaReader) search(text string) expr {
 	p := c.pattern(text)
 	if p == nil {
@@ -101,7 +99,6 @@ func (n *node) conditional() bool {
 	return false
 }
 
-// expr returns the form of a pattern without conditions; set makes a form of a class.
 func (n *node) expr(set func(class) expr) expr {
 	subs := make([]expr, len(n.subs))
 	for i, s := range n.subs {

@@ -29,7 +29,6 @@ var drafts = map[string]draft{
 	"json-schema.org/schema":               draft2020,
 }
 
-// resource is a schema with its own address, against which references are resolved.
 type resource struct {
 	root  any
 	draft draft
@@ -37,9 +36,9 @@ type resource struct {
 
 // Addresses are URIs without a fragment.
 type references struct {
-	base    map[*object]string // the address of the resource that a schema is in
+	base    map[*object]string
 	known   map[string]resource
-	anchors map[string]any // by address, # and name
+	anchors map[string]any
 }
 
 const noBase = "rouse:/schema"

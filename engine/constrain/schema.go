@@ -11,16 +11,11 @@ import (
 
 // Schema returns the form of the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one spelling:
 //
-//   - Properties come in the order of the schema, after those of $ref, allOf and the chosen branch of anyOf and
-//     oneOf. Optional ones may be left out.
-//   - An object may have other properties unless additionalProperties or unevaluatedProperties forbids them; with
-//     maxProperties or patternProperties only named ones.
-//   - Without a type, a keyword of a type implies that type within oneOf.
-//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string or name; with only one of ^
-//     and $ the other end is free.
-//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property.
-//   - Numbers have at most 18 digits and, if limited, no exponent. multipleOf is of decimal numbers; in float64 0.07
-//     may be no multiple of 0.01.
+//   - Properties come in the order of the schema, after those of $ref, allOf and the chosen alternative.
+//   - With maxProperties or patternProperties an object has only named properties.
+//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string or name.
+//   - oneOf needs visibly exclusive alternatives, within which a keyword of a type implies that type.
+//   - Numbers have at most 18 digits and, if limited, no exponent. multipleOf is of decimal numbers.
 //   - A format is enforced, sometimes more narrowly than its standard, or rejected.
 //
 // A schema that can't be enforced, or exceeds the budget, fails with a [*FormError]. A nil budget means a new one.
@@ -69,17 +64,16 @@ type schemaReader struct {
 	strict   bool
 	json     *jsonRules
 	refs     references
-	rules    map[string]*rule // by set of parts
+	rules    map[string]*rule
 	ids      map[*object]int
 	parts    map[part]int
-	scopes   [][]int // sets of ids, sorted; the first is empty
+	scopes   [][]int // sorted; the first is empty
 	scopeIDs map[string]int
 	patterns map[string]*pattern
 }
 
 const partSize = int(unsafe.Sizeof(part{}))
 
-// maxAlternatives bounds the combined alternatives of anyOf and oneOf for one value.
 const maxAlternatives = 1000
 
 func (c *schemaReader) spend(steps int) bool { return c.meter.spend(steps, 0) }
@@ -96,11 +90,11 @@ func (c *schemaReader) schema(schemas ...any) expr {
 type collection struct {
 	*schemaReader
 	parts []part
-	at    map[*object]int  // index in parts
-	open  map[*object]bool // being visited
+	at    map[*object]int
+	open  map[*object]bool
 }
 
-// collect returns the parts that apply to one value; false if no value fits.
+// collect returns false if no value fits all.
 func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 	n := collection{schemaReader: c, at: map[*object]int{}, open: map[*object]bool{}}
 	for _, s := range schemas {
@@ -108,7 +102,7 @@ func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 			return nil, false
 		}
 	}
-	said := slices.DeleteFunc(n.parts, func(p part) bool { // only references
+	said := slices.DeleteFunc(n.parts, func(p part) bool {
 		return !slices.ContainsFunc(p.o.keys, func(k string) bool { _, ok := meaning[k]; return ok })
 	})
 	return said, c.err == nil

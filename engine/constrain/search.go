@@ -15,10 +15,10 @@ import (
 //  4. A word boundary is a condition on the next character, which depends on the previous one.
 type search struct {
 	*meter
-	code             []inst // the first is found
-	start, word, end int32  // of the pattern, of a condition that a word's character comes next, and of one that nothing does
+	code             []inst
+	start, word, end int32 // of the pattern, of a condition that a word's character comes next, and of one that nothing does
 	kinds            []class
-	words            []bool // by kind: whether it is in \w
+	words            []bool
 	edges            bool
 	lists            [][]int32
 	ids              map[string]int32
@@ -31,7 +31,7 @@ type inst struct {
 	set  class
 	has  []bool
 	not  bool
-	x, y int32 // y of opAhead: its body
+	x, y int32
 }
 
 type spot struct {
@@ -112,9 +112,8 @@ func (s *search) add(n *node, to int32, within bool) int32 {
 	return to
 }
 
-// divide finds the kinds: between two ends of sets, all characters are in the same sets.
 func (s *search) divide() {
-	sets, known := []class{wordsNarrow}, map[*span]int{} // by their first span
+	sets, known := []class{wordsNarrow}, map[*span]int{}
 	numbers, cuts := make([]int, len(s.code)), []rune{0}
 	for i, c := range s.code {
 		var first *span
@@ -277,7 +276,7 @@ func (s *search) reach(queue ...spot) (here []spot, end bool) {
 	return here, end
 }
 
-// step returns the spot after a character; false if its conditions do not hold.
+// step returns false if the spot's conditions do not hold.
 func (s *search) step(at spot, kind int) (to spot, ok bool) {
 	i := &s.code[at.pc]
 	if !i.has[kind] {
@@ -326,7 +325,6 @@ func (s *search) match(text string) bool {
 	return end
 }
 
-// graph returns the automaton of the texts in which the pattern is found, as jsonText spells them.
 func (s *search) graph() *graph {
 	b := newBuilder(s.meter, nil, true)
 	places := map[spot]int32{}

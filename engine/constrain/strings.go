@@ -20,10 +20,10 @@ var formats = map[string]string{
 	"idn-email": emailPattern,
 
 	"hostname":     hostPattern,
-	"host-name":    hostPattern, // draft 3
+	"host-name":    hostPattern,
 	"idn-hostname": hostPattern,
 	"ipv4":         ipv4Pattern,
-	"ip-address":   ipv4Pattern, // draft 3
+	"ip-address":   ipv4Pattern,
 	"ipv6":         `([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|::([0-9a-f]{1,4})?`,
 
 	"uri":           uriPattern,
@@ -109,20 +109,19 @@ func (c *schemaReader) both(x, y expr) expr {
 
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
-	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final }) // all places are reachable
+	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final })
 }
 
 // except is the texts of a JSON string, as jsonText spells them, except these sorted ones.
 type except []string
 
-// unusual is the characters with several bytes in a JSON string.
 var unusual = append(class{{utf8.RuneSelf, utf8.MaxRune}}, special...).normal()
 
 // The texts are a trie of characters; all others lead to one shared place.
 func (b *builder) except(x except, from, to int32) {
 	type node struct {
 		texts []string
-		at    int // after so many bytes
+		at    int
 		place int32
 	}
 	other, rest := b.add(), b.add() // after another character; before an unusual one

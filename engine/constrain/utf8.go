@@ -4,7 +4,6 @@ import "unicode/utf8"
 
 type byteRange struct{ lo, hi byte }
 
-// UTF-8 has no surrogates.
 const surrogateMin, surrogateMax = 0xD800, 0xDFFF
 
 // encodings calls f with sequences of byte ranges that together are the UTF-8 of a span.

@@ -32,7 +32,7 @@ type Vocabulary struct {
 	// Both are empty if a byte of plain characters has no token.
 	plain  [][]uint64
 	rest   []branch
-	more   map[int32][]int32 // tokens with the same bytes as the first
+	more   map[int32][]int32
 	single [256]bool
 	deep   int
 }
@@ -43,7 +43,7 @@ type branch struct {
 	end   int32 // the first node that is not a descendant
 	depth uint16
 	b     byte
-	many  bool // other tokens have the same bytes
+	many  bool
 }
 
 // NewVocabulary makes the trie: about 100 ms for 150,000 tokens.
@@ -117,11 +117,10 @@ func controlBytes(id int32) []byte {
 	return []byte{controlMark, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 }
 
-// piece returns the bytes of a token in the trie; none for an end token.
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.offset[id]:v.offset[id+1]] }
 
 func (v *Vocabulary) build(order []int32) (trie []branch) {
-	var open []int32 // the nodes above, by depth
+	var open []int32
 	var last []byte
 	for _, id := range order {
 		p := v.piece(id)
