@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// State is what an [Inferencer] without arithmetic needs: cache, adapters, and sleep level. P is the cache's value
+// State is the cache, adapters and sleep level of an [Inferencer] without arithmetic. P is the cache's value
 // for one position. The zero value is awake.
 type State[P any] struct {
 	Mu       sync.Mutex // guards the fields below

@@ -97,7 +97,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 			return b
 		}
 	}
-	if len(s.adapters) < cap(s.adapters) { // reuse memory of an earlier part
+	if len(s.adapters) < cap(s.adapters) {
 		s.adapters = s.adapters[:len(s.adapters)+1]
 	} else {
 		s.adapters = append(s.adapters, nil)
@@ -130,7 +130,7 @@ func (s *step) sameRun(i, most int) (end int, a *batchAdapter) {
 	return min(most, r.first+r.n), r.adapter
 }
 
-// shrink computes A·x for tokens lo…hi and the targets of the site.
+// shrink computes A·x for tokens lo…hi.
 func (s *step) shrink(member, lo, hi int) {
 	w := &s.members[member]
 	for lo < hi {
@@ -206,7 +206,6 @@ func (r *Runner) UnloadAdapter(id int32) error {
 	return nil
 }
 
-// forget drops references to adapters of earlier parts.
 func (s *step) forget() {
 	clear(s.adapters[:cap(s.adapters)])
 	clear(s.runs[:cap(s.runs)])

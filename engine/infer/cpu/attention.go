@@ -40,8 +40,8 @@ func (s *step) rotateChunk(_, i int) {
 type attendPlan struct {
 	units  []unit
 	window int
-	spans  []spanJob // when units are cut
-	parts  []float32 // results of spans
+	spans  []spanJob
+	parts  []float32
 }
 
 // unit is the queries of one kv head for adjacent tokens of a run.
@@ -72,7 +72,7 @@ func (s *step) attention(l *layer) {
 	s.parallel(len(p.units), 0, s.stages.merge)
 }
 
-// planAttention makes the units and returns their cost in multiplications.
+// planAttention returns the units' cost in multiplications.
 func (s *step) planAttention(l *layer) (cost int) {
 	c, p, own := &s.conf, &s.attends, s.share.heads(l)
 	p.units, p.window = p.units[:0], l.window

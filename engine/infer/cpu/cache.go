@@ -14,7 +14,7 @@ import (
 // and values [Block, HeadDim]. A block's memory is contiguous. Layers that use another's keys and values, or a delta
 // net, have none.
 type cache struct {
-	count    int // blocks
+	count    int
 	layers   []cacheLayer
 	perBlock int // halves
 
@@ -56,7 +56,7 @@ func (k *cache) open() error {
 	if k.memory != nil {
 		return nil
 	}
-	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1)) // a rank may have no heads
+	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1))
 	if err != nil {
 		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes, which is --kv-cache-memory-bytes of the server): %w", k.count, k.blockBytes(), err)
 	}
@@ -79,7 +79,6 @@ func (k *cache) close() error {
 	return nil
 }
 
-// keep frees the memory of all other blocks.
 func (k *cache) keep(blocks []int32) error {
 	if k.memory == nil {
 		return nil
@@ -96,7 +95,7 @@ func (k *cache) keep(blocks []int32) error {
 		return k.close()
 	}
 	k.touched, k.used = kept, used
-	for from := 0; from < k.count; { // runs of blocks to free
+	for from := 0; from < k.count; {
 		to := from
 		for to < k.count && !kept[to] {
 			to++

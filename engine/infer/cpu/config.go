@@ -10,9 +10,9 @@ import (
 type Config struct {
 	// Threads is the most compute goroutines. 0: one less than GOMAXPROCS, at least one.
 	Threads int
-	// Context lowers the model's number of positions per sequence. 0: the model's.
+	// Context lowers the model's positions per sequence. 0: the model's.
 	Context int
-	// Sequences is the number of sequences of full length that the cache is sized for. 0: 8.
+	// Sequences of full length fit the cache. 0: 8.
 	Sequences int
 	// CacheBytes limits the cache, whose memory is used only as blocks are written. 0: 1 GiB.
 	CacheBytes int64

@@ -41,7 +41,7 @@ type Runner struct {
 	out      infer.Result // of the last Forward
 
 	projector *Runner // of images; may be nil
-	seen      []seen  // the latest first
+	seen      []seen
 }
 
 // Open loads the model file at path and packs its matrices, or maps them if that was done before.

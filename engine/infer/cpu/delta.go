@@ -14,7 +14,7 @@ import (
 // states are sequences', by Item.State. Each takes memory from its first use until the model sleeps.
 type states struct {
 	conf   *model.Config
-	layers int // with a delta net
+	layers int
 	all    []state
 }
 
@@ -100,7 +100,6 @@ func (s *states) end(items []infer.Item) {
 	}
 }
 
-// values returns a state's memory; nil if the model has none.
 func (s *states) values(it *infer.Item) []float32 {
 	if s.layers == 0 {
 		return nil
@@ -169,7 +168,7 @@ func (s *step) deltaChunk(member, chunk int) {
 func (s *step) convolve(w *workspace, r *run, past []float32, at int) {
 	c, l := &s.conf, &s.weights.layers[s.at]
 	d, channels, before := c.DeltaDim, c.DeltaChannels(), c.DeltaConv-1
-	input := func(i int) []float32 { // i counts from the first of past on
+	input := func(i int) []float32 {
 		if i < before {
 			return past[i*channels+at:][:d]
 		}
@@ -193,7 +192,7 @@ func (s *step) convolve(w *workspace, r *run, past []float32, at int) {
 	}
 }
 
-// ungate divides one token's rows of Q into queries and gates.
+// ungate divides a token's rows of Q into queries and gates.
 func (s *step) ungate(i, d int) {
 	for h := i * s.conf.Heads; h < (i+1)*s.conf.Heads; h++ {
 		copy(s.q[h*d:][:d], s.mixed[2*h*d:])

@@ -26,8 +26,7 @@ var (
 	errOther = errors.New("another rank failed")
 )
 
-// exchange is the ranks' shared memory: the results of stages, and a barrier. With one rank the results are on the
-// heap.
+// exchange is the ranks' shared memory, with a barrier. With one rank the results are on the heap.
 type exchange struct {
 	rank, of int
 	mem      []byte
@@ -41,11 +40,11 @@ type exchange struct {
 
 // words is at the beginning of the shared memory, each in its own cache line.
 type words struct {
-	arrived atomic.Uint32 // ranks at the barrier
+	arrived atomic.Uint32
 	_       [60]byte
-	passed  atomic.Uint32 // how often the barrier has opened; sleepers wait for a change
+	passed  atomic.Uint32 // sleepers wait for a change
 	_       [60]byte
-	asleep  atomic.Uint32 // ranks that sleep until passed changes
+	asleep  atomic.Uint32 // until passed changes
 	_       [60]byte
 	broken  atomic.Uint32 // nonzero: a rank gave up, and none can continue
 	_       [60]byte
@@ -99,7 +98,6 @@ func (e *exchange) close() error {
 	return unmap(mem)
 }
 
-// resize returns n values of shared memory, or with one rank reuses own.
 func (e *exchange) resize(shared *[]float32, own []float32, n int) []float32 {
 	if e.of > 1 {
 		return (*shared)[:n]
@@ -167,7 +165,7 @@ func (e *exchange) sync() error {
 	return nil
 }
 
-// await waits until the barrier opens: it spins, then sleeps.
+// await spins, then sleeps.
 func (e *exchange) await(passed uint32) error {
 	w := e.words
 	var s spinner
@@ -191,7 +189,6 @@ func (e *exchange) await(passed uint32) error {
 	return nil
 }
 
-// breakUp tells all ranks that they cannot continue.
 func (e *exchange) breakUp() {
 	e.words.broken.Store(1)
 	wakeAll(&e.words.passed)

@@ -81,7 +81,6 @@ func row(x []float32, i, n int) []float32 {
 	return x[i*n:][:n]
 }
 
-// mulExperts computes one term for each expert that has slots.
 func (s *step) mulExperts(of func(e int) term) {
 	m := &s.mix
 	m.terms = m.terms[:0]
@@ -110,7 +109,6 @@ func (s *step) route() {
 	for e := range c.Experts {
 		m.begin[e+1] += m.begin[e]
 	}
-	// begin[e] is moved to the end of e's slots, where the next expert's begin.
 	for i, e := range m.chosen {
 		m.slot[i] = int32(m.begin[e])
 		m.tokens[m.begin[e]] = i / c.ExpertsUsed

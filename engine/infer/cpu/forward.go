@@ -23,7 +23,6 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	if err := r.check(b); err != nil {
 		return infer.Result{}, err
 	}
-	// The caller's goroutine computes too.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	r.exchange.ctx = ctx
 	if err := r.exchange.begin(r.hash(b)); err != nil {

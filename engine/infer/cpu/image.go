@@ -14,8 +14,8 @@ import (
 const keptImages = 8
 
 type seen struct {
-	sum     [sha256.Size]byte // of the pixels
-	vectors []float32         // [N, Dim]
+	sum     [sha256.Size]byte
+	vectors []float32 // [N, Dim]
 }
 
 func openProjector(cfg Config) (*Runner, error) {
@@ -24,7 +24,6 @@ func openProjector(cfg Config) (*Runner, error) {
 	})
 }
 
-// shows adds to a model's shape how it sees images.
 func (r *Runner) shows(c *model.Config) error {
 	if r.projector == nil {
 		return nil
@@ -67,7 +66,6 @@ func (r *Runner) show(ctx context.Context, it *infer.Item, lo, hi int) error {
 	return nil
 }
 
-// vectors keeps the embeddings of the latest images.
 func (r *Runner) vectors(ctx context.Context, pixels []byte) ([]float32, error) {
 	x := seen{sum: sha256.Sum256(pixels)}
 	if i := slices.IndexFunc(r.seen, func(o seen) bool { return o.sum == x.sum }); i >= 0 {

@@ -11,7 +11,6 @@ import (
 
 const dropsPages = true
 
-// innerPages returns the whole pages within b.
 func innerPages(b []byte) []byte {
 	size := uintptr(os.Getpagesize())
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(b)))

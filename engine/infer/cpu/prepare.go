@@ -15,7 +15,6 @@ type input struct {
 	t                  int
 }
 
-// resize makes room for t vectors of cols values.
 func (in *input) resize(t, cols int, adapters bool, matrices ...*matrix) {
 	in.t, in.hasInts, in.hasFloats = t, false, adapters
 	for _, m := range matrices {
@@ -51,12 +50,11 @@ func (in *input) of(m *matrix) *kernel.Input {
 
 func (in *input) bytes() int64 { return in.ints.Bytes() + in.floats.Bytes() }
 
-// site configures how prepare makes a product's input.
 type site struct {
 	add    []float32 // [T, Dim] added to x first; may be nil
 	post   []float32 // norm applied to add before that; may be nil
 	norm   []float32 // norm applied to x; nil: raw is used unchanged
-	bias   []float32 // of an encoder's norm
+	bias   []float32
 	scale  float32   // of x after add; 0: none
 	keep   []float32 // [T, Dim] receives the normed x; may be nil
 	raw    []float32 // [T, cols]
@@ -82,7 +80,6 @@ func (s *step) raw(x []float32, cols int, target lora.Target, m *matrix) {
 	s.parallel(groups(n), n*cols*8, s.stages.prepare)
 }
 
-// group is the number of tokens in a chunk of prepare.
 const group = 4
 
 func groups(n int) int { return (n + group - 1) / group }

@@ -27,8 +27,7 @@ const (
 	// worthwhile is the multiplications, some 10 µs, from which several goroutines are faster than one. A busy
 	// machine loses with half of that.
 	worthwhile = 1 << 18
-	// chunkWork is the least work of a chunk, in multiplications.
-	chunkWork = 1 << 16
+	chunkWork  = 1 << 16
 	// inputBytes of activations in a chunk stay in the L2 cache while the rows pass.
 	inputBytes = 192 << 10
 )
@@ -48,9 +47,9 @@ type plan struct {
 }
 
 type cut struct {
-	first  int // its first chunk
+	first  int
 	rows   int // per chunk, a multiple of kernel.Tile
-	across int // chunks across the rows
+	across int
 	tokens int // per chunk
 }
 
@@ -83,7 +82,7 @@ func (p *plan) cut(t *term, cost, members int) {
 	n := max(t.t1-t.t0, 1)
 	times := (n*bytes + inputBytes - 1) / inputBytes
 	tokens := min(n, ((n+times-1)/times+7)/8*8)
-	tile := kernel.Tile * t.m.Cols * tokens // work of one tile
+	tile := kernel.Tile * t.m.Cols * tokens
 	want := max(chunkWork, min(cost/(8*members), 64*chunkWork))
 	c := cut{first: p.n, tokens: tokens, rows: max(1, want/max(tile, 1)) * kernel.Tile}
 	c.across = (t.hi - t.lo + c.rows - 1) / c.rows

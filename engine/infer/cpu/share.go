@@ -29,7 +29,6 @@ func (s Shard) validate() error {
 	return nil
 }
 
-// rows is a half-open range.
 type rows struct{ lo, hi int }
 
 // share is a rank's part. Ranges of rows begin at multiples of kernel.Tile; q and kv may extend beyond the heads, and

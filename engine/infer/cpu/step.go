@@ -20,13 +20,12 @@ type token struct {
 	pos  int
 	to   int // it sees positions before this one
 	run  int // index of its run in the part
-	row  int // of inputs
+	row  int
 	kind int // row of the embeddings of types
 
 	image []float32 // [Dim] the embedding, of an image's token; nil: the token's own
 }
 
-// run is an Item's tokens in a part.
 type run struct {
 	first, n int
 	blocks   []int32
@@ -48,11 +47,11 @@ type step struct {
 
 	tokens   []token
 	runs     []run
-	asked    []int           // tokens whose logits are wanted
-	pooled   []int           // tokens whose hidden states are wanted
-	adapters []*batchAdapter // without duplicates
-	logits   []float32       // [all that are wanted, Vocab]
-	hidden   []float32       // [all that are wanted, Dim]
+	asked    []int // wants logits
+	pooled   []int // wants hidden states
+	adapters []*batchAdapter
+	logits   []float32 // [all that are wanted, Vocab]
+	hidden   []float32 // [all that are wanted, Dim]
 
 	sent, sentHidden int // rows of logits and hidden that earlier parts filled
 
@@ -67,12 +66,12 @@ type step struct {
 	gate    []float32 // [T, FFN or SharedFFN] or [S, ExpertFFN], of all ranks
 
 	input   input
-	site    site // of prepare
-	plan    plan // of mulChunk
-	at      int  // the current layer
+	site    site
+	plan    plan
+	at      int
 	attends attendPlan
 	mix     mixture
-	members []workspace // one per goroutine
+	members []workspace
 	stages  stages
 }
 
@@ -80,9 +79,9 @@ type workspace struct {
 	kernel  kernel.Scratch
 	attend  kernel.Attention
 	queries []kernel.Query
-	parts   []float32 // of a unit of attention
+	parts   []float32
 	y       []float32 // [Dim]
-	grown   []float32 // an adapter's share of some rows
+	grown   []float32
 	rows    []float32 // second factor of a gated product; A·x of an adapter; inputs of a convolution
 	inputs  [][]float32
 }
@@ -122,7 +121,6 @@ func (s *step) begin() {
 	s.tokens, s.runs, s.asked, s.pooled, s.adapters = s.tokens[:0], s.runs[:0], s.asked[:0], s.pooled[:0], s.adapters[:0]
 }
 
-// add appends tokens lo…hi of an Item.
 func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, state: s.states.values(it), adapter: s.adapter(a)})
 	kind := 0
@@ -211,7 +209,7 @@ func widths(c *model.Config) (out, gate int) {
 // runLayer adds to x what the previous layer left in s.site; afterwards s.site holds what this one left.
 func (s *step) runLayer(l *layer) error {
 	c, sh := &s.conf, &s.share
-	var from []float32 // the input of O
+	var from []float32
 	if l.deltaGate != nil {
 		s.deltaNet(l)
 		from = s.z
@@ -293,7 +291,6 @@ func (s *step) inputsChunk(member, i int) {
 	kernel.Scale(x, math.Sqrt2/2)
 }
 
-// layerInput adds a layer's input to x, by way of two matrices.
 func (s *step) layerInput(l *layer) {
 	c, n := &s.conf, len(s.tokens)
 	s.parallel(n, n*c.Dim*4, s.stages.settle)
@@ -429,7 +426,6 @@ type ropes struct {
 	pages [][]float32
 }
 
-// ropePage is in positions.
 const ropePage = 64
 
 func newRopes(m *model.Model) *ropes {
@@ -456,7 +452,6 @@ func (r *ropes) page(pos int) {
 	}
 }
 
-// angles returns a position's cosines and sines, whose page must exist.
 func (r *ropes) angles(kind, pos int) (cos, sin []float32) {
 	n := r.half[kind]
 	at := r.pages[pos/ropePage][2*(kind*ropePage*r.half[0]+pos%ropePage*n):][:2*n]

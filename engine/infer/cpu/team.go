@@ -16,7 +16,7 @@ const spinTime = 50 * time.Microsecond
 // team runs chunks of work on several goroutines, including the caller's. The first job that needs members starts
 // them. run does not wait for a member that has not begun. Only one goroutine may use a team.
 type team struct {
-	size    int // goroutines, including the caller's
+	size    int
 	guarded func(address uintptr) bool
 	running bool
 
@@ -74,7 +74,7 @@ func (t *team) alone(n int, do func(member, chunk int)) {
 	}
 }
 
-// from runs chunks up to one that faults, and returns the number of the next.
+// from returns the chunk after one that faults.
 func (t *team) from(i, n int, do func(member, chunk int)) (next int) {
 	defer func() {
 		if i < n {
@@ -109,7 +109,7 @@ func (t *team) work(member int) {
 	}
 }
 
-// take returns true when no chunk is left, and false after one that faulted.
+// take returns false after a chunk that faulted.
 func (t *team) take(member int) (all bool) {
 	var n int32
 	defer func() {
@@ -207,7 +207,6 @@ func (t *team) member(id int) {
 	}
 }
 
-// The team can be used again.
 func (t *team) stop() {
 	if !t.running {
 		return
@@ -220,7 +219,6 @@ func (t *team) stop() {
 	t.running = false
 }
 
-// spinner busy-waits for a short time. The zero value is ready.
 type spinner struct {
 	turns int
 	since time.Time

@@ -14,7 +14,6 @@ import (
 	"time"
 )
 
-// strayAge is the age at which an unfinished file counts as abandoned.
 const strayAge = 24 * time.Hour
 
 // tileCache is a folder of tile files, shared by all processes of a user. Finished files never change; a process that
@@ -39,7 +38,6 @@ func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	file := filepath.Join(c.dir, hex.EncodeToString(key[:16])+tileSuffix)
 	t, err := c.existing(file, w, key)
 	if err != nil {
-		// One process packs; the others wait and use its file.
 		unlock := c.lock(file)
 		defer unlock()
 		if t, err = c.existing(file, w, key); err != nil {
@@ -92,7 +90,7 @@ func (c *tileCache) lock(file string) (unlock func()) {
 func (c *tileCache) evict(limit int64, keep string) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		return // the write that follows tells
+		return
 	}
 	var files []fs.FileInfo
 	var total int64
@@ -123,6 +121,6 @@ func (c *tileCache) remove(name string) {
 		c.log.Warn("an old tile file cannot be deleted", "error", err)
 		return
 	}
-	_ = os.Remove(filepath.Join(c.dir, name+".lock")) // most have one
+	_ = os.Remove(filepath.Join(c.dir, name+".lock"))
 	c.log.Info("an old tile file was deleted", "file", name)
 }

@@ -74,7 +74,6 @@ func tileKey(path string, w *weights) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// headerBytes returns the offset of the matrices.
 func headerBytes(w *weights) int64 {
 	return (fixedHeader + 4*int64(len(w.matrices)) + headerAlign - 1) / headerAlign * headerAlign
 }

@@ -12,16 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pieceBytes is the size of a job of packing or reading.
 const pieceBytes = 4 << 20
 
 // tiles holds the packed matrices: a mapped file, or anonymous memory.
 type tiles struct {
-	mem  []byte   // nil: not there
-	file *os.File // nil: anonymous
+	mem  []byte
+	file *os.File
 }
 
-// pack packs a rank's matrices; the others take no pages.
 func (t *tiles) pack(w *weights, s *share, threads int) error {
 	mem, err := mapAnonymous(int(max(w.size, 1)))
 	if err != nil {
@@ -66,7 +64,6 @@ func (t *tiles) rest() error {
 	return dropPages(t.mem)
 }
 
-// check returns an error if a mapped file has shrunk.
 func (t *tiles) check() error {
 	if t.file == nil {
 		return nil

@@ -27,8 +27,8 @@ type weights struct {
 	score            []float32
 	scoreBias        float32
 
-	matrices []packed // in the order in which they are packed
-	size     int64    // of all packed matrices
+	matrices []packed
+	size     int64
 }
 
 // layer mirrors model.Layer.
@@ -38,9 +38,9 @@ type layer struct {
 
 	unitQ, unitK []float32 // make queries 1/√DeltaDim and keys 1 long
 
-	q, k, v, o           *matrix   // k and v may be nil
-	qkv                  []*matrix // all that have the same input
-	deltaGate            *matrix   // of a delta net, whose only others here are q and o
+	q, k, v, o           *matrix // k and v may be nil
+	qkv                  []*matrix
+	deltaGate            *matrix // of a delta net, whose only others here are q and o
 	alpha, beta          *matrix
 	gated                bool
 	gate, up, down       *matrix // nil in a mixture of experts without a shared one; gate in BERT too
@@ -50,8 +50,8 @@ type layer struct {
 	gates  []*matrix
 	ups    []*matrix
 	downs  []*matrix
-	all    []*matrix // gates and ups
-	first  []*matrix // router, and gate and up of the shared expert
+	all    []*matrix
+	first  []*matrix
 
 	scale            float32
 	window, ropeKind int
@@ -88,18 +88,17 @@ type packed struct {
 	from       model.Matrix
 	to         *matrix
 	role       role
-	at, length int64 // its place among the packed matrices
+	at, length int64
 }
 
-// role is how a matrix is divided between ranks.
 type role uint8
 
 const (
-	byRows    role = iota // an equal share of rows
-	byHeads               // of the rank's query heads
-	byKVHeads             // of the rank's key-value heads
-	whole                 // every rank uses all of it
-	looked                // single rows are looked up, by any rank
+	byRows role = iota
+	byHeads
+	byKVHeads
+	whole  // every rank uses all of it
+	looked // single rows are looked up, by any rank
 )
 
 // align is a cache line.
@@ -159,7 +158,6 @@ func (w *weights) rank(x []float32) float32 {
 	return float32(dot(w.score) + float64(w.scoreBias))
 }
 
-// builder keeps the first error.
 type builder struct {
 	w      *weights
 	prefix string
@@ -230,13 +228,11 @@ func (w *weights) sameLayout(other *weights) bool {
 	})
 }
 
-// piece is some rows of a matrix: a job of packing.
 type piece struct {
 	*packed
 	lo, hi int
 }
 
-// pieces divides a rank's matrices into pieces of about size packed bytes.
 func (w *weights) pieces(size int64, s *share) []piece {
 	var out []piece
 	for i := range w.matrices {
@@ -254,12 +250,10 @@ func (w *weights) pieces(size int64, s *share) []piece {
 	return out
 }
 
-// span returns the piece's offset and length in the packed matrices.
 func (p piece) span() (at, length int64) {
 	return p.at + int64(p.lo/kernel.Tile*p.to.tile), int64(kernel.PackedBytes(p.to.Type, p.hi-p.lo, p.to.Cols))
 }
 
-// pack packs the piece into dst, which has exactly its size.
 func (p piece) pack(dst []byte) error {
 	line := len(p.from.Data) / p.from.Rows
 	src := p.from.Data[p.lo*line : p.hi*line]

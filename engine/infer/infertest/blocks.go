@@ -23,14 +23,14 @@ func Blocks(t gguf.Type, n int) []byte {
 		block := b[at:][:step]
 		switch t {
 		case gguf.F32:
-			block[3] = block[3]&0x80 | 0x3e // 0.06 … 0.5, with any sign
+			block[3] = block[3]&0x80 | 0x3e // any sign
 		case gguf.F16, gguf.BF16:
 			block[1] = block[1]&0x80 | 0x3a | block[1]&1
 		case gguf.MXFP4:
 			block[0] = 112 + block[0]%16
 		default:
 			for _, h := range halves(t) {
-				block[h+1] = block[h+1]&0x83 | 0x24 // an exponent of 2^-6
+				block[h+1] = block[h+1]&0x83 | 0x24
 			}
 		}
 	}

@@ -144,7 +144,6 @@ func (f *Fake) record(b *infer.Batch) {
 	f.steps = append(f.steps, infer.Batch{Items: items, Copies: slices.Clone(b.Copies)})
 }
 
-// write stores an Item's tokens and returns its whole sequence from the cache.
 func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
 	at := func(pos int) *position { return &f.Cache[int(it.Blocks[pos/size])*size+pos%size] }
 	for j, t := range it.Tokens {
@@ -180,7 +179,6 @@ func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
 	return logits, hidden
 }
 
-// hash is FNV-1a of the adapter's name and all tokens.
 func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	h := uint32(2166136261)
 	if a := f.Adapters[adapter]; a != nil {
@@ -194,7 +192,6 @@ func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	return h
 }
 
-// values returns n numbers between 0 and 1 that depend on h.
 func values(h uint32, n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {

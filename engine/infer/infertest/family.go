@@ -2,7 +2,6 @@ package infertest
 
 import "strings"
 
-// family is the tokenizer configuration of a model family.
 type family struct {
 	front, back   []string // special tokens before, in SPM, and after all others
 	bos, eos, eot string
@@ -22,7 +21,6 @@ const templateGemma = "{{ bos_token }}{% for message in messages %}" +
 const templatePhi3 = "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
 
-// templateHarmony is the format of gpt-oss.
 const templateHarmony = "{% for message in messages %}{{ '<|start|>' + message['role'] + ('<|channel|>final' if message['role'] == 'assistant' else '') + " +
 	"'<|message|>' + message['content'] + '<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"
 

@@ -18,14 +18,14 @@ import (
 type Golden struct {
 	Name   string // variant and type, as gemma2/Q4_K
 	Spec   Spec
-	SHA256 string // of the file
+	SHA256 string
 	Runs   []GoldenRun
 }
 
 // GoldenRun is one prompt and its continuation.
 type GoldenRun struct {
 	IDs    []int32
-	Logits Halves  // after the last of IDs
+	Logits Halves
 	Greedy []int32 // the best token after IDs, after IDs and that token, and so on
 	Ties   []int   // steps at which the two best are so close that rounding decides
 }
@@ -88,7 +88,6 @@ func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error
 	return cosine, nil
 }
 
-// exact reports whether only sums are rounded.
 func (g *Golden) exact() bool { return g.Spec.Type == gguf.F32 && len(g.Spec.Mix) == 0 }
 
 // Near returns the gap between the two best logits below which rounding may decide.
@@ -109,10 +108,8 @@ func Cosine(a, b []float32) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-// goldenTypes are those in which every family is checked; llama is checked in all.
 var goldenTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K}
 
-// goldenFamilies have the usual shape, goldenVariants features of only some models.
 var (
 	goldenFamilies = map[string]Spec{
 		"llama":    {KVHeads: 2, Untied: true},
@@ -146,7 +143,6 @@ var (
 	}
 )
 
-// goldenContext is that of the reference and of the models.
 const goldenContext = 512
 
 // GoldenSpecs returns the models that have goldens, without answers, ordered by name. The name before the slash is

@@ -65,14 +65,13 @@ func (s Spec) metadata(g *gguf.Writer) {
 		if s.Arch == "glm4moe" {
 			g.SetUint32(a+"expert_shared_count", 1)
 			g.SetUint32(a+"leading_dense_block_count", 1)
-			g.SetUint32(a+"expert_gating_func", 2) // sigmoid
+			g.SetUint32(a+"expert_gating_func", 2)
 			g.SetFloat32(a+"expert_weights_scale", 1.5)
 			g.SetBool(a+"expert_weights_norm", true)
 		}
 	}
 }
 
-// gemma4 sets what differs between layers: with a window, heads have half the width and are twice as many.
 func (s Spec) gemma4(g *gguf.Writer, a string) {
 	windows, kv, ffn := make([]bool, s.Layers), make([]int32, s.Layers), make([]int32, s.Layers)
 	for l := range s.Layers {
@@ -102,7 +101,6 @@ func (s Spec) interval() int { return max(2, min(4, s.Layers)) }
 
 func (s Spec) delta(l int) bool { return s.Arch == "qwen35" && (l+1)%s.interval() != 0 }
 
-// local reports whether a layer of gemma4 has a window, and shared whether it has no keys and values.
 func (s Spec) local(l int) bool  { return s.Arch == "gemma4" && (l+1)%3 != 0 }
 func (s Spec) shared(l int) bool { return s.LayerInput > 0 && l >= s.Layers/2 }
 

@@ -41,7 +41,7 @@ func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 type reference struct {
 	m       *model.Model
 	c       *model.Config
-	margins []float64 // nil unless asked for
+	margins []float64
 	images  []Seen
 }
 
@@ -103,7 +103,6 @@ func (r *reference) hidden(tokens []int32) [][]float64 {
 	return xs
 }
 
-// norm returns RMSNorm of x; without weights it returns x.
 func (r *reference) norm(x []float64, weights []float32) []float64 {
 	if weights == nil {
 		return x
@@ -120,7 +119,6 @@ func (r *reference) norm(x []float64, weights []float32) []float64 {
 	return out
 }
 
-// heads norms and rotates each head of v.
 func (r *reference) heads(v []float64, l *model.Layer, norm []float32, pos int) {
 	half := r.c.RopeDim / 2
 	cos, sin := make([]float32, half), make([]float32, half)
@@ -186,7 +184,6 @@ func (r *reference) ungate(both []float64) (q, gate []float64) {
 	return q, gate
 }
 
-// deltaNet adds a gated delta net's results: the steps of model.Layer's comment.
 func (r *reference) deltaNet(l *model.Layer, xs [][]float64) {
 	qkv, gate, alpha, beta, o := decode(&l.Q), decode(&l.DeltaGate), decode(&l.Alpha), decode(&l.Beta), decode(&l.O)
 	d, keys := r.c.DeltaDim, r.c.DeltaKeys
@@ -253,8 +250,6 @@ func unit(x []float64, eps float32) []float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// attend mixes the values of one head, which stands at offset kv of keys and values. Its sink is the first one, if
-// any.
 func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int, sinks []float32) {
 	weights := make([]float64, len(ks))
 	for p, k := range ks {
@@ -286,7 +281,6 @@ func (r *reference) feedForward(l *model.Layer, xs [][]float64) {
 	}
 }
 
-// gated returns down · (act(gate·x) · (up·x)), with biases.
 func (r *reference) gated(gate, up, down dense, x []float64, gateBias, upBias, downBias []float32) []float64 {
 	g, u := gate.times(x, gateBias), up.times(x, upBias)
 	for i, v := range g {
@@ -303,7 +297,6 @@ func (r *reference) gated(gate, up, down dense, x []float64, gateBias, upBias, d
 	return down.times(g, downBias)
 }
 
-// mixture sends each token through the experts with the highest router logits.
 func (r *reference) mixture(l *model.Layer, xs [][]float64) {
 	router, shared := decode(&l.Router), []dense{decode(&l.Gate), decode(&l.Up), decode(&l.Down)}
 	var gate, up, down []dense

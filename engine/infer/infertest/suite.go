@@ -91,7 +91,7 @@ func bits(t *testing.T, open func(*testing.T) infer.Inferencer) {
 			for _, n := range cut {
 				items := []infer.Item{{Tokens: seq[pos : pos+n], Pos: pos, Blocks: BlocksFrom(8, need), Want: infer.Last}}
 				at := 0
-				for o := range others { // some before it, some after
+				for o := range others {
 					it := infer.Item{Tokens: Tokens(min(o*5+1, size), vocab, o), Blocks: BlocksFrom(o, 1), Want: infer.Want(o % 4)}
 					items = slices.Insert(items, o%2*len(items), it)
 					at += 1 - o%2
@@ -142,7 +142,7 @@ func asked(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	if out[0] != nil || out[2] != nil || len(out[1]) != r.Config().Vocab {
 		t.Errorf("got logits of lengths %d %d %d, want 0 %d 0", len(out[0]), len(out[1]), len(out[2]), r.Config().Vocab)
 	}
-	Forward(t, r) // an empty batch
+	Forward(t, r)
 }
 
 func all(t *testing.T, open func(*testing.T) infer.Inferencer) {

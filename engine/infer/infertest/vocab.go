@@ -29,8 +29,8 @@ what is the name of the place where the river meets the sea and how far is it fr
 type vocab struct {
 	tokens []string
 	types  []int32
-	scores []float32 // SPM only
-	merges []string  // BPE only
+	scores []float32
+	merges []string
 }
 
 func (v *vocab) add(token string, kind int32, score float32) {
@@ -39,14 +39,12 @@ func (v *vocab) add(token string, kind int32, score float32) {
 	v.scores = append(v.scores, score)
 }
 
-// addOnce adds a merged token; two merges may lead to the same one.
 func (v *vocab) addOnce(token string, score float32) {
 	if !slices.Contains(v.tokens, token) {
 		v.add(token, typeNormal, score)
 	}
 }
 
-// tokenizer writes the vocabulary, padded with unused tokens to s.Vocab.
 func (s Spec) tokenizer(g *gguf.Writer) error {
 	v, f := &vocab{}, s.family()
 	if s.SPM {
@@ -72,7 +70,6 @@ func (s Spec) tokenizer(g *gguf.Writer) error {
 	return nil
 }
 
-// bpe makes a byte-level vocabulary: 256 bytes, merges, control tokens.
 func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
 	room := s.Vocab - 256 - len(f.back)
 	if room < 1 {
@@ -102,8 +99,6 @@ func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
 	return nil
 }
 
-// spm makes a SentencePiece vocabulary: control tokens, 256 byte tokens, the printable characters, merged pieces with
-// falling scores.
 func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	for _, name := range f.front {
 		kind := int32(typeControl)
@@ -127,7 +122,6 @@ func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	for _, w := range strings.Fields(sampleText) {
 		words = append(words, strings.Split("▁"+w, ""))
 	}
-	// SentencePiece merges the pair with the highest score first.
 	score := float32(0)
 	for _, m := range learn(words, min(room, 500)) {
 		score--
