@@ -234,7 +234,7 @@ func (p *grammarParser) counted(x expr) expr {
 		if err != nil || n < 0 {
 			p.fail("a repetition of %s: want {n}, {n,} or {n,m}", clip(text))
 		}
-		return n
+		return min(n, 1<<30) // loops count in 32 bits
 	}
 	r := repeat{x: x, min: number(from, 0)}
 	r.max = r.min

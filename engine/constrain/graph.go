@@ -317,7 +317,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 const minCounted = 8
 
 func (b *builder) loop(r repeat, from, to int32) {
-	if r.min > maxNodes {
+	if r.min >= maxNodes { // as much as smallNumber tells
 		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
 	}
 	n := b.addLoop(r.min, r.max)

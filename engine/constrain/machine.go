@@ -76,7 +76,6 @@ type machine struct {
 func newMachine(p *program, v *Vocabulary) *machine {
 	m := &machine{program: p, vocab: v, bottom: &frame{}, seen: map[thread]struct{}{}, calls: map[int32]*frame{}, path: make([]*state, v.deep+1)}
 	m.reset()
-	m.start = m.closure([]thread{{p.starts[0], 0, m.bottom}})
 	return m
 }
 
@@ -84,6 +83,7 @@ func newMachine(p *program, v *Vocabulary) *machine {
 func (m *machine) reset() {
 	m.frames, m.states, m.weight = map[string]*frame{}, map[string]*state{}, 0
 	m.forgetMasks()
+	m.start = m.closure([]thread{{m.program.starts[0], 0, m.bottom}}) // the old one leads to the dropped states
 }
 
 // closure returns the state of all places reachable from threads without a byte.
@@ -279,7 +279,11 @@ func (m *machine) returned(f *frame) *state {
 	return f.after
 }
 
-func (m *machine) Matcher() Matcher { return &matcher{machine: m, at: m.start} }
+func (m *machine) Matcher() Matcher {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &matcher{machine: m, at: m.start}
+}
 
 type matcher struct {
 	machine *machine

@@ -60,7 +60,7 @@ func NewVocabulary(t Tokens) *Vocabulary {
 		case len(piece) == 0:
 			v.text = append(v.text, controlBytes(id)...)
 			order = append(order, id)
-		case !bytes.ContainsRune(piece, controlMark) && bytes.IndexByte(piece, controlMark) < 0:
+		case bytes.IndexByte(piece, controlMark) < 0:
 			v.text = append(v.text, piece...)
 			order = append(order, id)
 			if len(piece) == 1 {
