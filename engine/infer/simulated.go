@@ -60,6 +60,9 @@ func (c SimulatedConfig) Validate() error {
 	if c.Step < 0 || c.Token < 0 || c.End < 0 {
 		return fmt.Errorf("simulated device: a step of %v, a token of %v, the end token %d: want none of them negative", c.Step, c.Token, c.End)
 	}
+	if vocab := c.withDefaults().Vocab; int(c.End) >= vocab {
+		return fmt.Errorf("simulated device: the end token is %d, want one of the vocabulary of %d", c.End, vocab)
+	}
 	return nil
 }
 

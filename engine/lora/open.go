@@ -42,8 +42,10 @@ func open(path string, c model.Config) (*Adapter, error) {
 		return nil, errors.New("it is neither a file nor a folder: want a GGUF file or a PEFT folder")
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("it has %d bytes, adapters may have up to %d", info.Size(), int64(maxFile))
-	case filepath.Ext(path) == ".safetensors":
+	case filepath.Base(path) == weightsFile:
 		return ReadPEFT(dir, c)
+	case filepath.Ext(path) == ".safetensors":
+		return nil, fmt.Errorf("weights of a PEFT adapter have the name %s", weightsFile)
 	}
 	return ReadFS(dir, filepath.Base(path), c)
 }
