@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -51,27 +52,12 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	or := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	or(&c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
-	or(&c.Sequences, 8)
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 1 << 30
-	}
-	if c.TileFrom == 0 {
-		c.TileFrom = 32 << 20
-	}
-	if c.TileLimit == 0 {
-		c.TileLimit = 64 << 30
-	}
-	if c.TileDir == "" {
-		c.TileDir = tileDir()
-	}
-	if c.Log == nil {
-		c.Log = discard()
-	}
+	c.Threads = cmp.Or(c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
+	c.Sequences = cmp.Or(c.Sequences, 8)
+	c.CacheBytes = cmp.Or(c.CacheBytes, 1<<30)
+	c.TileFrom = cmp.Or(c.TileFrom, 32<<20)
+	c.TileLimit = cmp.Or(c.TileLimit, 64<<30)
+	c.TileDir = cmp.Or(c.TileDir, tileDir())
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -3,7 +3,6 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -188,5 +187,3 @@ func tileDir() string {
 	}
 	return filepath.Join(dir, "rouse", "tiles")
 }
-
-func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
