@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -45,10 +46,7 @@ func llamaFailure(f *failure) any {
 		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusNotFound: "not_found_error",
 		http.StatusNotImplemented: "not_supported_error", http.StatusServiceUnavailable: "unavailable_error",
 	}[f.status]
-	if kind == "" {
-		kind = "server_error"
-	}
-	return object{"error": object{"code": f.status, "message": f.message, "type": kind}}
+	return object{"error": object{"code": f.status, "message": f.message, "type": cmp.Or(kind, "server_error")}}
 }
 
 // Unknown paths get FastAPI's error.

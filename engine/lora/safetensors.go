@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
@@ -45,12 +46,7 @@ func parseSafetensors(data []byte) ([]half, error) {
 		h.name = name
 		out = append(out, h)
 	}
-	slices.SortFunc(out, func(a, b half) int {
-		if a.name < b.name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b half) int { return strings.Compare(a.name, b.name) })
 	return out, nil
 }
 
