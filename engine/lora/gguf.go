@@ -56,7 +56,7 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 		if m[3] == "b" {
 			continue
 		}
-		if rows, _ := shape(c, Up); m[2] == "ffn_up" && other.rows == 2*rows {
+		if rows, _ := Shape(c, Up); m[2] == "ffn_up" && other.rows == 2*rows {
 			targets = []Target{Gate, Up}
 		}
 		layer, _ := strconv.Atoi(m[1])

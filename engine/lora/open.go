@@ -108,8 +108,8 @@ type placed struct {
 	found
 }
 
-// shape returns the number of outputs (rows) and inputs (cols) of a target's matrix.
-func shape(c model.Config, t Target) (rows, cols int) {
+// Shape returns the number of outputs (rows) and inputs (cols) of a target's matrix.
+func Shape(c model.Config, t Target) (rows, cols int) {
 	switch t {
 	case Q:
 		return c.Heads * c.HeadDim, c.Dim
@@ -150,7 +150,7 @@ func (b *builder) add(layer int, targets []Target, p found) {
 	}
 	rows, cols := 0, 0
 	for _, t := range targets {
-		r, c := shape(b.c, t)
+		r, c := Shape(b.c, t)
 		rows, cols = rows+r, c
 	}
 	rank := p.a.rows
@@ -174,7 +174,7 @@ func (b *builder) add(layer int, targets []Target, p found) {
 	b.rank = max(b.rank, rank)
 	at := 0
 	for _, t := range targets {
-		r, _ := shape(b.c, t)
+		r, _ := Shape(b.c, t)
 		one := p
 		one.b.rows, one.b.x = r, p.b.x[at*rank:(at+r)*rank]
 		at += r

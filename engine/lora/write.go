@@ -22,7 +22,7 @@ func (a *Adapter) Write(w io.Writer, c model.Config) error {
 			if p == nil {
 				continue
 			}
-			rows, cols := shape(c, Target(t))
+			rows, cols := Shape(c, Target(t))
 			name := fmt.Sprintf("blk.%d.%s.weight.lora_", i, ggufNames[t])
 			for _, h := range []half{{name + "a", a.Rank, cols, p.A}, {name + "b", rows, a.Rank, p.B}} {
 				data, err := gguf.Encode(gguf.F32, h.x)

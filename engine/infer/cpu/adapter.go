@@ -41,9 +41,9 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 			if p == nil {
 				continue
 			}
-			rows, cols := targetShape(c, lora.Target(t))
+			rows, cols := lora.Shape(c, lora.Target(t))
 			switch {
-			case rows == 0:
+			case c.Experts > 0 && lora.Target(t) >= lora.Gate:
 				return nil, fmt.Errorf("layer %d: it changes %s, which a mixture of experts does not have", i, lora.Target(t))
 			case len(p.A) != a.Rank*cols || len(p.B) != rows*a.Rank:
 				return nil, fmt.Errorf("layer %d, %s: its matrices have %d and %d values, want %d·%d and %d·%d", i, lora.Target(t), len(p.A), len(p.B), a.Rank, cols, rows, a.Rank)
@@ -52,24 +52,6 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 		}
 	}
 	return out, nil
-}
-
-func targetShape(c model.Config, t lora.Target) (rows, cols int) {
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	switch {
-	case t == lora.Q:
-		return q, c.Dim
-	case t == lora.K, t == lora.V:
-		return kv, c.Dim
-	case t == lora.O:
-		return c.Dim, q
-	case c.Experts > 0:
-		return 0, 0
-	case t == lora.Down:
-		return c.Dim, c.FFN
-	default:
-		return c.FFN, c.Dim
-	}
 }
 
 func (a *adapter) pack(x []float32, rows, cols int) kernel.Matrix {

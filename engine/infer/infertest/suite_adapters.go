@@ -25,17 +25,13 @@ func Adapter(name string, c model.Config, rank int, seed uint64) *lora.Adapter {
 		}
 		return x
 	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	shapes := [lora.NumTargets][2]int{
-		lora.Q: {q, c.Dim}, lora.K: {kv, c.Dim}, lora.V: {kv, c.Dim}, lora.O: {c.Dim, q},
-		lora.Gate: {c.FFN, c.Dim}, lora.Up: {c.FFN, c.Dim}, lora.Down: {c.Dim, c.FFN},
-	}
 	for i := range a.Layers {
-		for t, s := range shapes {
-			if t >= int(lora.Gate) && c.Experts > 0 || i%2 == 1 && (t+int(seed))%3 == 0 {
+		for t := range lora.NumTargets {
+			if t >= lora.Gate && c.Experts > 0 || i%2 == 1 && (int(t)+int(seed))%3 == 0 {
 				continue
 			}
-			a.Layers[i][t] = &lora.Pair{A: random(rank * s[1]), B: random(s[0] * rank)}
+			rows, cols := lora.Shape(c, t)
+			a.Layers[i][t] = &lora.Pair{A: random(rank * cols), B: random(rows * rank)}
 		}
 	}
 	return a
