@@ -24,17 +24,14 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	}
 	m, places := big.NewInt(1), -1
 	if f.multiple != nil {
-		var exact bool
-		if places, exact = f.multiple.FloatPrec(); !exact {
-			places = 0
-		}
+		places, _ = f.multiple.FloatPrec() // exact: it is of decimal numbers
 		m.Set(f.multiple.Num())
-		if !whole && exact {
+		if !whole {
 			m.Mul(m, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil))
 			m.Div(m, f.multiple.Denom())
 		}
-		if !whole && !exact || m.Cmp(big.NewInt(maxMultiple/int64(places+1))) > 0 {
-			c.fail("multipleOf of the schema is %s: want one with fewer digits, at most %d", decimalText(f.multiple), maxMultiple)
+		if m.Cmp(big.NewInt(maxMultiple/int64(places+1))) > 0 {
+			c.fail("multipleOf of the schema is %s: want one with fewer digits, at most %d", f.multiple.FloatString(places), maxMultiple)
 			return choice{}
 		}
 	}
@@ -52,13 +49,6 @@ func (c *schemaReader) numberForm(f *facts) expr {
 		return x
 	}
 	return c.both(x, multiples(c.meter, int(m.Int64()), places)) // 4
-}
-
-func decimalText(r *big.Rat) string {
-	if digits, exact := r.FloatPrec(); exact {
-		return r.FloatString(digits)
-	}
-	return r.RatString()
 }
 
 func floor(r *big.Rat) *big.Int {
