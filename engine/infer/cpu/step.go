@@ -47,8 +47,8 @@ type step struct {
 
 	tokens   []token
 	runs     []run
-	asked    []int // wants logits
-	pooled   []int // wants hidden states
+	asked    []int // tokens whose logits are wanted
+	pooled   []int // tokens whose hidden states are wanted
 	adapters []*batchAdapter
 	logits   []float32 // [all that are wanted, Vocab]
 	hidden   []float32 // [all that are wanted, Dim]
@@ -390,11 +390,7 @@ func (s *step) output() error {
 			}
 		}
 	}
-	err := s.team.err()
-	if e := s.ex.agree(err); e != nil {
-		return fmt.Errorf("forward pass: %w", e)
-	}
-	return nil
+	return s.check(background)
 }
 
 func (s *step) embedChunk(_, i int) {
