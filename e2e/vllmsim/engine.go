@@ -14,7 +14,7 @@ type engine struct {
 	metrics *metrics
 	// wakes the loop; one token, since one look at the batch sees everything
 	work chan struct{}
-	// a device is gone; may be nil; set before the first step
+	// reports that a device is gone; may be nil; set before the first step
 	lost func() bool
 	// held while sleep or weights change
 	turn chan struct{}
@@ -31,8 +31,8 @@ type engine struct {
 	garbage bool
 	pinned  bool // host memory, by a sleep at level 1
 	dead    bool
-	died    chan struct{} // when dead is set
-	drained chan struct{} // when the batch is next empty; may be nil
+	died    chan struct{} // closed when dead is set
+	drained chan struct{} // closed when the batch is next empty; may be nil
 
 	publisher *publisher // may be nil
 }

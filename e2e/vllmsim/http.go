@@ -142,10 +142,9 @@ func (s *Server) id(r *http.Request, prefix string) string {
 }
 
 type events struct {
-	w     http.ResponseWriter
-	flush *http.ResponseController
-	a     injected
-	// sent
+	w       http.ResponseWriter
+	flush   *http.ResponseController
+	a       injected
 	tokens  int
 	started bool
 	s       *Server

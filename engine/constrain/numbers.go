@@ -52,7 +52,7 @@ func (c *schemaReader) numberForm(f *facts) expr {
 }
 
 func floor(r *big.Rat) *big.Int {
-	return new(big.Int).Div(r.Num(), r.Denom()) // Euclid's division
+	return new(big.Int).Div(r.Num(), r.Denom()) // rounds down: the denominator is positive
 }
 
 var numberFormats = map[string][2]*big.Rat{

@@ -153,7 +153,7 @@ func (m *meter) number(name string, v any) int {
 	return int(max(min(n, 1<<40), -1<<40))
 }
 
-// times saturates above any budget.
+// times returns a*b, or a number above any budget.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0

@@ -28,7 +28,7 @@ type parser struct {
 	leave   func()
 	loops   int
 	macros  []*macroDef // innermost last
-	unknown []*Error    // always reached
+	unknown []*Error    // filters and tests that the template always reaches
 }
 
 // parse fails for an unknown filter or test, as Python does, except in a branch of a condition.
