@@ -95,7 +95,8 @@ type Inferencer interface {
 	MemoryBytes() int64
 
 	// Sleep frees memory. Level 1 drops the cache and the weights' pages and keeps the model file mapped; level 2
-	// closes the file too. Sleep can deepen the level; at the same or a lower level it does nothing.
+	// closes the file too. Sleep can deepen the level; at the same or a lower level it does nothing. Adapters
+	// stay loaded.
 	Sleep(level int) error
 
 	// Wake makes Forward possible again, with an empty cache. After level 2 it fails if the file is gone or holds

@@ -42,9 +42,9 @@ type exchange struct {
 type words struct {
 	arrived atomic.Uint32
 	_       [60]byte
-	passed  atomic.Uint32 // sleepers wait for a change
+	passed  atomic.Uint32 // times the barrier has opened; sleepers wait for a change
 	_       [60]byte
-	asleep  atomic.Uint32 // until passed changes
+	asleep  atomic.Uint32 // ranks that sleep until passed changes
 	_       [60]byte
 	broken  atomic.Uint32 // nonzero: a rank gave up, and none can continue
 	_       [60]byte

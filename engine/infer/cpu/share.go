@@ -9,8 +9,8 @@ import (
 )
 
 // Shard makes a Runner one of several ranks that compute a model together, each some rows of every matrix and some
-// heads. Every rank's Forward gets the same batches in the same order, and returns the same result. The
-// configurations must be equal except for Rank.
+// heads. Every rank's Forward gets the same batches in the same order, and returns a single
+// Runner's result, to the bit. The configurations must be equal except for Rank.
 type Shard struct {
 	Rank, Of int
 	// Memory is an initially empty file that all ranks map, as of memfd_create. The caller may close it after Open.
